@@ -1,0 +1,21 @@
+//! The middle of `swarm`: what a worker is, what is kept of it, and the actors
+//! that decide. It knows no terminal, no git, no tmux, no socket and no
+//! process: those are behind the traits in [`ports`], which the binary fills.
+//!
+//! ```text
+//!   model      the vocabulary (names, rows, records, requests, events)
+//!   ports      what the rooms ask of the world
+//!   supervisor the root actor: owns the rooms, restarts them, ends the process
+//!   registry   the only writer of state.json
+//!   worker     one actor per worker: start, watch, restart, stop, remove
+//! ```
+//!
+//! Rooms ask only downwards (supervisor → worker → registry) and cast upwards.
+
+pub mod model;
+pub mod ports;
+pub mod registry;
+pub mod supervisor;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod worker;

@@ -1,0 +1,50 @@
+//! What happened, as one line of `events.jsonl` and of `GET /v1/events`.
+
+use serde::{Deserialize, Serialize};
+
+use super::records::{Ended, Reason};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// The request that caused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// The stable names are the values of `type`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type")]
+pub enum EventKind {
+    #[serde(rename = "supervisor.started")]
+    SupervisorStarted { pid: i32 },
+    #[serde(rename = "supervisor.stopped")]
+    SupervisorStopped { reason: String },
+    #[serde(rename = "worker.started")]
+    WorkerStarted { pid: i32 },
+    #[serde(rename = "worker.adopted")]
+    WorkerAdopted { pid: i32 },
+    #[serde(rename = "worker.exited")]
+    WorkerExited { ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64> },
+    #[serde(rename = "worker.restarting")]
+    WorkerRestarting { in_ms: u64, restarts: u32 },
+    #[serde(rename = "worker.failed")]
+    WorkerFailed { cause: String },
+    #[serde(rename = "worker.killed")]
+    WorkerKilled,
+    #[serde(rename = "worker.cleaning")]
+    WorkerCleaning,
+    #[serde(rename = "worker.cleaned")]
+    WorkerCleaned,
+    #[serde(rename = "worktree.saved")]
+    WorktreeSaved { reference: String, commit: String },
+    #[serde(rename = "start.aborted")]
+    StartAborted { cause: String },
+}

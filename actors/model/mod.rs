@@ -1,0 +1,22 @@
+//! The vocabulary shared by all rooms and by the edge: plain values, serde and
+//! nothing else. No file, clock or process is touched here.
+
+mod event;
+mod name;
+mod records;
+mod request;
+mod row;
+mod view;
+
+pub use event::{Event, EventKind};
+pub use name::{NameError, WorkerName, nearest};
+pub use records::{
+    BaseRef, Contract, Ended, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Rlimit, Spec, TmuxPane, TmuxPlace,
+    Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
+};
+pub use request::{
+    Answer, Build, Caller, CleanRequest, Hello, KillRequest, Refusal, RefusalKind, RespawnRequest, Scope, SpawnRequest,
+    Spawned, WorkerLine, WorktreeRequest,
+};
+pub use row::{Row, RowError, RowKey, RowTmux, RowWorktree, SwarmMeta, Wire, WireStatus};
+pub use view::{FineState, WorkerView};

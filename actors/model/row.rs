@@ -1,0 +1,168 @@
+//! One row of `state.json`, in the original's wire form.
+//!
+//! A row is kept raw beside this typed view, so what another program put into
+//! it survives; the view is for decisions and for display.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::records::BaseRef;
+
+/// The typed view. The first five fields are required, the others default, as
+/// in the original's reader.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub name: String,
+    pub status: WireStatus,
+    pub cmd: Vec<String>,
+    /// Naive local ISO-8601 time with microseconds.
+    pub started: String,
+    pub cwd: String,
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    #[serde(default)]
+    pub tmux: Option<RowTmux>,
+    #[serde(default)]
+    pub worktree: Option<RowWorktree>,
+    #[serde(default)]
+    pub pid: Option<i64>,
+    #[serde(default)]
+    pub metadata: Map<String, Value>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WireStatus {
+    Running,
+    Stopped,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowTmux {
+    pub session: String,
+    pub window: String,
+    #[serde(default)]
+    pub socket: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowWorktree {
+    pub path: String,
+    pub branch: String,
+    pub base_repo: String,
+}
+
+/// `metadata.swarm`: only what is fixed at the start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwarmMeta {
+    /// The token of the start.
+    pub id: String,
+    pub generation: u64,
+    pub host: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<BaseRef>,
+}
+
+/// What tells one row from a later one of the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowKey {
+    pub started: String,
+    pub pid: Option<i64>,
+    pub window: Option<(String, String)>,
+}
+
+/// Why a row could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RowError(pub String);
+
+impl Row {
+    /// Reads one row.
+    ///
+    /// # Errors
+    /// The parser's sentence about the first field that is wrong.
+    pub fn parse(raw: &str) -> Result<Self, RowError> {
+        serde_json::from_str(raw).map_err(|error| RowError(error.to_string()))
+    }
+
+    /// Our own entry, when this row was made by swarm. Whether it still counts
+    /// is for `reconcile` to say: the original copies it into rows it remakes.
+    pub fn swarm(&self) -> Option<SwarmMeta> {
+        self.metadata.get("swarm").and_then(|value| SwarmMeta::deserialize(value).ok())
+    }
+
+    pub fn key(&self) -> RowKey {
+        let window = self.tmux.as_ref().map(|tmux| (tmux.session.clone(), tmux.window.clone()));
+        RowKey { started: self.started.clone(), pid: self.pid, window }
+    }
+
+    /// A pid that may be looked at and signalled: 0, 1 and negative numbers
+    /// name groups, everything, or the machine's first process.
+    pub fn usable_pid(&self) -> Option<i32> {
+        self.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1)
+    }
+}
+
+/// JSON as the original writes it: two-space indent, ASCII only.
+pub struct Wire;
+
+impl Wire {
+    /// Renders `value` at `depth` levels of indent (the first line has none).
+    ///
+    /// # Errors
+    /// Only for values that JSON cannot hold; a [`Row`] always can.
+    pub fn render<T: Serialize>(value: &T, depth: usize) -> Result<String, serde_json::Error> {
+        let pretty = serde_json::to_string_pretty(value)?;
+        let indent = format!("\n{}", "  ".repeat(depth));
+        let mut text = String::with_capacity(pretty.len() + 64);
+        for c in pretty.chars() {
+            match c {
+                '\n' => text.push_str(&indent),
+                ' '..='~' => text.push(c),
+                other => escape(other, &mut text),
+            }
+        }
+        Ok(text)
+    }
+}
+
+fn escape(c: char, text: &mut String) {
+    use std::fmt::Write as _;
+    let mut units = [0_u16; 2];
+    for unit in c.encode_utf16(&mut units) {
+        write!(text, "\\u{unit:04x}").expect("writing to a string cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wire_form_is_ascii_with_two_spaces() {
+        let value = serde_json::json!({"a": ["é", "😀", "\u{7f}"], "b": {}, "c": []});
+        let text = Wire::render(&value, 1).expect("renders");
+        assert_eq!(
+            text,
+            "{\n    \"a\": [\n      \"\\u00e9\",\n      \"\\ud83d\\ude00\",\n      \"\\u007f\"\n    ],\n    \"b\": {},\n    \"c\": []\n  }"
+        );
+    }
+
+    #[test]
+    fn optional_fields_default_and_odd_pids_are_never_used() {
+        let row = Row::parse(
+            r#"{"name":"a","status":"running","cmd":["x"],"started":"2026-01-01T00:00:00.000001","cwd":"/","pid":-1}"#,
+        )
+        .expect("parses");
+        assert_eq!(row.usable_pid(), None);
+        assert!(row.env.is_empty() && row.tmux.is_none() && row.metadata.is_empty());
+        for pid in [0, 1, -7, i64::MAX] {
+            assert_eq!(Row { pid: Some(pid), ..row.clone() }.usable_pid(), None);
+        }
+        assert_eq!(Row { pid: Some(2), ..row }.usable_pid(), Some(2));
+    }
+}

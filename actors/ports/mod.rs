@@ -1,0 +1,55 @@
+//! What the rooms ask of the world: traits and their errors, nothing else. The
+//! binary implements them over real tools, `testing` over memory.
+//!
+//! All of it may block or take long, so each method returns a future; an
+//! implementation moves blocking work off the actors' thread.
+
+mod launch;
+mod process;
+mod records;
+mod worktree;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
+pub use process::{Gone, ProcessError, Processes, WindowTarget};
+pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
+pub use worktree::{Force, Saved, WorktreeError, Worktrees};
+
+use crate::model::Event;
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Time, and what else differs at every call.
+pub trait Clock: Send + Sync {
+    /// Milliseconds since the Unix epoch, for display and for dates on disk.
+    fn wall_ms(&self) -> u64;
+    /// Milliseconds since boot, suspend included: for durations.
+    fn boot_ms(&self) -> u64;
+    /// Naive local time with microseconds, as a row's `started`.
+    fn started(&self) -> String;
+    /// A fresh random token.
+    fn token(&self) -> String;
+    /// This machine's name.
+    fn host(&self) -> String;
+}
+
+/// Where events go: the file, and whoever listens.
+pub trait Events: Send + Sync {
+    fn emit(&self, event: Event);
+    /// Whether an event of this request is on record (asked for repeated requests only).
+    fn seen(&self, request: &str) -> bool;
+}
+
+/// All ports in one place, cheap to clone.
+#[derive(Clone)]
+pub struct Ports {
+    pub clock: Arc<dyn Clock>,
+    pub events: Arc<dyn Events>,
+    pub launcher: Arc<dyn Launcher>,
+    pub processes: Arc<dyn Processes>,
+    pub records: Arc<dyn Records>,
+    pub worktrees: Arc<dyn Worktrees>,
+}

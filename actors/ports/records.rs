@@ -1,0 +1,74 @@
+//! The directories below `w/`: what was found in one.
+
+use std::io;
+
+use super::BoxFuture;
+use crate::model::{ExitRecord, Lease, Spec, Wanted};
+
+/// How far the launch contract got.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpecFacts {
+    /// No readable contract.
+    Missing,
+    /// `spec.pending`: the command was never executed.
+    Pending(Box<Spec>),
+    /// `spec.json`: the command was executed.
+    Executed(Box<Spec>),
+}
+
+impl SpecFacts {
+    pub fn spec(&self) -> Option<&Spec> {
+        match self {
+            Self::Missing => None,
+            Self::Pending(spec) | Self::Executed(spec) => Some(spec),
+        }
+    }
+}
+
+/// What the lease says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LeaseFacts {
+    /// Somebody holds the lock: a start is under way or the shim lives.
+    pub held: bool,
+    pub content: Option<Lease>,
+    /// The content names this boot.
+    pub this_boot: bool,
+    /// The worker's own process is alive, by identity.
+    pub worker_alive: bool,
+    /// The worker's process is stopped by a signal (state T).
+    pub suspended: bool,
+}
+
+/// Everything about one generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DirFacts {
+    pub name: String,
+    pub generation: u64,
+    pub spec: SpecFacts,
+    pub lease: LeaseFacts,
+    pub exit: Option<ExitRecord>,
+    pub wanted: Wanted,
+}
+
+pub trait Records: Send + Sync {
+    /// All generations on disk, in order of name and generation.
+    fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>>;
+
+    /// One generation; `None` when its directory is not there.
+    fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>>;
+
+    /// The highest generation that a directory of this name has, 0 for none.
+    fn newest(&self, name: &str) -> io::Result<u64>;
+
+    /// Replaces `wanted.json`, durably.
+    fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Removes a generation's directory. Only when its lease is free.
+    fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Removes the logs of a worker that was cleaned.
+    fn remove_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Puts the logs of an earlier life aside before a respawn writes new ones.
+    fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>>;
+}

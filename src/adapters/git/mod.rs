@@ -1,0 +1,1 @@
+//! git: worktrees that are never lost.

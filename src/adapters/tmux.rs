@@ -1,0 +1,1 @@
+//! tmux: windows by ids, text by paste buffer.

@@ -1,0 +1,93 @@
+//! Where things lie in the state directory.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+/// The state directory (`$SWARM_DIR`, else `~/.swarm`) and the names in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    root: PathBuf,
+}
+
+impl Paths {
+    /// Longest path a Unix socket may have (`sun_path` less its final NUL).
+    const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// From the environment.
+    ///
+    /// # Errors
+    /// When neither `SWARM_DIR` nor `HOME` is set.
+    pub fn from_env() -> io::Result<Self> {
+        let set = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
+        let root = match set("SWARM_DIR") {
+            Some(dir) => PathBuf::from(dir),
+            None => match set("HOME") {
+                Some(home) => Path::new(&home).join(".swarm"),
+                None => return Err(io::Error::other("neither SWARM_DIR nor HOME is set")),
+            },
+        };
+        let root = std::path::absolute(root)?;
+        Ok(Self { root: root.canonicalize().unwrap_or(root) })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+    pub fn state(&self) -> PathBuf {
+        self.root.join("state.json")
+    }
+    pub fn workers(&self) -> PathBuf {
+        self.root.join("w")
+    }
+    pub fn worker(&self, name: &str, generation: u64) -> PathBuf {
+        self.workers().join(swarm_actors::model::worker_dir_name(name, generation))
+    }
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+    /// `kind` is `stdout`, `stderr` or `tmux`.
+    pub fn log(&self, name: &str, kind: &str) -> PathBuf {
+        self.logs().join(format!("{name}.{kind}.log"))
+    }
+    pub fn events(&self) -> PathBuf {
+        self.root.join("events.jsonl")
+    }
+    pub fn supervisor_lock(&self) -> PathBuf {
+        self.root.join("supervisor.lock")
+    }
+    pub fn supervisor_log(&self) -> PathBuf {
+        self.root.join("supervisor.log")
+    }
+
+    /// The API's socket: in the state directory, or where that path is too long
+    /// for a socket, below a private directory of the user in `/tmp`.
+    pub fn socket(&self) -> PathBuf {
+        let here = self.root.join("supervisor.sock");
+        if here.as_os_str().len() <= Self::SOCKET_PATH_BYTES_MAX {
+            return here;
+        }
+        let user = nix::unistd::getuid();
+        PathBuf::from(format!("/tmp/swarm-{user}")).join(format!("{}.sock", self.digest()))
+    }
+
+    /// The tmux session of this state directory, as the original names it.
+    pub fn session(&self) -> String {
+        format!("swarm-{}", self.digest())
+    }
+
+    /// First eight hex digits of the SHA-256 of the resolved path.
+    fn digest(&self) -> String {
+        let resolved = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        let path: &OsStr = resolved.as_os_str();
+        let hash = Sha256::digest(path.as_bytes());
+        hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
