@@ -180,5 +180,4 @@ pub struct Hello {
     pub state_dir: String,
     pub workers: usize,
     pub started_ms: u64,
-    pub restarts: u32,
 }

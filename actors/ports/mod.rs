@@ -43,12 +43,20 @@ pub trait Events: Send + Sync {
     fn seen(&self, request: &str) -> bool;
 }
 
+/// Logs of running workers, kept within their limit.
+pub trait Logs: Send + Sync {
+    /// Watches the files (names below `logs/`) and rotates each at `limit_bytes`.
+    fn keep(&self, worker: &str, files: &[String], limit_bytes: u64);
+    fn release(&self, worker: &str);
+}
+
 /// All ports in one place, cheap to clone.
 #[derive(Clone)]
 pub struct Ports {
     pub clock: Arc<dyn Clock>,
     pub events: Arc<dyn Events>,
     pub launcher: Arc<dyn Launcher>,
+    pub logs: Arc<dyn Logs>,
     pub processes: Arc<dyn Processes>,
     pub records: Arc<dyn Records>,
     pub worktrees: Arc<dyn Worktrees>,

@@ -51,14 +51,27 @@ pub struct DirFacts {
 }
 
 pub trait Records: Send + Sync {
+    /// As `scan`, on the caller's own thread: for code that may block.
+    ///
+    /// # Errors
+    /// When `w/` cannot be read.
+    fn scan_now(&self) -> io::Result<Vec<DirFacts>>;
+
     /// All generations on disk, in order of name and generation.
     fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>>;
 
     /// One generation; `None` when its directory is not there.
     fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>>;
 
-    /// The highest generation that a directory of this name has, 0 for none.
-    fn newest(&self, name: &str) -> io::Result<u64>;
+    /// The first generation above `above` that has no directory yet.
+    ///
+    /// # Errors
+    /// When `w/` cannot be read.
+    fn next_free(&self, name: &str, above: u64) -> io::Result<u64>;
+
+    /// Waits until nobody holds the lease of this generation, at most a few
+    /// seconds; false when it is still held then.
+    fn lease_is_let_go<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool>;
 
     /// Replaces `wanted.json`, durably.
     fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>>;

@@ -1,1 +1,79 @@
-//! supervisor
+//! The supervisor: the root of the tree.
+//!
+//! ```text
+//!   root ──┬── registry        restarted with all workers (rest for one)
+//!          └── worker × N      restarted alone; each adopts what is on disk
+//! ```
+//!
+//! More than five failures of one child in ten seconds end the process, and the
+//! guard starts a fresh one. It ends by itself when nothing is left to
+//! supervise. Owns no worker and no file: killing it at any instant loses
+//! nothing, the next one adopts.
+
+mod actor;
+mod adopt;
+mod error;
+pub mod machine;
+mod message;
+mod requests;
+
+use std::path::PathBuf;
+
+use ractor::{Actor as _, ActorRef};
+use tokio::sync::{mpsc, watch};
+
+pub use error::SupervisorError;
+pub use message::{Exit, Request};
+use message::SupervisorMessage;
+
+use crate::model::Answer;
+use crate::ports::Ports;
+
+/// How long a question about the supervisor itself may take, in milliseconds.
+const CALL_MS_MAX: u64 = 5_000;
+
+/// The way to the supervisor.
+#[derive(Clone)]
+pub struct SupervisorHandle {
+    actor: ActorRef<SupervisorMessage>,
+    exit: watch::Receiver<Option<Exit>>,
+}
+
+impl SupervisorHandle {
+    /// Starts the tree and adopts everything.
+    ///
+    /// # Errors
+    /// When the registry cannot be read or the runtime refuses.
+    pub async fn start(root: PathBuf, ports: Ports) -> Result<Self, SupervisorError> {
+        let (sender, exit) = watch::channel(None);
+        let arguments = actor::SupervisorArguments { root, ports, exit: sender };
+        let started = actor::Supervisor::spawn(None, actor::Supervisor, arguments).await;
+        let (actor, _) = started.map_err(|error| SupervisorError::Start("root", error.to_string()))?;
+        Ok(Self { actor, exit })
+    }
+
+    /// Carries out a request. The last answer is `Done`; dropping the receiver
+    /// does not stop the work.
+    pub fn request(&self, request: Request) -> mpsc::UnboundedReceiver<Answer> {
+        let (answers, receiver) = mpsc::unbounded_channel();
+        let _ = self.actor.cast(SupervisorMessage::Request(request, answers));
+        receiver
+    }
+
+    /// How many workers need this process.
+    pub async fn live(&self) -> usize {
+        ractor::call_t!(self.actor, SupervisorMessage::Live, CALL_MS_MAX).unwrap_or(0)
+    }
+
+    /// Ends the supervisor; workers go on.
+    pub fn stop(&self, exit: Exit) {
+        let _ = self.actor.cast(SupervisorMessage::Stop(exit));
+    }
+
+    /// Resolves when the supervisor is to end, also when its root died.
+    pub async fn ended(&self) -> Exit {
+        let mut exit = self.exit.clone();
+        let ended = exit.wait_for(Option::is_some).await.map(|exit| *exit);
+        ended.ok().flatten().unwrap_or(Exit::GaveUp)
+    }
+}

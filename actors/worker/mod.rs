@@ -1,1 +1,105 @@
-//! worker
+//! The worker: one actor per worker that is asked about or watched.
+//!
+//! ```text
+//!            start            started              ends, no restart
+//!   ended ───────────▶ starting ─────▶ running ───────────────────▶ ended
+//!     ▲                  ▲   │ failed    │ │ shim dies                ▲
+//!     └──────────────────┼───┘           │ └────▶ unsupervised ───────┤
+//!                        │ due           │ ends, restart due           │
+//!                     backing off ◀──────┘                            │
+//!                        │  │ stop asked ─────────────────────────────┘
+//!                        └──┴─ too many ──▶ failed
+//! ```
+//!
+//! Owns the life of its worker: the two-phase start, what is wanted, restarts,
+//! the stop and the removal. Never writes `state.json` itself, never signals a
+//! bare pid, never removes a worktree that holds work.
+
+mod actor;
+mod adopt;
+pub mod backoff;
+mod error;
+mod launch;
+pub mod machine;
+mod message;
+mod remove;
+mod subject;
+mod verbs;
+
+use std::sync::Arc;
+
+use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
+
+pub use actor::WorkerArguments;
+pub use error::of_store;
+pub use launch::Started;
+use message::WorkerMessage;
+pub use message::{Removal, Report};
+pub use subject::LOG_LIMIT_BYTES;
+
+use crate::model::{Caller, Refusal, RefusalKind, SpawnRequest, Spawned, WorkerLine};
+
+/// How a worker tells the supervisor, upwards and without waiting.
+pub type Reporter = Arc<dyn Fn(Report) + Send + Sync>;
+
+/// How long one request may take, in milliseconds: a worktree of a large
+/// repository on a slow disk is the longest part.
+const CALL_MS_MAX: u64 = 15 * 60 * 1000;
+
+/// The way to one worker.
+#[derive(Clone)]
+pub struct WorkerHandle {
+    actor: ActorRef<WorkerMessage>,
+}
+
+impl WorkerHandle {
+    /// Starts the actor under `parent`. It does nothing before its first message.
+    ///
+    /// # Errors
+    /// When the runtime refuses to start it.
+    pub async fn start(arguments: WorkerArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
+        let (actor, _) = actor::Worker::spawn_linked(None, actor::Worker, arguments, parent).await?;
+        Ok(Self { actor })
+    }
+
+    pub fn cell(&self) -> ActorCell {
+        self.actor.get_cell()
+    }
+
+    /// Takes over what is on disk; returns at once.
+    pub fn adopt(&self) {
+        let _ = self.actor.cast(WorkerMessage::Adopt);
+    }
+
+    /// # Errors
+    /// Why nothing runs.
+    pub async fn spawn(&self, request: SpawnRequest) -> Result<Spawned, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Spawn, CALL_MS_MAX, Box::new(request)).unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// # Errors
+    /// Why it was not ended.
+    pub async fn kill(&self, caller: Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Kill, CALL_MS_MAX, Box::new(caller), removal)
+            .unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// # Errors
+    /// Why it stays.
+    pub async fn clean(&self, caller: Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Clean, CALL_MS_MAX, Box::new(caller), removal)
+            .unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// # Errors
+    /// Why it was not started again; a refusal before the stop leaves it running.
+    pub async fn respawn(&self, caller: Caller, removal: Removal) -> Result<Spawned, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Respawn, CALL_MS_MAX, Box::new(caller), removal)
+            .unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+fn ended() -> Refusal {
+    Refusal::new(RefusalKind::Stopping, "the worker's actor ended before it could answer")
+        .remedy("try again; swarm supervisor status tells more")
+}

@@ -1,5 +1,14 @@
 //! The edge's hands: one file or folder per outside tool.
 
+pub mod clock;
+pub mod events;
+pub mod foreign;
 pub mod git;
+pub mod launcher;
+pub mod logs;
+pub mod process;
+pub mod procfs;
+pub mod readable;
+pub mod records;
 pub mod tmux;
 pub mod views;

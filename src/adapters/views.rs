@@ -2,8 +2,17 @@
 //! together. Takes no lock, asks no supervisor, writes nothing but a
 //! quarantine link when `state.json` is damaged.
 
-use swarm_actors::model::{Refusal, WorkerView};
+use std::collections::BTreeMap;
 
+use swarm_actors::model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
+use swarm_actors::ports::{DirFacts, Records as _};
+use swarm_actors::registry::store::{self, Loaded};
+use swarm_actors::registry::table::{Entry, Table};
+use swarm_actors::registry::{StoreError, reconcile};
+
+use super::records::DiskRecords;
+use super::tmux::{PaneLine, Server, Tmux};
+use super::{foreign, procfs};
 use crate::paths::Paths;
 
 /// What reading the registry gave.
@@ -27,6 +36,88 @@ impl Registry {
 /// # Errors
 /// When `state.json` cannot be read at all (a directory, no permission, …).
 pub fn load(paths: &Paths) -> Result<Registry, Refusal> {
-    let _ = paths;
-    Ok(Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() })
+    load_where(paths, &|_| true)
+}
+
+/// Reads one worker, without looking at the others' processes.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal> {
+    Ok(load_where(paths, &|row| row.name == name)?.workers.into_iter().next())
+}
+
+/// Reads the rows that `wanted` picks; the rest is only parsed.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_where(paths: &Paths, wanted: &dyn Fn(&Row) -> bool) -> Result<Registry, Refusal> {
+    let records = DiskRecords::new(paths.clone());
+    let mut registry = Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() };
+    let table = read_table(paths, &records, &mut registry.warnings)?;
+    let mut windows = Windows::default();
+    for (position, entry) in table.entries.iter().enumerate() {
+        match &entry.row {
+            Ok(row) if wanted(row) => registry.workers.push(view(&records, &mut windows, row)),
+            Ok(_) => {}
+            Err(error) => registry.unreadable.push((label(entry, position), error.to_string())),
+        }
+    }
+    registry.warnings.extend(windows.failed.into_values());
+    Ok(registry)
+}
+
+fn read_table(paths: &Paths, records: &DiskRecords, warnings: &mut Vec<String>) -> Result<Table, Refusal> {
+    let refused = |error: &StoreError| Refusal { remedy: error.remedy(), ..Refusal::new(RefusalKind::Registry, error.to_string()) };
+    match store::load(&paths.state()).map_err(|error| refused(&error))? {
+        Loaded::Absent => Ok(Table::default()),
+        Loaded::Table(table) => Ok(table),
+        Loaded::Damaged(cause) => {
+            if let Err(error) = store::quarantine(&paths.state()) {
+                warnings.push(error.to_string());
+            }
+            warnings.push(format!("corrupt state file, rebuilt from the workers' own records ({cause})"));
+            let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            Ok(Table::of(reconcile::rebuild(&records.scan_now().unwrap_or_default(), &host)))
+        }
+    }
+}
+
+fn view(records: &DiskRecords, windows: &mut Windows, row: &Row) -> WorkerView {
+    let facts: Option<DirFacts> =
+        row.swarm().and_then(|meta| records.read(&row.name, meta.generation).ok().flatten()).filter(|facts| reconcile::belongs(row, facts));
+    let foreign = if facts.is_none() { windows.process(row, records.boot()) } else { None };
+    reconcile::judge(row, facts.as_ref(), foreign)
+}
+
+/// The name of a row that could not be read, when at least that much could.
+fn label(entry: &Entry, position: usize) -> String {
+    let value: Option<serde_json::Value> = serde_json::from_str(&entry.raw).ok();
+    let name = value.as_ref().and_then(|value| value.get("name")).and_then(|name| name.as_str().map(str::to_owned));
+    name.unwrap_or_else(|| format!("row {}", position + 1))
+}
+
+/// Windows of the other program's workers: one question to tmux per server.
+#[derive(Default)]
+struct Windows {
+    listed: BTreeMap<Option<String>, Vec<PaneLine>>,
+    failed: BTreeMap<Option<String>, String>,
+}
+
+impl Windows {
+    fn process(&mut self, row: &Row, boot: &str) -> Option<ProcessId> {
+        let Some(place) = &row.tmux else { return foreign::alive(row, boot).ok().flatten() };
+        if !self.listed.contains_key(&place.socket) {
+            let server = place.socket.clone().map_or(Server::Default, Server::Name);
+            let environment: Vec<(String, String)> = std::env::vars().collect();
+            let panes = Tmux::new(server, &environment).list().unwrap_or_else(|error| {
+                self.failed.insert(place.socket.clone(), error.to_string());
+                Vec::new()
+            });
+            self.listed.insert(place.socket.clone(), panes);
+        }
+        let panes = self.listed.get(&place.socket)?;
+        let same = |pane: &&PaneLine| pane.session == place.session && pane.window == place.window && !pane.dead;
+        panes.iter().find(same).and_then(|pane| procfs::identity(pane.pane_pid, boot))
+    }
 }

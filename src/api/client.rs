@@ -1,10 +1,39 @@
 //! The command's side: synchronous, no runtime. Connects, starts a supervisor
 //! where there is none, repeats a request whose connection broke.
 
-use serde::Serialize;
-use swarm_actors::model::{Answer, Refusal};
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use serde::Serialize;
+use swarm_actors::model::{Answer, Hello, Refusal, RefusalKind};
+
+use crate::adapters::procfs;
+use crate::api::{BUILD_HEADER, build_text};
 use crate::paths::Paths;
+
+/// A supervisor that does not answer within this is named, not waited for.
+const FIRST_BYTE_MAX: Duration = Duration::from_secs(5);
+/// After it answered, work may take long: a worktree of a large repository.
+const WORK_MAX: Duration = Duration::from_secs(16 * 60);
+/// How long a supervisor may take to start and adopt everything.
+const START_MAX: Duration = Duration::from_secs(20);
+/// Connections that may break under one request before it is given up.
+const ATTEMPTS_MAX: u32 = 6;
+
+/// Why one attempt did not end with an answer.
+enum Broken {
+    /// Nobody is there, or the connection was cut: to be repeated.
+    Connection,
+    /// The supervisor is an older program: to be replaced.
+    Upgrade,
+    Refused(Refusal),
+}
 
 /// Sends `body` to `route` and hands every answer before `Done` to `each`.
 ///
@@ -12,6 +41,265 @@ use crate::paths::Paths;
 /// What kept the request from being carried out at all; refusals of single
 /// workers arrive as answers.
 pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn FnMut(Answer)) -> Result<(), Refusal> {
-    let _ = (paths, route, serde_json::to_vec(body).is_ok(), each);
+    let mut answered = BTreeSet::new();
+    let mut fresh = |answer: Answer| {
+        // A repeated request answers again what it answered before.
+        let name = match &answer {
+            Answer::Spawned(spawned) => Some(spawned.name.clone()),
+            Answer::Worker(line) => Some(line.name.clone()),
+            Answer::Refused(refusal) => refusal.name.clone(),
+            Answer::Accepted | Answer::Warning(_) | Answer::Done => None,
+        };
+        if name.is_none_or(|name| answered.insert(name)) {
+            each(answer);
+        }
+    };
+    let mut text = serde_json::to_vec(body).map_err(|error| internal(&error.to_string()))?;
+    for attempt in 1..=ATTEMPTS_MAX {
+        match attempt_post(paths, route, &text, &mut fresh) {
+            Ok(()) => return Ok(()),
+            Err(Broken::Refused(refusal)) => return Err(refusal),
+            Err(Broken::Upgrade) => replace(paths)?,
+            Err(Broken::Connection) => {}
+        }
+        text = repeated(&text, attempt).map_err(|error| internal(&error.to_string()))?;
+    }
+    let cause = format!("the supervisor's connection broke {ATTEMPTS_MAX} times");
+    Err(Refusal::new(RefusalKind::Internal, cause).remedy(format!("see {}", paths.supervisor_log().display())))
+}
+
+/// The same request, marked as one that may have been carried out already.
+fn repeated(text: &[u8], attempt: u32) -> serde_json::Result<Vec<u8>> {
+    let mut value: serde_json::Value = serde_json::from_slice(text)?;
+    if let Some(caller) = value.get_mut("caller") {
+        caller["repeated"] = attempt.into();
+    }
+    serde_json::to_vec(&value)
+}
+
+fn attempt_post(paths: &Paths, route: &str, body: &[u8], each: &mut dyn FnMut(Answer)) -> Result<(), Broken> {
+    let stream = connect_or_start(paths)?;
+    let mut answers = send(stream, "POST", route, body)?;
+    loop {
+        let mut line = String::new();
+        match answers.read_line(&mut line) {
+            Ok(0) => return Err(Broken::Connection),
+            Ok(_) => {}
+            Err(error) if is_timeout(&error) => return Err(Broken::Refused(unresponsive(answers.get_ref(), WORK_MAX))),
+            Err(_) => return Err(Broken::Connection),
+        }
+        // A line that was cut off is a connection that broke.
+        match serde_json::from_str(&line) {
+            Ok(Answer::Done) => return Ok(()),
+            Ok(Answer::Accepted) => drop(answers.get_ref().set_read_timeout(Some(WORK_MAX))),
+            Ok(answer) => each(answer),
+            Err(_) => return Err(Broken::Connection),
+        }
+    }
+}
+
+/// Writes the request and reads the head of the reply. HTTP/1.0: the body ends
+/// with the connection.
+fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<BufReader<UnixStream>, Broken> {
+    let limits = stream.set_read_timeout(Some(FIRST_BYTE_MAX)).and_then(|()| stream.set_write_timeout(Some(FIRST_BYTE_MAX)));
+    limits.map_err(|error| Broken::Refused(internal(&error.to_string())))?;
+    let head = format!(
+        "{method} {route} HTTP/1.0\r\nhost: swarm\r\n{BUILD_HEADER}: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        build_text(),
+        body.len()
+    );
+    let mut request = head.into_bytes();
+    request.extend_from_slice(body);
+    let mut stream = stream;
+    let written = stream.write_all(&request);
+    let mut reply = BufReader::new(stream);
+    if let Err(error) = written {
+        return Err(if is_timeout(&error) { Broken::Refused(unresponsive(reply.get_ref(), FIRST_BYTE_MAX)) } else { Broken::Connection });
+    }
+    let status = status(&mut reply)?;
+    match status {
+        200..=299 => Ok(reply),
+        426 => Err(Broken::Upgrade),
+        status => {
+            let mut text = String::new();
+            let _ = reply.take(4096).read_to_string(&mut text);
+            Err(Broken::Refused(internal(&format!("it answered {status}: {}", text.trim()))))
+        }
+    }
+}
+
+fn status(reply: &mut BufReader<UnixStream>) -> Result<u16, Broken> {
+    let mut status = None;
+    loop {
+        let mut line = String::new();
+        match reply.read_line(&mut line) {
+            Ok(0) => return Err(Broken::Connection),
+            Ok(_) => {}
+            Err(error) if is_timeout(&error) => return Err(Broken::Refused(unresponsive(reply.get_ref(), FIRST_BYTE_MAX))),
+            Err(_) => return Err(Broken::Connection),
+        }
+        if status.is_none() {
+            status = line.split_ascii_whitespace().nth(1).and_then(|code| code.parse().ok());
+        }
+        if line.trim_end().is_empty() {
+            return status.ok_or(Broken::Connection);
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn connect(paths: &Paths) -> io::Result<UnixStream> {
+    UnixStream::connect(paths.socket())
+}
+
+fn connect_or_start(paths: &Paths) -> Result<UnixStream, Broken> {
+    match connect(paths) {
+        Ok(stream) => Ok(stream),
+        Err(error) if nobody(&error) => start(paths).map_err(Broken::Refused),
+        Err(error) => Err(Broken::Refused(internal(&error.to_string()))),
+    }
+}
+
+fn nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+/// Starts a supervisor, when none came up meanwhile. Commands that want the
+/// same at once take turns.
+fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
+    let failed = |step: &str, error: &io::Error| Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"));
+    make_dirs(paths).map_err(|error| failed(&format!("make {}", paths.root().display()), &error))?;
+    check_limits()?;
+    let _turn = take_turn(paths).map_err(|error| failed("take turns at starting the supervisor", &error))?;
+    match connect(paths) {
+        Ok(stream) => return Ok(stream),
+        Err(error) if nobody(&error) => {}
+        Err(error) => return Err(internal(&error.to_string())),
+    }
+    let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|error| failed("make a pipe", &error.into()))?;
+    let guard = crate::guard::start(paths.root(), Stdio::from(writer));
+    guard.map_err(|error| failed("start the supervisor", &error))?;
+    let said = read_ready(File::from(reader));
+    if let Some(cause) = said.strip_prefix("error ") {
+        let remedy = format!("see {}", paths.supervisor_log().display());
+        return Err(Refusal::new(RefusalKind::Internal, format!("the supervisor cannot start: {cause}")).remedy(remedy));
+    }
+    connect(paths).map_err(|error| {
+        let remedy = format!("see {}", paths.supervisor_log().display());
+        Refusal::new(RefusalKind::Internal, format!("the supervisor did not come up: {error}")).remedy(remedy)
+    })
+}
+
+/// The supervisor's first line, or nothing when it died or took too long.
+fn read_ready(pipe: File) -> String {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = BufReader::new(pipe).read_line(&mut line);
+        sender.send(line.trim_end().to_owned())
+    });
+    receiver.recv_timeout(START_MAX).unwrap_or_default()
+}
+
+fn make_dirs(paths: &Paths) -> io::Result<()> {
+    for dir in [paths.root().to_owned(), paths.logs(), paths.workers()] {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
     Ok(())
+}
+
+/// A supervisor inherits hard limits, and one that may write nothing is none.
+fn check_limits() -> Result<(), Refusal> {
+    use nix::sys::resource::{Resource, getrlimit};
+    let hard = getrlimit(Resource::RLIMIT_FSIZE).map_or(nix::libc::RLIM_INFINITY, |(_, hard)| hard);
+    // Room for the registry and the records; the privileged raise it by themselves.
+    if hard < 64 << 20 && !nix::unistd::geteuid().is_root() {
+        return Err(Refusal::new(RefusalKind::Internal, format!("the file size limit here is {hard} bytes, too little for a supervisor"))
+            .remedy("raise it (ulimit -f), or run a swarm command in another shell first"));
+    }
+    Ok(())
+}
+
+fn take_turn(paths: &Paths) -> io::Result<File> {
+    let path = paths.root().join("start.lock");
+    let lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    if lock.try_lock().is_ok() {
+        return Ok(lock);
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(lock.lock().map(|()| lock)));
+    match receiver.recv_timeout(START_MAX) {
+        Ok(locked) => locked,
+        Err(_) => Err(io::Error::other(format!("another command has been starting it for {} s", START_MAX.as_secs()))),
+    }
+}
+
+/// Names the supervisor that does not answer.
+fn unresponsive(stream: &UnixStream, waited: Duration) -> Refusal {
+    let pid = getsockopt(stream, PeerCredentials).map_or(0, |peer| peer.pid());
+    let state = match procfs::stat(pid).map(|stat| stat.state) {
+        Some('T' | 't') => "stopped",
+        Some('Z' | 'X') | None => "gone",
+        Some('D') => "waiting for the disk",
+        Some(_) => "running",
+    };
+    let cause = format!("the supervisor (pid {pid}, {state}) did not answer within {} s", waited.as_secs());
+    let remedy = if state == "stopped" { format!("kill -CONT {pid}") } else { format!("kill -9 {pid}; another one takes over and no worker is lost") };
+    Refusal::new(RefusalKind::Internal, cause).remedy(remedy)
+}
+
+fn internal(cause: &str) -> Refusal {
+    Refusal::new(RefusalKind::Internal, format!("cannot talk to the supervisor: {cause}"))
+}
+
+/// What the supervisor says of itself, or `None` when none runs.
+///
+/// # Errors
+/// When one runs and does not answer.
+pub fn hello(paths: &Paths) -> Result<Option<Hello>, Refusal> {
+    let Ok(stream) = connect(paths) else { return Ok(None) };
+    let mut text = String::new();
+    match send(stream, "GET", "/v1/hello", b"") {
+        Ok(mut reply) => drop(reply.read_to_string(&mut text)),
+        Err(Broken::Refused(refusal)) => return Err(refusal),
+        Err(Broken::Connection | Broken::Upgrade) => return Ok(None),
+    }
+    serde_json::from_str(&text).map(Some).map_err(|error| internal(&error.to_string()))
+}
+
+/// Starts a supervisor where none runs.
+///
+/// # Errors
+/// Why none came up.
+pub fn ensure(paths: &Paths) -> Result<(), Refusal> {
+    match connect_or_start(paths) {
+        Ok(_) => Ok(()),
+        Err(Broken::Refused(refusal)) => Err(refusal),
+        Err(Broken::Connection | Broken::Upgrade) => Err(internal("the connection broke")),
+    }
+}
+
+/// Ends the supervisor and waits until it is gone. Workers go on.
+///
+/// # Errors
+/// When it does not answer or does not end.
+pub fn stop(paths: &Paths) -> Result<bool, Refusal> {
+    let Ok(stream) = connect(paths) else { return Ok(false) };
+    let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
+    let boot = procfs::boot_id();
+    let fd = procfs::identity(pid, &boot).and_then(|process| crate::adapters::process::pidfd(&process, &boot));
+    match send(stream, "POST", "/v1/stop", b"") {
+        Ok(_) | Err(Broken::Connection) => {}
+        Err(Broken::Refused(refusal)) => return Err(refusal),
+        Err(Broken::Upgrade) => return Err(internal("it refused to stop")),
+    }
+    let ended = fd.is_none_or(|fd| crate::adapters::process::wait_all_gone(&[fd], Duration::from_secs(10)));
+    if ended { Ok(true) } else { Err(internal(&format!("it (pid {pid}) did not end within 10 s"))) }
+}
+
+fn replace(paths: &Paths) -> Result<(), Refusal> {
+    stop(paths).map(drop)
 }

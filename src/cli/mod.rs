@@ -1,7 +1,75 @@
-//! The command line.
+//! The command line: parses, asks, prints, exits. Each verb has a file; what
+//! they share is how they fail (`error`), where they write (`screen`), and how
+//! things look to people (`render`) and to programs (`json`).
+//!
+//! Reading verbs go to the files and the kernel, changing ones to the
+//! supervisor. Nothing here holds state, and nothing is read before the command
+//! line is understood.
 
+mod answers;
+mod args;
+mod caller;
+mod clean;
+mod duration;
+mod error;
+mod examples;
+mod json;
+mod kill;
+mod life;
+mod ls;
+mod render;
+mod resolve;
+mod respawn;
+#[cfg(test)]
+mod sample;
+mod screen;
+mod spawn;
+mod status;
+mod wait;
+mod watch;
+
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use swarm_actors::model::RefusalKind;
+
+use crate::adapters::views::{Registry, load};
+use crate::paths::Paths;
+use args::Command;
+use error::Failure;
+use screen::Screen;
+
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let words: Vec<OsString> = std::env::args_os().collect();
+    match args::parse(&words) {
+        Ok(cli) => ExitCode::from(screen::run(|screen| dispatch(&cli.command, screen))),
+        Err(error) => ExitCode::from(args::report(&error)),
+    }
+}
+
+fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
+    let paths = || Paths::from_env().map_err(|error| Failure::new(RefusalKind::Invalid, error.to_string()));
+    match command {
+        Command::Ls(args) => ls::run(args, &paths()?, screen),
+        Command::Spawn(args) => spawn::run(args, &paths()?, screen),
+        Command::Kill(args) => kill::run(args, &paths()?, screen),
+        Command::Clean(args) => clean::run(args, &paths()?, screen),
+        Command::Respawn(args) => respawn::run(args, &paths()?, screen),
+        Command::Status(args) => status::run(args, &paths()?, screen),
+        Command::Wait(args) => wait::run(args, &paths()?, screen),
+        _ => Err(Failure::new(RefusalKind::Internal, "this verb is not wired yet")),
+    }
+}
+
+/// The registry, with what it has to warn of said.
+fn read(paths: &Paths, screen: &mut Screen) -> Result<Registry, Failure> {
+    let registry = load(paths)?;
+    warn_all(&registry, screen);
+    Ok(registry)
+}
+
+fn warn_all(registry: &Registry, screen: &mut Screen) {
+    for warning in &registry.warnings {
+        screen.warning(warning);
+    }
 }

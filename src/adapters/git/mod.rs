@@ -1,1 +1,115 @@
 //! git: worktrees that are never lost.
+//!
+//! This room owns the worktrees of workers: it plans, makes, takes back, judges
+//! and removes them, and saves what is in them under `refs/swarm/trash/`. It
+//! never changes a configuration, never deletes a branch that a start did not
+//! make, and never removes work that was not saved.
+//!
+//! `plan` → `make` → (`undo` when it never executed | `check`, `remove`)
+
+mod admin;
+mod cli;
+mod fault;
+mod holders;
+mod lock;
+mod make;
+mod objects;
+mod parse;
+mod plan;
+mod remove;
+mod trash;
+mod undo;
+
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_undo;
+
+use std::path::Path;
+
+use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
+use swarm_actors::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
+
+use cli::Cli;
+use fault::Fault;
+
+/// Worktrees by the git in the caller's PATH.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Git;
+
+impl Git {
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+/// Moves `work` off the actors' thread. Once begun it goes on to its end, even
+/// when nobody waits for it any more.
+fn blocking<'a, T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, WorktreeError> + Send + 'static,
+) -> BoxFuture<'a, Result<T, WorktreeError>> {
+    Box::pin(async move {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(error) => Err(WorktreeError::Tool(format!("git work broke off: {error}"))),
+        }
+    })
+}
+
+fn cli(caller: &Caller) -> Result<Cli, Fault> {
+    Ok(Cli::new(caller)?)
+}
+
+impl Worktrees for Git {
+    fn plan<'a>(
+        &'a self,
+        name: &'a str,
+        asked: &'a WorktreeRequest,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<WorktreePlan, WorktreeError>> {
+        let (name, asked, caller) = (name.to_owned(), asked.clone(), caller.clone());
+        blocking(move || cli(&caller).and_then(|cli| plan::plan(&cli, &name, &asked, &caller)).map_err(Fault::create))
+    }
+
+    fn make<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        let (plan, caller) = (plan.clone(), caller.clone());
+        blocking(move || cli(&caller).and_then(|cli| make::make(&cli, &plan)).map_err(Fault::create))
+    }
+
+    fn undo<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        let (plan, caller) = (plan.clone(), caller.clone());
+        blocking(move || cli(&caller).and_then(|cli| undo::undo(&cli, &plan)).map_err(Fault::unknown))
+    }
+
+    fn check<'a>(
+        &'a self,
+        path: &'a str,
+        base_repo: &'a str,
+        force: Force,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        let (path, base_repo, caller) = (path.to_owned(), base_repo.to_owned(), caller.clone());
+        blocking(move || {
+            let cli = cli(&caller).map_err(Fault::unknown)?;
+            remove::check(&cli, Path::new(&path), Path::new(&base_repo), force)
+        })
+    }
+
+    fn remove<'a>(
+        &'a self,
+        name: &'a str,
+        path: &'a str,
+        base_repo: &'a str,
+        force: Force,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<Saved>, WorktreeError>> {
+        let (name, path, base_repo) = (name.to_owned(), path.to_owned(), base_repo.to_owned());
+        let caller = caller.clone();
+        blocking(move || {
+            let cli = cli(&caller).map_err(Fault::unknown)?;
+            remove::remove(&cli, &name, Path::new(&path), Path::new(&base_repo), force)
+        })
+    }
+}

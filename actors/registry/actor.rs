@@ -1,0 +1,126 @@
+//! The shell around [`machine`](super::machine): receives, lets the blocking
+//! work run elsewhere, answers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+
+use super::error::{RegistryError, StoreError};
+use super::machine::{Committer, Mutation};
+use super::message::RegistryMessage;
+use super::reconcile;
+use super::store::Store;
+use crate::model::Row;
+use crate::ports::{DirFacts, Ports};
+
+pub struct Registry;
+
+pub struct RegistryArguments {
+    pub root: std::path::PathBuf,
+    pub ports: Ports,
+}
+
+type Reply = RpcReplyPort<Result<(), RegistryError>>;
+
+pub struct State {
+    store: Arc<Mutex<Store>>,
+    ports: Ports,
+    committer: Committer<Reply>,
+}
+
+impl Actor for Registry {
+    type Msg = RegistryMessage;
+    type State = State;
+    type Arguments = RegistryArguments;
+
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, arguments: RegistryArguments) -> Result<State, ActorProcessingErr> {
+        let store = Arc::new(Mutex::new(Store::new(arguments.root)));
+        Ok(State { store, ports: arguments.ports, committer: Committer::default() })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: RegistryMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            RegistryMessage::Mutate(mutation, reply) => {
+                if let Some(batch) = state.committer.ask(mutation, reply) {
+                    state.commit(&myself, batch);
+                }
+            }
+            RegistryMessage::Committed(result) => {
+                let (replies, next) = state.committer.committed();
+                answer(replies, result);
+                if let Some(batch) = next {
+                    state.commit(&myself, batch);
+                }
+            }
+            RegistryMessage::Rows(reply) => {
+                state.read(|store, rebuild| rows(store, rebuild), reply);
+            }
+            RegistryMessage::Find(name, reply) => {
+                state.read(move |store, rebuild| Ok(store.read(rebuild)?.0.find(&name).cloned()), reply);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn commit(&self, myself: &ActorRef<RegistryMessage>, batch: Vec<Mutation>) {
+        let (store, rebuild, myself) = (Arc::clone(&self.store), self.rebuild(), myself.clone());
+        tokio::task::spawn_blocking(move || {
+            let result = locked(&store).commit(batch, &rebuild);
+            let _ = myself.cast(RegistryMessage::Committed(result));
+        });
+    }
+
+    fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Store, &dyn Fn() -> Vec<Row>) -> Result<T, StoreError> + Send + 'static,
+        reply: RpcReplyPort<Result<T, StoreError>>,
+    ) {
+        let (store, rebuild) = (Arc::clone(&self.store), self.rebuild());
+        tokio::task::spawn_blocking(move || {
+            let _ = reply.send(work(&mut locked(&store), &rebuild));
+        });
+    }
+
+    /// Finds the rows again below `w/`, for a damaged file.
+    fn rebuild(&self) -> impl Fn() -> Vec<Row> + Send + 'static {
+        let ports = self.ports.clone();
+        move || {
+            let all: Vec<DirFacts> = ports.records.scan_now().unwrap_or_default();
+            tracing::warn!(directories = all.len(), "state.json is damaged, rebuilding it from the workers' own records");
+            reconcile::rebuild(&all, &ports.clock.host())
+        }
+    }
+}
+
+fn rows(store: &mut Store, rebuild: &dyn Fn() -> Vec<Row>) -> Result<Arc<Vec<Arc<Row>>>, StoreError> {
+    let (table, _) = store.read(rebuild)?;
+    Ok(Arc::new(table.entries.iter().filter_map(|entry| entry.row.clone().ok()).collect()))
+}
+
+fn answer(replies: Vec<Reply>, result: Result<Vec<Result<(), super::error::Refused>>, StoreError>) {
+    match result {
+        Ok(answers) => {
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                let _ = reply.send(answer.map_err(RegistryError::from));
+            }
+        }
+        Err(error) => {
+            for reply in replies {
+                let _ = reply.send(Err(error.clone().into()));
+            }
+        }
+    }
+}
+
+/// A thread that panicked under the lock left the cache as it was before or
+/// after a whole step, so the store stays usable.
+fn locked(store: &Mutex<Store>) -> std::sync::MutexGuard<'_, Store> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,194 @@
+//! Decisions of the registry: what a mutation does to the table, and which
+//! mutations share a commit.
+
+use std::collections::VecDeque;
+
+use super::error::Refused;
+use super::table::{Entry, Table};
+use crate::model::{Row, RowKey, WireStatus};
+
+/// One change of `state.json`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mutation {
+    /// A new worker; refused when the name is taken.
+    Insert(Box<Row>),
+    /// A new life of a worker: the row moves to the end, as in the original.
+    /// Refused when the row is no longer the expected one.
+    Replace { expect: RowKey, row: Box<Row> },
+    /// The worker is cleaned or its start withdrawn.
+    Remove { name: String, expect: RowKey },
+    /// The advisory status of a row that is still the expected one.
+    SetStatus { name: String, expect: RowKey, status: WireStatus },
+}
+
+/// Applies one mutation. A refused one leaves the table as it was.
+///
+/// # Errors
+/// When the name is taken, unknown, or the row is another one by now.
+pub fn apply(table: &mut Table, mutation: Mutation) -> Result<(), Refused> {
+    match mutation {
+        Mutation::Insert(row) => {
+            if table.position(&row.name).is_some() {
+                return Err(Refused::Exists(row.name));
+            }
+            table.entries.push(Entry::of(*row));
+        }
+        Mutation::Replace { expect, row } => {
+            let at = expected(table, &row.name, &expect)?;
+            table.entries.remove(at);
+            table.entries.push(Entry::of(*row));
+        }
+        Mutation::Remove { name, expect } => {
+            let at = expected(table, &name, &expect)?;
+            table.entries.remove(at);
+        }
+        Mutation::SetStatus { name, expect, status } => {
+            let at = expected(table, &name, &expect)?;
+            table.entries[at] = table.entries[at].with_status(status);
+        }
+    }
+    Ok(())
+}
+
+fn expected(table: &Table, name: &str, expect: &RowKey) -> Result<usize, Refused> {
+    let same = |entry: &Entry| entry.row.as_ref().is_ok_and(|row| row.name == name && row.key() == *expect);
+    if let Some(at) = table.entries.iter().position(same) {
+        return Ok(at);
+    }
+    match table.position(name) {
+        Some(_) => Err(Refused::Changed(name.to_owned())),
+        None => Err(Refused::Missing(name.to_owned())),
+    }
+}
+
+/// Group commit: what waits while one commit is under way goes together into
+/// the next. `T` is the reply of each mutation.
+#[derive(Debug)]
+pub struct Committer<T> {
+    waiting: VecDeque<(Mutation, T)>,
+    under_way: Option<Vec<T>>,
+}
+
+/// Most mutations in one commit; more would let the first of them wait long.
+pub const BATCH_MAX: usize = 256;
+
+impl<T> Default for Committer<T> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), under_way: None }
+    }
+}
+
+impl<T> Committer<T> {
+    /// A mutation arrives. The returned batch is to be committed now.
+    pub fn ask(&mut self, mutation: Mutation, reply: T) -> Option<Vec<Mutation>> {
+        self.waiting.push_back((mutation, reply));
+        self.next()
+    }
+
+    /// A commit ended: its replies, in order, and the next batch.
+    pub fn committed(&mut self) -> (Vec<T>, Option<Vec<Mutation>>) {
+        let replies = self.under_way.take().unwrap_or_default();
+        (replies, self.next())
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.under_way.is_none() && self.waiting.is_empty()
+    }
+
+    fn next(&mut self) -> Option<Vec<Mutation>> {
+        if self.under_way.is_some() || self.waiting.is_empty() {
+            return None;
+        }
+        let count = self.waiting.len().min(BATCH_MAX);
+        let (batch, replies) = self.waiting.drain(..count).unzip();
+        self.under_way = Some(replies);
+        Some(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row(name: &str, started: &str) -> Row {
+        Row {
+            name: name.to_owned(),
+            status: WireStatus::Running,
+            cmd: vec!["true".to_owned()],
+            started: started.to_owned(),
+            cwd: "/".to_owned(),
+            env: BTreeMap::new(),
+            tags: Vec::new(),
+            tmux: None,
+            worktree: None,
+            pid: Some(99),
+            metadata: serde_json::Map::new(),
+        }
+    }
+
+    #[test]
+    fn one_name_has_one_row() {
+        let mut table = Table::default();
+        assert_eq!(apply(&mut table, Mutation::Insert(Box::new(row("a", "1")))), Ok(()));
+        let again = apply(&mut table, Mutation::Insert(Box::new(row("a", "2"))));
+        assert_eq!(again, Err(Refused::Exists("a".to_owned())));
+        assert_eq!(table.find("a").map(|row| row.started.clone()), Some("1".to_owned()));
+    }
+
+    #[test]
+    fn a_row_that_another_program_remade_is_left_alone() {
+        let mut table = Table::default();
+        apply(&mut table, Mutation::Insert(Box::new(row("a", "2")))).expect("inserts");
+        let stale = row("a", "1").key();
+        let remove = Mutation::Remove { name: "a".to_owned(), expect: stale.clone() };
+        assert_eq!(apply(&mut table, remove), Err(Refused::Changed("a".to_owned())));
+        let replace = Mutation::Replace { expect: stale, row: Box::new(row("a", "3")) };
+        assert_eq!(apply(&mut table, replace), Err(Refused::Changed("a".to_owned())));
+        assert_eq!(table.entries.len(), 1);
+    }
+
+    #[test]
+    fn mutations_that_wait_share_the_next_commit() {
+        let mut committer = Committer::default();
+        let insert = |name: &str| Mutation::Insert(Box::new(row(name, "1")));
+        assert_eq!(committer.ask(insert("a"), 1).map(|batch| batch.len()), Some(1));
+        assert_eq!(committer.ask(insert("b"), 2), None);
+        assert_eq!(committer.ask(insert("c"), 3), None);
+        let (replies, next) = committer.committed();
+        assert_eq!((replies, next.map(|batch| batch.len())), (vec![1], Some(2)));
+        let (replies, next) = committer.committed();
+        assert_eq!((replies, next), (vec![2, 3], None));
+        assert!(committer.is_idle());
+    }
+
+    proptest! {
+        /// Whatever comes in whatever order, every mutation is answered once and in order.
+        #[test]
+        fn every_mutation_is_answered_once(steps in proptest::collection::vec(any::<bool>(), 1..400)) {
+            let mut committer = Committer::default();
+            let (mut asked, mut answered, mut busy) = (0_usize, Vec::new(), false);
+            for is_ask in steps {
+                if is_ask {
+                    let batch = committer.ask(Mutation::Insert(Box::new(row("x", "1"))), asked);
+                    prop_assert!(!(busy && batch.is_some()));
+                    busy |= batch.is_some();
+                    asked += 1;
+                } else if busy {
+                    let (replies, next) = committer.committed();
+                    answered.extend(replies);
+                    busy = next.is_some();
+                }
+            }
+            while busy {
+                let (replies, next) = committer.committed();
+                answered.extend(replies);
+                busy = next.is_some();
+            }
+            prop_assert_eq!(answered, (0..asked).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What is true of a worker: one pure function over its row, its lease, its
+//! exit record and the boot they were written in. Every reader and the
+//! supervisor's adoption use it, so all see the same.
+//!
+//! | lease | this boot | exit record | contract | state |
+//! |---|---|---|---|---|
+//! | held | – | none | pending | starting |
+//! | held | – | none | executed | running, or suspended |
+//! | held | – | there | – | stopping |
+//! | free | – | there | – | exited, stopped, failed, or backoff when a restart is due |
+//! | free | no | none | – | interrupted |
+//! | free | yes | none | executed | unsupervised while its process lives, else lost |
+//! | free | yes | none | pending | lost: it was never executed |
+//! | no directory | | | | the other program's: its process or window decides |
+
+use crate::model::{
+    ExitRecord, FineState, ProcessId, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Spec, SwarmMeta, WantedState,
+    WireStatus, WorkerView,
+};
+use crate::ports::{DirFacts, SpecFacts};
+
+/// Whether the row is one that this directory's start wrote. The original
+/// copies `metadata` when it remakes a row, so token, time and place must all
+/// be those of the start.
+pub fn belongs(row: &Row, facts: &DirFacts) -> bool {
+    let (Some(meta), Some(spec)) = (row.swarm(), facts.spec.spec()) else { return false };
+    let place = match (&row.tmux, &spec.contract.tmux) {
+        (Some(tmux), Some(place)) => tmux.session == place.session && tmux.window == spec.name,
+        (None, None) => match (&facts.exit, &facts.lease.content) {
+            (Some(exit), _) => row.pid == Some(i64::from(exit.pid)),
+            (None, Some(lease)) => row.pid == Some(i64::from(lease.worker.pid)),
+            (None, None) => true,
+        },
+        _ => false,
+    };
+    place && meta.id == spec.token && row.started == spec.started && row.name == spec.name
+}
+
+/// Judges one worker. `facts` is the directory that the row's metadata names;
+/// `foreign` the living process of a row that the other program made.
+pub fn judge(row: &Row, facts: Option<&DirFacts>, foreign: Option<ProcessId>) -> WorkerView {
+    match facts.filter(|facts| belongs(row, facts)) {
+        Some(facts) => ours(row, facts),
+        None => theirs(row, foreign),
+    }
+}
+
+fn ours(row: &Row, facts: &DirFacts) -> WorkerView {
+    let state = fine_state(facts);
+    let lease = facts.lease.content.as_ref();
+    let living = state.is_running();
+    let restart = facts.spec.spec().map_or(RestartPolicy::Never, |spec| spec.contract.restart);
+    let watch = lease.filter(|_| living).map(|lease| match state {
+        FineState::Unsupervised => lease.worker.clone(),
+        _ => lease.shim.clone(),
+    });
+    WorkerView {
+        row: refreshed(row, state),
+        state,
+        pid: lease.filter(|_| living).map(|lease| lease.worker.pid),
+        watch,
+        pane: lease.and_then(|lease| lease.pane.clone()),
+        exit: facts.exit.clone(),
+        restart,
+        restarts: facts.wanted.restarts,
+        next_start_ms: facts.wanted.next_start_ms,
+        dir: Some(crate::model::worker_dir_name(&facts.name, facts.generation)),
+    }
+}
+
+fn theirs(row: &Row, foreign: Option<ProcessId>) -> WorkerView {
+    let state = if foreign.is_some() { FineState::Running } else { FineState::Exited };
+    WorkerView {
+        row: refreshed(row, state),
+        state,
+        pid: foreign.as_ref().map(|process| process.pid),
+        watch: foreign,
+        pane: None,
+        exit: None,
+        restart: RestartPolicy::Never,
+        restarts: 0,
+        next_start_ms: None,
+        dir: None,
+    }
+}
+
+/// The state that the records of a generation tell.
+pub fn fine_state(facts: &DirFacts) -> FineState {
+    let executed = matches!(facts.spec, SpecFacts::Executed(_));
+    match (facts.lease.held, &facts.exit) {
+        (true, Some(_)) => FineState::Stopping,
+        (true, None) if !executed => FineState::Starting,
+        (true, None) if facts.lease.suspended => FineState::Suspended,
+        (true, None) => FineState::Running,
+        (false, Some(exit)) => ended(facts, Some(exit)),
+        (false, None) if facts.lease.content.is_some() && !facts.lease.this_boot => FineState::Interrupted,
+        (false, None) if executed && facts.lease.worker_alive => FineState::Unsupervised,
+        (false, None) if executed => ended(facts, None),
+        (false, None) => FineState::Lost,
+    }
+}
+
+fn ended(facts: &DirFacts, exit: Option<&ExitRecord>) -> FineState {
+    match facts.wanted.state {
+        WantedState::Failed => return FineState::Failed,
+        WantedState::Stopped => return exit.map_or(FineState::Lost, |_| FineState::Stopped),
+        WantedState::Running => {}
+    }
+    if restart_due(facts, exit) {
+        return FineState::Backoff;
+    }
+    match exit.map(|exit| exit.reason) {
+        None => FineState::Lost,
+        Some(Reason::Stopped) => FineState::Stopped,
+        Some(Reason::Exited | Reason::Closed | Reason::Timeout | Reason::Abandoned) => FineState::Exited,
+    }
+}
+
+/// Whether the policy starts the worker again after this end. An unknown end
+/// is a failure, never a success.
+pub fn restart_due(facts: &DirFacts, exit: Option<&ExitRecord>) -> bool {
+    let Some(spec) = facts.spec.spec() else { return false };
+    let stopped = exit.is_some_and(|exit| matches!(exit.reason, Reason::Stopped | Reason::Abandoned));
+    let success = exit.is_some_and(|exit| exit.ended.is_success());
+    if stopped || facts.wanted.state != WantedState::Running {
+        return false;
+    }
+    match spec.contract.restart {
+        RestartPolicy::Never => false,
+        RestartPolicy::OnFailure => !success,
+        RestartPolicy::Always => true,
+    }
+}
+
+fn refreshed(row: &Row, state: FineState) -> Row {
+    let status = if state.is_running() { WireStatus::Running } else { WireStatus::Stopped };
+    Row { status, ..row.clone() }
+}
+
+/// The row of a start, as it is committed and as a rebuild finds it again.
+/// `pid` is the worker's own process; a tmux worker shows none, as the original.
+pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
+    let contract = &spec.contract;
+    let base = spec.worktree.as_ref().map(|plan| plan.base.clone());
+    let meta = SwarmMeta { id: spec.token.clone(), generation: spec.generation, host: host.to_owned(), base };
+    let mut metadata = serde_json::Map::new();
+    metadata.insert("swarm".to_owned(), serde_json::to_value(meta).expect("plain strings and numbers are JSON"));
+    Row {
+        name: spec.name.clone(),
+        status: WireStatus::Running,
+        cmd: contract.argv.clone(),
+        started: spec.started.clone(),
+        cwd: spec.worktree.as_ref().map_or_else(|| contract.cwd.clone(), |plan| plan.path.clone()),
+        env: contract.env.clone(),
+        tags: contract.tags.clone(),
+        tmux: contract.tmux.as_ref().map(|place| RowTmux {
+            session: place.session.clone(),
+            window: spec.name.clone(),
+            socket: place.socket.clone(),
+        }),
+        worktree: spec.worktree.as_ref().map(|plan| RowWorktree {
+            path: plan.path.clone(),
+            branch: plan.branch.clone(),
+            base_repo: plan.base_repo.clone(),
+        }),
+        pid: contract.tmux.is_none().then_some(i64::from(pid)),
+        metadata,
+    }
+}
+
+/// The rows that a damaged `state.json` is rebuilt from: the newest generation
+/// of each name that was executed, or that is being started and held.
+pub fn rebuild(all: &[DirFacts], host: &str) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for facts in all {
+        let SpecFacts::Executed(spec) = &facts.spec else { continue };
+        let pid = (facts.exit.as_ref().map(|exit| exit.pid))
+            .or_else(|| facts.lease.content.as_ref().map(|lease| lease.worker.pid))
+            .unwrap_or(0);
+        let status = if fine_state(facts).is_running() { WireStatus::Running } else { WireStatus::Stopped };
+        rows.retain(|row| row.name != spec.name);
+        rows.push(Row { status, ..row_of(spec, pid, host) });
+    }
+    rows.sort_by(|a, b| a.started.cmp(&b.started));
+    rows
+}

@@ -1,0 +1,342 @@
+//! `state.json` on disk: the only opener of it.
+//!
+//! A mutation takes `flock(2)` on `state.lock` (the original's lock, on a file
+//! that is never removed), reads again when somebody else wrote, and replaces
+//! the file. The lock is never held across anything but that. Readers take no
+//! lock: a rename is atomic.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::error::{Refused, StoreError};
+use super::machine::{Mutation, apply};
+use super::table::Table;
+use crate::model::Row;
+
+/// How long a mutation waits for the lock. The original waits for ever.
+pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
+/// A registry of ten thousand workers has 6 MB.
+pub const STATE_BYTES_MAX: u64 = 64 << 20;
+/// Backups of damaged files that are kept apart.
+const QUARANTINE_MAX: u32 = 1000;
+
+/// What reading gave.
+#[derive(Debug)]
+pub enum Loaded {
+    Absent,
+    Table(Table),
+    /// The file's own sentence about what is wrong with it.
+    Damaged(String),
+}
+
+/// The registry's file with what was last read or written of it.
+pub struct Store {
+    root: PathBuf,
+    cached: Option<(FileId, Table)>,
+    lock_wait: Duration,
+    temporary: u64,
+}
+
+/// Tells one version of the file from another: each write makes a new inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// Proof that the registry lock is held; ends when dropped.
+pub struct LockGuard(#[allow(dead_code, reason = "held for its lock")] File);
+
+impl Store {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), cached: None, lock_wait: LOCK_WAIT_MAX, temporary: 0 }
+    }
+
+    /// For tests of a held lock.
+    #[must_use]
+    pub fn lock_wait(mut self, wait: Duration) -> Self {
+        self.lock_wait = wait;
+        self
+    }
+
+    fn state(&self) -> PathBuf {
+        self.root.join("state.json")
+    }
+
+    /// The table as it is on disk now. A damaged file is put aside as a hard
+    /// link and replaced in memory by what `rebuild` finds; the sentence about
+    /// it is returned beside.
+    ///
+    /// # Errors
+    /// When the file cannot be read at all.
+    pub fn read(&mut self, rebuild: &dyn Fn() -> Vec<Row>) -> Result<(&Table, Option<String>), StoreError> {
+        let path = self.state();
+        let before = file_id(&path);
+        let known = matches!((&self.cached, before), (Some((id, _)), Some(now)) if *id == now);
+        let mut damage = None;
+        if !known {
+            let table = match load(&path)? {
+                Loaded::Absent => Table::default(),
+                Loaded::Table(table) => table,
+                Loaded::Damaged(cause) => {
+                    quarantine(&path)?;
+                    damage = Some(cause);
+                    Table::of(rebuild())
+                }
+            };
+            // Without an identity, or with damage, the next call reads again.
+            let id = before.filter(|_| damage.is_none()).unwrap_or(FileId::NONE);
+            self.cached = Some((id, table));
+        }
+        let (_, table) = self.cached.as_ref().expect("was filled above");
+        Ok((table, damage))
+    }
+
+    /// Applies the mutations in one commit and answers each. When this returns
+    /// `Ok`, what was applied is durable and visible.
+    ///
+    /// # Errors
+    /// Nothing of the batch was changed, and why.
+    pub fn commit(
+        &mut self,
+        batch: Vec<Mutation>,
+        rebuild: &dyn Fn() -> Vec<Row>,
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        let guard = self.lock()?;
+        let (table, damage) = self.read(rebuild)?;
+        if let Some(version) = table.newer_schema() {
+            return Err(StoreError::NewerSchema { path: self.state(), version });
+        }
+        let old = table.clone();
+        let mut new = old.clone();
+        let answers: Vec<_> = batch.into_iter().map(|mutation| apply(&mut new, mutation)).collect();
+        if damage.is_some() || answers.iter().any(Result::is_ok) {
+            self.replace(&guard, &old, new)?;
+        }
+        Ok(answers)
+    }
+
+    /// Writes and renames; afterwards the cache is what is on disk.
+    fn replace(&mut self, guard: &LockGuard, old: &Table, new: Table) -> Result<(), StoreError> {
+        let path = self.state();
+        self.temporary += 1;
+        let temporary = self.root.join(format!("state.json.tmp.{}.{}", std::process::id(), self.temporary));
+        let written = write_durably(&temporary, new.render().as_bytes()).and_then(|()| {
+            // Write 2. A crash after it leaves the new table, perhaps not yet
+            // durable: nobody was told, and every worker in it is dead with the power.
+            fs::rename(&temporary, &path).map_err(|error| io_error("replace", &path, &error))
+        });
+        if let Err(error) = written {
+            let _ = fs::remove_file(&temporary);
+            return Err(error);
+        }
+        self.cached = None;
+        // Write 3. From here on the commit outlives a power loss.
+        if let Err(error) = sync_directory(&self.root) {
+            self.take_back(guard, old);
+            return Err(error);
+        }
+        if let Some(id) = file_id(&path) {
+            self.cached = Some((id, new));
+        }
+        Ok(())
+    }
+
+    /// The directory could not be synced, so the change was not acknowledged:
+    /// put the old table back, as well as that goes.
+    fn take_back(&self, _: &LockGuard, old: &Table) {
+        let path = self.root.join(format!("state.json.tmp.{}.back", std::process::id()));
+        if write_durably(&path, old.render().as_bytes()).is_ok() {
+            let _ = fs::rename(&path, self.state());
+        }
+    }
+
+    /// Removes what commits that were killed left behind. Under the lock no
+    /// other commit is under way, so every temporary file is dead.
+    ///
+    /// # Errors
+    /// When the lock is not to be had or the directory not to be read.
+    pub fn sweep(&mut self) -> Result<(), StoreError> {
+        let _guard = self.lock()?;
+        let entries = fs::read_dir(&self.root).map_err(|error| io_error("read", &self.root, &error))?;
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with("state.json.tmp.") {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the registry lock.
+    fn lock(&self) -> Result<LockGuard, StoreError> {
+        let path = self.root.join("state.lock");
+        let deadline = Instant::now() + self.lock_wait;
+        loop {
+            let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+            let file = open.map_err(|error| io_error("open", &path, &error))?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let file = match lock_within(file, left) {
+                Ok(Some(file)) => file,
+                Ok(None) => {
+                    let waited_s = self.lock_wait.as_secs();
+                    return Err(StoreError::Locked { holder: holder(&path), path, waited_s });
+                }
+                Err(error) => return Err(io_error("lock", &path, &error)),
+            };
+            // The lock counts only while the path names this very file.
+            let ours = file.metadata().map(|meta| (meta.dev(), meta.ino()));
+            let there = fs::symlink_metadata(&path).map(|meta| (meta.dev(), meta.ino()));
+            if matches!((ours, there), (Ok(ours), Ok(there)) if ours == there) {
+                return Ok(LockGuard(file));
+            }
+        }
+    }
+}
+
+/// Reads `path` without a lock.
+///
+/// # Errors
+/// When it is no regular file, too large, or the system refuses.
+pub fn load(path: &Path) -> Result<Loaded, StoreError> {
+    let meta = match fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Absent),
+        Err(error) => return Err(io_error("read", path, &error)),
+    };
+    // Checked before opening: opening a FIFO would wait for a writer.
+    if !meta.is_file() {
+        let what = match meta.file_type() {
+            kind if kind.is_symlink() => "a symbolic link",
+            kind if kind.is_dir() => "a directory",
+            _ => "a special file",
+        };
+        return Err(StoreError::NotAFile { path: path.to_owned(), what });
+    }
+    if meta.len() > STATE_BYTES_MAX {
+        return Err(StoreError::TooLarge { path: path.to_owned(), limit_bytes: STATE_BYTES_MAX });
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0) + 1);
+    let file = File::open(path).map_err(|error| io_error("open", path, &error))?;
+    file.take(STATE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| io_error("read", path, &error))?;
+    let parsed = match std::str::from_utf8(&bytes) {
+        Ok(text) => Table::parse(text),
+        Err(error) => Err(format!("it is not UTF-8: {error}")),
+    };
+    Ok(parsed.map_or_else(Loaded::Damaged, Loaded::Table))
+}
+
+/// Keeps a damaged file under a name of its own, which costs no space and
+/// leaves the path in place. A file that was kept already is not kept again.
+///
+/// # Errors
+/// When no link can be made: the file is then not touched any further.
+pub fn quarantine(path: &Path) -> Result<(), StoreError> {
+    let inode = |path: &Path| fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    let damaged = inode(path);
+    for number in 0..QUARANTINE_MAX {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".corrupted");
+        if number > 0 {
+            name.push(format!(".{number}"));
+        }
+        let kept = PathBuf::from(name);
+        match fs::hard_link(path, &kept) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if inode(&kept) == damaged {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(io_error("put aside", path, &error)),
+        }
+    }
+    Err(StoreError::Io { step: "put aside", path: path.to_owned(), cause: "too many backups".to_owned() })
+}
+
+/// Write 1. A crash within it leaves a temporary file, which `sweep` removes.
+fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = open.map_err(|error| io_error("create", path, &error))?;
+    file.write_all(bytes).map_err(|error| io_error("write", path, &error))?;
+    // Never tried again on failure: after a failed fsync the kernel calls the
+    // lost pages clean (PostgreSQL wiki, Fsync Errors).
+    file.sync_all().map_err(|error| io_error("sync", path, &error))
+}
+
+fn sync_directory(path: &Path) -> Result<(), StoreError> {
+    let synced = File::open(path).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| io_error("sync", path, &error))
+}
+
+/// Waits for `flock(2)` at most `limit`; `None` when it was not to be had. The
+/// waiting is the kernel's: a thread of its own blocks, and lets a lock that
+/// comes too late go by itself.
+fn lock_within(file: File, limit: Duration) -> io::Result<Option<File>> {
+    match fs2::FileExt::try_lock_exclusive(&file) {
+        Ok(()) => return Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        Err(error) => return Err(error),
+    }
+    let (sender, receiver) = mpsc::channel();
+    let wait = move || {
+        let locked = retried(|| fs2::FileExt::lock_exclusive(&file)).map(|()| file);
+        let _ = sender.send(locked);
+    };
+    std::thread::Builder::new().name("registry-lock".to_owned()).spawn(wait)?;
+    match receiver.recv_timeout(limit) {
+        Ok(locked) => locked.map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+fn retried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Names who holds the lock, where the system lists locks.
+fn holder(path: &Path) -> String {
+    let inode = fs::metadata(path).map(|meta| meta.ino().to_string()).unwrap_or_default();
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let pid = locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let same = fields.get(1) == Some(&"FLOCK") && fields.get(5)?.rsplit(':').next() == Some(inode.as_str());
+        same.then(|| fields.get(4).copied()).flatten()
+    });
+    let Some(pid) = pid else { return "an unknown process".to_owned() };
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command = String::from_utf8_lossy(&command).replace('\0', " ");
+    format!("process {pid} ({})", command.trim().chars().take(80).collect::<String>())
+}
+
+fn file_id(path: &Path) -> Option<FileId> {
+    let meta = fs::symlink_metadata(path).ok()?;
+    Some(FileId {
+        device: meta.dev(),
+        inode: meta.ino(),
+        size: meta.len(),
+        modified: (meta.mtime(), meta.mtime_nsec()),
+        changed: (meta.ctime(), meta.ctime_nsec()),
+    })
+}
+
+impl FileId {
+    /// Equal to no file.
+    const NONE: Self = Self { device: 0, inode: 0, size: 0, modified: (0, 0), changed: (0, 0) };
+}
+
+fn io_error(step: &'static str, path: &Path, error: &io::Error) -> StoreError {
+    StoreError::Io { step, path: path.to_owned(), cause: error.to_string() }
+}

@@ -1,0 +1,203 @@
+//! The shell around [`machine`](super::machine): owns the children, hands out
+//! requests, carries out restarts and the ordered end.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::sync::{mpsc::UnboundedSender, watch};
+
+use super::adopt;
+use super::error::SupervisorError;
+use super::machine::{Child, Effect, Event, Machine};
+use super::message::{Exit, Request, SupervisorMessage};
+use crate::model::{Answer, EventKind, Refusal, RefusalKind};
+use crate::ports::Ports;
+use crate::registry::RegistryHandle;
+use crate::worker::{Report, Reporter, WorkerArguments, WorkerHandle};
+
+pub struct Supervisor;
+
+pub struct SupervisorArguments {
+    pub root: PathBuf,
+    pub ports: Ports,
+    /// Set once, when the supervisor is to end.
+    pub exit: watch::Sender<Option<Exit>>,
+}
+
+pub struct State {
+    root: PathBuf,
+    pub(super) ports: Ports,
+    exit: watch::Sender<Option<Exit>>,
+    myself: ActorRef<SupervisorMessage>,
+    machine: Machine,
+    pub(super) registry: RegistryHandle,
+    workers: BTreeMap<String, WorkerHandle>,
+    names: BTreeMap<ActorId, String>,
+}
+
+impl Actor for Supervisor {
+    type Msg = SupervisorMessage;
+    type State = State;
+    type Arguments = SupervisorArguments;
+
+    async fn pre_start(&self, myself: ActorRef<SupervisorMessage>, arguments: SupervisorArguments) -> Result<State, ActorProcessingErr> {
+        let SupervisorArguments { root, ports, exit } = arguments;
+        let registry = start_registry(&root, &ports, myself.get_cell()).await?;
+        let (workers, names) = (BTreeMap::new(), BTreeMap::new());
+        let mut state = State { root, ports, exit, myself, machine: Machine::default(), registry, workers, names };
+        state.adopt_all().await?;
+        let effects = state.machine.arm_when_idle();
+        state.perform(effects).await?;
+        Ok(state)
+    }
+
+    async fn handle(&self, _: ActorRef<SupervisorMessage>, message: SupervisorMessage, state: &mut State) -> Result<(), ActorProcessingErr> {
+        match message {
+            SupervisorMessage::Request(request, answers) => state.begin(request, answers).await?,
+            SupervisorMessage::RequestEnded => state.feed(Event::RequestEnded).await?,
+            SupervisorMessage::Report(Report::Live { name, live }) => state.feed(Event::Live { name, live }).await?,
+            SupervisorMessage::Report(Report::Cleaned { name }) => {
+                state.workers.remove(&name);
+                state.feed(Event::Cleaned { name }).await?;
+            }
+            SupervisorMessage::IdleTimer(number) => state.feed(Event::IdleTimer(number)).await?,
+            SupervisorMessage::Stop(exit) => state.feed(Event::Stop(exit)).await?,
+            SupervisorMessage::Live(reply) => drop(reply.send(state.machine.live())),
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<SupervisorMessage>,
+        event: SupervisionEvent,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            SupervisionEvent::ActorFailed(cell, error) => {
+                let Some(child) = state.child(&cell) else { return Ok(()) };
+                tracing::error!(?child, %error, "a child failed");
+                let now_ms = state.ports.clock.boot_ms();
+                state.feed(Event::ChildFailed { child, now_ms }).await?;
+            }
+            SupervisionEvent::ActorTerminated(cell, _, _) => {
+                state.names.remove(&cell.get_id());
+            }
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    async fn feed(&mut self, event: Event) -> Result<(), ActorProcessingErr> {
+        let effects = self.machine.on(event);
+        self.perform(effects).await
+    }
+
+    async fn perform(&mut self, effects: Vec<Effect>) -> Result<(), ActorProcessingErr> {
+        for effect in effects {
+            match effect {
+                Effect::ArmIdle(number) => {
+                    let delay = Duration::from_millis(super::machine::IDLE_MS_MAX);
+                    self.myself.send_after(delay, move || SupervisorMessage::IdleTimer(number));
+                }
+                Effect::RestartWorker(name) => {
+                    self.workers.remove(&name);
+                    self.worker(&name).await?.adopt();
+                }
+                Effect::RestartAll => self.restart_all().await?,
+                Effect::End(exit) => {
+                    let reason = format!("{exit:?}").to_lowercase();
+                    self.emit(EventKind::SupervisorStopped { reason });
+                    let _ = self.exit.send(Some(exit));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn restart_all(&mut self) -> Result<(), ActorProcessingErr> {
+        for worker in std::mem::take(&mut self.workers).into_values() {
+            worker.cell().stop(None);
+        }
+        self.names.clear();
+        self.registry = start_registry(&self.root, &self.ports, self.myself.get_cell()).await?;
+        self.adopt_all().await
+    }
+
+    async fn adopt_all(&mut self) -> Result<(), ActorProcessingErr> {
+        for name in adopt::sweep(&self.ports, &self.registry).await? {
+            self.worker(&name).await?.adopt();
+        }
+        Ok(())
+    }
+
+    /// The actor of this name, started when there is none.
+    async fn worker(&mut self, name: &str) -> Result<WorkerHandle, ActorProcessingErr> {
+        if let Some(worker) = self.workers.get(name) {
+            return Ok(worker.clone());
+        }
+        let myself = self.myself.clone();
+        let reporter: Reporter = Arc::new(move |report| drop(myself.cast(SupervisorMessage::Report(report))));
+        let arguments = WorkerArguments {
+            name: name.to_owned(),
+            ports: self.ports.clone(),
+            registry: self.registry.clone(),
+            reporter,
+        };
+        let worker = WorkerHandle::start(arguments, self.myself.get_cell()).await;
+        let worker = worker.map_err(|error| SupervisorError::Start("worker", error.to_string()))?;
+        self.names.insert(worker.cell().get_id(), name.to_owned());
+        self.workers.insert(name.to_owned(), worker.clone());
+        Ok(worker)
+    }
+
+    fn child(&mut self, cell: &ActorCell) -> Option<Child> {
+        if cell.get_id() == self.registry.cell().get_id() {
+            return Some(Child::Registry);
+        }
+        self.names.remove(&cell.get_id()).map(Child::Worker)
+    }
+
+    /// Hands the request to the workers it names; a task waits for them.
+    async fn begin(&mut self, request: Request, answers: UnboundedSender<Answer>) -> Result<(), ActorProcessingErr> {
+        self.feed(Event::RequestBegan).await?;
+        let names = match super::requests::names(&request, &self.registry).await {
+            Ok(names) => names,
+            Err(refusal) => {
+                let _ = answers.send(Answer::Refused(refusal));
+                let _ = answers.send(Answer::Done);
+                return self.feed(Event::RequestEnded).await;
+            }
+        };
+        let mut workers = Vec::with_capacity(names.len());
+        for name in names {
+            workers.push(self.worker(&name).await?);
+        }
+        let myself = self.myself.clone();
+        let work = tokio::spawn(super::requests::carry_out(request, workers, answers.clone()));
+        tokio::spawn(async move {
+            if work.await.is_err() {
+                let refusal = Refusal::new(RefusalKind::Internal, "the request failed inside the supervisor");
+                let _ = answers.send(Answer::Refused(refusal));
+            }
+            let _ = answers.send(Answer::Done);
+            let _ = myself.cast(SupervisorMessage::RequestEnded);
+        });
+        Ok(())
+    }
+
+    fn emit(&self, kind: EventKind) {
+        let at_ms = self.ports.clock.wall_ms();
+        self.ports.events.emit(crate::model::Event { at_ms, worker: None, generation: None, request: None, kind });
+    }
+}
+
+async fn start_registry(root: &std::path::Path, ports: &Ports, parent: ActorCell) -> Result<RegistryHandle, SupervisorError> {
+    let started = RegistryHandle::start(root.to_owned(), ports.clone(), parent).await;
+    started.map_err(|error| SupervisorError::Start("registry", error.to_string()))
+}

@@ -1,0 +1,76 @@
+//! The first act of a supervisor: bring what lies on disk and what runs
+//! together, by the same records that an ordinary start writes.
+
+use super::error::SupervisorError;
+use super::machine::{Adoption, adoptions};
+use crate::model::{Caller, Event, EventKind};
+use crate::ports::{DirFacts, Ports};
+use crate::registry::{Mutation, RegistryHandle};
+
+/// Cleans up after what died, and names the workers that need an actor.
+pub async fn sweep(ports: &Ports, registry: &RegistryHandle) -> Result<Vec<String>, SupervisorError> {
+    let rows = registry.rows().await?;
+    let dirs = ports.records.scan().await.map_err(SupervisorError::Records)?;
+    let mut names = Vec::new();
+    for adoption in adoptions(&rows, &dirs, &ports.clock.host()) {
+        match adoption {
+            Adoption::Worker(name) => names.push(name),
+            Adoption::AdoptBack(row) => {
+                tracing::warn!(worker = %row.name, "it runs and its row is missing, putting the row back");
+                if let Err(error) = registry.mutate(Mutation::Insert(row)).await {
+                    tracing::error!(%error, "the missing row could not be put back");
+                }
+            }
+            Adoption::Remove { name, generation, with_logs } => remove(ports, &name, generation, with_logs).await,
+            Adoption::Abort(facts) => {
+                if abort(ports, registry, *facts.clone()).await.is_none() {
+                    names.push(facts.name);
+                }
+            }
+        }
+    }
+    Ok(names)
+}
+
+async fn remove(ports: &Ports, name: &str, generation: u64, with_logs: bool) {
+    let mut removed = ports.records.remove(name, generation).await;
+    if with_logs && removed.is_ok() {
+        removed = ports.records.remove_logs(name).await;
+    }
+    if let Err(error) = removed {
+        tracing::warn!(worker = name, generation, %error, "records that no row leads to stay");
+    }
+}
+
+/// Takes back a start that was never committed, as soon as its shim has seen
+/// that. `None` when its shim found the row committed after all.
+async fn abort(ports: &Ports, registry: &RegistryHandle, facts: DirFacts) -> Option<()> {
+    if !ports.records.lease_is_let_go(&facts.name, facts.generation).await {
+        return None;
+    }
+    let now = ports.records.observe(&facts.name, facts.generation).await.ok().flatten();
+    if let Some(now) = &now
+        && let Ok(Some(row)) = registry.find(&facts.name).await
+        && crate::registry::reconcile::belongs(&row, now)
+    {
+        return None;
+    }
+    if let Some(spec) = facts.spec.spec() {
+        if let Some(plan) = &spec.worktree {
+            let caller = Caller { environment: spec.contract.environment.clone(), ..Caller::default() };
+            if let Err(error) = ports.worktrees.undo(plan, &caller).await {
+                tracing::error!(worker = %facts.name, path = %plan.path, %error, "the worktree of an aborted start stays");
+                return Some(());
+            }
+        }
+        ports.events.emit(Event {
+            at_ms: ports.clock.wall_ms(),
+            worker: Some(facts.name.clone()),
+            generation: Some(facts.generation),
+            request: Some(spec.request.clone()),
+            kind: EventKind::StartAborted { cause: "nothing was executed before it was cut off".to_owned() },
+        });
+    }
+    remove(ports, &facts.name, facts.generation, false).await;
+    Some(())
+}

@@ -1,0 +1,11 @@
+//! Why the supervisor could not start or go on.
+
+#[derive(Debug, thiserror::Error)]
+pub enum SupervisorError {
+    #[error("cannot start the {0} actor: {1}")]
+    Start(&'static str, String),
+    #[error(transparent)]
+    Store(#[from] crate::registry::StoreError),
+    #[error("cannot read the workers' records: {0}")]
+    Records(std::io::Error),
+}

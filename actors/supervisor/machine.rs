@@ -1,0 +1,249 @@
+//! Decisions of the root: which children are started again after a failure,
+//! when there is nothing left to do, and what to make of what lies on disk.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::message::Exit;
+use crate::model::Row;
+use crate::ports::{DirFacts, SpecFacts};
+use crate::registry::reconcile;
+
+/// How long a supervisor stays with nothing to supervise, in milliseconds.
+pub const IDLE_MS_MAX: u64 = 30_000;
+/// Restart intensity of a child: more failures than this …
+pub const FAILURES_MAX: usize = 5;
+/// … within this time, and the supervisor itself gives up (Erlang/OTP's rule).
+pub const FAILURE_WINDOW_MS: u64 = 10_000;
+
+/// A child of the root.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Child {
+    /// Workers hold handles to it, so they are restarted with it (rest for one).
+    Registry,
+    /// Restarted alone: it adopts what is on disk.
+    Worker(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    RequestBegan,
+    RequestEnded,
+    Live { name: String, live: bool },
+    Cleaned { name: String },
+    /// A child panicked or returned an error, `now_ms` after boot.
+    ChildFailed { child: Child, now_ms: u64 },
+    /// The idle timer of this number fired.
+    IdleTimer(u64),
+    Stop(Exit),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Fire `IdleTimer(number)` after [`IDLE_MS_MAX`].
+    ArmIdle(u64),
+    RestartWorker(String),
+    RestartAll,
+    End(Exit),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    live: BTreeSet<String>,
+    requests: usize,
+    failures: BTreeMap<Child, VecDeque<u64>>,
+    idle_timer: u64,
+}
+
+impl Machine {
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    pub fn on(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::RequestBegan => {
+                self.requests += 1;
+                Vec::new()
+            }
+            Event::RequestEnded => {
+                self.requests = self.requests.saturating_sub(1);
+                self.arm_when_idle()
+            }
+            Event::Live { name, live: true } => {
+                self.live.insert(name);
+                Vec::new()
+            }
+            Event::Live { name, live: false } | Event::Cleaned { name } => {
+                self.live.remove(&name);
+                self.arm_when_idle()
+            }
+            Event::ChildFailed { child, now_ms } => self.child_failed(child, now_ms),
+            Event::IdleTimer(number) => {
+                let still = number == self.idle_timer && self.is_idle();
+                if still { vec![Effect::End(Exit::Idle)] } else { Vec::new() }
+            }
+            Event::Stop(exit) => vec![Effect::End(exit)],
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.live.is_empty() && self.requests == 0
+    }
+
+    /// Each arming makes earlier timers void.
+    pub fn arm_when_idle(&mut self) -> Vec<Effect> {
+        if !self.is_idle() {
+            return Vec::new();
+        }
+        self.idle_timer += 1;
+        vec![Effect::ArmIdle(self.idle_timer)]
+    }
+
+    fn child_failed(&mut self, child: Child, now_ms: u64) -> Vec<Effect> {
+        let recent = self.failures.entry(child.clone()).or_default();
+        recent.push_back(now_ms);
+        recent.retain(|at| now_ms.saturating_sub(*at) < FAILURE_WINDOW_MS);
+        if recent.len() > FAILURES_MAX {
+            return vec![Effect::End(Exit::GaveUp)];
+        }
+        match child {
+            Child::Registry => vec![Effect::RestartAll],
+            Child::Worker(name) => vec![Effect::RestartWorker(name)],
+        }
+    }
+}
+
+/// What a starting supervisor does about one thing it finds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Adoption {
+    /// A worker with a row: its actor looks after it.
+    Worker(String),
+    /// A start that was never committed: taken back once its lease is free.
+    Abort(Box<DirFacts>),
+    /// It runs and its row is missing: the row comes back.
+    AdoptBack(Box<Row>),
+    /// Records that no row leads to.
+    Remove { name: String, generation: u64, with_logs: bool },
+}
+
+/// Decides for everything on disk. `host` goes into rows that come back.
+pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adoption> {
+    let mut plan = Vec::new();
+    let mut named = BTreeSet::new();
+    for facts in dirs {
+        let row = rows.iter().find(|row| row.name == facts.name);
+        if let Some(row) = row
+            && reconcile::belongs(row, facts)
+        {
+            named.insert(facts.name.clone());
+            plan.push(Adoption::Worker(facts.name.clone()));
+            continue;
+        }
+        match &facts.spec {
+            SpecFacts::Pending(_) => plan.push(Adoption::Abort(Box::new(facts.clone()))),
+            SpecFacts::Executed(spec) if facts.lease.held && row.is_none() && !named.contains(&facts.name) => {
+                let pid = facts.lease.content.as_ref().map_or(0, |lease| lease.worker.pid);
+                named.insert(facts.name.clone());
+                plan.push(Adoption::AdoptBack(Box::new(reconcile::row_of(spec, pid, host))));
+                plan.push(Adoption::Worker(facts.name.clone()));
+            }
+            // The other program made the row anew while our shim still ends the old life.
+            SpecFacts::Executed(_) | SpecFacts::Missing if facts.lease.held => {}
+            SpecFacts::Executed(_) | SpecFacts::Missing => plan.push(Adoption::Remove {
+                name: facts.name.clone(),
+                generation: facts.generation,
+                with_logs: row.is_none(),
+            }),
+        }
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Contract, Lease, ProcessId, Spec, Wanted};
+    use crate::ports::LeaseFacts;
+
+    #[test]
+    fn it_leaves_only_when_nothing_needs_it() {
+        let mut machine = Machine::default();
+        machine.on(Event::RequestBegan);
+        machine.on(Event::Live { name: "a".to_owned(), live: true });
+        assert_eq!(machine.on(Event::RequestEnded), Vec::new());
+        let armed = machine.on(Event::Live { name: "a".to_owned(), live: false });
+        assert_eq!(armed, vec![Effect::ArmIdle(1)]);
+        machine.on(Event::RequestBegan);
+        assert_eq!(machine.on(Event::IdleTimer(1)), Vec::new());
+        assert_eq!(machine.on(Event::RequestEnded), vec![Effect::ArmIdle(2)]);
+        assert_eq!(machine.on(Event::IdleTimer(1)), Vec::new(), "an old timer is void");
+        assert_eq!(machine.on(Event::IdleTimer(2)), vec![Effect::End(Exit::Idle)]);
+    }
+
+    #[test]
+    fn a_child_that_keeps_failing_ends_the_supervisor() {
+        let mut machine = Machine::default();
+        let child = Child::Worker("a".to_owned());
+        let fail = |now_ms| Event::ChildFailed { child: child.clone(), now_ms };
+        for now_ms in 0..5 {
+            assert_eq!(machine.on(fail(now_ms)), vec![Effect::RestartWorker("a".to_owned())]);
+        }
+        assert_eq!(machine.on(fail(6)), vec![Effect::End(Exit::GaveUp)]);
+        assert_eq!(machine.on(fail(60_000)), vec![Effect::RestartWorker("a".to_owned())]);
+        let registry = Event::ChildFailed { child: Child::Registry, now_ms: 60_000 };
+        assert_eq!(machine.on(registry), vec![Effect::RestartAll]);
+    }
+
+    fn facts(name: &str, generation: u64, executed: bool, held: bool) -> DirFacts {
+        let spec = Spec {
+            name: name.to_owned(),
+            generation,
+            token: format!("{name}{generation}"),
+            request: String::new(),
+            started: "t".to_owned(),
+            contract: Contract::default(),
+            worktree: None,
+            logs: Vec::new(),
+        };
+        let process = ProcessId { pid: 77, start_ticks: 1, boot: "b".to_owned() };
+        let content =
+            Some(Lease { token: spec.token.clone(), started: "t".to_owned(), worker: process.clone(), shim: process, pane: None });
+        let spec = Box::new(spec);
+        DirFacts {
+            name: name.to_owned(),
+            generation,
+            spec: if executed { SpecFacts::Executed(spec) } else { SpecFacts::Pending(spec) },
+            lease: LeaseFacts { held, content, this_boot: true, worker_alive: held, suspended: false },
+            exit: None,
+            wanted: Wanted::default(),
+        }
+    }
+
+    fn row(facts: &DirFacts) -> Arc<Row> {
+        Arc::new(reconcile::row_of(facts.spec.spec().expect("has one"), 77, "h"))
+    }
+
+    #[test]
+    fn what_lies_on_disk_is_adopted_aborted_or_removed() {
+        let kept = facts("kept", 2, true, true);
+        let older = facts("kept", 1, true, false);
+        let aborted = facts("aborted", 1, false, false);
+        let lost_row = facts("lost", 1, true, true);
+        let cleaned = facts("cleaned", 1, true, false);
+        let rows = [row(&kept)];
+        let dirs = [aborted.clone(), cleaned, older, kept, lost_row.clone()];
+        let remove = |name: &str, with_logs| Adoption::Remove { name: name.to_owned(), generation: 1, with_logs };
+        assert_eq!(
+            adoptions(&rows, &dirs, "h"),
+            vec![
+                Adoption::Abort(Box::new(aborted)),
+                remove("cleaned", true),
+                remove("kept", false),
+                Adoption::Worker("kept".to_owned()),
+                Adoption::AdoptBack(Box::new(row(&lost_row).as_ref().clone())),
+                Adoption::Worker("lost".to_owned()),
+            ]
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! The supervisor's whole protocol.
+
+use ractor::RpcReplyPort;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::model::{Answer, CleanRequest, KillRequest, RespawnRequest, SpawnRequest};
+use crate::worker::Report;
+
+/// What a person or a script asks for.
+#[derive(Clone, Debug)]
+pub enum Request {
+    Spawn(Box<SpawnRequest>),
+    Kill(Box<KillRequest>),
+    Clean(Box<CleanRequest>),
+    Respawn(Box<RespawnRequest>),
+}
+
+/// Why the supervisor ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Nothing was left to supervise.
+    Idle,
+    /// Asked to, or a newer program takes over.
+    Asked,
+    /// The state directory is gone.
+    Abandoned,
+    /// A child failed too often: the guard starts a fresh process.
+    GaveUp,
+}
+
+#[derive(Debug)]
+pub enum SupervisorMessage {
+    /// Answers go to the sender, `Done` is the last. Its receiver may be gone:
+    /// the work is done all the same.
+    Request(Request, UnboundedSender<Answer>),
+    /// From the task that carried out a request.
+    RequestEnded,
+    /// From a worker.
+    Report(Report),
+    /// From the timer, with the number it was armed under.
+    IdleTimer(u64),
+    Stop(Exit),
+    /// How many workers need this process.
+    Live(RpcReplyPort<usize>),
+}

@@ -1,0 +1,75 @@
+//! Requests about one worker or all of them, carried out side by side.
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::message::Request;
+use crate::model::{Answer, Refusal, Scope};
+use crate::registry::RegistryHandle;
+use crate::worker::{self, Removal, WorkerHandle};
+
+/// The workers that a request names.
+///
+/// # Errors
+/// When all are meant and the registry cannot be read.
+pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<String>, Refusal> {
+    let scope = match request {
+        Request::Spawn(request) => return Ok(vec![request.name.clone()]),
+        Request::Respawn(request) => return Ok(vec![request.name.clone()]),
+        Request::Kill(request) => &request.scope,
+        Request::Clean(request) => &request.scope,
+    };
+    match scope {
+        Scope::Name(name) => Ok(vec![name.clone()]),
+        Scope::All => {
+            let rows = registry.rows().await.map_err(|error| worker::of_store(&error))?;
+            Ok(rows.iter().map(|row| row.name.clone()).collect())
+        }
+    }
+}
+
+/// Gives the request to each worker and sends what each answers, in the order
+/// of the list.
+pub async fn carry_out(request: Request, workers: Vec<WorkerHandle>, answers: UnboundedSender<Answer>) {
+    let all = matches!(&request, Request::Kill(kill) if kill.scope == Scope::All)
+        || matches!(&request, Request::Clean(clean) if clean.scope == Scope::All);
+    let tasks: Vec<_> = workers.into_iter().map(|worker| tokio::spawn(one(request.clone(), worker))).collect();
+    for task in tasks {
+        let answer = match task.await {
+            Ok(Ok(answer)) => answer,
+            // `--all` is about those that there are; one that went meanwhile is done.
+            Ok(Err(refusal)) if all && skipped(&request, &refusal) => continue,
+            Ok(Err(refusal)) => Answer::Refused(refusal),
+            Err(_) => continue,
+        };
+        let _ = answers.send(answer);
+    }
+}
+
+/// `clean --all` is about the stopped ones only.
+fn skipped(request: &Request, refusal: &Refusal) -> bool {
+    use crate::model::RefusalKind::{NotFound, Running};
+    match request {
+        Request::Clean(_) => matches!(refusal.kind, NotFound | Running),
+        Request::Kill(_) => refusal.kind == NotFound,
+        Request::Spawn(_) | Request::Respawn(_) => false,
+    }
+}
+
+async fn one(request: Request, worker: WorkerHandle) -> Result<Answer, Refusal> {
+    let removal = |rm_worktree, force_dirty| Removal { rm_worktree, force_dirty };
+    match request {
+        Request::Spawn(request) => worker.spawn(*request).await.map(Answer::Spawned),
+        Request::Respawn(request) => {
+            let removal = removal(request.clean_first, request.force_dirty);
+            worker.respawn(request.caller, removal).await.map(Answer::Spawned)
+        }
+        Request::Kill(request) => {
+            let removal = removal(request.rm_worktree, request.force_dirty);
+            worker.kill(request.caller, removal).await.map(Answer::Worker)
+        }
+        Request::Clean(request) => {
+            let removal = removal(request.rm_worktree, request.force_dirty);
+            worker.clean(request.caller, removal).await.map(Answer::Worker)
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The shell around [`machine`](super::machine): one message at a time, each
+//! carried out to its end before the next, so that nothing can interleave with
+//! a start, a stop or a removal of the same worker.
+
+use std::time::Duration;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::task::AbortHandle;
+
+use super::launch::{self, Start, Started, Tree};
+use super::machine::{Effect, End, Event, Machine, Phase};
+use super::message::{Report, WorkerMessage};
+use super::subject::Subject;
+use super::{Reporter, error};
+use crate::model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Wanted};
+use crate::ports::{DirFacts, Ports};
+use crate::registry::RegistryHandle;
+
+/// How long a stop may take: the shim's five seconds of grace, its five of
+/// insisting, and a slow disk.
+const STOP_MAX: Duration = Duration::from_secs(20);
+
+pub struct Worker;
+
+#[derive(Clone)]
+pub struct WorkerArguments {
+    pub name: String,
+    pub ports: Ports,
+    pub registry: RegistryHandle,
+    pub reporter: Reporter,
+}
+
+/// The generation that is under this actor's eyes.
+pub(super) struct Life {
+    pub generation: u64,
+    pub lease: Lease,
+    pub contract: Contract,
+}
+
+pub struct State {
+    pub(super) arguments: WorkerArguments,
+    pub(super) myself: ActorRef<WorkerMessage>,
+    pub(super) machine: Machine,
+    pub(super) life: Option<Life>,
+    tasks: Vec<AbortHandle>,
+    live: bool,
+}
+
+impl Actor for Worker {
+    type Msg = WorkerMessage;
+    type State = State;
+    type Arguments = WorkerArguments;
+
+    async fn pre_start(&self, myself: ActorRef<WorkerMessage>, arguments: WorkerArguments) -> Result<State, ActorProcessingErr> {
+        let machine = Machine::new(crate::model::RestartPolicy::Never, Wanted::default());
+        Ok(State { arguments, myself, machine, life: None, tasks: Vec::new(), live: false })
+    }
+
+    async fn handle(&self, myself: ActorRef<WorkerMessage>, message: WorkerMessage, state: &mut State) -> Result<(), ActorProcessingErr> {
+        match message {
+            WorkerMessage::Spawn(request, reply) => drop(reply.send(state.spawn(*request).await)),
+            WorkerMessage::Kill(caller, removal, reply) => drop(reply.send(state.kill(&caller, removal).await)),
+            WorkerMessage::Respawn(caller, removal, reply) => drop(reply.send(state.respawn(&caller, removal).await)),
+            WorkerMessage::Clean(caller, removal, reply) => {
+                let cleaned = state.clean(&caller, removal).await;
+                let gone = cleaned.is_ok();
+                let _ = reply.send(cleaned);
+                if gone {
+                    state.report(Report::Cleaned { name: state.arguments.name.clone() });
+                    myself.stop(None);
+                }
+            }
+            WorkerMessage::Adopt => state.adopt().await,
+            WorkerMessage::ShimGone { generation } => state.shim_gone(generation).await,
+            WorkerMessage::WorkerGone { generation } => state.life_over(generation).await,
+            WorkerMessage::TimeIsUp { generation } => state.time_is_up(generation).await,
+            WorkerMessage::RestartDue { generation } => {
+                if state.life.as_ref().is_none_or(|life| life.generation == generation) {
+                    let _ = state.feed(Event::RestartDue).await;
+                }
+            }
+        }
+        state.tell_liveness();
+        Ok(())
+    }
+
+    async fn post_stop(&self, _: ActorRef<WorkerMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.abort_tasks();
+        Ok(())
+    }
+}
+
+impl State {
+    pub(super) fn ports(&self) -> &Ports {
+        &self.arguments.ports
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.arguments.name
+    }
+
+    pub(super) async fn subject(&self) -> Result<Subject, Refusal> {
+        Subject::read(self.ports(), &self.arguments.registry, self.name()).await
+    }
+
+    /// Gives one event to the machine and carries out what it says. The first
+    /// failure ends it, and what follows is not done.
+    pub(super) async fn feed(&mut self, event: Event) -> Result<(), Refusal> {
+        let effects = self.machine.on(event, self.ports().clock.wall_ms());
+        for effect in effects {
+            self.perform(effect).await?;
+        }
+        Ok(())
+    }
+
+    async fn perform(&mut self, effect: Effect) -> Result<(), Refusal> {
+        match effect {
+            Effect::WriteWanted(wanted) => self.write_wanted(&wanted).await?,
+            Effect::WatchShim => self.watch_shim(),
+            Effect::WatchWorker => self.watch_worker(),
+            Effect::ReportEnd(end) => self.emit(EventKind::WorkerExited {
+                ended: end.ended,
+                reason: end.reason,
+                duration_ms: Some(end.up_ms),
+            }),
+            Effect::ArmRestart { delay_ms, restarts } => {
+                self.emit(EventKind::WorkerRestarting { in_ms: delay_ms, restarts });
+                self.arm_restart(delay_ms);
+            }
+            Effect::CancelRestart => self.abort_tasks(),
+            Effect::StartAgain => Box::pin(self.start_again()).await,
+            Effect::StopTree => Box::pin(self.stop_tree()).await?,
+            Effect::ReportGivenUp => {
+                let cause = format!("it ended {} times within ten minutes", super::backoff::RESTARTS_MAX + 1);
+                self.emit(EventKind::WorkerFailed { cause });
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_wanted(&self, wanted: &Wanted) -> Result<(), Refusal> {
+        let Some(life) = &self.life else { return Ok(()) };
+        let written = self.ports().records.write_wanted(self.name(), life.generation, wanted).await;
+        written.map_err(|error| error::of_io("record what is wanted", &error).of(self.name()))
+    }
+
+    fn watch_shim(&mut self) {
+        let Some(life) = &self.life else { return };
+        let (generation, myself) = (life.generation, self.myself.clone());
+        let gone = self.ports().processes.gone(life.lease.shim.clone());
+        self.task(async move {
+            gone.await;
+            let _ = myself.cast(WorkerMessage::ShimGone { generation });
+        });
+    }
+
+    fn watch_worker(&mut self) {
+        let Some(life) = &self.life else { return };
+        let (generation, myself) = (life.generation, self.myself.clone());
+        let gone = self.ports().processes.gone(life.lease.worker.clone());
+        // The shim enforced the time limit; without it that falls to us.
+        let limit = life.contract.timeout_ms.map(|limit| {
+            let up_ms = self.up_ms(&life.lease);
+            Duration::from_millis(limit.saturating_sub(up_ms))
+        });
+        let timer = self.myself.clone();
+        self.task(async move {
+            gone.await;
+            let _ = myself.cast(WorkerMessage::WorkerGone { generation });
+        });
+        if let Some(limit) = limit {
+            self.task(async move {
+                tokio::time::sleep(limit).await;
+                let _ = timer.cast(WorkerMessage::TimeIsUp { generation });
+            });
+        }
+    }
+
+    pub(super) fn arm_restart(&mut self, delay_ms: u64) {
+        let generation = self.life.as_ref().map_or(0, |life| life.generation);
+        let myself = self.myself.clone();
+        self.task(async move {
+            tokio::time::sleep(Duration::from_millis(delay_ms)).await;
+            let _ = myself.cast(WorkerMessage::RestartDue { generation });
+        });
+    }
+
+    fn task(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.retain(|task| !task.is_finished());
+        self.tasks.push(tokio::spawn(work).abort_handle());
+    }
+
+    pub(super) fn abort_tasks(&mut self) {
+        for task in self.tasks.drain(..) {
+            task.abort();
+        }
+    }
+
+    /// A worker runs from here on under this actor's eyes.
+    pub(super) async fn begin_life(&mut self, started: Started) {
+        self.abort_tasks();
+        self.machine.policy = started.spec.contract.restart;
+        self.life = Some(Life {
+            generation: started.generation,
+            lease: started.lease.clone(),
+            contract: started.spec.contract.clone(),
+        });
+        self.emit(EventKind::WorkerStarted { pid: started.lease.worker.pid });
+        self.ports().logs.keep(self.name(), &started.spec.logs, started.spec.contract.log_limit_bytes);
+        // The watch is the only effect of a start, and it cannot fail.
+        let _ = self.feed(Event::Started).await;
+    }
+
+    async fn start_again(&mut self) {
+        if let Err(refusal) = self.try_start_again().await {
+            tracing::warn!(worker = self.name(), cause = %refusal.cause, "a restart failed");
+            if let Err(refusal) = self.feed(Event::StartFailed).await {
+                tracing::error!(worker = self.name(), cause = %refusal.cause, "the failed restart could not be recorded");
+            }
+        }
+    }
+
+    async fn try_start_again(&mut self) -> Result<(), Refusal> {
+        let Subject::Ours { row, facts } = self.subject().await? else {
+            // Cleaned or taken over by the other program: nothing of ours to restart.
+            self.machine.wanted = Wanted::default();
+            self.machine.phase = Phase::Ended;
+            return Ok(());
+        };
+        let Some(spec) = facts.spec.spec() else {
+            return Err(Refusal::new(RefusalKind::Start, "its launch contract is lost"));
+        };
+        let caller = caller_of(&spec.contract, &spec.request);
+        let base = row.swarm().and_then(|meta| meta.base).unwrap_or_default();
+        let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base });
+        let wanted = Wanted { next_start_ms: None, ..self.machine.wanted.clone() };
+        let start = Start {
+            name: self.name().to_owned(),
+            contract: spec.contract.clone(),
+            tree,
+            caller,
+            previous: Some(row),
+            wanted: Some(wanted),
+            fresh_logs: false,
+        };
+        let started = launch::launch(self.ports(), &self.arguments.registry, start).await?;
+        self.begin_life(started).await;
+        self.remove_generation(facts.generation).await;
+        Ok(())
+    }
+
+    pub(super) async fn remove_generation(&self, generation: u64) {
+        if let Err(error) = self.ports().records.remove(self.name(), generation).await {
+            tracing::warn!(worker = self.name(), generation, %error, "the records of an earlier life stay");
+        }
+    }
+
+    /// Ends the process tree and waits for it.
+    async fn stop_tree(&mut self) -> Result<(), Refusal> {
+        let Some(life) = &self.life else { return Ok(()) };
+        let (lease, generation) = (life.lease.clone(), life.generation);
+        let processes = self.ports().processes.clone();
+        if processes.is_alive(&lease.shim) {
+            processes.stop_by_shim(&lease).map_err(|error| error::of_process(&error).of(self.name()))?;
+            if tokio::time::timeout(STOP_MAX, processes.gone(lease.shim.clone())).await.is_err() {
+                let cause = format!("worker '{}' did not end within {} s", self.name(), STOP_MAX.as_secs());
+                return Err(Refusal::new(RefusalKind::Running, cause).of(self.name()));
+            }
+        }
+        let facts = self.observe(generation).await;
+        if facts.as_ref().is_none_or(|facts| facts.exit.is_none()) {
+            let stopped = processes.stop_unsupervised(&lease).await;
+            stopped.map_err(|error| error::of_process(&error).of(self.name()))?;
+        }
+        self.life_over(generation).await;
+        Ok(())
+    }
+
+    pub(super) async fn observe(&self, generation: u64) -> Option<DirFacts> {
+        self.ports().records.observe(self.name(), generation).await.ok().flatten()
+    }
+
+    async fn shim_gone(&mut self, generation: u64) {
+        let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
+        let lease = life.lease.clone();
+        let recorded = self.observe(generation).await.is_some_and(|facts| facts.exit.is_some());
+        if !recorded && self.ports().processes.is_alive(&lease.worker) {
+            tracing::warn!(worker = self.name(), "its shim is gone, the worker goes on without one");
+            let _ = self.feed(Event::ShimLost).await;
+        } else {
+            self.life_over(generation).await;
+        }
+    }
+
+    /// All of it is gone: what its record says goes to the machine.
+    pub(super) async fn life_over(&mut self, generation: u64) {
+        let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
+        let up_ms = self.up_ms(&life.lease);
+        let exit = self.observe(generation).await.and_then(|facts| facts.exit);
+        let end = exit.map_or(End { ended: None, reason: None, up_ms }, |exit| End {
+            ended: Some(exit.ended),
+            reason: Some(exit.reason),
+            up_ms: exit.duration_ms,
+        });
+        self.ports().logs.release(self.name());
+        if let Err(refusal) = self.feed(Event::LifeEnded(end)).await {
+            tracing::error!(worker = self.name(), cause = %refusal.cause, "the end of a worker could not be handled");
+        }
+    }
+
+    async fn time_is_up(&mut self, generation: u64) {
+        let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
+        if self.machine.phase != Phase::Unsupervised {
+            return;
+        }
+        let lease = life.lease.clone();
+        if let Err(error) = self.ports().processes.stop_unsupervised(&lease).await {
+            tracing::error!(worker = self.name(), %error, "its time is up and it could not be ended");
+        }
+    }
+
+    fn up_ms(&self, lease: &Lease) -> u64 {
+        // The kernel counts start times in hundredths of a second since boot.
+        self.ports().clock.boot_ms().saturating_sub(lease.worker.start_ticks.saturating_mul(10))
+    }
+
+    pub(super) fn emit(&self, kind: EventKind) {
+        self.ports().events.emit(crate::model::Event {
+            at_ms: self.ports().clock.wall_ms(),
+            worker: Some(self.name().to_owned()),
+            generation: self.life.as_ref().map(|life| life.generation),
+            request: None,
+            kind,
+        });
+    }
+
+    pub(super) fn report(&self, report: Report) {
+        (self.arguments.reporter)(report);
+    }
+
+    fn tell_liveness(&mut self) {
+        let live = self.machine.is_live();
+        if live != self.live {
+            self.live = live;
+            self.report(Report::Live { name: self.arguments.name.clone(), live });
+        }
+    }
+}
+
+/// Who acts when nobody asks: the worker's own contract.
+pub(super) fn caller_of(contract: &Contract, request: &str) -> Caller {
+    Caller {
+        request: request.to_owned(),
+        repeated: 0,
+        cwd: contract.cwd.clone(),
+        environment: contract.environment.clone(),
+        umask: contract.umask,
+        rlimits: contract.rlimits.clone(),
+        nice: contract.nice,
+    }
+}

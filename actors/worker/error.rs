@@ -1,0 +1,52 @@
+//! How failures of the rooms below and of the ports become one refusal.
+
+use crate::model::{Refusal, RefusalKind};
+use crate::ports::{LaunchError, ProcessError, WorktreeError};
+use crate::registry::{Refused, RegistryError, StoreError};
+
+pub fn of_store(error: &StoreError) -> Refusal {
+    Refusal { remedy: error.remedy(), ..Refusal::new(RefusalKind::Registry, error.to_string()) }
+}
+
+pub fn of_registry(error: &RegistryError) -> Refusal {
+    match error {
+        RegistryError::Store(error) => of_store(error),
+        RegistryError::Refused(refused) => {
+            let kind = match refused {
+                Refused::Exists(_) => RefusalKind::Exists,
+                Refused::Missing(_) => RefusalKind::NotFound,
+                Refused::Changed(_) => RefusalKind::Registry,
+            };
+            Refusal::new(kind, refused.to_string())
+        }
+    }
+}
+
+pub fn of_launch(error: &LaunchError) -> Refusal {
+    let kind = match error {
+        LaunchError::Exec(_) | LaunchError::NotStarted(_) => RefusalKind::Start,
+        LaunchError::Tmux(_) => RefusalKind::Tool,
+        LaunchError::System(_) => RefusalKind::Internal,
+    };
+    Refusal::new(kind, error.to_string())
+}
+
+pub fn of_worktree(error: &WorktreeError) -> Refusal {
+    let remedy = match error {
+        WorktreeError::Create { remedy, .. } => remedy.clone(),
+        _ => None,
+    };
+    Refusal { remedy, ..Refusal::new(RefusalKind::Worktree, error.to_string()) }
+}
+
+pub fn of_process(error: &ProcessError) -> Refusal {
+    Refusal::new(RefusalKind::Tool, error.to_string())
+}
+
+pub fn of_io(step: &str, error: &std::io::Error) -> Refusal {
+    Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"))
+}
+
+pub fn not_found(name: &str) -> Refusal {
+    Refusal::new(RefusalKind::NotFound, format!("worker '{name}' not found")).of(name)
+}

@@ -1,0 +1,245 @@
+//! One start, in two phases (see `docs/design.md`): everything is made ready,
+//! the row is committed, and only then the command is executed. Each step that
+//! fails takes back what the steps before it made.
+//!
+//! | killed after | what is there | what a later supervisor does |
+//! |---|---|---|
+//! | 1 reserve | directory with `spec.pending` | removes it |
+//! | 2 worktree | also a pristine worktree and branch | takes them back |
+//! | 3 prepare | also a shim at its gate, which sees end of file | the shim ends; as above |
+//! | 4 commit | also the row: the start is promised | the shim, alone, opens the gate |
+//! | 5 open | the worker runs | adopts it |
+
+use std::sync::Arc;
+
+use super::error;
+use crate::model::{
+    BaseRef, Caller, Contract, Lease, Refusal, RefusalKind, Row, RowWorktree, Spec, Spawned, Wanted, WorktreePlan,
+    WorktreeRequest,
+};
+use crate::ports::{Ports, Prepared};
+use crate::registry::{Mutation, RegistryHandle, reconcile};
+
+/// Which worktree a start is to have.
+#[derive(Clone, Debug)]
+pub enum Tree {
+    None,
+    /// A new one for a new worker.
+    New(WorktreeRequest),
+    /// The one of an earlier life, made again where it is gone.
+    Known { worktree: RowWorktree, base: BaseRef },
+}
+
+/// What is to be started.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub name: String,
+    pub contract: Contract,
+    pub tree: Tree,
+    pub caller: Caller,
+    /// The row of the life before; none for a new worker.
+    pub previous: Option<Arc<Row>>,
+    /// What is wanted of the new generation, when there is a history to keep.
+    pub wanted: Option<Wanted>,
+    /// A respawn begins new logs, a restart by policy goes on with the old ones.
+    pub fresh_logs: bool,
+}
+
+/// A worker that runs.
+#[derive(Clone, Debug)]
+pub struct Started {
+    pub generation: u64,
+    pub lease: Lease,
+    pub row: Row,
+    pub spec: Spec,
+    pub spawned: Spawned,
+}
+
+/// Starts a worker, or leaves everything as it was.
+///
+/// # Errors
+/// Why nothing runs, for the person who asked.
+pub async fn launch(ports: &Ports, registry: &RegistryHandle, start: Start) -> Result<Started, Refusal> {
+    let plan = plan(ports, &start).await?;
+    let generation = next_generation(ports, &start)?;
+    let spec = spec(ports, &start, plan, generation);
+    let attempt = Attempt { ports, registry, start: &start, spec: &spec };
+    // Step 1.
+    if let Err(error) = ports.launcher.reserve(&spec).await {
+        attempt.take_back_directory().await;
+        return Err(error::of_launch(&error).of(&start.name));
+    }
+    match attempt.run().await {
+        Ok((lease, row)) => Ok(started(&spec, lease, row)),
+        Err(refusal) => Err(refusal.of(&start.name)),
+    }
+}
+
+struct Attempt<'a> {
+    ports: &'a Ports,
+    registry: &'a RegistryHandle,
+    start: &'a Start,
+    spec: &'a Spec,
+}
+
+impl Attempt<'_> {
+    async fn run(&self) -> Result<(Lease, Row), Refusal> {
+        let prepared = match self.prepare().await {
+            Ok(prepared) => prepared,
+            Err(refusal) => {
+                self.take_back().await;
+                return Err(refusal);
+            }
+        };
+        let lease = prepared.lease.clone();
+        let row = self.row(&lease);
+        // Step 4: the commit. Killed before it, nothing was started; killed
+        // after it, the worker runs.
+        if let Err(error) = self.registry.mutate(self.commit(&row)).await {
+            self.ports.launcher.withdraw(prepared).await;
+            self.take_back().await;
+            return Err(error::of_registry(&error));
+        }
+        // Step 5.
+        if let Err(error) = self.ports.launcher.open(prepared).await {
+            self.withdraw_row(&row).await;
+            self.take_back().await;
+            return Err(error::of_launch(&error));
+        }
+        Ok((lease, row))
+    }
+
+    /// Steps 2 and 3.
+    async fn prepare(&self) -> Result<Prepared, Refusal> {
+        let (ports, name) = (self.ports, &self.start.name);
+        if let Some(wanted) = &self.start.wanted {
+            let written = ports.records.write_wanted(name, self.spec.generation, wanted).await;
+            written.map_err(|error| error::of_io("record the restart", &error))?;
+        }
+        if let Some(plan) = &self.spec.worktree {
+            let made = ports.worktrees.make(plan, &self.start.caller).await;
+            made.map_err(|error| error::of_worktree(&error))?;
+        }
+        if self.start.fresh_logs {
+            let rotated = ports.records.rotate_logs(name).await;
+            rotated.map_err(|error| error::of_io("put the old logs aside", &error))?;
+        }
+        let prepared = ports.launcher.prepare(self.spec, &self.start.caller).await;
+        prepared.map_err(|error| error::of_launch(&error))
+    }
+
+    /// The new row; what other programs keep in `metadata` goes along.
+    fn row(&self, lease: &Lease) -> Row {
+        let mut row = reconcile::row_of(self.spec, lease.worker.pid, &self.ports.clock.host());
+        if let Some(previous) = &self.start.previous {
+            for (key, value) in &previous.metadata {
+                row.metadata.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        row
+    }
+
+    fn commit(&self, row: &Row) -> Mutation {
+        match &self.start.previous {
+            None => Mutation::Insert(Box::new(row.clone())),
+            Some(previous) => Mutation::Replace { expect: previous.key(), row: Box::new(row.clone()) },
+        }
+    }
+
+    /// The gate could not be opened: the row becomes what it was.
+    async fn withdraw_row(&self, row: &Row) {
+        let mutation = match &self.start.previous {
+            None => Mutation::Remove { name: row.name.clone(), expect: row.key() },
+            Some(previous) => Mutation::Replace { expect: row.key(), row: Box::new(previous.as_ref().clone()) },
+        };
+        if let Err(error) = self.registry.mutate(mutation).await {
+            tracing::error!(worker = %row.name, %error, "the row of a start that failed could not be withdrawn");
+        }
+    }
+
+    async fn take_back(&self) {
+        if let Some(plan) = &self.spec.worktree
+            && let Err(error) = self.ports.worktrees.undo(plan, &self.start.caller).await
+        {
+            tracing::error!(worker = %self.start.name, path = %plan.path, %error, "a worktree could not be taken back");
+            // The directory stays: with it a later supervisor tries again.
+            return;
+        }
+        self.take_back_directory().await;
+    }
+
+    async fn take_back_directory(&self) {
+        let removed = self.ports.records.remove(&self.start.name, self.spec.generation).await;
+        if let Err(error) = removed {
+            tracing::error!(worker = %self.start.name, %error, "the directory of a start that failed stays");
+        }
+    }
+}
+
+async fn plan(ports: &Ports, start: &Start) -> Result<Option<WorktreePlan>, Refusal> {
+    let (request, known) = match &start.tree {
+        Tree::None => return Ok(None),
+        Tree::New(request) => (request.clone(), None),
+        Tree::Known { worktree, base } => {
+            let path = std::path::Path::new(&worktree.path);
+            if path.is_dir() {
+                return Ok(Some(WorktreePlan {
+                    path: worktree.path.clone(),
+                    branch: worktree.branch.clone(),
+                    base_repo: worktree.base_repo.clone(),
+                    base: base.clone(),
+                    makes_branch: false,
+                    makes_tree: false,
+                }));
+            }
+            let parent = path.parent().map(|parent| parent.to_string_lossy().into_owned());
+            let branch = Some(worktree.branch.clone());
+            let request = WorktreeRequest { cwd: worktree.base_repo.clone(), branch, dir: parent, base: None };
+            (request, Some(worktree))
+        }
+    };
+    // A worktree of an earlier life keeps its directory's name, whatever the worker is called.
+    let leaf = known.and_then(|worktree| worktree.path.rsplit('/').next()).unwrap_or(&start.name);
+    let planned = ports.worktrees.plan(leaf, &request, &start.caller).await;
+    planned.map(Some).map_err(|error| error::of_worktree(&error).of(&start.name))
+}
+
+fn next_generation(ports: &Ports, start: &Start) -> Result<u64, Refusal> {
+    let in_row = start.previous.as_ref().and_then(|row| row.swarm()).map_or(0, |meta| meta.generation);
+    let free = ports.records.next_free(&start.name, in_row);
+    free.map_err(|error| error::of_io("read the workers' records", &error))
+}
+
+fn spec(ports: &Ports, start: &Start, plan: Option<WorktreePlan>, generation: u64) -> Spec {
+    let logs: &[&str] = if start.contract.tmux.is_some() { &["tmux"] } else { &["stdout", "stderr"] };
+    Spec {
+        name: start.name.clone(),
+        generation,
+        token: ports.clock.token(),
+        request: start.caller.request.clone(),
+        started: ports.clock.started(),
+        contract: start.contract.clone(),
+        worktree: plan,
+        logs: logs.iter().map(|kind| format!("{}.{kind}.log", start.name)).collect(),
+    }
+}
+
+fn started(spec: &Spec, lease: Lease, row: Row) -> Started {
+    let window = row.tmux.as_ref().map(|tmux| format!("{}:{}", tmux.session, tmux.window));
+    let spawned = Spawned {
+        name: spec.name.clone(),
+        generation: spec.generation,
+        pid: lease.worker.pid,
+        window,
+        pane: lease.pane.as_ref().map(|pane| pane.pane.clone()),
+        socket_path: lease.pane.as_ref().map(|pane| pane.socket_path.clone()),
+        worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
+    };
+    Started { generation: spec.generation, lease, row, spec: spec.clone(), spawned }
+}
+
+
+/// The refusal of a name that is taken.
+pub fn exists(name: &str) -> Refusal {
+    Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists")).of(name)
+}

@@ -1,0 +1,41 @@
+//! The whole protocol of one worker's actor.
+
+use ractor::RpcReplyPort;
+
+use crate::model::{Caller, Refusal, SpawnRequest, Spawned, WorkerLine};
+
+/// What is to become of the worktree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removal {
+    pub rm_worktree: bool,
+    pub force_dirty: bool,
+}
+
+#[derive(Debug)]
+pub enum WorkerMessage {
+    /// Start a new worker of this name.
+    Spawn(Box<SpawnRequest>, RpcReplyPort<Result<Spawned, Refusal>>),
+    /// Take over whatever is on disk of this name (supervisor's start).
+    Adopt,
+    Kill(Box<Caller>, Removal, RpcReplyPort<Result<WorkerLine, Refusal>>),
+    Clean(Box<Caller>, Removal, RpcReplyPort<Result<WorkerLine, Refusal>>),
+    /// `clean_first` is `rm_worktree` of the removal.
+    Respawn(Box<Caller>, Removal, RpcReplyPort<Result<Spawned, Refusal>>),
+    /// From the watch: the shim of this generation is gone.
+    ShimGone { generation: u64 },
+    /// From the watch: the process of an unsupervised worker is gone.
+    WorkerGone { generation: u64 },
+    /// From the timer: the time limit of an unsupervised worker is over.
+    TimeIsUp { generation: u64 },
+    /// From the timer: a restart is due.
+    RestartDue { generation: u64 },
+}
+
+/// What the supervisor is told, by cast.
+#[derive(Clone, Debug)]
+pub enum Report {
+    /// The worker needs the supervisor (it runs, or a restart is due), or not any more.
+    Live { name: String, live: bool },
+    /// It is gone for good.
+    Cleaned { name: String },
+}

@@ -1,0 +1,88 @@
+//! Worktrees on their way out: removed when that destroys nothing, kept with a
+//! reason otherwise.
+
+use super::message::Removal;
+use crate::model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree};
+use crate::ports::{Force, Ports, Saved, WorktreeError};
+
+/// What was found of a removal: nothing to say, or the lines for stderr.
+pub type Notes = Vec<(String, String)>;
+
+impl Removal {
+    pub fn force(self) -> Force {
+        if self.force_dirty { Force::SaveFirst } else { Force::No }
+    }
+}
+
+/// Removes the worktree as `kill --rm-worktree` does: a refusal is a warning.
+pub async fn after_kill(ports: &Ports, name: &str, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Notes {
+    match remove(ports, name, tree, removal, caller).await {
+        Ok(notes) => notes,
+        Err(error) => vec![
+            warning(format!("cannot remove worktree for '{name}': {error}")),
+            plain("use --force-dirty to remove anyway".to_owned()),
+        ],
+    }
+}
+
+/// Removes the worktree as `clean` does: a refusal keeps it, and says where.
+pub async fn on_clean(ports: &Ports, name: &str, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Notes {
+    match remove(ports, name, tree, removal, caller).await {
+        Ok(notes) => notes,
+        Err(error) => vec![
+            warning(format!("preserving worktree for '{name}': {error}")),
+            plain(format!("worktree at: {}", tree.path)),
+            plain("use --force-dirty to remove anyway".to_owned()),
+        ],
+    }
+}
+
+/// The refusal of `respawn --clean-first`.
+pub fn respawn_refusal(name: &str, tree: &RowWorktree, error: &WorktreeError) -> Refusal {
+    Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree: {error}"))
+        .remedy(format!(
+            "worktree at: {}\nuse --force-dirty to remove anyway, or commit changes first",
+            tree.path
+        ))
+        .of(name)
+}
+
+/// Removes the worktree, and tells what was saved first.
+///
+/// # Errors
+/// Why it must stay.
+pub async fn remove(
+    ports: &Ports,
+    name: &str,
+    tree: &RowWorktree,
+    removal: Removal,
+    caller: &Caller,
+) -> Result<Notes, WorktreeError> {
+    let saved = ports.worktrees.remove(name, &tree.path, &tree.base_repo, removal.force(), caller).await?;
+    let Some(Saved { reference, commit }) = saved else { return Ok(Vec::new()) };
+    let note = format!("uncommitted work of '{name}' was saved as {reference}");
+    ports.events.emit(Event {
+        at_ms: ports.clock.wall_ms(),
+        worker: Some(name.to_owned()),
+        generation: None,
+        request: Some(caller.request.clone()),
+        kind: EventKind::WorktreeSaved { reference, commit },
+    });
+    Ok(vec![("note".to_owned(), note)])
+}
+
+/// What may go without asking git for a removal.
+///
+/// # Errors
+/// Why it must stay.
+pub async fn check(ports: &Ports, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Result<(), WorktreeError> {
+    ports.worktrees.check(&tree.path, &tree.base_repo, removal.force(), caller).await
+}
+
+fn warning(text: String) -> (String, String) {
+    ("warning".to_owned(), text)
+}
+
+fn plain(text: String) -> (String, String) {
+    ("plain".to_owned(), text)
+}

@@ -1,0 +1,94 @@
+//! What a name stands for right now: read anew before each operation, because
+//! the other program may have changed it.
+
+use std::sync::Arc;
+
+use super::error;
+use crate::model::{BaseRef, Caller, Contract, ProcessId, Refusal, Row, TmuxPlace, WorkerView};
+use crate::ports::{DirFacts, Ports};
+use crate::registry::{RegistryHandle, reconcile};
+
+/// Size at which a log is rotated, in bytes, where nothing else was said.
+pub const LOG_LIMIT_BYTES: u64 = 32 << 20;
+
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// No row of this name.
+    None,
+    /// A worker of ours, with its records.
+    Ours { row: Arc<Row>, facts: Box<DirFacts> },
+    /// A worker of the other program, with its process while it lives.
+    Foreign { row: Arc<Row>, alive: Option<ProcessId> },
+}
+
+impl Subject {
+    /// Reads row and records.
+    ///
+    /// # Errors
+    /// When the registry or the records cannot be read.
+    pub async fn read(ports: &Ports, registry: &RegistryHandle, name: &str) -> Result<Self, Refusal> {
+        let found = registry.find(name).await.map_err(|error| error::of_store(&error))?;
+        let Some(row) = found else { return Ok(Self::None) };
+        if let Some(meta) = row.swarm() {
+            let observed = ports.records.observe(name, meta.generation).await;
+            let facts = observed.map_err(|error| error::of_io("read the worker's records", &error))?;
+            if let Some(facts) = facts.filter(|facts| reconcile::belongs(&row, facts)) {
+                return Ok(Self::Ours { row, facts: Box::new(facts) });
+            }
+        }
+        let alive = ports.processes.foreign(&row).await.map_err(|error| error::of_process(&error))?;
+        Ok(Self::Foreign { row, alive })
+    }
+
+    pub fn row(&self) -> Option<&Arc<Row>> {
+        match self {
+            Self::None => None,
+            Self::Ours { row, .. } | Self::Foreign { row, .. } => Some(row),
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Ours { row, facts } => view(row, facts).state.is_running(),
+            Self::Foreign { alive, .. } => alive.is_some(),
+        }
+    }
+
+    /// The launch contract: stored for our workers; for the other program's
+    /// what the row says, with the caller's environment, as that program does.
+    pub fn contract(&self, caller: &Caller) -> Option<Contract> {
+        if let Self::Ours { facts, .. } = self
+            && let Some(spec) = facts.spec.spec()
+        {
+            return Some(spec.contract.clone());
+        }
+        let row = self.row()?;
+        Some(Contract {
+            argv: row.cmd.clone(),
+            cwd: row.cwd.clone(),
+            environment: caller.environment.clone(),
+            env: row.env.clone(),
+            tags: row.tags.clone(),
+            umask: caller.umask,
+            rlimits: caller.rlimits.clone(),
+            nice: caller.nice,
+            tmux: row.tmux.as_ref().map(|tmux| TmuxPlace {
+                session: tmux.session.clone(),
+                socket: tmux.socket.clone(),
+                socket_path: None,
+            }),
+            log_limit_bytes: LOG_LIMIT_BYTES,
+            ..Contract::default()
+        })
+    }
+
+    /// The base that the worktree was made from, as far as it is known.
+    pub fn base(&self) -> BaseRef {
+        self.row().and_then(|row| row.swarm()).and_then(|meta| meta.base).unwrap_or_default()
+    }
+}
+
+fn view(row: &Row, facts: &DirFacts) -> WorkerView {
+    reconcile::judge(row, Some(facts), None)
+}

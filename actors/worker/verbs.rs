@@ -1,0 +1,202 @@
+//! What a person asks of one worker: spawn, kill, clean, respawn.
+
+use super::actor::State;
+use super::launch::{self, Start, Tree};
+use super::machine::{Event, Phase};
+use super::message::Removal;
+use super::subject::Subject;
+use super::{error, remove};
+use crate::model::{
+    Caller, EventKind, Refusal, RefusalKind, Row, SpawnRequest, Spawned, WireStatus, WorkerLine,
+    WorkerName,
+};
+use crate::ports::{DirFacts, SpecFacts};
+use crate::registry::{Mutation, Refused, RegistryError};
+
+impl State {
+    pub(super) async fn spawn(&mut self, request: SpawnRequest) -> Result<Spawned, Refusal> {
+        check_name(self.name())?;
+        match self.subject().await? {
+            Subject::None => {}
+            Subject::Ours { row, facts } => return answered(&row, &facts, &request.caller).ok_or_else(|| launch::exists(self.name())),
+            Subject::Foreign { .. } => return Err(launch::exists(self.name())),
+        }
+        let start = Start {
+            name: self.name().to_owned(),
+            contract: request.contract,
+            tree: request.worktree.map_or(Tree::None, Tree::New),
+            caller: request.caller,
+            previous: None,
+            wanted: None,
+            fresh_logs: true,
+        };
+        self.start(start).await
+    }
+
+    async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {
+        let _ = self.feed(Event::StartBegins).await;
+        match launch::launch(self.ports(), &self.arguments.registry, start).await {
+            Ok(started) => {
+                let spawned = started.spawned.clone();
+                self.begin_life(started).await;
+                Ok(spawned)
+            }
+            Err(refusal) => {
+                let _ = self.feed(Event::StartFailed).await;
+                Err(refusal)
+            }
+        }
+    }
+
+    pub(super) async fn kill(&mut self, caller: &Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
+        let subject = self.subject().await?;
+        let Some(row) = subject.row().cloned() else { return Err(error::not_found(self.name())) };
+        self.stop(&subject).await?;
+        self.emit(EventKind::WorkerKilled);
+        self.set_stopped(&row).await?;
+        let mut notes = Vec::new();
+        if removal.rm_worktree && let Some(tree) = &row.worktree {
+            notes = remove::after_kill(self.ports(), self.name(), tree, removal, caller).await;
+        }
+        Ok(WorkerLine { name: self.name().to_owned(), done: "killed".to_owned(), notes })
+    }
+
+    /// Ends it, and makes sure that it stays so.
+    async fn stop(&mut self, subject: &Subject) -> Result<(), Refusal> {
+        match subject {
+            Subject::None => Ok(()),
+            Subject::Foreign { row, .. } => {
+                let stopped = self.ports().processes.stop_foreign(row).await;
+                stopped.map_err(|error| error::of_process(&error).of(self.name()))
+            }
+            Subject::Ours { facts, .. } => {
+                self.sync(facts).await;
+                self.feed(Event::StopAsked).await
+            }
+        }
+    }
+
+    async fn set_stopped(&self, row: &Row) -> Result<(), Refusal> {
+        let (name, expect) = (row.name.clone(), row.key());
+        let mutation = Mutation::SetStatus { name, expect, status: WireStatus::Stopped };
+        match self.arguments.registry.mutate(mutation).await {
+            // Another program removed or remade the row: its status is that program's.
+            Ok(()) | Err(RegistryError::Refused(_)) => Ok(()),
+            Err(error) => Err(error::of_registry(&error).of(self.name())),
+        }
+    }
+
+    pub(super) async fn clean(&mut self, caller: &Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
+        let name = self.name().to_owned();
+        let done = |notes| WorkerLine { name: name.clone(), done: "cleaned".to_owned(), notes };
+        let subject = self.subject().await?;
+        let Some(row) = subject.row().cloned() else {
+            // A repeated request whose first answer was lost with its supervisor.
+            let answered = caller.repeated > 0 && self.ports().events.seen(&caller.request);
+            return if answered { Ok(done(Vec::new())) } else { Err(error::not_found(&name)) };
+        };
+        if subject.is_running() {
+            let cause = format!("cannot clean running worker '{name}'");
+            return Err(Refusal::new(RefusalKind::Running, cause).remedy(format!("swarm kill {name}")).of(&name));
+        }
+        self.ports().events.emit(crate::model::Event {
+            at_ms: self.ports().clock.wall_ms(),
+            worker: Some(name.clone()),
+            generation: self.life.as_ref().map(|life| life.generation),
+            request: Some(caller.request.clone()),
+            kind: EventKind::WorkerCleaning,
+        });
+        self.stop(&subject).await?;
+        let mut notes = Vec::new();
+        if removal.rm_worktree && let Some(tree) = &row.worktree {
+            notes = remove::on_clean(self.ports(), &name, tree, removal, caller).await;
+        }
+        self.forget(&subject, &row).await?;
+        self.emit(EventKind::WorkerCleaned);
+        Ok(done(notes))
+    }
+
+    /// Row first, then what only the row led to: whatever is left when this is
+    /// cut off lies in a directory without a row, which the next start removes.
+    async fn forget(&mut self, subject: &Subject, row: &Row) -> Result<(), Refusal> {
+        let remove = Mutation::Remove { name: row.name.clone(), expect: row.key() };
+        match self.arguments.registry.mutate(remove).await {
+            Ok(()) | Err(RegistryError::Refused(Refused::Missing(_))) => {}
+            Err(error) => return Err(error::of_registry(&error).of(self.name())),
+        }
+        if let Err(error) = self.ports().records.remove_logs(self.name()).await {
+            tracing::warn!(worker = self.name(), %error, "its logs stay");
+        }
+        if let Subject::Ours { facts, .. } = subject {
+            self.remove_generation(facts.generation).await;
+        }
+        self.machine.phase = Phase::Ended;
+        self.life = None;
+        Ok(())
+    }
+
+    pub(super) async fn respawn(&mut self, caller: &Caller, removal: Removal) -> Result<Spawned, Refusal> {
+        let subject = self.subject().await?;
+        let Some(row) = subject.row().cloned() else { return Err(error::not_found(self.name())) };
+        check_name(self.name())?;
+        if let Subject::Ours { row, facts } = &subject
+            && caller.repeated > 0
+            && let Some(spawned) = answered(row, facts, caller)
+        {
+            return Ok(spawned);
+        }
+        let contract = subject.contract(caller).ok_or_else(|| error::not_found(self.name()))?;
+        let doomed = row.worktree.as_ref().filter(|_| removal.rm_worktree);
+        if let Some(tree) = doomed {
+            // Asked before anything is stopped: a refusal must leave the worker running.
+            let checked = remove::check(self.ports(), tree, removal, caller).await;
+            checked.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
+        }
+        if subject.is_running() || self.machine.is_live() {
+            self.stop(&subject).await?;
+            self.set_stopped(&row).await?;
+        }
+        if let Some(tree) = doomed {
+            let removed = remove::remove(self.ports(), self.name(), tree, removal, caller).await;
+            removed.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
+        }
+        let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
+        let _ = self.feed(Event::RespawnAsked).await;
+        let start = Start {
+            name: self.name().to_owned(),
+            contract,
+            tree,
+            caller: caller.clone(),
+            previous: Some(row),
+            wanted: None,
+            fresh_logs: true,
+        };
+        let spawned = self.start(start).await?;
+        if let Subject::Ours { facts, .. } = &subject {
+            self.remove_generation(facts.generation).await;
+        }
+        Ok(spawned)
+    }
+}
+
+/// The answer of an earlier attempt of the same request.
+fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<Spawned> {
+    let SpecFacts::Executed(spec) = &facts.spec else { return None };
+    let lease = facts.lease.content.as_ref()?;
+    (spec.request == caller.request).then(|| Spawned {
+        name: row.name.clone(),
+        generation: facts.generation,
+        pid: lease.worker.pid,
+        window: row.tmux.as_ref().map(|tmux| format!("{}:{}", tmux.session, tmux.window)),
+        pane: lease.pane.as_ref().map(|pane| pane.pane.clone()),
+        socket_path: lease.pane.as_ref().map(|pane| pane.socket_path.clone()),
+        worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
+    })
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    WorkerName::parse(name).map(drop).map_err(|error| {
+        Refusal::new(RefusalKind::Invalid, format!("invalid worker name {name:?}: {error}"))
+            .remedy("a name is [A-Za-z0-9][A-Za-z0-9._-]{0,63}, without ..")
+    })
+}

@@ -1,0 +1,54 @@
+//! Time, randomness and the machine's name.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use nix::time::{ClockId, clock_gettime};
+use swarm_actors::ports::Clock;
+
+pub struct SystemClock {
+    host: String,
+}
+
+impl SystemClock {
+    pub fn new() -> Self {
+        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+        Self { host: host.unwrap_or_default() }
+    }
+}
+
+/// 128 random bits in hex.
+pub fn random_token() -> String {
+    let mut bytes = [0_u8; 16];
+    let filled = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
+    if filled.is_err() {
+        // Without the device, time and pid still tell two starts on one machine apart.
+        let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
+        bytes = (now.as_nanos() ^ (u128::from(std::process::id()) << 96)).to_be_bytes();
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Clock for SystemClock {
+    fn wall_ms(&self) -> u64 {
+        u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
+    }
+
+    fn boot_ms(&self) -> u64 {
+        let up = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
+        u64::try_from(up.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn started(&self) -> String {
+        // Always six digits: the original's parser in old Pythons wants them.
+        jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
+    }
+
+    fn token(&self) -> String {
+        random_token()
+    }
+
+    fn host(&self) -> String {
+        self.host.clone()
+    }
+}

@@ -1,0 +1,71 @@
+//! `events.jsonl`, and whoever listens.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use swarm_actors::model::Event;
+use swarm_actors::ports::Events;
+use tokio::sync::broadcast;
+
+/// Size at which the file is rotated, in bytes.
+const EVENTS_BYTES_MAX: u64 = 8 << 20;
+/// Events that a slow listener may lag behind before it is told that it missed some.
+const LISTENER_LAG_MAX: usize = 1024;
+
+pub struct EventLog {
+    path: PathBuf,
+    file: Mutex<Option<File>>,
+    listeners: broadcast::Sender<Event>,
+}
+
+impl EventLog {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, file: Mutex::new(None), listeners: broadcast::channel(LISTENER_LAG_MAX).0 }
+    }
+
+    pub fn listen(&self) -> broadcast::Receiver<Event> {
+        self.listeners.subscribe()
+    }
+
+    fn append(&self, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.is_none() {
+            *file = Some(OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?);
+        }
+        let Some(open) = file.as_mut() else { return Ok(()) };
+        open.write_all(&line)?;
+        if open.metadata()?.len() >= EVENTS_BYTES_MAX {
+            fs::rename(&self.path, self.rotated())?;
+            *file = None;
+        }
+        Ok(())
+    }
+
+    fn rotated(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".1");
+        path.into()
+    }
+}
+
+impl Events for EventLog {
+    /// History is worth having and not worth failing for.
+    fn emit(&self, event: Event) {
+        if let Err(error) = self.append(&event) {
+            tracing::warn!(%error, "an event could not be recorded");
+        }
+        let _ = self.listeners.send(event);
+    }
+
+    fn seen(&self, request: &str) -> bool {
+        [self.path.clone(), self.rotated()].iter().any(|path| {
+            let Ok(file) = File::open(path) else { return false };
+            BufReader::new(file).lines().map_while(Result::ok).any(|line| line.contains(request))
+        })
+    }
+}

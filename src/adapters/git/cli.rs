@@ -1,0 +1,362 @@
+//! The only place that runs `git`. Every call has a null stdin (or a file), a
+//! fixed locale, the caller's environment without what would point git at
+//! another repository, bounded output and a time limit.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use swarm_actors::model::Caller;
+
+use super::parse;
+
+/// For everything that only looks.
+const READ_MS_MAX: u64 = 60_000;
+/// For everything that checks files out, deletes or saves them.
+pub(super) const TREE_MS_MAX: u64 = 600_000;
+/// For what is still in the pipes of a git that was killed.
+const DRAIN_MS_MAX: u64 = 5_000;
+const STDOUT_BYTES_MAX: usize = 64 << 20;
+const STDERR_BYTES_MAX: usize = 64 << 10;
+
+/// Variables that point git at a repository other than the one it is told, or
+/// that a hook left behind in the caller's environment.
+const UNSET: [&str; 13] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_QUARANTINE_PATH",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE",
+];
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CliError {
+    #[error("git is not installed or not in PATH")]
+    Missing,
+    #[error("git could not be run: {0}")]
+    Run(#[from] io::Error),
+    #[error("{message}")]
+    Exit { code: i32, message: String },
+    #[error("git was ended by signal {0}")]
+    Signal(i32),
+    #[error("git took longer than {0} s and was ended")]
+    Timeout(u64),
+    #[error("git printed more than {} MiB", STDOUT_BYTES_MAX >> 20)]
+    TooMuch,
+}
+
+impl CliError {
+    /// Whether git ended without a chance to tidy up behind itself.
+    pub(super) fn was_cut_off(&self) -> bool {
+        matches!(self, Self::Signal(_) | Self::Timeout(_))
+    }
+
+    pub(super) fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Missing => Some("install git 2.38 or newer, or put it into PATH".to_owned()),
+            Self::Signal(_) => Some("run the command again".to_owned()),
+            Self::Timeout(_) => Some("look for a hook or filter that hangs, then run the command again".to_owned()),
+            Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
+        }
+    }
+}
+
+/// What a call may do, which decides what it is run with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Looks only, and takes no lock for it.
+    Read,
+    /// An internal step: no hooks of the user.
+    Write,
+    /// As the user would run it, hooks and all.
+    User,
+}
+
+/// The git of one caller.
+pub(super) struct Cli {
+    program: PathBuf,
+    environment: Vec<(String, String)>,
+    /// The caller's umask, when this process has another one.
+    umask: Option<u32>,
+}
+
+impl Cli {
+    pub(super) fn new(caller: &Caller) -> Result<Self, CliError> {
+        let environment: Vec<_> =
+            caller.environment.iter().filter(|(key, _)| !UNSET.contains(&key.as_str())).cloned().collect();
+        let search =
+            environment.iter().find(|(key, _)| key == "PATH").map_or("/usr/local/bin:/usr/bin:/bin", |(_, v)| v);
+        let program = search
+            .split(':')
+            .map(|entry| Path::new(&caller.cwd).join(entry).join("git"))
+            .find(|path| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok())
+            .ok_or(CliError::Missing)?;
+        let umask = Some(caller.umask).filter(|wanted| own_umask() != Some(*wanted));
+        Ok(Self { program, environment, umask })
+    }
+
+    /// The value of a variable in the caller's environment.
+    pub(super) fn variable(&self, key: &str) -> Option<&str> {
+        self.environment.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn read(&self, dir: &Path) -> Call<'_> {
+        self.call(Kind::Read, dir, READ_MS_MAX)
+    }
+
+    pub(super) fn write(&self, dir: &Path) -> Call<'_> {
+        self.call(Kind::Write, dir, TREE_MS_MAX)
+    }
+
+    pub(super) fn user(&self, dir: &Path) -> Call<'_> {
+        self.call(Kind::User, dir, TREE_MS_MAX)
+    }
+
+    fn call(&self, kind: Kind, dir: &Path, limit_ms: u64) -> Call<'_> {
+        let mut args: Vec<OsString> = vec!["-C".into(), dir.into()];
+        if kind != Kind::User {
+            args.extend(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"].map(OsString::from));
+        }
+        Call { cli: self, kind, args, variables: Vec::new(), input: None, limit: Duration::from_millis(limit_ms) }
+    }
+}
+
+/// One call of git in the making.
+pub(super) struct Call<'a> {
+    cli: &'a Cli,
+    kind: Kind,
+    args: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    input: Option<File>,
+    limit: Duration,
+}
+
+impl Call<'_> {
+    pub(super) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    pub(super) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    pub(super) fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.variables.push((key.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    pub(super) fn input(mut self, file: File) -> Self {
+        self.input = Some(file);
+        self
+    }
+
+    /// Runs it to its end and gives what it printed.
+    pub(super) fn run(self) -> Result<Vec<u8>, CliError> {
+        let limit = self.limit;
+        let child = self.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => CliError::Missing,
+            _ => CliError::Run(error),
+        })?;
+        let ended = attend(child, limit)?;
+        if ended.timed_out {
+            return Err(CliError::Timeout(limit.as_secs()));
+        }
+        if let Some(signal) = ended.status.signal() {
+            return Err(CliError::Signal(signal));
+        }
+        if !ended.status.success() {
+            let code = ended.status.code().unwrap_or(-1);
+            let message =
+                parse::first_useful_line(&ended.stderr).unwrap_or_else(|| format!("git exited with code {code}"));
+            return Err(CliError::Exit { code, message });
+        }
+        if ended.overflow { Err(CliError::TooMuch) } else { Ok(ended.stdout) }
+    }
+
+    /// Like `run`, for an answer of one line.
+    pub(super) fn line(self) -> Result<String, CliError> {
+        let out = self.run()?;
+        let text = String::from_utf8_lossy(&out);
+        Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+    }
+
+    /// Like `line`, where exit code 1 means that there is no such thing.
+    pub(super) fn line_if_any(self) -> Result<Option<String>, CliError> {
+        match self.line() {
+            Ok(line) => Ok(Some(line).filter(|line| !line.is_empty())),
+            Err(CliError::Exit { code: 1, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn spawn(self) -> io::Result<Child> {
+        // The program is named by its path, so that std can use posix_spawn
+        // and a large supervisor is not forked. Only a foreign umask needs the
+        // detour over a shell.
+        let mut command = match self.cli.umask.filter(|_| self.kind == Kind::User) {
+            None => Command::new(&self.cli.program),
+            Some(umask) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", "umask \"$0\" && exec \"$@\"", &format!("{umask:04o}")]).arg(&self.cli.program);
+                shell
+            }
+        };
+        command
+            .args(self.args)
+            .env_clear()
+            .envs(self.cli.environment.iter().map(|(key, value)| (key, value)))
+            .env("LC_ALL", "C")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .stdin(self.input.map_or_else(Stdio::null, Stdio::from))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        if self.kind == Kind::Read {
+            command.env("GIT_OPTIONAL_LOCKS", "0");
+        }
+        command.envs(self.variables).spawn()
+    }
+}
+
+/// The umask of this process; reading it by `umask(2)` would change it.
+fn own_umask() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
+struct Finished {
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    overflow: bool,
+    timed_out: bool,
+}
+
+/// One output of the child, kept up to a bound and read on beyond it so that
+/// the child never blocks.
+struct Capture {
+    pipe: Option<File>,
+    kept: Vec<u8>,
+    bytes_max: usize,
+    overflow: bool,
+}
+
+impl Capture {
+    fn new(fd: Option<OwnedFd>, bytes_max: usize) -> io::Result<Self> {
+        if let Some(fd) = &fd {
+            rustix::io::ioctl_fionbio(fd, true)?;
+        }
+        Ok(Self { pipe: fd.map(File::from), kept: Vec::new(), bytes_max, overflow: false })
+    }
+
+    /// Takes what is there now.
+    fn drain(&mut self) {
+        let mut buffer = [0_u8; 16 << 10];
+        while let Some(pipe) = &mut self.pipe {
+            match pipe.read(&mut buffer) {
+                Ok(0) => self.pipe = None,
+                Ok(n) => {
+                    let room = self.bytes_max.saturating_sub(self.kept.len());
+                    self.kept.extend_from_slice(&buffer[..n.min(room)]);
+                    self.overflow |= n > room;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => self.pipe = None,
+            }
+        }
+    }
+}
+
+/// Waits for the end of the child, its output or the limit, whichever comes
+/// first, in one thread and without polling.
+fn attend(mut child: Child, limit: Duration) -> io::Result<Finished> {
+    let pid = Pid::from_child(&child);
+    let kill_all = || {
+        // The child leads its own group, so this ends it and its helpers.
+        let _ = kill_process_group(pid, Signal::KILL);
+    };
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        Err(error) => {
+            kill_all();
+            child.wait()?;
+            return Err(error.into());
+        }
+    };
+    let mut out = Capture::new(child.stdout.take().map(OwnedFd::from), STDOUT_BYTES_MAX)?;
+    let mut err = Capture::new(child.stderr.take().map(OwnedFd::from), STDERR_BYTES_MAX)?;
+    let mut deadline = Instant::now() + limit;
+    let mut timed_out = false;
+    let mut status: Option<ExitStatus> = None;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ready = wait_ready(status.is_none().then_some(&pidfd), &out, &err, left)?;
+        out.drain();
+        err.drain();
+        if ready.is_none() {
+            if timed_out || status.is_some() {
+                break;
+            }
+            timed_out = true;
+            kill_all();
+            deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
+        }
+        if status.is_none() && ready == Some(true) {
+            let ended = child.wait()?;
+            out.drain();
+            err.drain();
+            status = Some(ended);
+            if ended.signal().is_none() {
+                // A background process of a hook may hold the pipes for ever.
+                break;
+            }
+            // Helpers of a git that was killed would go on working; the pipes
+            // reach their end when the last of them is gone.
+            kill_all();
+            deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
+        }
+        if status.is_some() && out.pipe.is_none() && err.pipe.is_none() {
+            break;
+        }
+    }
+    let status = match status {
+        Some(status) => status,
+        None => child.wait()?,
+    };
+    Ok(Finished { status, stdout: out.kept, stderr: err.kept, overflow: out.overflow, timed_out })
+}
+
+/// `None` when the time is over, else whether the child has ended.
+fn wait_ready(pidfd: Option<&OwnedFd>, out: &Capture, err: &Capture, left: Duration) -> io::Result<Option<bool>> {
+    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(3);
+    fds.extend(pidfd.map(|fd| PollFd::new(fd, PollFlags::IN)));
+    for capture in [out, err] {
+        fds.extend(capture.pipe.as_ref().map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)));
+    }
+    let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(0) => Ok(None),
+        Ok(_) => Ok(Some(pidfd.is_some() && !fds[0].revents().is_empty())),
+        Err(rustix::io::Errno::INTR) => Ok(Some(false)),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,59 @@
+//! What kept a step from being done, before it is known which of the port's
+//! errors that is.
+
+use std::io;
+use std::path::Path;
+
+use swarm_actors::ports::WorktreeError;
+
+use super::cli::CliError;
+use super::lock::LockError;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{cause}")]
+pub(super) struct Fault {
+    pub(super) cause: String,
+    pub(super) remedy: Option<String>,
+}
+
+impl Fault {
+    pub(super) fn new(cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), remedy: None }
+    }
+
+    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// A system call about `path` failed.
+    pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |error| Self::new(format!("{}: {error}", path.display()))
+    }
+
+    /// It kept a worktree from being made.
+    pub(super) fn create(self) -> WorktreeError {
+        WorktreeError::Create { cause: self.cause, remedy: self.remedy }
+    }
+
+    /// It kept a worktree from being judged, saved or removed.
+    pub(super) fn unknown(self) -> WorktreeError {
+        WorktreeError::Unknown(match self.remedy {
+            Some(remedy) => format!("{} ({remedy})", self.cause),
+            None => self.cause,
+        })
+    }
+}
+
+impl From<CliError> for Fault {
+    fn from(error: CliError) -> Self {
+        Self { cause: error.to_string(), remedy: error.remedy() }
+    }
+}
+
+impl From<LockError> for Fault {
+    fn from(error: LockError) -> Self {
+        let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
+        Self { cause: error.to_string(), remedy }
+    }
+}

@@ -1,0 +1,191 @@
+//! Judges whether a worktree may go, and removes it when it may: `git worktree
+//! remove` without force looks once more itself.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use swarm_actors::ports::{Force, Saved, WorktreeError};
+
+use super::admin;
+use super::cli::{Cli, CliError};
+use super::fault::Fault;
+use super::parse::Change;
+use super::trash::{self, Place};
+
+/// Lies in git's record while a removal is under way: the tree was clean or
+/// saved, so files that are missing now are no work of anybody.
+const REMOVING: &str = "swarm-removing";
+
+const IN_PROGRESS: [(&str, &str); 7] = [
+    ("rebase-merge", "a rebase"),
+    ("rebase-apply", "a rebase or am"),
+    ("MERGE_HEAD", "a merge"),
+    ("CHERRY_PICK_HEAD", "a cherry-pick"),
+    ("REVERT_HEAD", "a revert"),
+    ("sequencer", "a cherry-pick or revert"),
+    ("BISECT_LOG", "a bisect"),
+];
+
+/// A worktree that may go.
+struct Removable {
+    place: Place,
+    /// It holds something that is to be saved first.
+    has_work: bool,
+    /// An earlier removal was cut off.
+    is_resumed: bool,
+}
+
+pub(super) fn check(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<(), WorktreeError> {
+    judge(cli, path, base_repo, force).map(|_| ())
+}
+
+pub(super) fn remove(
+    cli: &Cli,
+    name: &str,
+    path: &Path,
+    base_repo: &Path,
+    force: Force,
+) -> Result<Option<Saved>, WorktreeError> {
+    let Some(found) = judge(cli, path, base_repo, force)? else {
+        // Only its record may be left. git refuses when that is locked, and
+        // when there is none there is nothing to do.
+        let _ = cli.write(base_repo).args(["worktree", "remove", "--"]).arg(path).run();
+        return Ok(None);
+    };
+    let saved = match found.has_work {
+        true => Some(trash::save(cli, &found.place, name).map_err(Fault::unknown)?),
+        false => None,
+    };
+    let marker = found.place.git_dir.join(REMOVING);
+    fs::write(&marker, b"").map_err(|error| Fault::at(&marker)(error).unknown())?;
+    let has_force = saved.is_some() || found.is_resumed;
+    let mut removed = delete(cli, path, base_repo, has_force);
+    if let Err(CliError::Exit { message, .. }) = &removed
+        && message.contains("submodules")
+    {
+        // git refuses them even when none is initialised; that was looked at.
+        removed = delete(cli, path, base_repo, true);
+    }
+    match removed {
+        Ok(()) => Ok(saved),
+        Err(error) => {
+            if !error.was_cut_off() {
+                let _ = fs::remove_file(&marker);
+            }
+            let mut fault = Fault::from(error);
+            if let Some(saved) = saved {
+                fault.cause = format!("{}; its work is saved as {}", fault.cause, saved.reference);
+            }
+            Err(fault.unknown())
+        }
+    }
+}
+
+fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(), CliError> {
+    // The user's setting would hide untracked files from git's own look.
+    let call = cli.write(base_repo).args(["-c", "status.showUntrackedFiles=normal", "worktree", "remove"]);
+    let call = if has_force { call.arg("--force") } else { call };
+    call.arg("--").arg(path).run().map(|_| ())
+}
+
+/// `None` when there is nothing at `path`.
+fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Option<Removable>, WorktreeError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Fault::at(path)(error).unknown()),
+        Ok(_) => {}
+    }
+    let (common, entry) = find(path, base_repo).map_err(Fault::unknown)?;
+    let place = Place::of(cli, &common, &entry, path, "").map_err(Fault::unknown)?;
+    let shown = path.display();
+    let unknown = |cause: String| Fault::new(cause).unknown();
+    if let Some(reason) = admin::locked(&entry) {
+        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        return Err(unknown(format!("worktree is locked{reason}")));
+    }
+    if !place.is_whole {
+        return Err(unknown(format!("git's record of {shown} is incomplete")));
+    }
+    let changes = trash::status(cli, &place, "normal").map_err(Fault::unknown)?;
+    let is_resumed = entry.join(REMOVING).exists() && changes.iter().all(Change::is_plain_deletion);
+    if has_initialised_submodules(&entry) {
+        return Err(unknown("worktree has initialised submodules".to_owned()));
+    }
+    if is_resumed {
+        return Ok(Some(Removable { place, has_work: false, is_resumed }));
+    }
+    let doing = in_progress(&entry);
+    let lost = unreachable_head(cli, &place).map_err(Fault::unknown)?;
+    let has_work = !changes.is_empty() || doing.is_some() || lost.is_some();
+    match force {
+        Force::SaveFirst if has_work => trash::check(cli, &place).map_err(Fault::unknown)?,
+        Force::SaveFirst => {}
+        Force::No if !changes.is_empty() => return Err(WorktreeError::Dirty(changes.len())),
+        Force::No => {
+            if let Some(doing) = doing {
+                return Err(unknown(format!("{doing} is in progress in the worktree")));
+            }
+            if let Some(commit) = lost {
+                return Err(WorktreeError::Unreachable(commit));
+            }
+        }
+    }
+    Ok(Some(Removable { place, has_work, is_resumed }))
+}
+
+/// The common directory and git's record, when `path` is a linked worktree of
+/// `base_repo`.
+fn find(path: &Path, base_repo: &Path) -> Result<(PathBuf, PathBuf), Fault> {
+    let common = admin::common_dir(base_repo).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Fault::new(format!("its repository {} is gone", base_repo.display())),
+        _ => Fault::at(base_repo)(error),
+    })?;
+    let shown = path.display();
+    if path.join(".git").is_dir() {
+        return Err(Fault::new(format!("{shown} is a repository of its own, not a worktree")));
+    }
+    if admin::resolved(path) == admin::resolved(base_repo) {
+        return Err(Fault::new(format!("{shown} is the repository that its workers start from")));
+    }
+    let foreign = || Fault::new(format!("{shown} is not a worktree of {}", base_repo.display()));
+    let entry = admin::entry_of(&common, path).ok_or_else(foreign)?;
+    match admin::link_of(path).map_err(Fault::at(path))? {
+        Some(link) if admin::resolved(&link) == admin::resolved(&entry) => {}
+        Some(_) => return Err(foreign()),
+        // A removal that was cut off may have taken this file first.
+        None if entry.join(REMOVING).exists() => {
+            let text = format!("gitdir: {}\n", entry.display());
+            fs::write(path.join(".git"), text).map_err(Fault::at(path))?;
+        }
+        None => {
+            return Err(Fault::new(format!("{shown} has lost its .git file"))
+                .remedy(format!("git -C {} worktree repair {shown}", base_repo.display())));
+        }
+    }
+    Ok((common, entry))
+}
+
+/// What git is in the middle of.
+pub(super) fn in_progress(git_dir: &Path) -> Option<&'static str> {
+    IN_PROGRESS.iter().find(|(file, _)| git_dir.join(file).exists()).map(|(_, what)| *what)
+}
+
+/// Submodules of a worktree keep their repositories in git's record of it,
+/// commits that were never pushed included.
+pub(super) fn has_initialised_submodules(entry: &Path) -> bool {
+    fs::read_dir(entry.join("modules")).is_ok_and(|mut modules| modules.next().is_some())
+}
+
+/// HEAD's commit, when neither branch nor tag nor remote holds it.
+fn unreachable_head(cli: &Cli, place: &Place) -> Result<Option<String>, Fault> {
+    let (Some(head), None) = (&place.head, &place.branch) else {
+        // A branch holds its own commit.
+        return Ok(None);
+    };
+    let contains = format!("--contains={head}");
+    let args =
+        ["for-each-ref", "--count=1", "--format=%(refname)", &contains, "refs/heads", "refs/tags", "refs/remotes"];
+    let holder = place.call(cli.read(&place.tree)).args(args).line()?;
+    Ok(holder.is_empty().then(|| head.clone()))
+}

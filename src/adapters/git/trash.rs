@@ -1,0 +1,257 @@
+//! Saves what is in a worktree before it goes: files, index and HEAD become one
+//! commit under `refs/swarm/trash/`. Its tree is the directory with untracked
+//! files; its parents are HEAD, the index, and what an unfinished merge or
+//! rebase refers to. Objects are durable before the reference names them.
+//! Ignored files are not saved.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use swarm_actors::ports::Saved;
+
+use super::cli::{Call, Cli};
+use super::fault::Fault;
+use super::objects;
+use super::parse::{self, Change};
+
+const DURABLE: [&str; 4] = ["-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync"];
+const PLAIN: [&str; 6] =
+    ["-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false", "-c", "i18n.commitEncoding=UTF-8"];
+
+/// Files that name commits which nothing else may name.
+const UNFINISHED: [&str; 4] = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge/orig-head"];
+
+/// A worktree as git is to be told of it: by name and not by discovery, which
+/// would find another repository when something is missing here.
+pub(super) struct Place {
+    /// The worktree's own record, or the common directory when that record is
+    /// only half made.
+    pub(super) git_dir: PathBuf,
+    pub(super) tree: PathBuf,
+    /// None when there is no commit yet.
+    pub(super) head: Option<String>,
+    /// Full name; none when HEAD is detached.
+    pub(super) branch: Option<String>,
+    pub(super) is_whole: bool,
+}
+
+impl Place {
+    pub(super) fn of(cli: &Cli, common: &Path, entry: &Path, tree: &Path, base: &str) -> Result<Self, Fault> {
+        let mut place = Self {
+            git_dir: entry.to_owned(),
+            tree: tree.to_owned(),
+            head: None,
+            branch: None,
+            is_whole: entry.join("HEAD").exists() && entry.join("commondir").exists(),
+        };
+        if place.is_whole {
+            let head = ["rev-parse", "--verify", "-q", "HEAD^{commit}"];
+            place.head = place.call(cli.read(tree)).args(head).line_if_any()?;
+            place.branch = place.call(cli.read(tree)).args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;
+        } else {
+            place.git_dir = common.to_owned();
+            place.head = Some(base.to_owned());
+        }
+        Ok(place)
+    }
+
+    pub(super) fn call<'a>(&self, call: Call<'a>) -> Call<'a> {
+        let mut git_dir = std::ffi::OsString::from("--git-dir=");
+        git_dir.push(&self.git_dir);
+        let mut tree = std::ffi::OsString::from("--work-tree=");
+        tree.push(&self.tree);
+        call.args([git_dir, tree])
+    }
+
+    fn index(&self) -> Option<PathBuf> {
+        Some(self.git_dir.join("index")).filter(|index| self.is_whole && index.exists())
+    }
+}
+
+/// What differs from HEAD; `untracked` as git's option takes it.
+pub(super) fn status(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Change>, Fault> {
+    // The user's setting may hide untracked files, which are work all the same.
+    let untracked = format!("--untracked-files={untracked}");
+    let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=none", &untracked];
+    Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).run()?))
+}
+
+/// Names what a save could not keep.
+pub(super) fn check(cli: &Cli, place: &Place) -> Result<(), Fault> {
+    let changes = status(cli, place, "all")?;
+    match changes.iter().find(|change| change.is_embedded_repository()) {
+        Some(change) => Err(Fault::new(format!(
+            "{} is a repository of its own, which cannot be saved",
+            place.tree.join(String::from_utf8_lossy(&change.path).trim_end_matches('/')).display()
+        ))
+        .remedy("move it away")),
+        None => Ok(()),
+    }
+}
+
+/// Saves everything and looks whether it was everything.
+pub(super) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault> {
+    if place.is_whole {
+        check(cli, place)?;
+    }
+    let scratch = Scratch::new(&place.git_dir, "index");
+    match place.index() {
+        Some(index) => fs::copy(&index, &scratch.path).map(|_| ()).map_err(Fault::at(&index))?,
+        None => {
+            if let Some(head) = &place.head {
+                step(cli, place, &scratch).args(["read-tree", head]).run()?;
+            }
+        }
+    }
+    let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
+    let is_merged = entries.iter().all(|entry| entry.stage == 0);
+    let index_tree = match is_merged {
+        true => step(cli, place, &scratch).arg("write-tree").line()?,
+        false => stages_tree(cli, place, &entries)?,
+    };
+    step(cli, place, &scratch).args(["add", "-A", "--sparse", "--", "."]).run()?;
+    refuse_new_gitlinks(cli, place, &scratch, &entries)?;
+    let tree = step(cli, place, &scratch).arg("write-tree").line()?;
+
+    let index_note = if is_merged { "index" } else { "unmerged index, by stages" };
+    let index = commit(cli, place, &index_tree, &format!("{index_note} of {name}"), place.head.as_slice())?;
+    let mut parents: Vec<String> = place.head.iter().cloned().chain([index]).collect();
+    parents.extend(unfinished(cli, place)?);
+    let commit = commit(cli, place, &tree, &message(place, name), &parents)?;
+    let reference = reference(name);
+    // Zeros as the old value: the reference must not be there yet.
+    let none = "0".repeat(commit.len());
+    let write = place.call(cli.write(&place.tree)).args(DURABLE);
+    write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
+    verify(cli, place, &scratch, &reference, &commit)?;
+    Ok(Saved { reference, commit })
+}
+
+/// A writing call that uses the copy of the index.
+fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scratch) -> Call<'a> {
+    place.call(cli.write(&place.tree)).args(DURABLE).args(PLAIN).env("GIT_INDEX_FILE", &scratch.path)
+}
+
+/// An index with conflicts cannot be written as a tree; each of its stages can,
+/// in a directory of its own.
+fn stages_tree(cli: &Cli, place: &Place, entries: &[parse::Entry]) -> Result<String, Fault> {
+    let scratch = Scratch::new(&place.git_dir, "stages");
+    let list_file = Scratch::new(&place.git_dir, "list");
+    let mut list = list_file.create()?;
+    for entry in entries {
+        let mut line = format!("{} {} 0\tstage{}/", entry.mode, entry.id, entry.stage).into_bytes();
+        line.extend_from_slice(&entry.path);
+        line.push(0);
+        list.write_all(&line).map_err(Fault::at(&list_file.path))?;
+    }
+    list.rewind().map_err(Fault::at(&list_file.path))?;
+    step(cli, place, &scratch).args(["update-index", "-z", "--index-info"]).input(list).run()?;
+    Ok(step(cli, place, &scratch).arg("write-tree").line()?)
+}
+
+/// A directory that became a repository of its own is recorded by its HEAD
+/// alone: its files would be lost.
+fn refuse_new_gitlinks(cli: &Cli, place: &Place, scratch: &Scratch, before: &[parse::Entry]) -> Result<(), Fault> {
+    let is_link = |entry: &&parse::Entry| entry.mode == "160000";
+    let known: HashSet<&[u8]> = before.iter().filter(is_link).map(|entry| entry.path.as_slice()).collect();
+    let after = parse::index(&step(cli, place, scratch).args(["ls-files", "-s", "-z"]).run()?);
+    match after.iter().filter(is_link).find(|entry| !known.contains(entry.path.as_slice())) {
+        Some(entry) => {
+            let path = place.tree.join(&*String::from_utf8_lossy(&entry.path));
+            Err(Fault::new(format!("{} is a repository of its own, which cannot be saved", path.display())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Commits that an unfinished merge, pick or rebase refers to.
+fn unfinished(cli: &Cli, place: &Place) -> Result<Vec<String>, Fault> {
+    let mut commits = Vec::new();
+    for file in UNFINISHED.iter().filter(|_| place.is_whole) {
+        let text = fs::read_to_string(place.git_dir.join(file)).unwrap_or_default();
+        for name in text.lines().filter(|line| !line.is_empty()) {
+            commits.extend(objects::commit(cli, &place.tree, name)?);
+        }
+    }
+    Ok(commits)
+}
+
+fn commit(cli: &Cli, place: &Place, tree: &str, message: &str, parents: &[String]) -> Result<String, Fault> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let mut call = place.call(cli.write(&place.tree)).args(DURABLE).args(PLAIN).args(["-c", "commit.gpgSign=false"]);
+    for role in ["AUTHOR", "COMMITTER"] {
+        call = call.env(&format!("GIT_{role}_NAME"), "swarm").env(&format!("GIT_{role}_EMAIL"), "swarm@localhost");
+        call = call.env(&format!("GIT_{role}_DATE"), format!("{seconds} +0000"));
+    }
+    call = call.args(["commit-tree", "-m", message]);
+    let mut seen = HashSet::new();
+    for parent in parents.iter().filter(|parent| seen.insert(*parent)) {
+        call = call.args(["-p", parent]);
+    }
+    Ok(call.arg(tree).line()?)
+}
+
+fn message(place: &Place, name: &str) -> String {
+    let none = || "(none)".to_owned();
+    format!(
+        "swarm: saved worktree of {name}\n\nWorker: {name}\nPath: {}\nBranch: {}\nHEAD: {}",
+        place.tree.display(),
+        place.branch.clone().unwrap_or_else(none),
+        place.head.clone().unwrap_or_else(none),
+    )
+}
+
+fn reference(name: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let now = jiff::Timestamp::now();
+    let unique = now.subsec_nanosecond().unsigned_abs() ^ std::process::id().rotate_left(16);
+    let unique = unique.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
+    let name = if objects::is_branch_name(name) { name } else { "worker" };
+    format!("refs/swarm/trash/{name}/{}-{unique:08x}", now.strftime("%Y%m%dT%H%M%SZ"))
+}
+
+/// Whether the reference is there, its objects are, and the directory still
+/// holds what was saved.
+fn verify(cli: &Cli, place: &Place, scratch: &Scratch, reference: &str, commit: &str) -> Result<(), Fault> {
+    let failed = |what: &str| Fault::new(format!("the save {reference} is not good: {what}"));
+    let read = || place.call(cli.read(&place.tree)).env("GIT_INDEX_FILE", &scratch.path);
+    if read().args(["rev-parse", "--verify", "-q", reference]).line_if_any()?.as_deref() != Some(commit) {
+        return Err(failed("the reference is not there"));
+    }
+    read().args(["cat-file", "-e", &format!("{commit}^{{tree}}")]).run().map_err(|error| failed(&error.to_string()))?;
+    let changed = read().args(["diff-files", "-z", "--name-only"]).run()?;
+    let new = read().args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+    match changed.is_empty() && new.is_empty() {
+        true => Ok(()),
+        false => Err(failed("the worktree changed while it was being saved")),
+    }
+}
+
+/// A file beside the worktree's own, which goes when it is no longer needed.
+/// What a crash leaves of it goes with the worktree's record.
+pub(super) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn new(dir: &Path, what: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self { path: dir.join(format!("swarm-{what}-{}-{count}", std::process::id())) }
+    }
+
+    pub(super) fn create(&self) -> Result<File, Fault> {
+        let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&self.path);
+        options.map_err(Fault::at(&self.path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,132 @@
+//! What `/proc` tells of a process. Shared by the shim, readers and the
+//! supervisor; every answer may be stale by the time it is used, so whoever
+//! signals holds a pidfd first and looks again.
+
+use std::fs;
+use std::io;
+
+use swarm_actors::model::ProcessId;
+
+/// The fields of `/proc/PID/stat` that matter here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub state: char,
+    pub parent: i32,
+    pub session: i32,
+    /// Clock ticks since boot (field 22).
+    pub start_ticks: u64,
+}
+
+impl Stat {
+    /// A zombie has ended; only its parent has not noticed.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// Stopped by a signal or a tracer.
+    pub fn is_suspended(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+}
+
+/// Parses one line of `/proc/PID/stat`. The command may hold blanks and
+/// parentheses, so the fields are counted from the last `)`.
+pub fn parse_stat(text: &str) -> Option<Stat> {
+    let rest = text.get(text.rfind(')')? + 1..)?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        start_ticks: fields.get(19)?.parse().ok()?,
+    })
+}
+
+pub fn stat(pid: i32) -> Option<Stat> {
+    parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+}
+
+/// The id of this boot; empty where the system has none.
+pub fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+/// The identity of a living process.
+pub fn identity(pid: i32, boot: &str) -> Option<ProcessId> {
+    let stat = stat(pid)?;
+    Some(ProcessId { pid, start_ticks: stat.start_ticks, boot: boot.to_owned() })
+}
+
+/// The state of exactly this process, when it is alive.
+pub fn alive(process: &ProcessId, boot: &str) -> Option<Stat> {
+    if process.pid <= 1 || process.boot != boot {
+        return None;
+    }
+    stat(process.pid).filter(|stat| stat.is_alive() && stat.start_ticks == process.start_ticks)
+}
+
+/// All process ids there are.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn all() -> io::Result<Vec<i32>> {
+    let names = fs::read_dir("/proc")?.flatten();
+    Ok(names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Every living descendant of `root`, parents before children.
+pub fn descendants(root: i32) -> Vec<i32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        let children = children(found[next]);
+        for child in children {
+            if !found.contains(&child) {
+                found.push(child);
+            }
+        }
+        next += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// The children of a process: from the kernel's own list where it has one,
+/// else by asking every process for its parent.
+fn children(pid: i32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let lists: Option<Vec<String>> = tasks.ok().and_then(|tasks| {
+        tasks.flatten().map(|task| fs::read_to_string(task.path().join("children")).ok()).collect()
+    });
+    if let Some(lists) = lists.filter(|lists| !lists.is_empty()) {
+        let words = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+        return words.filter_map(|word| word.parse().ok()).collect();
+    }
+    let all = all().unwrap_or_default();
+    all.into_iter().filter(|other| stat(*other).is_some_and(|stat| stat.parent == pid)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_parentheses_and_blanks_does_not_shift_fields() {
+        let line = "42 (a) (b c) S 7 42 41 0 -1 4194560 0 0 0 0 1 2 3 4 20 0 1 0 987654 1000 10";
+        let stat = parse_stat(line).expect("parses");
+        assert_eq!(stat, Stat { state: 'S', parent: 7, session: 41, start_ticks: 987_654 });
+        assert_eq!(parse_stat("42 (torn"), None);
+        assert_eq!(parse_stat("42 (short) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_is_alive_and_another_start_of_its_pid_is_not() {
+        let boot = boot_id();
+        let me = i32::try_from(std::process::id()).expect("pids fit");
+        let mut id = identity(me, &boot).expect("it is me");
+        assert!(alive(&id, &boot).is_some());
+        id.start_ticks += 1;
+        assert_eq!(alive(&id, &boot), None);
+    }
+}

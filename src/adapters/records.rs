@@ -1,0 +1,271 @@
+//! The directories below `w/`: reading what lies there, probing leases without
+//! taking them, and the few writes that are the supervisor's.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use serde::de::DeserializeOwned;
+use swarm_actors::model::{Spec, Wanted, WorkerName, worker_dir_name};
+use swarm_actors::ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
+
+use super::procfs;
+use crate::paths::Paths;
+
+/// The largest record that is read; an environment is at most 2 MB.
+const RECORD_BYTES_MAX: u64 = 8 << 20;
+/// How long a shim has to decide a start that its supervisor left.
+const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
+
+pub struct DiskRecords {
+    paths: Paths,
+    boot: String,
+}
+
+impl DiskRecords {
+    pub fn new(paths: Paths) -> Self {
+        Self { paths, boot: procfs::boot_id() }
+    }
+
+    pub fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// Everything about one generation, with whatever could be read.
+    ///
+    /// # Errors
+    /// When its directory exists and cannot be read.
+    pub fn read(&self, name: &str, generation: u64) -> io::Result<Option<DirFacts>> {
+        let dir = self.paths.worker(name, generation);
+        match fs::symlink_metadata(&dir) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        // The lease before the record: a lease that is let go in between has its
+        // record, one that is found free has had it all along.
+        let lease = self.lease(&dir);
+        let exit = record(&dir.join("exit.json"));
+        let spec = spec(&dir);
+        let wanted = record(&dir.join("wanted.json")).unwrap_or_default();
+        Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
+    }
+
+    fn lease(&self, dir: &Path) -> LeaseFacts {
+        let Ok(mut file) = File::open(dir.join("lease")) else { return LeaseFacts::default() };
+        let held = is_held(&file);
+        let mut text = Vec::new();
+        let _ = (&mut file).take(RECORD_BYTES_MAX).read_to_end(&mut text);
+        let content: Option<swarm_actors::model::Lease> = serde_json::from_slice(&text).ok();
+        let this_boot = content.as_ref().is_some_and(|lease| lease.worker.boot == self.boot);
+        let stat = content.as_ref().and_then(|lease| procfs::alive(&lease.worker, &self.boot));
+        LeaseFacts {
+            held,
+            content,
+            this_boot,
+            worker_alive: stat.is_some(),
+            suspended: stat.is_some_and(|stat| stat.is_suspended()),
+        }
+    }
+}
+
+/// A write lock on the whole file, as the shim holds it.
+pub fn whole_file_lock() -> libc::flock {
+    libc::flock { l_type: libc::F_WRLCK as _, l_whence: libc::SEEK_SET as _, l_start: 0, l_len: 0, l_pid: 0 }
+}
+
+/// Whether somebody holds the lease; asking does not take it.
+fn is_held(file: &File) -> bool {
+    let mut lock = whole_file_lock();
+    match fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)) {
+        Ok(_) => i32::from(lock.l_type) != libc::F_UNLCK,
+        // Where leases cannot be asked for, nothing may be declared dead by them.
+        Err(_) => true,
+    }
+}
+
+fn spec(dir: &Path) -> SpecFacts {
+    if let Some(spec) = record::<Spec>(&dir.join("spec.json")) {
+        return SpecFacts::Executed(Box::new(spec));
+    }
+    match record::<Spec>(&dir.join("spec.pending")) {
+        Some(spec) => SpecFacts::Pending(Box::new(spec)),
+        // Renamed between the two looks.
+        None => record::<Spec>(&dir.join("spec.json")).map_or(SpecFacts::Missing, |spec| SpecFacts::Executed(Box::new(spec))),
+    }
+}
+
+/// Reads a record; anything that is not one counts as absent.
+fn record<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    let mut text = Vec::new();
+    file.take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Splits `name.generation`.
+fn parse_dir_name(text: &str) -> Option<(&str, u64)> {
+    let (name, generation) = text.rsplit_once('.')?;
+    Some((name, generation.parse().ok().filter(|number| *number > 0)?))
+}
+
+/// Writes a record so that it is there wholly or not at all, and durably.
+///
+/// # Errors
+/// What the system says; nothing was replaced then.
+pub fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = dir.join(format!("{name}.tmp.{}", std::process::id()));
+    let _ = fs::remove_file(&temporary);
+    let written = (|| {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, dir.join(name))
+    })();
+    if let Err(error) = written {
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    File::open(dir)?.sync_all()
+}
+
+/// Makes a directory of ours, and its entry durable.
+///
+/// # Errors
+/// What the system says, `AlreadyExists` included.
+pub fn make_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)?;
+    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}
+
+impl Records for DiskRecords {
+    fn scan_now(&self) -> io::Result<Vec<DirFacts>> {
+        let entries = match fs::read_dir(self.paths.workers()) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut found: Vec<(&str, u64)> = names.iter().filter_map(|name| parse_dir_name(name)).collect();
+        found.sort_unstable();
+        found.into_iter().filter_map(|(name, generation)| self.read(name, generation).transpose()).collect()
+    }
+
+    fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>> {
+        let paths = self.paths.clone();
+        blocking(move || Self::new(paths).scan_now())
+    }
+
+    fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>> {
+        // A handful of small reads from the page cache: cheaper than a thread.
+        Box::pin(std::future::ready(self.read(name, generation)))
+    }
+
+    fn next_free(&self, name: &str, above: u64) -> io::Result<u64> {
+        let mut generation = above + 1;
+        while fs::symlink_metadata(self.paths.worker(name, generation)).is_ok() {
+            generation += 1;
+        }
+        Ok(generation)
+    }
+
+    fn lease_is_let_go<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
+        let path = self.paths.worker(name, generation).join("lease");
+        Box::pin(async move { tokio::task::spawn_blocking(move || wait_let_go(&path)).await.unwrap_or(false) })
+    }
+
+    fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>> {
+        let (dir, wanted) = (self.paths.worker(name, generation), wanted.clone());
+        blocking(move || write_durably(&dir, "wanted.json", &serde_json::to_vec(&wanted)?))
+    }
+
+    fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>> {
+        let dir = self.paths.worker(name, generation);
+        blocking(move || {
+            if File::open(dir.join("lease")).is_ok_and(|lease| is_held(&lease)) {
+                return Err(io::Error::other(format!("the lease of {} is held", dir.display())));
+            }
+            remove_dir(&dir)
+        })
+    }
+
+    fn remove_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        let files = self.log_files(name);
+        blocking(move || files.iter().try_for_each(|(log, rotated)| absent_ok(fs::remove_file(log)).and(absent_ok(fs::remove_file(rotated)))))
+    }
+
+    fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        let files = self.log_files(name);
+        blocking(move || files.iter().try_for_each(|(log, rotated)| absent_ok(fs::rename(log, rotated))))
+    }
+}
+
+impl DiskRecords {
+    /// Logs and their rotated parts. None for names that the other program let
+    /// through and that would lead out of the directory.
+    fn log_files(&self, name: &str) -> Vec<(PathBuf, PathBuf)> {
+        if WorkerName::parse(name).is_err() {
+            return Vec::new();
+        }
+        let both = |kind| (self.paths.log(name, kind), self.paths.logs().join(format!("{name}.{kind}.log.1")));
+        ["stdout", "stderr", "tmux"].map(both).into()
+    }
+}
+
+/// The contract goes last, so that a removal that was cut off is still known
+/// for what it is.
+fn remove_dir(dir: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    names.sort_by_key(|path| path.file_stem().is_some_and(|stem| stem == "spec"));
+    for path in names {
+        absent_ok(fs::remove_file(path))?;
+    }
+    absent_ok(fs::remove_dir(dir))
+}
+
+fn absent_ok(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Blocks in the kernel for a read lock, in a thread of its own, and gives up
+/// after the limit; the thread lets go by itself whenever it gets it.
+fn wait_let_go(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return true };
+    if !is_held(&file) {
+        return true;
+    }
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lock = libc::flock { l_type: libc::F_RDLCK as _, ..whole_file_lock() };
+        let _ = sender.send(fcntl(&file, FcntlArg::F_OFD_SETLKW(&lock)).is_ok());
+    });
+    receiver.recv_timeout(LEASE_WAIT_MAX).unwrap_or(false)
+}
+
+fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> BoxFuture<'static, io::Result<T>> {
+    Box::pin(async move { tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error))) })
+}
+
+/// The directory of one generation must be new.
+///
+/// # Errors
+/// What the system says.
+pub fn make_worker_dir(paths: &Paths, spec: &Spec) -> io::Result<PathBuf> {
+    let dir = paths.workers().join(worker_dir_name(&spec.name, spec.generation));
+    make_dir(&dir)?;
+    Ok(dir)
+}

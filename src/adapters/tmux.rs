@@ -1,1 +1,0 @@
-//! tmux: windows by ids, text by paste buffer.

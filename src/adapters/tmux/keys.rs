@@ -1,0 +1,152 @@
+//! What is typed into a pane: text by paste buffer, keys one by one, and each
+//! only if the very pane is there and its command runs. tmux decides that and
+//! acts in one step, so nothing can come between.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tmux_interface::{DeleteBuffer, IfShell};
+
+use super::{Tmux, TmuxError, words};
+
+/// How a text is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendOptions {
+    /// Escape and C-u before it, so that it lands on an empty line.
+    pub clear: bool,
+    /// Enter after it.
+    pub enter: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// C-c
+    Interrupt,
+    /// C-d
+    Eof,
+    Enter,
+    Escape,
+    /// C-u
+    ClearLine,
+}
+
+impl Key {
+    fn tmux(self) -> &'static str {
+        match self {
+            Self::Interrupt => "C-c",
+            Self::Eof => "C-d",
+            Self::Enter => "Enter",
+            Self::Escape => "Escape",
+            Self::ClearLine => "C-u",
+        }
+    }
+}
+
+/// Programs that draw their own screen take a key that follows at once for part
+/// of what was pasted, so Enter waits; longer where there is more to draw.
+const BEFORE_ENTER_MS: u64 = 100;
+const BEFORE_ENTER_LINES_MS: u64 = 500;
+/// Read together with the next key, Escape would mean Alt.
+const AFTER_ESCAPE_MS: u64 = 20;
+
+impl Tmux {
+    /// Types `text`, then Enter if that is wanted.
+    ///
+    /// # Errors
+    /// [`TmuxError::NotDelivered`] when the pane ended before the last of it was
+    /// handed over, besides what any call to tmux can fail with.
+    pub fn send_text(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
+        if options.clear {
+            self.send_key(pane, Key::Escape)?;
+            std::thread::sleep(Duration::from_millis(AFTER_ESCAPE_MS));
+            self.send_key(pane, Key::ClearLine)?;
+        }
+        let pasted = words::pasteable(text);
+        if !pasted.is_empty() {
+            self.paste(pane, &pasted)?;
+        }
+        if options.enter {
+            let pause = if text.contains('\n') { BEFORE_ENTER_LINES_MS } else { BEFORE_ENTER_MS };
+            std::thread::sleep(Duration::from_millis(pause));
+            self.send_key(pane, Key::Enter)?;
+        }
+        Ok(())
+    }
+
+    /// Types one key. A person who scrolls in the pane is taken out of that
+    /// mode, which would otherwise swallow the key.
+    ///
+    /// # Errors
+    /// As [`Tmux::send_text`].
+    pub fn send_key(&self, pane: &str, key: Key) -> Result<(), TmuxError> {
+        check_pane(pane)?;
+        self.guarded(pane, &format!("copy-mode -q -t {pane} ; send-keys -t {pane} {}", key.tmux()), None)
+    }
+
+    /// Line ends stay as they are (`-r`) and a program that knows bracketed paste
+    /// is told where the text ends (`-p`), so a line break submits nothing there.
+    fn paste(&self, pane: &str, text: &str) -> Result<(), TmuxError> {
+        check_pane(pane)?;
+        let buffer = buffer_name();
+        let commands = format!("load-buffer -b {buffer} - ; paste-buffer -d -p -r -b {buffer} -t {pane}");
+        let pasted = self.guarded(pane, &commands, Some(text.as_bytes()));
+        if pasted.is_err() {
+            // There may be no such buffer; the first error is the one to tell.
+            let _ = self.ask([DeleteBuffer::new().buffer_name(buffer).build()]);
+        }
+        pasted
+    }
+
+    /// Runs `commands` inside tmux if the pane is the one that is meant.
+    fn guarded(&self, pane: &str, commands: &str, input: Option<&[u8]>) -> Result<(), TmuxError> {
+        let same = format!("#{{&&:#{{==:#{{pane_id}},{pane}}},#{{?pane_dead,0,1}}}}");
+        let condition = match self.server_pid {
+            Some(pid) => format!("#{{&&:#{{==:#{{pid}},{pid}}},{same}}}"),
+            None => same,
+        };
+        let mut guard = IfShell::new()
+            .not_execute()
+            .target_pane(pane)
+            .shell_command(condition)
+            .command(format!("{commands} ; display-message -p delivered"))
+            .build();
+        guard.push_param("display-message -p ended");
+        let absent = || TmuxError::NotDelivered { pane: pane.to_owned() };
+        match self.ask_with([guard], input) {
+            Ok(said) if said.trim() == "delivered" => Ok(()),
+            Ok(said) if said.trim() == "ended" => Err(absent()),
+            Ok(said) => Err(TmuxError::Answer(said)),
+            Err(error) if error.is_absence() => Err(absent()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Panes are put into commands that tmux parses, and come from files.
+fn check_pane(pane: &str) -> Result<(), TmuxError> {
+    let digits = pane.strip_prefix('%').unwrap_or("");
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_digit()) {
+        return Err(TmuxError::NotFound(format!("{pane:?} is not the id of a pane")));
+    }
+    Ok(())
+}
+
+/// A name that no other call has, in this process or in another one.
+fn buffer_name() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("swarm-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ids_are_put_into_commands() {
+        assert!(check_pane("%7").is_ok() && check_pane("%1234").is_ok());
+        for pane in ["", "%", "7", "%7 ; kill-server", "=a:b", "%7x"] {
+            assert!(check_pane(pane).is_err(), "{pane:?}");
+        }
+        assert_ne!(buffer_name(), buffer_name());
+    }
+}

@@ -1,0 +1,101 @@
+//! A tmux server of a test's own: private directory, private home, ended by
+//! its own socket when the test ends.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::{Order, Server, Tmux, Window};
+
+pub struct Private {
+    pub dir: TempDir,
+    pub name: String,
+    pub environment: Vec<(String, String)>,
+}
+
+impl Private {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let dir = tempfile::tempdir().expect("makes a directory");
+        let name = format!("swarm-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let place = dir.path().to_string_lossy().into_owned();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let environment = [("PATH", path), ("HOME", place.clone()), ("TMUX_TMPDIR", place), ("SHELL", "/bin/sh".to_owned())];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        Self { dir, name, environment }
+    }
+
+    /// The adapter, with a limit that a busy machine keeps.
+    pub fn tmux(&self) -> Tmux {
+        Tmux::new(Server::Name(self.name.clone()), &self.environment).with_limit(Duration::from_secs(30))
+    }
+
+    /// tmux as a person uses it.
+    pub fn user(&self, words: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        command.env_clear().envs(self.environment.iter().cloned()).current_dir("/");
+        let output = command.args(["-u", "-L", &self.name]).args(words).output().expect("tmux runs");
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// Opens a window that runs `script`, in the session `swarm`.
+    pub fn open(&self, name: &str, script: &str) -> Window {
+        self.open_in("swarm", name, script)
+    }
+
+    pub fn open_in(&self, session: &str, name: &str, script: &str) -> Window {
+        let cwd = self.dir.path().to_string_lossy();
+        let argv = ["sh", "-c", script];
+        let order = Order { session, name, cwd: &cwd, argv: &argv, log: &self.log(name) };
+        self.tmux().open_window(&order, &Vec::new).expect("opens a window")
+    }
+
+    /// An empty log for the window `name`, as the caller of the adapter makes it.
+    pub fn log(&self, name: &str) -> std::path::PathBuf {
+        let log = self.dir.path().join(format!("{name}.log"));
+        std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("makes a log");
+        log
+    }
+
+    pub fn logged(&self, name: &str) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.log(name)).expect("reads the log")).into_owned()
+    }
+
+    pub fn socket(&self) -> String {
+        let user = nix::unistd::getuid();
+        self.dir.path().join(format!("tmux-{user}")).join(&self.name).to_string_lossy().into_owned()
+    }
+
+    /// Pids of the servers whose command line names this test's socket.
+    pub fn servers(&self) -> Vec<i32> {
+        let processes = std::fs::read_dir("/proc").expect("reads /proc").flatten();
+        let server = |entry: std::fs::DirEntry| {
+            let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
+            let line = String::from_utf8_lossy(&read("cmdline")).into_owned();
+            let ours = read("comm").starts_with(b"tmux: server") && line.split('\0').any(|word| word == self.name);
+            entry.file_name().to_str().filter(|_| ours)?.parse().ok()
+        };
+        processes.filter_map(server).collect()
+    }
+}
+
+impl Drop for Private {
+    /// A server that a failed test left without a socket is ended by its pid.
+    fn drop(&mut self) {
+        self.user(&["kill-server"]);
+        for pid in self.servers() {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+}
+
+/// Waits until `condition` holds, for a time that only a failure takes.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} did not come true");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,138 @@
+//! The supervisor's side: routes, and nothing that decides.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use swarm_actors::model::{Answer, CleanRequest, Hello, KillRequest, RespawnRequest, SpawnRequest};
+use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
+
+use crate::adapters::events::EventLog;
+use crate::adapters::views;
+use crate::api::{BUILD_HEADER, build, is_newer};
+use crate::paths::Paths;
+
+/// The largest body: an environment may have 2 MB, a command line as much.
+const BODY_BYTES_MAX: usize = 16 << 20;
+
+#[derive(Clone)]
+pub struct Context {
+    pub handle: SupervisorHandle,
+    pub events: Arc<EventLog>,
+    pub paths: Paths,
+    pub guard: Arc<AtomicI32>,
+    pub started_ms: u64,
+}
+
+/// Serves until the process ends.
+pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
+    let newer_first = middleware::from_fn(refuse_newer);
+    let work = Router::new()
+        .route("/v1/workers", post(spawn).get(workers))
+        .route("/v1/kill", post(kill))
+        .route("/v1/clean", post(clean))
+        .route("/v1/respawn", post(respawn))
+        .layer(newer_first);
+    let router = work
+        .route("/v1/workers/{name}", get(worker))
+        .route("/v1/hello", get(hello))
+        .route("/v1/events", get(events))
+        .route("/v1/stop", post(stop))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(context);
+    if let Err(error) = axum::serve(listener, router).await {
+        tracing::error!(%error, "the API ended");
+    }
+}
+
+/// A newer command than this process restarts it before it asks for work.
+async fn refuse_newer(request: HttpRequest, next: Next) -> Response {
+    let theirs = request.headers().get(BUILD_HEADER).and_then(|value| value.to_str().ok());
+    if theirs.is_some_and(|theirs| is_newer(theirs, build())) {
+        return StatusCode::UPGRADE_REQUIRED.into_response();
+    }
+    next.run(request).await
+}
+
+async fn spawn(State(context): State<Context>, Json(request): Json<SpawnRequest>) -> Response {
+    answers(&context, Request::Spawn(Box::new(request)))
+}
+
+async fn kill(State(context): State<Context>, Json(request): Json<KillRequest>) -> Response {
+    answers(&context, Request::Kill(Box::new(request)))
+}
+
+async fn clean(State(context): State<Context>, Json(request): Json<CleanRequest>) -> Response {
+    answers(&context, Request::Clean(Box::new(request)))
+}
+
+async fn respawn(State(context): State<Context>, Json(request): Json<RespawnRequest>) -> Response {
+    answers(&context, Request::Respawn(Box::new(request)))
+}
+
+/// One line at once, so that the caller knows that somebody works, and one for
+/// each answer as it comes.
+fn answers(context: &Context, request: Request) -> Response {
+    let answers = UnboundedReceiverStream::new(context.handle.request(request));
+    let lines = tokio_stream::once(Answer::Accepted).chain(answers).map(|answer| {
+        serde_json::to_vec(&answer).map(|mut line| {
+            line.push(b'\n');
+            line
+        })
+    });
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+async fn workers(State(context): State<Context>) -> Response {
+    let loaded = tokio::task::spawn_blocking(move || views::load(&context.paths)).await;
+    match loaded {
+        Ok(Ok(registry)) => Json(registry.workers).into_response(),
+        Ok(Err(refusal)) => (StatusCode::INTERNAL_SERVER_ERROR, Json(refusal)).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn worker(State(context): State<Context>, Path(name): Path<String>) -> Response {
+    let loaded = tokio::task::spawn_blocking(move || views::load_one(&context.paths, &name)).await;
+    match loaded {
+        Ok(Ok(Some(view))) => Json(view).into_response(),
+        Ok(Ok(None)) => StatusCode::NOT_FOUND.into_response(),
+        Ok(Err(refusal)) => (StatusCode::INTERNAL_SERVER_ERROR, Json(refusal)).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn hello(State(context): State<Context>) -> Json<Hello> {
+    let guard = context.guard.load(Ordering::Relaxed);
+    Json(Hello {
+        build: build().clone(),
+        pid: i32::try_from(std::process::id()).unwrap_or(0),
+        guard: (guard > 1).then_some(guard),
+        state_dir: context.paths.root().to_string_lossy().into_owned(),
+        workers: context.handle.live().await,
+        started_ms: context.started_ms,
+    })
+}
+
+/// Events as they happen; one that was missed by a slow listener is skipped.
+async fn events(State(context): State<Context>) -> Response {
+    let events = BroadcastStream::new(context.events.listen()).filter_map(|event| {
+        let data = serde_json::to_string(&event.ok()?).ok()?;
+        Some(Ok::<_, std::convert::Infallible>(axum::response::sse::Event::default().data(data)))
+    });
+    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+async fn stop(State(context): State<Context>) -> StatusCode {
+    context.handle.stop(Exit::Asked);
+    StatusCode::ACCEPTED
+}

@@ -1,0 +1,175 @@
+//! What the supervisor answers, as lines on the two streams or as JSON.
+
+use serde_json::{Map, Value, json};
+use swarm_actors::model::{Answer, Refusal, RefusalKind, Spawned, WorkerLine};
+
+use super::error::Failure;
+use super::json;
+use super::render::escape;
+use super::screen::Screen;
+
+/// Collects what became of each worker while saying it.
+pub struct Told {
+    as_json: bool,
+    refused: bool,
+    workers: Vec<Map<String, Value>>,
+    /// The first failure to write; from then on only the supervisor's side goes on.
+    broken: Option<Failure>,
+}
+
+impl Told {
+    pub fn new(as_json: bool) -> Self {
+        Self { as_json, refused: false, workers: Vec::new(), broken: None }
+    }
+
+    /// Says one answer. `verb` is `spawned` or `respawned`.
+    pub fn tell(&mut self, answer: Answer, verb: &str, screen: &mut Screen) {
+        match answer {
+            Answer::Accepted | Answer::Done => {}
+            Answer::Spawned(spawned) => self.line(&spawned_line(verb, &spawned), spawned_object(&spawned), screen),
+            Answer::Worker(worker) => {
+                let line = format!("{} {}", worker.done, escape(&worker.name));
+                for (severity, text) in &worker.notes {
+                    aside(severity, text, screen);
+                }
+                self.line(&line, worker_object(&worker), screen);
+            }
+            Answer::Warning(text) => screen.warning(&text),
+            Answer::Refused(refusal) => {
+                self.refused = true;
+                screen.refusal(&refusal);
+                self.workers.push(refusal_object(&refusal));
+            }
+        }
+    }
+
+    fn line(&mut self, line: &str, object: Map<String, Value>, screen: &mut Screen) {
+        self.workers.push(object);
+        if !self.as_json && self.broken.is_none() {
+            self.broken = screen.line(line).and_then(|()| screen.flush()).err();
+        }
+    }
+
+    /// The exit code; with `--json` the list is printed here.
+    pub fn end(self, schema: &str, screen: &mut Screen) -> Result<u8, Failure> {
+        if self.as_json {
+            json::print_list(screen, schema, "workers", self.workers)?;
+        }
+        match self.broken {
+            Some(failure) => Err(failure),
+            None => Ok(u8::from(self.refused)),
+        }
+    }
+}
+
+/// `swarm: warning: …`, `swarm: note: …` or, for the original's lines without
+/// either, `swarm: …`.
+fn aside(severity: &str, text: &str, screen: &mut Screen) {
+    match severity {
+        "plain" => screen.aside("", text),
+        "warning" | "note" | "hint" | "error" => screen.aside(&format!("{severity}: "), text),
+        _ => screen.aside("note: ", text),
+    }
+}
+
+/// `spawned NAME (tmux: S:W)` or `spawned NAME (pid: N)`.
+pub fn spawned_line(verb: &str, spawned: &Spawned) -> String {
+    let name = escape(&spawned.name);
+    match &spawned.window {
+        Some(window) => format!("{verb} {name} (tmux: {})", escape(window)),
+        None => format!("{verb} {name} (pid: {})", spawned.pid),
+    }
+}
+
+pub fn spawned_object(spawned: &Spawned) -> Map<String, Value> {
+    json::object([
+        ("name", json!(spawned.name)),
+        ("generation", json!(spawned.generation)),
+        ("pid", json!(spawned.pid)),
+        ("window", json!(spawned.window)),
+        ("pane", json!(spawned.pane)),
+        ("socket_path", json!(spawned.socket_path)),
+        ("worktree", json!(spawned.worktree)),
+    ])
+}
+
+fn worker_object(worker: &WorkerLine) -> Map<String, Value> {
+    let note = |(severity, text): &(String, String)| json!({"severity": severity, "text": text});
+    let notes: Vec<Value> = worker.notes.iter().map(note).collect();
+    json::object([("name", json!(worker.name)), ("done", json!(worker.done)), ("notes", notes.into())])
+}
+
+fn refusal_object(refusal: &Refusal) -> Map<String, Value> {
+    json::object([
+        ("name", json!(refusal.name)),
+        ("error", json!({"kind": refusal.kind, "cause": refusal.cause, "remedy": refusal.remedy})),
+    ])
+}
+
+/// For a stream that ended without a word about what was asked.
+pub fn no_answer() -> Failure {
+    Refusal::new(RefusalKind::Internal, "the supervisor ended its answer without a result")
+        .remedy("`swarm ls` shows what is there")
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::sample;
+
+    fn told(as_json: bool, answers: Vec<Answer>) -> (String, String, u8) {
+        sample::said(|screen| {
+            let mut told = Told::new(as_json);
+            answers.into_iter().for_each(|answer| told.tell(answer, "respawned", screen));
+            told.end("swarm.cleaned/1", screen)
+        })
+    }
+
+    fn several() -> Vec<Answer> {
+        let notes = [("warning", "preserving worktree for 'a'"), ("plain", "worktree at: /w"), ("note", "n")];
+        let notes = notes.map(|(severity, text)| (severity.to_owned(), text.to_owned())).to_vec();
+        vec![
+            Answer::Accepted,
+            Answer::Worker(WorkerLine { name: "a".into(), done: "cleaned".into(), notes }),
+            Answer::Refused(Refusal::new(RefusalKind::Running, "cannot clean running worker 'b'").of("b").remedy("kill it")),
+            Answer::Worker(WorkerLine { name: "c".into(), done: "cleaned".into(), notes: Vec::new() }),
+            Answer::Done,
+        ]
+    }
+
+    #[test]
+    fn each_worker_is_told_in_turn_and_one_refusal_makes_one() {
+        let (out, err, code) = told(false, several());
+        assert_eq!((out.as_str(), code), ("cleaned a\ncleaned c\n", 1));
+        let lines = "swarm: warning: preserving worktree for 'a'\nswarm: worktree at: /w\nswarm: note: n\n\
+                     swarm: error: cannot clean running worker 'b'\nswarm: hint: kill it\n";
+        assert_eq!(err, lines);
+    }
+
+    #[test]
+    fn json_has_every_worker_once() {
+        let (out, _, code) = told(true, several());
+        let value: Value = serde_json::from_str(&out).expect("json");
+        assert_eq!((value["schema"].as_str(), code), (Some("swarm.cleaned/1"), 1));
+        let names: Vec<_> = (0..3).map(|i| value["workers"][i]["name"].as_str()).collect();
+        assert_eq!(names, [Some("a"), Some("b"), Some("c")]);
+        assert_eq!(value["workers"][1]["error"]["kind"], "running");
+    }
+
+    #[test]
+    fn a_start_is_told_by_its_place() {
+        let mut spawned = Spawned {
+            name: "x".into(),
+            generation: 1,
+            pid: 7,
+            window: None,
+            pane: None,
+            socket_path: None,
+            worktree: None,
+        };
+        assert_eq!(told(false, vec![Answer::Spawned(spawned.clone())]).0, "respawned x (pid: 7)\n");
+        spawned.window = Some("swarm-1:x".into());
+        assert_eq!(spawned_line("spawned", &spawned), "spawned x (tmux: swarm-1:x)");
+    }
+}

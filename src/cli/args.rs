@@ -1,0 +1,482 @@
+//! What may be typed. Words, flags and defaults of the original's verbs are
+//! kept, and so are its habits: options anywhere among the positionals, unique
+//! prefixes of long options, the last of two equal options wins, and everything
+//! after `--` belongs to the worker's command.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use swarm_actors::model::RestartPolicy;
+
+use super::duration;
+use super::examples;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "swarm",
+    version,
+    about = "Runs a fleet of coding agents: each in a tmux window or process of its own, with its own git worktree.",
+    after_help = examples::TOP,
+    infer_long_args = true,
+    args_override_self = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start a worker
+    #[command(after_help = examples::SPAWN)]
+    Spawn(SpawnArgs),
+    /// List workers
+    #[command(after_help = examples::LS)]
+    Ls(LsArgs),
+    /// Say in one line how a worker is (exit code 0 running, 1 stopped, 2 unknown)
+    #[command(after_help = examples::STATUS)]
+    Status(StatusArgs),
+    /// Show what is on the screen of a tmux worker
+    #[command(after_help = examples::PEEK)]
+    Peek(PeekArgs),
+    /// Type text into a tmux worker
+    #[command(after_help = examples::SEND)]
+    Send(SendArgs),
+    /// Send Ctrl-C to a tmux worker
+    #[command(after_help = examples::INTERRUPT)]
+    Interrupt(InterruptArgs),
+    /// Send Ctrl-D to a tmux worker
+    #[command(after_help = examples::EOF)]
+    Eof(EofArgs),
+    /// Take the terminal to the window of a tmux worker
+    #[command(after_help = examples::ATTACH)]
+    Attach(AttachArgs),
+    /// Show what a worker has written
+    #[command(after_help = examples::LOGS)]
+    Logs(LogsArgs),
+    /// Stop workers; they stay registered
+    #[command(after_help = examples::KILL)]
+    Kill(KillArgs),
+    /// Wait until workers have ended (exit code 1 when the time is up)
+    #[command(after_help = examples::WAIT)]
+    Wait(WaitArgs),
+    /// Forget stopped workers, with their logs and clean worktrees
+    #[command(after_help = examples::CLEAN)]
+    Clean(CleanArgs),
+    /// Start a worker again as it was started
+    #[command(after_help = examples::RESPAWN)]
+    Respawn(RespawnArgs),
+    /// Tell the agents of this project about swarm (AGENTS.md or CLAUDE.md)
+    #[command(after_help = examples::INIT)]
+    Init(InitArgs),
+    /// Show what happened, oldest first
+    #[command(after_help = examples::EVENTS)]
+    Events(EventsArgs),
+    /// Look after the process that looks after the workers
+    #[command(after_help = examples::SUPERVISOR)]
+    Supervisor(SupervisorArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct SpawnArgs {
+    /// Name of the worker: letters, digits, `.`, `_` and `-`
+    #[arg(long)]
+    pub name: String,
+    /// Run in a tmux window instead of a process without terminal
+    #[arg(long)]
+    pub tmux: bool,
+    /// tmux session for the window [default: one session per state directory]
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+    /// tmux server for the window, as in `tmux -L`
+    #[arg(long, value_name = "SOCKET")]
+    pub tmux_socket: Option<String>,
+    /// Give the worker a git worktree of its own
+    #[arg(long)]
+    pub worktree: bool,
+    /// Branch of the worktree [default: the name]
+    #[arg(long)]
+    pub branch: Option<String>,
+    /// Directory for worktrees [default: <repository>-worktrees beside it]
+    #[arg(long, value_name = "DIR")]
+    pub worktree_dir: Option<String>,
+    /// Branch or commit from which the worktree starts [default: HEAD]
+    #[arg(long, value_name = "REV")]
+    pub base: Option<String>,
+    /// Tag for filtering (may be repeated)
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// Variable for the worker (may be repeated)
+    #[arg(long = "env", value_name = "KEY=VAL")]
+    pub env: Vec<String>,
+    /// Directory to run in (ignored with --worktree) [default: this one]
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<String>,
+    /// Return only when the agent in the window is ready for input
+    #[arg(long)]
+    pub ready_wait: bool,
+    /// Seconds to wait for that
+    #[arg(long, value_name = "SEC", default_value_t = 120)]
+    pub ready_timeout: u64,
+    /// Longest life of the worker: 90, 90s, 5m, 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
+    pub timeout: Option<Duration>,
+    /// When to start the command again after it has ended
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Restart::Never)]
+    pub restart: Restart,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    pub command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Restart {
+    Never,
+    OnFailure,
+    Always,
+}
+
+impl From<Restart> for RestartPolicy {
+    fn from(restart: Restart) -> Self {
+        match restart {
+            Restart::Never => Self::Never,
+            Restart::OnFailure => Self::OnFailure,
+            Restart::Always => Self::Always,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Shape of the list
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Only workers of this status
+    #[arg(long, value_enum, default_value_t = StatusFilter::All)]
+    pub status: StatusFilter,
+    /// Only workers with exactly this tag
+    #[arg(long)]
+    pub tag: Option<String>,
+    /// More columns: fine state, pid, exit, restarts
+    #[arg(short, long, conflicts_with = "format")]
+    pub long: bool,
+    /// Print one JSON object (fine states, exits; values of variables hidden)
+    #[arg(long, conflicts_with_all = ["format", "long"])]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Json,
+    Names,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatusFilter {
+    Running,
+    Stopped,
+    All,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    pub name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PeekArgs {
+    pub name: Option<String>,
+    /// Lines to show
+    #[arg(short = 'n', long, default_value_t = 30)]
+    pub lines: u32,
+    /// Every running tmux worker
+    #[arg(long)]
+    pub all: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(override_usage = "swarm send [OPTIONS] [NAME] <TEXT>")]
+pub struct SendArgs {
+    /// The worker; with --all it is left out
+    #[arg(value_name = "NAME", allow_hyphen_values = true)]
+    pub first: String,
+    /// What to type
+    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    pub second: Option<String>,
+    /// Do not press Enter afterwards
+    #[arg(long)]
+    pub no_enter: bool,
+    /// Every running tmux worker
+    #[arg(long)]
+    pub all: bool,
+    /// Do not clear the input line first
+    #[arg(long)]
+    pub raw: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl SendArgs {
+    /// A single positional is the text, as in the original.
+    pub fn name(&self) -> Option<&str> {
+        self.second.as_ref().map(|_| self.first.as_str())
+    }
+
+    pub fn text(&self) -> &str {
+        self.second.as_deref().unwrap_or(&self.first)
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct InterruptArgs {
+    pub name: Option<String>,
+    /// Every running tmux worker
+    #[arg(long)]
+    pub all: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct EofArgs {
+    pub name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    pub name: String,
+}
+
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    pub name: String,
+    /// tmux worker: the last LINES lines instead of the last screenful
+    #[arg(long)]
+    pub history: bool,
+    /// Lines from the end [default with --history: 1000]
+    #[arg(long, value_name = "LINES")]
+    pub lines: Option<u64>,
+    /// Go on until the worker has ended
+    #[arg(short, long)]
+    pub follow: bool,
+    /// What the worker wrote to its standard error (not for tmux workers)
+    #[arg(long)]
+    pub stderr: bool,
+    /// tmux worker: leave the terminal's control sequences in
+    #[arg(long)]
+    pub raw: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct KillArgs {
+    pub name: Option<String>,
+    /// Remove the worktree as well, when it holds no unsaved work
+    #[arg(long)]
+    pub rm_worktree: bool,
+    /// Remove it even then; its work is saved under refs/swarm/trash/ first
+    #[arg(long)]
+    pub force_dirty: bool,
+    /// Every worker
+    #[arg(long)]
+    pub all: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WaitArgs {
+    pub name: Option<String>,
+    /// Longest time to wait: 90, 90s, 5m, 1h30m; 0 is no limit
+    #[arg(long, value_name = "SEC", value_parser = duration::parse)]
+    pub timeout: Option<Duration>,
+    /// Every worker that runs now
+    #[arg(long)]
+    pub all: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CleanArgs {
+    pub name: Option<String>,
+    /// Remove the worktree, when it holds no unsaved work (the default)
+    #[arg(long, overrides_with = "no_rm_worktree")]
+    pub rm_worktree: bool,
+    /// Leave the worktree where it is
+    #[arg(long, overrides_with = "rm_worktree")]
+    pub no_rm_worktree: bool,
+    /// Remove it even then; its work is saved under refs/swarm/trash/ first
+    #[arg(long)]
+    pub force_dirty: bool,
+    /// Every stopped worker
+    #[arg(long)]
+    pub all: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RespawnArgs {
+    pub name: String,
+    /// Make the worktree anew
+    #[arg(long)]
+    pub clean_first: bool,
+    /// Even when it holds work, which is saved under refs/swarm/trash/ first
+    #[arg(long)]
+    pub force_dirty: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// File for the instructions [default: the one there is, else AGENTS.md]
+    #[arg(long, value_enum, value_name = "FILE")]
+    pub file: Option<GuideFile>,
+    /// Replace instructions that are there already
+    #[arg(long)]
+    pub force: bool,
+    /// Also write files for running agents in a container
+    #[arg(long)]
+    pub with_sandbox: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuideFile {
+    #[value(name = "AGENTS.md")]
+    Agents,
+    #[value(name = "CLAUDE.md")]
+    Claude,
+}
+
+impl GuideFile {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Agents => "AGENTS.md",
+            Self::Claude => "CLAUDE.md",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Only what concerns this worker
+    pub name: Option<String>,
+    /// Go on until interrupted
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only the last LINES [default: all; 10 with --follow]
+    #[arg(short = 'n', long, value_name = "LINES")]
+    pub lines: Option<u64>,
+    /// Print one JSON object a line, as recorded
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SupervisorArgs {
+    #[command(subcommand)]
+    pub action: SupervisorAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SupervisorAction {
+    /// Say whether it runs (exit code 0) or not (1)
+    Status(SupervisorFlags),
+    /// End it; workers go on, and the next command that needs it starts it again
+    Stop(SupervisorFlags),
+    /// End it and start the present program; workers go on
+    Restart(SupervisorFlags),
+}
+
+#[derive(Debug, Args)]
+pub struct SupervisorFlags {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Parses the command line.
+///
+/// # Errors
+/// Help, version, or what is wrong; see [`report`].
+pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    let cli = Cli::try_parse_from(words)?;
+    if let Command::Send(send) = &cli.command {
+        refuse_flag_as_text(send, words)?;
+    }
+    Ok(cli)
+}
+
+/// Text for a worker may begin with a hyphen (`- fix the bug`, `-1`), but a
+/// single word that looks like an option is more likely a slip, and typing a
+/// slip into an agent cannot be taken back. After `--` anything goes.
+fn refuse_flag_as_text(send: &SendArgs, words: &[OsString]) -> Result<(), clap::Error> {
+    if words.iter().any(|word| word == "--") {
+        return Ok(());
+    }
+    for text in std::iter::once(&send.first).chain(&send.second) {
+        let numeric = text.parse::<f64>().is_ok();
+        if text.len() > 1 && text.starts_with('-') && !text.contains(char::is_whitespace) && !numeric {
+            let cause = format!("unexpected argument '{text}' found; to send it as text, put '--' before it\n");
+            return Err(Cli::command().error(ErrorKind::UnknownArgument, cause));
+        }
+    }
+    Ok(())
+}
+
+/// Prints what [`parse`] returned and gives the exit code: 0 for help and
+/// version, 2 for a mistake, which then begins with `swarm: error:`.
+pub fn report(error: &clap::Error) -> u8 {
+    use std::io::{IsTerminal as _, Write as _};
+    let text = error.render();
+    if !error.use_stderr() {
+        return u8::from(error.print().is_err());
+    }
+    let prefix = if text.to_string().starts_with("error:") { "swarm: " } else { "" };
+    let mut stderr = std::io::stderr().lock();
+    // Nothing is left to tell anybody when standard error itself is gone.
+    let _ = if stderr.is_terminal() && super::render::colour_wanted() {
+        write!(stderr, "{prefix}{}", text.ansi())
+    } else {
+        write!(stderr, "{prefix}{text}")
+    };
+    2
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

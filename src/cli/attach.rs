@@ -1,0 +1,66 @@
+//! `attach`: the worker's window on this terminal, by becoming tmux.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use swarm_actors::model::{Refusal, RefusalKind};
+
+use super::send::{Environment, live_worker, locate};
+use crate::adapters::views::Registry;
+
+/// Becomes tmux; returns only when that fails.
+///
+/// # Errors
+/// When the worker has no window to show, or tmux cannot be executed.
+pub fn attach(registry: &Registry, name: &str, environment: &Environment) -> Result<u8, Refusal> {
+    let error = command(registry, name, environment)?.exec();
+    Err(Refusal::new(RefusalKind::Tool, format!("failed to run tmux: {error}")).of(name))
+}
+
+/// The command to become.
+fn command(registry: &Registry, name: &str, environment: &Environment) -> Result<Command, Refusal> {
+    let target = locate(live_worker(registry, name)?, environment)?;
+    let of_worker = |error| Refusal::from(error).of(name);
+    let pane = target.find().map_err(of_worker)?;
+    target.tmux.attach_command(&pane).map_err(of_worker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::send::tests::{foreign, ours, registry, worker};
+    use super::*;
+    use crate::adapters::tmux::testing::{Private, wait_until};
+    use swarm_actors::model::FineState;
+
+    #[test]
+    fn only_running_tmux_workers_are_attached_to() {
+        let registry = registry(vec![worker("process", None, None, FineState::Running)]);
+        let cause = |name: &str| command(&registry, name, &[]).expect_err("is refused").cause;
+        assert_eq!(cause("nobody"), "worker 'nobody' not found");
+        assert_eq!(cause("process"), "worker 'process' is not a tmux worker");
+    }
+
+    #[test]
+    fn a_terminal_shows_the_window_and_a_pane_moves_over() {
+        let server = Private::new();
+        let window = server.open("job", "exec sleep 1000");
+        server.open("job-two", "exec sleep 1000");
+        let registry = registry(vec![ours("job", &window), foreign("job-two", &server, "swarm")]);
+        // A terminal is what another pane offers: of another session first, then
+        // without the variable that says so.
+        let script = |name: &str| {
+            let command = command(&registry, name, &server.environment).expect("is made");
+            let words: Vec<_> = command.get_args().map(|word| format!("'{}'", word.to_string_lossy())).collect();
+            format!("unset TMUX TMUX_PANE; TERM=screen exec tmux {}", words.join(" "))
+        };
+        let outer = Private::new();
+        outer.open("terminal", &format!("TMUX_TMPDIR='{}'; export TMUX_TMPDIR; {}", server.dir.path().display(), script("job-two")));
+        let shown = || server.user(&["list-clients", "-F", "#{session_name}:#{window_name}"]);
+        wait_until("the client", || shown() == "swarm:job-two");
+        let inside = format!("{},{},0", server.socket(), window.pane.server_pid);
+        let environment = [server.environment.clone(), vec![("TMUX".to_owned(), inside)]].concat();
+        let mut command = command(&registry, "job", &environment).expect("is made");
+        assert!(command.output().expect("runs").status.success());
+        wait_until("the other window", || shown() == "swarm:job");
+    }
+}

@@ -1,0 +1,149 @@
+//! Who calls: everything of this process that a worker inherits, and the
+//! identity of the request.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read as _};
+
+use nix::sys::resource::{Resource, getrlimit};
+use swarm_actors::model::{Caller, Refusal, RefusalKind, Rlimit};
+
+/// All of them, by the numbers that they have in `<sys/resource.h>`: 0 to 15.
+const RESOURCES: [Resource; 16] = [
+    Resource::RLIMIT_CPU,
+    Resource::RLIMIT_FSIZE,
+    Resource::RLIMIT_DATA,
+    Resource::RLIMIT_STACK,
+    Resource::RLIMIT_CORE,
+    Resource::RLIMIT_RSS,
+    Resource::RLIMIT_NPROC,
+    Resource::RLIMIT_NOFILE,
+    Resource::RLIMIT_MEMLOCK,
+    Resource::RLIMIT_AS,
+    Resource::RLIMIT_LOCKS,
+    Resource::RLIMIT_SIGPENDING,
+    Resource::RLIMIT_MSGQUEUE,
+    Resource::RLIMIT_NICE,
+    Resource::RLIMIT_RTPRIO,
+    Resource::RLIMIT_RTTIME,
+];
+
+/// The caller, and what of its environment could not be taken along.
+pub struct Collected {
+    pub caller: Caller,
+    /// Names of inherited variables that are not UTF-8: the wire is JSON text,
+    /// and a changed value would be worse than a missing one.
+    pub dropped: Vec<String>,
+}
+
+/// Looks at this process.
+///
+/// # Errors
+/// When the current directory is gone or cannot be written as text, or the
+/// kernel does not say what it must.
+pub fn collect() -> Result<Collected, Refusal> {
+    let system = |doing: &str, error: io::Error| Refusal::new(RefusalKind::Internal, format!("{doing}: {error}"));
+    let cwd = std::env::current_dir().map_err(|error| {
+        system("cannot tell the current directory", error).remedy("change to a directory that exists")
+    })?;
+    let Some(cwd) = cwd.to_str() else {
+        let cause = format!("the path of the current directory is not UTF-8: {}", cwd.display());
+        return Err(Refusal::new(RefusalKind::Invalid, cause));
+    };
+    let (environment, dropped) = textual(std::env::vars_os());
+    let rlimits = rlimits().map_err(|error| system("cannot read the resource limits", error))?;
+    let nice = rustix::process::getpriority_process(None).map_err(|error| system("cannot read the niceness", error.into()))?;
+    let caller = Caller {
+        request: request_id().map_err(|error| system("cannot read random bytes", error))?,
+        repeated: 0,
+        cwd: cwd.to_owned(),
+        environment,
+        umask: umask(),
+        rlimits,
+        nice,
+    };
+    Ok(Collected { caller, dropped })
+}
+
+/// Variables whose name and value are text, and the names of the others.
+fn textual(variables: impl Iterator<Item = (OsString, OsString)>) -> (Vec<(String, String)>, Vec<String>) {
+    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+    for (key, value) in variables {
+        match (key.into_string(), value.into_string()) {
+            (Ok(key), Ok(value)) => kept.push((key, value)),
+            (Ok(key), Err(_)) => dropped.push(key),
+            (Err(key), _) => dropped.push(key.to_string_lossy().into_owned()),
+        }
+    }
+    (kept, dropped)
+}
+
+/// 128 random bits in hex.
+fn request_id() -> io::Result<String> {
+    let mut bytes = [0_u8; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The file creation mask, read without the moment in which `umask(2)`, which
+/// can only exchange it, would have another one in force.
+fn umask() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    umask_in(&status).unwrap_or_else(|| {
+        let mask = rustix::process::umask(rustix::fs::Mode::empty());
+        rustix::process::umask(mask);
+        mask.bits()
+    })
+}
+
+fn umask_in(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
+fn rlimits() -> io::Result<Vec<Rlimit>> {
+    let read = |(number, resource): (usize, &Resource)| {
+        let (soft, hard) = getrlimit(*resource)?;
+        Ok(Rlimit { resource: u32::try_from(number).expect("there are sixteen"), soft, hard })
+    };
+    RESOURCES.iter().enumerate().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_the_kernel() {
+        for (number, resource) in RESOURCES.iter().enumerate() {
+            assert_eq!(usize::try_from(*resource as i64), Ok(number), "{resource:?}");
+        }
+        assert_eq!(rlimits().expect("readable").len(), 16);
+    }
+
+    #[test]
+    fn the_umask_is_read_from_the_status() {
+        assert_eq!(umask_in("Name:\tx\nUmask:\t0027\nState:\tR\n"), Some(0o027));
+        assert_eq!(umask_in("Name:\tx\n"), None);
+        assert!(umask() <= 0o777);
+    }
+
+    #[test]
+    fn variables_that_are_no_text_are_named_and_not_changed() {
+        let odd = || OsString::from_vec(vec![b'a', 0xff]);
+        let all = [("A".into(), "1".into()), ("B".into(), odd()), (odd(), "x".into()), ("C=".into(), String::new().into())];
+        let (kept, dropped) = textual(all.into_iter());
+        assert_eq!(kept, [("A".to_owned(), "1".to_owned()), ("C=".to_owned(), String::new())]);
+        assert_eq!(dropped, ["B", "a\u{fffd}"]);
+    }
+
+    #[test]
+    fn requests_differ() {
+        let (one, two) = (collect().expect("a caller"), collect().expect("a caller"));
+        assert_eq!(one.caller.request.len(), 32);
+        assert_ne!(one.caller.request, two.caller.request);
+        assert_eq!(one.caller.rlimits, two.caller.rlimits);
+    }
+}

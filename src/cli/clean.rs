@@ -1,0 +1,73 @@
+//! `swarm clean`.
+
+use swarm_actors::model::{CleanRequest, Refusal, RefusalKind, Scope};
+
+use super::answers::Told;
+use super::args::CleanArgs;
+use super::caller;
+use super::error::{Failure, unknown_worker};
+use super::screen::Screen;
+use crate::adapters::views::Registry;
+use crate::api::client::post;
+use crate::paths::Paths;
+
+pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let mut told = Told::new(args.json);
+    let registry = super::read(paths, screen)?;
+    if let Some(scope) = scope(args, &registry)? {
+        let caller = caller::collect()?.caller;
+        let (rm_worktree, force_dirty) = (!args.no_rm_worktree, args.force_dirty);
+        let request = CleanRequest { caller, scope, rm_worktree, force_dirty };
+        post(paths, "/v1/clean", &request, &mut |answer| told.tell(answer, "cleaned", screen))?;
+    }
+    told.end("swarm.cleaned/1", screen)
+}
+
+/// What to clean; none when no worker is stopped.
+fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure> {
+    if args.all {
+        let stopped = registry.workers.iter().any(|view| !view.state.is_running());
+        return Ok(stopped.then_some(Scope::All));
+    }
+    let Some(name) = &args.name else {
+        return Err(Failure::new(RefusalKind::Invalid, "must specify worker name or use --all"));
+    };
+    let view = registry.find(name).ok_or_else(|| unknown_worker(name, registry))?;
+    if view.state.is_running() {
+        let cause = format!("cannot clean running worker '{name}'");
+        return Err(Refusal::new(RefusalKind::Running, cause).remedy(format!("end it first: swarm kill {name}")).into());
+    }
+    Ok(Some(Scope::Name(name.clone())))
+}
+
+#[cfg(test)]
+mod tests {
+    use swarm_actors::model::Ended;
+
+    use super::*;
+    use crate::cli::sample;
+
+    fn scope_of(words: &[&str], registry: &Registry) -> Result<Option<Scope>, String> {
+        let crate::cli::args::Command::Clean(args) = sample::command(&[&["clean"], words].concat()) else {
+            panic!("not clean");
+        };
+        scope(&args, registry).map_err(|failure| {
+            let mut err = Vec::new();
+            assert_eq!(failure.report(&mut err), 1);
+            String::from_utf8(err).expect("text")
+        })
+    }
+
+    #[test]
+    fn only_stopped_workers_are_cleaned() {
+        let running = sample::registry(vec![sample::process("up")]);
+        let both = sample::registry(vec![sample::process("up"), sample::ended("down", Ended::Code(0))]);
+        assert_eq!(scope_of(&["--all"], &running), Ok(None));
+        assert_eq!(scope_of(&["--all"], &both), Ok(Some(Scope::All)));
+        assert_eq!(scope_of(&["down"], &both), Ok(Some(Scope::Name("down".into()))));
+        let refusal = "swarm: error: cannot clean running worker 'up'\nswarm: hint: end it first: swarm kill up\n";
+        assert_eq!(scope_of(&["up"], &both), Err(refusal.into()));
+        assert_eq!(scope_of(&[], &both), Err("swarm: error: must specify worker name or use --all\n".into()));
+        assert_eq!(scope_of(&["zzz"], &both), Err("swarm: error: worker 'zzz' not found\n".into()));
+    }
+}

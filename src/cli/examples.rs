@@ -1,0 +1,108 @@
+//! The examples below each verb's help.
+
+pub const TOP: &str = "\
+Examples:
+  swarm spawn --name fix --tmux --worktree -- claude   an agent in its own window and branch
+  swarm ls -l                                          who runs, who ended and how
+  swarm send fix \"run the tests and fix what fails\"
+  swarm wait fix && swarm logs fix
+
+State lies in $SWARM_DIR (default ~/.swarm). `swarm VERB --help` shows more.";
+
+pub const SPAWN: &str = "\
+Examples:
+  swarm spawn --name fix --tmux --worktree -- claude
+  swarm spawn --name tests --tag ci --env RUST_LOG=debug -- cargo test
+  swarm spawn --name web --restart on-failure --timeout 8h -- ./serve --port 8080
+
+Prints `spawned NAME (tmux: SESSION:WINDOW)` or `spawned NAME (pid: N)`.
+Everything after `--` is the command, run without a shell.";
+
+pub const LS: &str = "\
+Examples:
+  swarm ls
+  swarm ls --status running --tag ci
+  swarm ls --format names | xargs -n 1 swarm status
+  swarm ls --json | jq '.workers[] | select(.state == \"failed\").name'";
+
+pub const STATUS: &str = "\
+Examples:
+  swarm status fix
+  if swarm status fix >/dev/null; then echo still at work; fi";
+
+pub const PEEK: &str = "\
+Examples:
+  swarm peek fix
+  swarm peek fix -n 200
+  swarm peek --all";
+
+pub const SEND: &str = "\
+Examples:
+  swarm send fix \"add a test for the empty list\"
+  swarm send --all \"commit what you have\"
+  swarm send fix --no-enter \"draft\"
+  swarm send fix -- --help";
+
+pub const INTERRUPT: &str = "\
+Examples:
+  swarm interrupt fix
+  swarm interrupt --all";
+
+pub const EOF: &str = "\
+Example:
+  swarm eof fix";
+
+pub const ATTACH: &str = "\
+Example:
+  swarm attach fix        leave again with the tmux prefix (Ctrl-B) and d";
+
+pub const LOGS: &str = "\
+Examples:
+  swarm logs tests
+  swarm logs tests --stderr --lines 50
+  swarm logs tests --follow
+  swarm logs fix --history --lines 5000";
+
+pub const KILL: &str = "\
+Examples:
+  swarm kill fix
+  swarm kill fix --rm-worktree
+  swarm kill --all
+
+The whole process tree is ended: SIGTERM, five seconds, SIGKILL.";
+
+pub const WAIT: &str = "\
+Examples:
+  swarm wait tests
+  swarm wait --all --timeout 30m";
+
+pub const CLEAN: &str = "\
+Examples:
+  swarm clean fix
+  swarm clean --all
+  swarm clean fix --no-rm-worktree
+
+Branches are never removed, and a worktree with unsaved work stays.";
+
+pub const RESPAWN: &str = "\
+Examples:
+  swarm respawn fix
+  swarm respawn fix --clean-first";
+
+pub const INIT: &str = "\
+Examples:
+  swarm init
+  swarm init --dry-run
+  swarm init --file CLAUDE.md --force
+  swarm init --with-sandbox";
+
+pub const EVENTS: &str = "\
+Examples:
+  swarm events --lines 20
+  swarm events fix --follow
+  swarm events --follow --json | jq 'select(.type == \"worker.exited\")'";
+
+pub const SUPERVISOR: &str = "\
+Examples:
+  swarm supervisor status
+  swarm supervisor restart";

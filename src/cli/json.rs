@@ -1,0 +1,192 @@
+//! What `--json` prints: one line, an object whose `schema` names its shape.
+//! The shapes are published in docs/json.md; keys are added, never changed.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use swarm_actors::model::{BaseRef, Ended, ExitRecord, Reason, RestartPolicy, Usage, WorkerView};
+
+use super::error::Failure;
+use super::render::{signal_name, state_word, status_word};
+use super::screen::Screen;
+
+/// Stands where a view for people or scripts hides the value of a variable.
+const HIDDEN: &str = "***";
+
+/// Prints `body` (an object) with its schema in front.
+pub fn print(screen: &mut Screen, schema: &str, body: &impl Serialize) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Named<'a, T> {
+        schema: &'a str,
+        #[serde(flatten)]
+        body: &'a T,
+    }
+    let text = serde_json::to_string(&Named { schema, body }).expect("views are plain objects with text keys");
+    screen.line(&text)
+}
+
+/// As [`print()`], for an object with one list in it.
+pub fn print_list<T: Serialize>(screen: &mut Screen, schema: &str, key: &str, list: Vec<T>) -> Result<(), Failure> {
+    print(screen, schema, &BTreeMap::from([(key, list)]))
+}
+
+/// One worker, values of `--env` hidden.
+#[derive(Serialize)]
+pub struct Worker<'a> {
+    name: &'a str,
+    status: &'static str,
+    state: &'static str,
+    pid: Option<i32>,
+    cmd: &'a [String],
+    cwd: &'a str,
+    started: &'a str,
+    tags: &'a [String],
+    env: BTreeMap<&'a str, &'static str>,
+    tmux: Option<Tmux<'a>>,
+    worktree: Option<Worktree<'a>>,
+    generation: Option<u64>,
+    host: Option<String>,
+    restart: RestartPolicy,
+    restarts: u32,
+    next_start_ms: Option<u64>,
+    exit: Option<Exit>,
+}
+
+#[derive(Serialize)]
+struct Tmux<'a> {
+    session: &'a str,
+    window: &'a str,
+    socket: Option<&'a str>,
+    pane: Option<&'a str>,
+    socket_path: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Worktree<'a> {
+    path: &'a str,
+    branch: &'a str,
+    base_repo: &'a str,
+    base: Option<BaseRef>,
+}
+
+/// How it ended. `outcome` is `code`, `signal` or `unknown`.
+#[derive(Serialize)]
+pub struct Exit {
+    outcome: &'static str,
+    code: Option<i32>,
+    signal: Option<String>,
+    reason: Option<Reason>,
+    ended_at_ms: Option<u64>,
+    duration_ms: Option<u64>,
+    usage: Option<Usage>,
+    survivors: Vec<i32>,
+}
+
+impl<'a> Worker<'a> {
+    pub fn of(view: &'a WorkerView) -> Self {
+        let (row, swarm) = (&view.row, view.row.swarm());
+        let pane = view.pane.as_ref();
+        let tmux = row.tmux.as_ref().map(|tmux| Tmux {
+            session: &tmux.session,
+            window: &tmux.window,
+            socket: tmux.socket.as_deref(),
+            pane: pane.map(|pane| pane.pane.as_str()),
+            socket_path: pane.map(|pane| pane.socket_path.as_str()),
+        });
+        let base = swarm.as_ref().and_then(|swarm| swarm.base.clone());
+        let worktree = row.worktree.as_ref().map(|tree| Worktree {
+            path: &tree.path,
+            branch: &tree.branch,
+            base_repo: &tree.base_repo,
+            base,
+        });
+        Self {
+            name: &row.name,
+            status: status_word(view),
+            state: state_word(view.state),
+            pid: view.pid,
+            cmd: &row.cmd,
+            cwd: &row.cwd,
+            started: &row.started,
+            tags: &row.tags,
+            env: row.env.keys().map(|key| (key.as_str(), HIDDEN)).collect(),
+            tmux,
+            worktree,
+            generation: swarm.as_ref().map(|swarm| swarm.generation),
+            host: swarm.map(|swarm| swarm.host),
+            restart: view.restart,
+            restarts: view.restarts,
+            next_start_ms: view.next_start_ms,
+            exit: Exit::of(view),
+        }
+    }
+}
+
+impl Exit {
+    /// None while the worker runs; unknown when it ended and nobody saw how.
+    pub fn of(view: &WorkerView) -> Option<Self> {
+        match &view.exit {
+            Some(record) => Some(Self::recorded(record)),
+            None if view.state.is_running() => None,
+            None => Some(Self::unknown()),
+        }
+    }
+
+    pub fn recorded(record: &ExitRecord) -> Self {
+        let (outcome, code, signal) = match record.ended {
+            Ended::Code(code) => ("code", Some(code), None),
+            Ended::Signal(signal) => ("signal", None, Some(signal_name(signal))),
+        };
+        Self {
+            outcome,
+            code,
+            signal,
+            reason: Some(record.reason),
+            ended_at_ms: Some(record.ended_at_ms),
+            duration_ms: Some(record.duration_ms),
+            usage: Some(record.usage),
+            survivors: record.survivors.clone(),
+        }
+    }
+
+    pub fn unknown() -> Self {
+        Self {
+            outcome: "unknown",
+            code: None,
+            signal: None,
+            reason: None,
+            ended_at_ms: None,
+            duration_ms: None,
+            usage: None,
+            survivors: Vec::new(),
+        }
+    }
+}
+
+/// An object from pairs, for the small ones.
+pub fn object<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::sample;
+
+    #[test]
+    fn values_of_variables_are_hidden_and_the_exit_is_told() {
+        let view = sample::ended("x", Ended::Signal(9));
+        let value = serde_json::to_value(Worker::of(&view)).expect("serialises");
+        assert_eq!(value["env"]["KEY"], "***");
+        assert_eq!(value["exit"]["outcome"], "signal");
+        assert_eq!(value["exit"]["signal"], "SIGKILL");
+        assert!(!value.to_string().contains("secret"));
+    }
+
+    #[test]
+    fn the_schema_comes_first_on_one_line() {
+        let (out, _, _) = sample::said(|screen| print_list(screen, "swarm.x/1", "workers", vec![1]).map(|()| 0));
+        assert_eq!(out, "{\"schema\":\"swarm.x/1\",\"workers\":[1]}\n");
+    }
+}

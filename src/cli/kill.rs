@@ -1,0 +1,66 @@
+//! `swarm kill`.
+
+use swarm_actors::model::{KillRequest, RefusalKind, Scope};
+
+use super::answers::Told;
+use super::args::KillArgs;
+use super::caller;
+use super::error::{Failure, unknown_worker};
+use super::screen::Screen;
+use crate::adapters::views::Registry;
+use crate::api::client::post;
+use crate::paths::Paths;
+
+pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let mut told = Told::new(args.json);
+    let registry = super::read(paths, screen)?;
+    if let Some(scope) = scope(args, &registry)? {
+        let caller = caller::collect()?.caller;
+        let (rm_worktree, force_dirty) = (args.rm_worktree, args.force_dirty);
+        let request = KillRequest { caller, scope, rm_worktree, force_dirty };
+        post(paths, "/v1/kill", &request, &mut |answer| told.tell(answer, "killed", screen))?;
+    }
+    told.end("swarm.killed/1", screen)
+}
+
+/// What to kill; none when there is nothing that could be. `--all` wins over a
+/// name, as in the original.
+fn scope(args: &KillArgs, registry: &Registry) -> Result<Option<Scope>, Failure> {
+    if args.all {
+        return Ok((!registry.workers.is_empty()).then_some(Scope::All));
+    }
+    let Some(name) = &args.name else {
+        return Err(Failure::new(RefusalKind::Invalid, "must specify worker name or --all"));
+    };
+    match registry.find(name) {
+        Some(_) => Ok(Some(Scope::Name(name.clone()))),
+        None => Err(unknown_worker(name, registry)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::sample;
+
+    fn scope_of(words: &[&str], registry: &Registry) -> Result<Option<Scope>, String> {
+        let crate::cli::args::Command::Kill(args) = sample::command(&[&["kill"], words].concat()) else {
+            panic!("not kill");
+        };
+        scope(&args, registry).map_err(|failure| {
+            let mut err = Vec::new();
+            assert_eq!(failure.report(&mut err), 1);
+            String::from_utf8(err).expect("text")
+        })
+    }
+
+    #[test]
+    fn a_kill_needs_somebody_to_kill() {
+        let (none, some) = (sample::registry(Vec::new()), sample::registry(vec![sample::process("x")]));
+        assert_eq!(scope_of(&["--all"], &none), Ok(None));
+        assert_eq!(scope_of(&["x", "--all"], &some), Ok(Some(Scope::All)));
+        assert_eq!(scope_of(&["x"], &some), Ok(Some(Scope::Name("x".into()))));
+        assert_eq!(scope_of(&[], &some), Err("swarm: error: must specify worker name or --all\n".into()));
+        assert_eq!(scope_of(&["why"], &none), Err("swarm: error: worker 'why' not found\n".into()));
+    }
+}

@@ -1,0 +1,142 @@
+//! `swarm ls`.
+
+use std::path::Path;
+
+use swarm_actors::model::{Row, Wire, WireStatus, WorkerView};
+
+use super::args::{Format, LsArgs, StatusFilter};
+use super::error::Failure;
+use super::json;
+use super::render::{Clock, escape, long_table, plain_table};
+use super::screen::Screen;
+use crate::adapters::views::{Registry, load};
+use crate::paths::Paths;
+
+pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    show(args, &load(paths)?, &paths.state(), &Clock::system(), screen)
+}
+
+/// Prints what `args` selects. Rows that could not be read are named after the
+/// others were listed, and make the exit code 1.
+fn show(args: &LsArgs, registry: &Registry, state: &Path, clock: &Clock, screen: &mut Screen) -> Result<u8, Failure> {
+    super::warn_all(registry, screen);
+    let chosen: Vec<&WorkerView> = registry.workers.iter().filter(|view| selected(args, view)).collect();
+    if args.json {
+        json::print_list(screen, "swarm.workers/1", "workers", chosen.into_iter().map(json::Worker::of).collect())?;
+    } else if args.long {
+        let text = long_table(&chosen, clock, screen.colour);
+        screen.bytes(text.as_bytes())?;
+    } else {
+        match args.format {
+            Format::Table => screen.bytes(plain_table(&chosen, clock).as_bytes())?,
+            Format::Json => screen.line(&wire(&chosen))?,
+            Format::Names => chosen.iter().try_for_each(|view| screen.line(&escape(&view.row.name)))?,
+        }
+    }
+    screen.flush()?;
+    for (row, cause) in &registry.unreadable {
+        screen.warning(&format!("entry {row} of {} cannot be read: {cause}", state.display()));
+    }
+    Ok(u8::from(!registry.unreadable.is_empty()))
+}
+
+fn selected(args: &LsArgs, view: &WorkerView) -> bool {
+    let status = match args.status {
+        StatusFilter::All => true,
+        StatusFilter::Running => view.state.is_running(),
+        StatusFilter::Stopped => !view.state.is_running(),
+    };
+    status && args.tag.as_ref().is_none_or(|tag| view.row.tags.contains(tag))
+}
+
+/// The rows as the original prints them, with the status as it is now.
+fn wire(views: &[&WorkerView]) -> String {
+    let fresh = |view: &&WorkerView| {
+        let status = if view.state.is_running() { WireStatus::Running } else { WireStatus::Stopped };
+        Row { status, ..view.row.clone() }
+    };
+    let rows: Vec<Row> = views.iter().map(fresh).collect();
+    Wire::render(&rows, 0).expect("a row is always an object with text keys")
+}
+
+#[cfg(test)]
+mod tests {
+    use swarm_actors::model::Ended;
+
+    use super::*;
+    use crate::cli::sample;
+
+    fn listed(words: &[&str], registry: &Registry) -> (String, String, u8) {
+        let crate::cli::args::Command::Ls(args) = sample::command(&[&["ls"], words].concat()) else {
+            panic!("not ls");
+        };
+        let clock = sample::clock("2026-01-02T00:05:00Z");
+        sample::said(|screen| show(&args, registry, Path::new("/s/state.json"), &clock, screen))
+    }
+
+    #[test]
+    fn nothing_is_printed_for_nothing_but_json_has_its_list() {
+        let none = sample::registry(Vec::new());
+        for words in [&[][..], &["--format", "names"], &["-l"]] {
+            assert_eq!(listed(words, &none), (String::new(), String::new(), 0));
+        }
+        assert_eq!(listed(&["--format", "json"], &none).0, "[]\n");
+        assert_eq!(listed(&["--json"], &none).0, "{\"schema\":\"swarm.workers/1\",\"workers\":[]}\n");
+    }
+
+    #[test]
+    fn filters_choose_by_status_now_and_exact_tag() {
+        let all = sample::registry(vec![
+            sample::process("up"),
+            sample::ended("down", Ended::Code(0)),
+            sample::window("untagged"),
+        ]);
+        assert_eq!(listed(&["--format", "names"], &all).0, "up\ndown\nuntagged\n");
+        assert_eq!(listed(&["--format", "names", "--status", "running"], &all).0, "up\nuntagged\n");
+        assert_eq!(listed(&["--format", "names", "--status", "stopped"], &all).0, "down\n");
+        assert_eq!(listed(&["--format", "names", "--tag", "ci"], &all).0, "up\ndown\n");
+        assert_eq!(listed(&["--format", "names", "--tag", "c"], &all).0, "");
+    }
+
+    #[test]
+    fn wire_json_has_the_original_keys_in_order_and_the_status_as_it_is() {
+        let all = sample::registry(vec![sample::ended("down", Ended::Code(0))]);
+        let expected = r#"[
+  {
+    "name": "down",
+    "status": "stopped",
+    "cmd": [
+      "cargo",
+      "test"
+    ],
+    "started": "2026-01-02T00:00:00.000000",
+    "cwd": "/r",
+    "env": {
+      "KEY": "secret"
+    },
+    "tags": [
+      "ci",
+      "a"
+    ],
+    "tmux": null,
+    "worktree": null,
+    "pid": 4242,
+    "metadata": {}
+  }
+]
+"#;
+        assert_eq!(listed(&["--format", "json"], &all).0, expected);
+    }
+
+    #[test]
+    fn unreadable_rows_are_named_after_the_others() {
+        let mut all = sample::registry(vec![sample::process("up")]);
+        all.unreadable.push(("odd".into(), "missing field `cmd`".into()));
+        all.warnings.push("corrupt state file".into());
+        let (out, err, code) = listed(&["--format", "names"], &all);
+        assert_eq!((out.as_str(), code), ("up\n", 1));
+        let lines = "swarm: warning: corrupt state file\n\
+                     swarm: warning: entry odd of /s/state.json cannot be read: missing field `cmd`\n";
+        assert_eq!(err, lines);
+    }
+}

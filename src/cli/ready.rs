@@ -1,0 +1,167 @@
+//! `--ready-wait`: waits until the program in a pane asks for work. It wakes
+//! when the pane's log grows, not by the clock, and looks at the screen only
+//! then: tmux writes the log after it has drawn what is in it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use swarm_actors::model::ProcessId;
+
+use crate::adapters::tmux::{Key, Scrollback, Target, TmuxError};
+
+mod patterns;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    Ready,
+    /// The limit passed first.
+    TimedOut,
+    /// The worker ended first.
+    Ended,
+}
+
+/// What comes in quick succession is looked at once.
+const BURST_MS: u64 = 50;
+/// A program that never stops writing is looked at this often.
+const BURST_MS_MAX: u64 = 250;
+/// A pane without log is looked at this often, and a screen that was answered
+/// with Enter is answered again after that time.
+const LOOK_MS: u64 = 500;
+
+/// Waits until the pane shows a prompt. `log` is the pane's output, where there
+/// is one; `watch` the process whose end ends the waiting.
+///
+/// # Errors
+/// When tmux fails in another way than that the pane is gone.
+pub fn wait_ready(
+    target: &Target,
+    log: Option<&Path>,
+    watch: Option<&ProcessId>,
+    limit: Duration,
+) -> Result<Readiness, TmuxError> {
+    let deadline = Instant::now() + limit;
+    let mut wakers = Wakers { log: log.and_then(watch_log), process: None };
+    if let Some(watch) = watch {
+        match open_process(watch) {
+            Ok(Some(handle)) => wakers.process = Some(handle),
+            Ok(None) => return Ok(Readiness::Ended),
+            Err(error) => return Err(TmuxError::System(error.to_string())),
+        }
+    }
+    loop {
+        let screen = match target.tmux.capture(&target.pane, Scrollback::Lines(0), false) {
+            Ok(screen) => screen,
+            Err(error) if error.is_absence() => return Ok(Readiness::Ended),
+            Err(error) => return Err(error),
+        };
+        let view = patterns::judge(&screen);
+        match view {
+            patterns::Screen::Ready => return Ok(Readiness::Ready),
+            patterns::Screen::Asks => match target.tmux.send_key(&target.pane, Key::Enter) {
+                Err(error) if error.is_absence() => return Ok(Readiness::Ended),
+                other => other?,
+            },
+            patterns::Screen::Other => {}
+        }
+        if Instant::now() >= deadline {
+            return Ok(Readiness::TimedOut);
+        }
+        let look_again = view == patterns::Screen::Asks || wakers.log.is_none();
+        let until = if look_again { deadline.min(after(LOOK_MS)) } else { deadline };
+        if wakers.wait(until).map_err(|error| TmuxError::System(error.to_string()))? == Woken::Ended {
+            return Ok(Readiness::Ended);
+        }
+    }
+}
+
+fn after(ms: u64) -> Instant {
+    Instant::now() + Duration::from_millis(ms)
+}
+
+/// What can end a wait before its time.
+struct Wakers {
+    log: Option<Inotify>,
+    process: Option<OwnedFd>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    Grown,
+    Late,
+    Ended,
+}
+
+impl Wakers {
+    /// Waits for output and then for a pause in it.
+    fn wait(&self, until: Instant) -> io::Result<Woken> {
+        let first = self.wait_once(until)?;
+        if first != Woken::Grown {
+            return Ok(first);
+        }
+        let latest = until.min(after(BURST_MS_MAX));
+        loop {
+            match self.wait_once(latest.min(after(BURST_MS)))? {
+                Woken::Grown if Instant::now() < latest => {}
+                Woken::Grown | Woken::Late => return Ok(Woken::Grown),
+                Woken::Ended => return Ok(Woken::Ended),
+            }
+        }
+    }
+
+    fn wait_once(&self, until: Instant) -> io::Result<Woken> {
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut waits: Vec<_> = self.process.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        waits.extend(self.log.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        match poll(&mut waits, Some(&limit)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Woken::Late),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if self.process.is_some() && !waits[0].revents().is_empty() {
+            return Ok(Woken::Ended);
+        }
+        if let Some(log) = &self.log {
+            // Only that it grew matters; the events themselves say nothing more.
+            let _ = log.read_events();
+        }
+        Ok(Woken::Grown)
+    }
+}
+
+/// None for a log that cannot be watched: then the clock has to do.
+fn watch_log(log: &Path) -> Option<Inotify> {
+    File::open(log).ok()?;
+    let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok()?;
+    watch.add_watch(log, AddWatchFlags::IN_MODIFY).ok()?;
+    Some(watch)
+}
+
+/// A handle of the process, none if it has ended. The start time is compared
+/// after the handle is open, so that the handle is of that very process.
+fn open_process(process: &ProcessId) -> io::Result<Option<OwnedFd>> {
+    let pid = if process.pid > 1 { Pid::from_raw(process.pid) } else { None };
+    let Some(pid) = pid else { return Ok(None) };
+    let handle = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(handle) => handle,
+        Err(rustix::io::Errno::SRCH) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+    Ok((start_ticks(&stat) == Some(process.start_ticks)).then_some(handle))
+}
+
+/// Field 22 of `/proc/PID/stat`; the name in field 2 may have blanks and
+/// parentheses.
+fn start_ticks(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Text for people: tables, times, colours, and foreign text made harmless.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use swarm_actors::model::{Ended, FineState, RowTmux, WorkerView};
+
+/// Replaces what could move the cursor, recolour the terminal or reverse the
+/// reading direction: control characters become `\x1b`, the rest `\u{202e}`.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hostile) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        let written = match c {
+            '\n' => write!(safe, "\\n"),
+            '\r' => write!(safe, "\\r"),
+            '\t' => write!(safe, "\\t"),
+            c if c.is_control() => write!(safe, "\\x{:02x}", u32::from(c)),
+            c if is_hostile(c) => write!(safe, "\\u{{{:x}}}", u32::from(c)),
+            c => write!(safe, "{c}"),
+        };
+        written.expect("writing to a string cannot fail");
+    }
+    Cow::Owned(safe)
+}
+
+/// Controls (C0, DEL, C1), separators that break lines, and marks that change
+/// the direction of text.
+fn is_hostile(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether colours are welcome on a terminal, as <https://no-color.org> has it.
+pub fn colour_wanted() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Now, and the zone in which rows tell the time.
+pub struct Clock {
+    pub now: Timestamp,
+    pub zone: TimeZone,
+}
+
+impl Clock {
+    pub fn system() -> Self {
+        Self { now: Timestamp::now(), zone: TimeZone::system() }
+    }
+
+    /// Time since `started`, which is naive local time in rows, and may carry an
+    /// offset in rows of other programs. Never negative: clocks get set back.
+    pub fn since(&self, started: &str) -> Option<u64> {
+        let then = match started.parse::<Timestamp>() {
+            Ok(then) => then,
+            Err(_) => started.parse::<DateTime>().ok()?.to_zoned(self.zone.clone()).ok()?.timestamp(),
+        };
+        Some(whole_seconds(self.now.duration_since(then)))
+    }
+
+    /// Time since a moment in milliseconds of the Unix epoch.
+    pub fn since_ms(&self, at_ms: u64) -> Option<u64> {
+        let then = Timestamp::from_millisecond(i64::try_from(at_ms).ok()?).ok()?;
+        Some(whole_seconds(self.now.duration_since(then)))
+    }
+
+    /// `2026-01-31 12:00:05` in the local zone.
+    pub fn local(&self, at_ms: u64) -> String {
+        let at = i64::try_from(at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        at.map_or_else(|| "-".into(), |at| at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string())
+    }
+
+    /// [`words`] since `started`, `-` when that is no time.
+    pub fn age(&self, started: &str) -> String {
+        self.since(started).map_or_else(|| "-".into(), words)
+    }
+}
+
+fn whole_seconds(duration: SignedDuration) -> u64 {
+    u64::try_from(duration.as_secs()).unwrap_or(0)
+}
+
+/// One unit, rounded down: `12s`, `5m`, `2h`, `3d`.
+pub fn words(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Lines of left-justified columns joined by two spaces, as the original pads
+/// them: the last column too, so lines end in blanks. `paint` may wrap a padded cell.
+pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> Option<&'static str>) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let wide = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(wide).collect();
+    let mut text = String::new();
+    for (y, row) in rows.iter().enumerate() {
+        for (x, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let gap = if x == 0 { "" } else { "  " };
+            let written = match paint(x, y, cell) {
+                Some(colour) => write!(text, "{gap}{colour}{cell:<width$}\x1b[0m"),
+                None => write!(text, "{gap}{cell:<width$}"),
+            };
+            written.expect("writing to a string cannot fail");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Exactly the original's table. Empty for no workers.
+pub fn plain_table(views: &[&WorkerView], clock: &Clock) -> String {
+    if views.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![row(["NAME", "STATUS", "PID/WINDOW", "STARTED", "WORKTREE", "TAG"])];
+    for view in views {
+        rows.push(vec![
+            escape(&view.row.name).into_owned(),
+            status_word(view).into(),
+            place(view),
+            clock.age(&view.row.started),
+            worktree(view),
+            tags(view),
+        ]);
+    }
+    table(&rows, |_, _, _| None)
+}
+
+/// The table of `ls -l`.
+pub fn long_table(views: &[&WorkerView], clock: &Clock, colour: bool) -> String {
+    if views.is_empty() {
+        return String::new();
+    }
+    let header = ["NAME", "STATE", "PID", "WINDOW", "EXIT", "RESTARTS", "UPTIME", "WORKTREE", "TAG"];
+    let mut rows = vec![row(header)];
+    for view in views {
+        rows.push(vec![
+            escape(&view.row.name).into_owned(),
+            state_word(view.state).into(),
+            view.pid.map_or_else(|| "-".into(), |pid| pid.to_string()),
+            view.row.tmux.as_ref().map_or_else(|| "-".into(), window),
+            exit_word(view),
+            view.restarts.to_string(),
+            uptime(view, clock),
+            worktree(view),
+            tags(view),
+        ]);
+    }
+    table(&rows, |x, y, cell| match (x, y) {
+        (1, 1..) if colour => state_colour(cell),
+        (_, 0) if colour => Some("\x1b[1m"),
+        _ => None,
+    })
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+/// The original's word.
+pub fn status_word(view: &WorkerView) -> &'static str {
+    if view.state.is_running() { "running" } else { "stopped" }
+}
+
+pub fn state_word(state: FineState) -> &'static str {
+    match state {
+        FineState::Starting => "starting",
+        FineState::Running => "running",
+        FineState::Suspended => "suspended",
+        FineState::Unsupervised => "unsupervised",
+        FineState::Stopping => "stopping",
+        FineState::Exited => "exited",
+        FineState::Stopped => "stopped",
+        FineState::Backoff => "backoff",
+        FineState::Failed => "failed",
+        FineState::Lost => "lost",
+        FineState::Interrupted => "interrupted",
+    }
+}
+
+fn state_colour(word: &str) -> Option<&'static str> {
+    match word {
+        "running" => Some("\x1b[32m"),
+        "starting" | "stopping" | "suspended" | "unsupervised" | "backoff" => Some("\x1b[33m"),
+        "failed" | "lost" | "interrupted" => Some("\x1b[31m"),
+        _ => None,
+    }
+}
+
+/// `0`, `7`, `SIGKILL`; `unknown` when it ended and nobody saw how; `-` while it runs.
+pub fn exit_word(view: &WorkerView) -> String {
+    match &view.exit {
+        Some(exit) => ended_word(exit.ended),
+        None if view.state.is_running() => "-".into(),
+        None => "unknown".into(),
+    }
+}
+
+pub fn ended_word(ended: Ended) -> String {
+    match ended {
+        Ended::Code(code) => code.to_string(),
+        Ended::Signal(signal) => signal_name(signal),
+    }
+}
+
+pub fn signal_name(signal: i32) -> String {
+    nix::sys::signal::Signal::try_from(signal).map_or_else(|_| format!("SIG{signal}"), |known| known.as_str().into())
+}
+
+/// How long it has run, or how long ago it ended.
+fn uptime(view: &WorkerView, clock: &Clock) -> String {
+    if view.state.is_running() {
+        return clock.age(&view.row.started);
+    }
+    let ended = view.exit.as_ref().and_then(|exit| clock.since_ms(exit.ended_at_ms));
+    ended.map_or_else(|| "-".into(), |seconds| format!("{} ago", words(seconds)))
+}
+
+/// `session:window`, the row's pid, or `-`.
+fn place(view: &WorkerView) -> String {
+    match (&view.row.tmux, view.row.pid) {
+        (Some(tmux), _) => window(tmux),
+        (None, Some(pid)) => pid.to_string(),
+        (None, None) => "-".into(),
+    }
+}
+
+pub fn window(tmux: &RowTmux) -> String {
+    escape(&format!("{}:{}", tmux.session, tmux.window)).into_owned()
+}
+
+fn worktree(view: &WorkerView) -> String {
+    view.row.worktree.as_ref().map_or_else(|| "-".into(), |tree| escape(&tree.path).into_owned())
+}
+
+fn tags(view: &WorkerView) -> String {
+    if view.row.tags.is_empty() { "-".into() } else { escape(&view.row.tags.join(",")).into_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::sample;
+
+    #[test]
+    fn times_are_rounded_down_to_one_unit() {
+        let cases = [(0, "0s"), (59, "59s"), (60, "1m"), (3_599, "59m"), (3_600, "1h"), (86_399, "23h")];
+        for (seconds, text) in cases.into_iter().chain([(86_400, "1d"), (8_640_000, "100d")]) {
+            assert_eq!(words(seconds), text);
+        }
+    }
+
+    #[test]
+    fn ages_take_the_original_times_and_survive_odd_ones() {
+        let clock = sample::clock("2026-01-02T00:05:00Z");
+        assert_eq!(clock.age("2026-01-02T00:00:00.000001"), "4m");
+        assert_eq!(clock.age("2026-01-02T00:04:48"), "12s");
+        assert_eq!(clock.age("2026-01-02T02:00:00+02:00"), "5m");
+        assert_eq!(clock.age("2027-01-01T00:00:00"), "0s");
+        assert_eq!(clock.age("yesterday"), "-");
+    }
+
+    #[test]
+    fn foreign_text_cannot_command_the_terminal() {
+        assert_eq!(escape("plain é 漢"), "plain é 漢");
+        assert_eq!(escape("\x1b[31m\u{9b}2J\u{7f}"), "\\x1b[31m\\x9b2J\\x7f");
+        assert_eq!(escape("a\n\t\r\u{202e}b\u{2066}"), "a\\n\\t\\r\\u{202e}b\\u{2066}");
+    }
+
+    #[test]
+    fn the_plain_table_is_the_original_one_to_the_last_blank() {
+        let clock = sample::clock("2026-01-02T00:05:00Z");
+        let (one, two) = (sample::process("tests"), sample::window("fix"));
+        let expected = "\
+NAME   STATUS   PID/WINDOW          STARTED  WORKTREE  TAG 
+tests  running  4242                5m       -         ci,a
+fix    running  swarm-00c0ffee:fix  5m       /r/w/fix  -   
+";
+        assert_eq!(plain_table(&[&one, &two], &clock), expected);
+        assert_eq!(plain_table(&[], &clock), "");
+    }
+
+    #[test]
+    fn the_long_table_tells_how_it_ended() {
+        let clock = sample::clock("2026-01-02T00:05:00Z");
+        let views = [
+            sample::process("up"),
+            sample::ended("seven", Ended::Code(7)),
+            sample::ended("shot", Ended::Signal(9)),
+            WorkerView { exit: None, state: FineState::Lost, ..sample::ended("gone", Ended::Code(0)) },
+        ];
+        let text = long_table(&views.iter().collect::<Vec<_>>(), &clock, false);
+        let expected = "\
+NAME   STATE    PID   WINDOW  EXIT     RESTARTS  UPTIME  WORKTREE  TAG 
+up     running  4242  -       -        0         5m      -         ci,a
+seven  exited   -     -       7        0         1m ago  -         ci,a
+shot   exited   -     -       SIGKILL  0         1m ago  -         ci,a
+gone   lost     -     -       unknown  0         -       -         ci,a
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn colours_do_not_shift_columns() {
+        let clock = sample::clock("2026-01-02T00:05:00Z");
+        let view = sample::process("up");
+        let painted = long_table(&[&view], &clock, true);
+        assert!(painted.contains("\x1b[32mrunning\x1b[0m"));
+        let mut bare = painted;
+        for code in ["\x1b[32m", "\x1b[1m", "\x1b[0m"] {
+            bare = bare.replace(code, "");
+        }
+        assert_eq!(bare, long_table(&[&view], &clock, false));
+    }
+}

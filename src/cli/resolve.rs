@@ -1,0 +1,145 @@
+//! Whether a command can be executed, asked before anything is made for it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use swarm_actors::model::{Refusal, RefusalKind};
+
+/// Where `execvp` looks when there is no `PATH`.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Where a worker will be when its command is looked up.
+pub enum Place<'a> {
+    /// A directory that is there now.
+    Directory(&'a Path),
+    /// A worktree that is still to be made: relative paths cannot be judged yet.
+    LaterWorktree,
+}
+
+/// Looks `command` up as the worker will, in its environment and directory.
+///
+/// # Errors
+/// `command not found: X`, or that what was found cannot be executed.
+pub fn check(command: &str, path: Option<&str>, place: &Place) -> Result<(), Refusal> {
+    if command.contains('/') {
+        return match (Path::new(command).is_absolute(), place) {
+            (true, _) => verdict(command, Found::at(Path::new(command))),
+            (false, Place::Directory(cwd)) => verdict(command, Found::at(&cwd.join(command))),
+            (false, Place::LaterWorktree) => Ok(()),
+        };
+    }
+    if command.is_empty() {
+        return Err(Refusal::new(RefusalKind::Invalid, "the command's name is empty"));
+    }
+    let mut best = Found::Nothing;
+    for entry in path.unwrap_or(DEFAULT_PATH).split(':') {
+        // An empty entry means the current directory.
+        let directory = match (Path::new(entry).is_absolute(), place) {
+            (true, _) => PathBuf::from(entry),
+            (false, Place::Directory(cwd)) => cwd.join(entry),
+            (false, Place::LaterWorktree) => return Ok(()),
+        };
+        match Found::at(&directory.join(command)) {
+            Found::Executable => return Ok(()),
+            Found::Other => best = Found::Other,
+            Found::Nothing => {}
+        }
+    }
+    verdict(command, best)
+}
+
+/// The `PATH` that a worker gets: `--env` wins over what it inherits.
+pub fn path_of<'a>(env: &'a BTreeMap<String, String>, inherited: &'a [(String, String)]) -> Option<&'a str> {
+    let inherited = || inherited.iter().find(|(key, _)| key == "PATH").map(|(_, value)| value);
+    env.get("PATH").or_else(inherited).map(String::as_str)
+}
+
+enum Found {
+    Executable,
+    /// A directory, or a file without the permission.
+    Other,
+    Nothing,
+}
+
+impl Found {
+    fn at(path: &Path) -> Self {
+        match fs::metadata(path) {
+            Err(_) => Self::Nothing,
+            Ok(meta) if meta.is_file() && accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok() => {
+                Self::Executable
+            }
+            Ok(_) => Self::Other,
+        }
+    }
+}
+
+fn verdict(command: &str, found: Found) -> Result<(), Refusal> {
+    match found {
+        Found::Executable => Ok(()),
+        Found::Other => Err(Refusal::new(RefusalKind::Invalid, format!("command is not an executable file: {command}"))),
+        Found::Nothing => {
+            let refusal = Refusal::new(RefusalKind::Invalid, format!("command not found: {command}"));
+            let shell = command.contains(char::is_whitespace);
+            let hint = "a command line for a shell is given as: -- sh -c '…'";
+            Err(if shell { refusal.remedy(hint) } else { refusal })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir_all(dir.path().join("bin/folder")).expect("made");
+        for (name, mode) in [("bin/tool", 0o755), ("bin/data", 0o644)] {
+            fs::write(dir.path().join(name), "").expect("written");
+            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).expect("set");
+        }
+        dir
+    }
+
+    fn cause(result: Result<(), Refusal>) -> String {
+        result.expect_err("was found").cause
+    }
+
+    #[test]
+    fn commands_are_looked_up_as_the_worker_will() {
+        let dir = tree();
+        let here = Place::Directory(dir.path());
+        let bin = dir.path().join("bin");
+        let bin = bin.to_str().expect("text");
+        assert!(check("tool", Some(bin), &here).is_ok());
+        assert!(check("tool", Some("/nowhere:bin"), &here).is_ok());
+        assert!(check("./bin/tool", None, &here).is_ok());
+        assert!(check("tool", Some(":/nowhere"), &Place::Directory(Path::new(bin))).is_ok());
+        assert!(check("sh", None, &here).is_ok());
+        assert_eq!(cause(check("toool", Some(bin), &here)), "command not found: toool");
+        assert_eq!(cause(check("/nowhere/tool", None, &here)), "command not found: /nowhere/tool");
+        assert_eq!(cause(check("data", Some(bin), &here)), "command is not an executable file: data");
+        assert_eq!(cause(check("./bin/folder", None, &here)), "command is not an executable file: ./bin/folder");
+        assert!(check("", None, &here).is_err());
+        let line = check("cargo test", Some(bin), &here).expect_err("no such program");
+        assert!(line.remedy.expect("a hint").contains("sh -c"));
+    }
+
+    #[test]
+    fn what_a_later_worktree_may_hold_is_not_judged() {
+        assert!(check("./run", None, &Place::LaterWorktree).is_ok());
+        assert!(check("run", Some("/nowhere:bin"), &Place::LaterWorktree).is_ok());
+        assert_eq!(cause(check("run", Some("/nowhere"), &Place::LaterWorktree)), "command not found: run");
+    }
+
+    #[test]
+    fn a_given_path_wins() {
+        let inherited = [("PATH".to_owned(), "/a".to_owned())];
+        assert_eq!(path_of(&BTreeMap::new(), &inherited), Some("/a"));
+        assert_eq!(path_of(&[("PATH".to_owned(), "/b".to_owned())].into(), &inherited), Some("/b"));
+        assert_eq!(path_of(&BTreeMap::new(), &[]), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! Workers and registries for the tests of this folder.
+
+use swarm_actors::model::{
+    Ended, ExitRecord, FineState, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Usage, WireStatus, WorkerView,
+};
+
+use super::error::Failure;
+use super::render::Clock;
+use super::screen::Screen;
+use crate::adapters::views::Registry;
+
+pub fn clock(now: &str) -> Clock {
+    Clock { now: now.parse().expect("a time"), zone: jiff::tz::TimeZone::UTC }
+}
+
+pub fn registry(workers: Vec<WorkerView>) -> Registry {
+    Registry { workers, unreadable: Vec::new(), warnings: Vec::new() }
+}
+
+/// A running process.
+pub fn process(name: &str) -> WorkerView {
+    let row = Row {
+        name: name.into(),
+        status: WireStatus::Running,
+        cmd: vec!["cargo".into(), "test".into()],
+        started: "2026-01-02T00:00:00.000000".into(),
+        cwd: "/r".into(),
+        env: [("KEY".to_owned(), "secret".to_owned())].into(),
+        tags: vec!["ci".into(), "a".into()],
+        tmux: None,
+        worktree: None,
+        pid: Some(4242),
+        metadata: serde_json::Map::new(),
+    };
+    WorkerView {
+        row,
+        state: FineState::Running,
+        pid: Some(4242),
+        watch: None,
+        pane: None,
+        exit: None,
+        restart: RestartPolicy::Never,
+        restarts: 0,
+        next_start_ms: None,
+        dir: Some(format!("{name}.1")),
+    }
+}
+
+/// A running tmux worker with a worktree.
+pub fn window(name: &str) -> WorkerView {
+    let mut view = process(name);
+    view.row.pid = None;
+    view.row.tags.clear();
+    view.row.tmux = Some(RowTmux { session: "swarm-00c0ffee".into(), window: name.into(), socket: None });
+    view.row.worktree =
+        Some(RowWorktree { path: format!("/r/w/{name}"), branch: name.into(), base_repo: "/r/repo".into() });
+    view
+}
+
+/// A process that ended at 00:03:20.
+pub fn ended(name: &str, ended: Ended) -> WorkerView {
+    let exit = ExitRecord {
+        token: "t".into(),
+        started: "2026-01-02T00:00:00.000000".into(),
+        pid: 4242,
+        ended,
+        reason: Reason::Exited,
+        ended_at_ms: 1_767_312_200_000,
+        duration_ms: 200_000,
+        usage: Usage::default(),
+        survivors: Vec::new(),
+    };
+    WorkerView { state: FineState::Exited, pid: None, exit: Some(exit), ..process(name) }
+}
+
+/// What a verb wrote to its two streams, and its result.
+pub fn said(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> (String, String, u8) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let result = verb(&mut Screen::new(&mut out, &mut err));
+    let code = result.unwrap_or_else(|failure| failure.report(&mut err));
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (text(out), text(err), code)
+}
+
+/// What `swarm WORDS` parses to.
+pub fn command(words: &[&str]) -> super::args::Command {
+    let words: Vec<std::ffi::OsString> = std::iter::once("swarm").chain(words.iter().copied()).map(Into::into).collect();
+    super::args::parse(&words).unwrap_or_else(|error| panic!("{error}")).command
+}

@@ -1,0 +1,79 @@
+//! Where a verb writes: results to standard output, all else to standard error.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::os::fd::AsFd as _;
+
+use super::error::{Failure, refuse};
+use super::render::{self, escape};
+use swarm_actors::model::Refusal;
+
+/// The two streams. Verbs take it as an argument, so tests can read what they say.
+pub struct Screen<'a> {
+    out: &'a mut dyn Write,
+    err: &'a mut dyn Write,
+    /// Standard output is a terminal that wants colours.
+    pub colour: bool,
+    /// Rows of that terminal, when it is one.
+    pub rows: Option<u16>,
+}
+
+impl<'a> Screen<'a> {
+    pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
+        Self { out, err, colour: false, rows: None }
+    }
+
+    /// Whole lines or blocks, as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(Failure::Output)
+    }
+
+    /// One line of a result.
+    pub fn line(&mut self, text: &str) -> Result<(), Failure> {
+        self.bytes(text.as_bytes())?;
+        self.bytes(b"\n")
+    }
+
+    /// Makes everything visible that was written, for verbs that report as things happen.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(Failure::Output)
+    }
+
+    pub fn warning(&mut self, text: &str) {
+        self.aside("warning: ", text);
+    }
+
+    /// `swarm: <prefix><text>` on standard error. A failure to write there has
+    /// nobody left to be told to.
+    pub fn aside(&mut self, prefix: &str, text: &str) {
+        let _ = writeln!(self.err, "swarm: {prefix}{}", escape(text));
+    }
+
+    /// The lines of a refusal of one worker among several.
+    pub fn refusal(&mut self, refusal: &Refusal) {
+        let _ = refuse(refusal, self.err);
+    }
+}
+
+/// Runs `verb` on the process's own streams and turns its failure into text
+/// and exit code. Output is buffered: a list of a thousand workers is one write.
+pub fn run(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> u8 {
+    let mut err = io::stderr();
+    let stdout = match io::stdout().as_fd().try_clone_to_owned() {
+        Ok(fd) => File::from(fd),
+        Err(error) => return Failure::Output(error).report(&mut err),
+    };
+    let terminal = stdout.is_terminal();
+    let rows = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_row).filter(|rows| *rows > 0);
+    let mut out = BufWriter::with_capacity(64 * 1024, stdout);
+    let mut errors = io::stderr();
+    let mut screen = Screen::new(&mut out, &mut errors);
+    screen.colour = terminal && render::colour_wanted();
+    screen.rows = rows;
+    let result = verb(&mut screen).and_then(|code| screen.flush().map(|()| code));
+    result.unwrap_or_else(|failure| {
+        // What was printed before a refusal still belongs on the screen first.
+        let _ = screen.flush();
+        failure.report(&mut err)
+    })
+}

@@ -1,0 +1,264 @@
+//! `send`, `interrupt`, `eof`: what is typed into workers. A line on stdout says
+//! that tmux took it for the very pane; otherwise the command fails.
+
+use std::io::Write;
+
+use swarm_actors::model::{Refusal, RefusalKind, WorkerView, nearest};
+
+use crate::adapters::tmux::{self, Key, SendOptions, Target, TmuxError};
+use crate::adapters::views::Registry;
+
+/// The caller's environment, in its order.
+pub type Environment = [(String, String)];
+
+/// Who is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who<'a> {
+    Name(&'a str),
+    /// Every running tmux worker; the others are passed over in silence.
+    All,
+}
+
+/// Types `text` into one worker or all of them.
+///
+/// # Errors
+/// When the named worker cannot be typed into.
+pub fn send(
+    registry: &Registry,
+    who: Option<Who<'_>>,
+    text: &str,
+    options: SendOptions,
+    environment: &Environment,
+    io: &mut Streams<'_>,
+) -> Result<u8, Refusal> {
+    let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "--name required when not using --all"))?;
+    let act = |target: &Target| target.tmux.send_text(&target.pane, text, options);
+    each(registry, who, environment, io, "sent to", &act)
+}
+
+/// Types C-c.
+///
+/// # Errors
+/// As [`send`].
+pub fn interrupt(
+    registry: &Registry,
+    who: Option<Who<'_>>,
+    environment: &Environment,
+    io: &mut Streams<'_>,
+) -> Result<u8, Refusal> {
+    let missing = || Refusal::new(RefusalKind::Invalid, "worker name required when not using --all");
+    let act = |target: &Target| target.tmux.send_key(&target.pane, Key::Interrupt);
+    each(registry, who.ok_or_else(missing)?, environment, io, "interrupted", &act)
+}
+
+/// Types C-d.
+///
+/// # Errors
+/// As [`send`].
+pub fn eof(registry: &Registry, name: &str, environment: &Environment, io: &mut Streams<'_>) -> Result<u8, Refusal> {
+    let act = |target: &Target| target.tmux.send_key(&target.pane, Key::Eof);
+    each(registry, Who::Name(name), environment, io, "sent eof to", &act)
+}
+
+/// Where a verb writes.
+pub struct Streams<'a> {
+    pub out: &'a mut dyn Write,
+    pub err: &'a mut dyn Write,
+}
+
+impl Streams<'_> {
+    pub fn say(&mut self, line: &str) -> Result<(), Refusal> {
+        writeln!(self.out, "{line}").map_err(|error| Refusal::new(RefusalKind::Internal, error.to_string()))
+    }
+
+    /// A failure of one among several, where the verb goes on. Stderr that
+    /// cannot be written has nobody to tell.
+    pub fn complain(&mut self, cause: &str) {
+        let _ = writeln!(self.err, "swarm: error: {cause}");
+    }
+}
+
+fn each(
+    registry: &Registry,
+    who: Who<'_>,
+    environment: &Environment,
+    io: &mut Streams<'_>,
+    done: &str,
+    act: &dyn Fn(&Target) -> Result<(), TmuxError>,
+) -> Result<u8, Refusal> {
+    let reach = |worker: &WorkerView| -> Result<(), Refusal> {
+        let target = locate(worker, environment)?;
+        act(&target).map_err(|error| Refusal::from(error).of(&worker.row.name))
+    };
+    match who {
+        Who::Name(name) => {
+            reach(live_worker(registry, name)?)?;
+            io.say(&format!("{done} {name}"))?;
+            Ok(0)
+        }
+        Who::All => {
+            let mut code = 0;
+            for worker in live_workers(registry) {
+                match reach(worker) {
+                    Ok(()) => io.say(&format!("{done} {}", worker.row.name))?,
+                    Err(refusal) => {
+                        io.complain(&format!("{}: {}", worker.row.name, refusal.cause));
+                        code = 1;
+                    }
+                }
+            }
+            Ok(code)
+        }
+    }
+}
+
+/// The worker of this name.
+///
+/// # Errors
+/// `worker 'X' not found`, with the nearest name for a slip of the fingers.
+pub fn known_worker<'a>(registry: &'a Registry, name: &str) -> Result<&'a WorkerView, Refusal> {
+    registry.find(name).ok_or_else(|| {
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("worker '{name}' not found")).of(name);
+        match nearest(name, registry.workers.iter().map(|worker| worker.row.name.as_str())) {
+            Some(other) => refusal.remedy(format!("did you mean '{other}'?")),
+            None => refusal,
+        }
+    })
+}
+
+/// The same, when it runs in tmux.
+///
+/// # Errors
+/// The original's refusals, in its order.
+pub fn live_worker<'a>(registry: &'a Registry, name: &str) -> Result<&'a WorkerView, Refusal> {
+    let worker = known_worker(registry, name)?;
+    if !lives_in_tmux(worker) {
+        return Err(Refusal::new(RefusalKind::Invalid, format!("worker '{name}' is not a tmux worker")).of(name));
+    }
+    if !worker.state.is_running() {
+        return Err(Refusal::new(RefusalKind::Invalid, format!("worker '{name}' is not running")).of(name));
+    }
+    Ok(worker)
+}
+
+/// Every running tmux worker.
+pub fn live_workers(registry: &Registry) -> impl Iterator<Item = &WorkerView> {
+    registry.workers.iter().filter(|worker| lives_in_tmux(worker) && worker.state.is_running())
+}
+
+fn lives_in_tmux(worker: &WorkerView) -> bool {
+    worker.row.tmux.is_some() || worker.pane.is_some()
+}
+
+/// The pane of a worker in tmux.
+///
+/// # Errors
+/// When its window is gone, or tmux does not answer.
+pub fn locate(worker: &WorkerView, environment: &Environment) -> Result<Target, Refusal> {
+    let name = &worker.row.name;
+    let target = tmux::target(worker, environment).map_err(|error| Refusal::from(error).of(name))?;
+    target.ok_or_else(|| Refusal::new(RefusalKind::Invalid, format!("worker '{name}' is not a tmux worker")).of(name))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::collections::BTreeMap;
+
+    use swarm_actors::model::{FineState, RestartPolicy, Row, RowTmux, TmuxPane, WireStatus};
+
+    use super::*;
+    use crate::adapters::tmux::Window;
+    use crate::adapters::tmux::testing::{Private, wait_until};
+
+    /// A worker in a window of the private server, ours when the pane is known.
+    pub fn worker(name: &str, tmux: Option<RowTmux>, pane: Option<TmuxPane>, state: FineState) -> WorkerView {
+        let row = Row {
+            name: name.to_owned(),
+            status: if state.is_running() { WireStatus::Running } else { WireStatus::Stopped },
+            cmd: vec!["x".to_owned()],
+            started: "2026-01-01T00:00:00.000001".to_owned(),
+            cwd: "/".to_owned(),
+            env: BTreeMap::new(),
+            tags: Vec::new(),
+            tmux,
+            worktree: None,
+            pid: None,
+            metadata: serde_json::Map::new(),
+        };
+        let restart = RestartPolicy::Never;
+        WorkerView { row, state, pid: None, watch: None, pane, exit: None, restart, restarts: 0, next_start_ms: None, dir: None }
+    }
+
+    pub fn ours(name: &str, window: &Window) -> WorkerView {
+        let row = RowTmux { session: window.session.clone(), window: name.to_owned(), socket: None };
+        worker(name, Some(row), Some(window.pane.clone()), FineState::Running)
+    }
+
+    pub fn foreign(name: &str, server: &Private, session: &str) -> WorkerView {
+        let socket = Some(server.name.clone());
+        let row = RowTmux { session: session.to_owned(), window: name.to_owned(), socket };
+        worker(name, Some(row), None, FineState::Running)
+    }
+
+    pub fn registry(workers: Vec<WorkerView>) -> Registry {
+        Registry { workers, unreadable: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// Runs a verb and returns what it wrote beside its result.
+    pub fn spoken(verb: impl FnOnce(&mut Streams<'_>) -> Result<u8, Refusal>) -> (Result<u8, Refusal>, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let result = verb(&mut Streams { out: &mut out, err: &mut err });
+        let text = |bytes| String::from_utf8(bytes).expect("is text");
+        (result, text(out), text(err))
+    }
+
+    const PLAIN: SendOptions = SendOptions { clear: false, enter: true };
+
+    #[test]
+    fn refusals_have_the_originals_words() {
+        let tmux = RowTmux { session: "s".to_owned(), window: "w".to_owned(), socket: None };
+        let registry = registry(vec![
+            worker("process", None, None, FineState::Running),
+            worker("ended", Some(tmux), None, FineState::Exited),
+        ]);
+        let cause = |name: &str| spoken(|io| eof(&registry, name, &[], io)).0.expect_err("is refused").cause;
+        assert_eq!(cause("nobody"), "worker 'nobody' not found");
+        assert_eq!(cause("process"), "worker 'process' is not a tmux worker");
+        assert_eq!(cause("ended"), "worker 'ended' is not running");
+        let refusal = known_worker(&registry, "endde").expect_err("is refused");
+        assert_eq!(refusal.remedy.as_deref(), Some("did you mean 'ended'?"));
+        let (sent, ..) = spoken(|io| send(&registry, None, "x", PLAIN, &[], io));
+        assert_eq!(sent.expect_err("is refused").cause, "--name required when not using --all");
+        let (interrupted, ..) = spoken(|io| interrupt(&registry, None, &[], io));
+        assert_eq!(interrupted.expect_err("is refused").cause, "worker name required when not using --all");
+        let (all, out, err) = spoken(|io| send(&registry, Some(Who::All), "x", PLAIN, &[], io));
+        assert_eq!((all, out, err), (Ok(0), String::new(), String::new()));
+    }
+
+    #[test]
+    fn text_reaches_one_worker_and_all_of_them() {
+        let server = Private::new();
+        let script = "while read line; do echo \"got $line\"; done";
+        let (a, b) = (server.open("job", script), server.open("job-two", script));
+        server.open("other", script);
+        let gone = worker("gone", None, Some(TmuxPane { pane: "%99".to_owned(), ..a.pane.clone() }), FineState::Running);
+        let workers = vec![ours("job", &a), foreign("job-two", &server, "swarm"), gone];
+        let registry = registry(workers);
+        let environment = &server.environment;
+        let (sent, out, _) = spoken(|io| send(&registry, Some(Who::Name("job")), "one", PLAIN, environment, io));
+        assert_eq!((sent, out.as_str()), (Ok(0), "sent to job\n"));
+        let (sent, out, err) = spoken(|io| send(&registry, Some(Who::All), "two", PLAIN, environment, io));
+        assert_eq!((sent, out.as_str()), (Ok(1), "sent to job\nsent to job-two\n"));
+        assert_eq!(err, "swarm: error: gone: pane %99 has ended, the text was not delivered\n");
+        wait_until("both", || server.logged("job").contains("got two") && server.logged("job-two").contains("got two"));
+        assert!(server.logged("job").contains("got one") && !server.logged("job-two").contains("got one"));
+        assert!(!server.logged("other").contains("got"));
+        let (ended, out, _) = spoken(|io| eof(&registry, "job", environment, io));
+        assert_eq!((ended, out.as_str()), (Ok(0), "sent eof to job\n"));
+        let (interrupted, out, _) = spoken(|io| interrupt(&registry, Some(Who::Name("job-two")), environment, io));
+        assert_eq!((interrupted, out.as_str()), (Ok(0), "interrupted job-two\n"));
+        let left = || server.tmux().list().expect("lists").into_iter().map(|line| line.window).collect::<Vec<_>>();
+        wait_until("their end", || left() == ["other"]);
+        assert_ne!(a.pane.pane, b.pane.pane);
+    }
+}

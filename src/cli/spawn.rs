@@ -1,0 +1,189 @@
+//! `swarm spawn`: everything that can be found wrong is found before the
+//! supervisor is asked, in the order and words of the original.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use swarm_actors::model::{
+    Answer, Caller, Contract, NameError, Refusal, RefusalKind, SpawnRequest, Spawned, TmuxPlace, WorkerName,
+    WorktreeRequest,
+};
+
+use super::answers::{no_answer, spawned_line, spawned_object};
+use super::args::SpawnArgs;
+use super::caller;
+use super::error::Failure;
+use super::json;
+use super::resolve::{self, Place};
+use super::screen::Screen;
+use crate::adapters::views::load;
+use crate::api::client::post;
+use crate::paths::Paths;
+
+/// Size at which a log is rotated, unless `SWARM_LOG_MAX_BYTES` says otherwise.
+const LOG_LIMIT_BYTES: u64 = 32 * 1024 * 1024;
+
+const NAME_RULE: &str = "a name is up to 64 of A-Z a-z 0-9 . _ -, begins with a letter or digit, \
+                         has no '..' in it and does not end in '.' or '.lock'";
+
+pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    if args.command.is_empty() {
+        return Err(Failure::new(RefusalKind::Invalid, "no command provided (use -- command...)"));
+    }
+    check_name(&args.name)?;
+    let collected = caller::collect()?;
+    let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
+    let request = build(args, collected.caller, &paths.session(), log_limit.as_deref())
+        .map_err(|refusal| taken_first(&args.name, paths).unwrap_or(refusal))?;
+    for variable in &collected.dropped {
+        screen.warning(&format!("environment variable '{variable}' is not UTF-8 and is not passed on"));
+    }
+    let mut spawned = None;
+    let mut refused = None;
+    post(paths, "/v1/workers", &request, &mut |answer| match answer {
+        Answer::Spawned(started) => spawned = Some(started),
+        Answer::Refused(refusal) => refused = Some(refusal),
+        Answer::Warning(text) => screen.warning(&text),
+        Answer::Worker(_) | Answer::Accepted | Answer::Done => {}
+    })?;
+    match (spawned, refused) {
+        (_, Some(refusal)) => Err(refusal.into()),
+        (Some(spawned), None) => announce(args, &spawned, screen),
+        (None, None) => Err(no_answer()),
+    }
+}
+
+/// Waits for readiness when asked, then prints: a script that reads the line
+/// may then type into the agent at once.
+fn announce(args: &SpawnArgs, spawned: &Spawned, screen: &mut Screen) -> Result<u8, Failure> {
+    let timeout = Duration::from_secs(args.ready_timeout);
+    if args.ready_wait && spawned.window.is_some() && !ready_wait(spawned, timeout) {
+        let seconds = args.ready_timeout;
+        screen.warning(&format!("agent '{}' did not become ready within {seconds}s", spawned.name));
+    }
+    if args.json {
+        json::print(screen, "swarm.spawned/1", &spawned_object(spawned))?;
+    } else {
+        screen.line(&spawned_line("spawned", spawned))?;
+    }
+    Ok(0)
+}
+
+/// Whether the agent in the window became ready in time.
+fn ready_wait(spawned: &Spawned, timeout: Duration) -> bool {
+    let _ = (spawned, timeout);
+    true
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let named = |error: NameError| {
+        Refusal::new(RefusalKind::Invalid, format!("invalid worker name '{name}': {error}")).remedy(NAME_RULE)
+    };
+    WorkerName::parse(name).map(drop).map_err(named)
+}
+
+/// The original refuses a taken name before it looks at the rest. The
+/// supervisor is who decides it, so the registry is read here only when there
+/// is another mistake to tell of.
+fn taken_first(name: &str, paths: &Paths) -> Option<Refusal> {
+    let registry = load(paths).ok()?;
+    registry.find(name)?;
+    Some(Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists")).of(name))
+}
+
+fn build(args: &SpawnArgs, caller: Caller, session: &str, log_limit: Option<&str>) -> Result<SpawnRequest, Refusal> {
+    let env = parse_env(&args.env)?;
+    let cwd = directory(args, &caller)?;
+    let path = resolve::path_of(&env, &caller.environment);
+    let place = if args.worktree { Place::LaterWorktree } else { Place::Directory(Path::new(&cwd)) };
+    resolve::check(&args.command[0], path, &place)?;
+    let tmux = args.tmux.then(|| tmux_place(args, session)).transpose()?;
+    let worktree = args.worktree.then(|| WorktreeRequest {
+        cwd: caller.cwd.clone(),
+        branch: args.branch.clone(),
+        dir: args.worktree_dir.clone(),
+        base: args.base.clone(),
+    });
+    let contract = Contract {
+        argv: args.command.clone(),
+        cwd,
+        environment: caller.environment.clone(),
+        env,
+        tags: args.tags.clone(),
+        umask: caller.umask,
+        rlimits: caller.rlimits.clone(),
+        nice: caller.nice,
+        tmux,
+        restart: args.restart.into(),
+        timeout_ms: args.timeout.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1)),
+        log_limit_bytes: parse_log_limit(log_limit)?,
+    };
+    Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree })
+}
+
+/// `KEY=VAL`, split at the first `=`; the last of two equal keys wins.
+fn parse_env(pairs: &[String]) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut env = BTreeMap::new();
+    for pair in pairs {
+        match pair.split_once('=') {
+            Some((key, value)) if !key.is_empty() && !pair.contains('\0') => {
+                env.insert(key.to_owned(), value.to_owned());
+            }
+            _ => {
+                let cause = format!("invalid env format '{pair}' (expected KEY=VAL)");
+                return Err(Refusal::new(RefusalKind::Invalid, cause));
+            }
+        }
+    }
+    Ok(env)
+}
+
+/// The directory to run in, absolute: a relative one would mean something else
+/// to the next command that reads the row. Ignored with `--worktree`.
+fn directory(args: &SpawnArgs, caller: &Caller) -> Result<String, Refusal> {
+    let Some(asked) = args.cwd.as_ref().filter(|_| !args.worktree) else { return Ok(caller.cwd.clone()) };
+    let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
+    let joined: PathBuf = Path::new(&caller.cwd).join(asked);
+    match std::fs::metadata(&joined) {
+        Ok(meta) if !meta.is_dir() => return Err(invalid(format!("working directory is not a directory: {asked}"))),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(invalid(format!("working directory does not exist: {asked}")));
+        }
+        Err(error) => return Err(invalid(format!("cannot use working directory '{asked}': {error}"))),
+    }
+    let absolute = std::path::absolute(&joined).unwrap_or(joined);
+    Ok(absolute.to_str().expect("two texts joined are text").to_owned())
+}
+
+/// Names that tmux would read as something else are refused, not passed on.
+fn tmux_place(args: &SpawnArgs, session: &str) -> Result<TmuxPlace, Refusal> {
+    let invalid = |cause: String| Err(Refusal::new(RefusalKind::Invalid, cause));
+    if let Some(name) = &args.session
+        && (name.is_empty() || name.starts_with(['=', '@', '$', '%']) || name.contains([':', '.', '#', '{', '}']) || name.contains(char::is_control))
+    {
+        return invalid(format!("invalid session name '{name}': tmux would read it as something else"));
+    }
+    if let Some(name) = &args.tmux_socket
+        && (name.is_empty() || name.contains('/') || name.contains(char::is_control) || name == "." || name == "..")
+    {
+        return invalid(format!("invalid tmux socket name '{name}': it is a file name, not a path"));
+    }
+    let session = args.session.as_deref().unwrap_or(session).to_owned();
+    Ok(TmuxPlace { session, socket: args.tmux_socket.clone(), socket_path: None })
+}
+
+fn parse_log_limit(text: Option<&str>) -> Result<u64, Refusal> {
+    match text {
+        None | Some("") => Ok(LOG_LIMIT_BYTES),
+        Some(text) => text.parse().ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
+            let cause = format!("SWARM_LOG_MAX_BYTES is not a number of bytes: '{text}'");
+            Refusal::new(RefusalKind::Invalid, cause)
+        }),
+    }
+}
+
+#[cfg(test)]
+#[path = "spawn_tests.rs"]
+mod tests;

@@ -1,0 +1,258 @@
+//! `swarm wait`: returns within a millisecond of the end, without polling.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+use swarm_actors::model::{RefusalKind, WorkerView};
+
+use super::args::WaitArgs;
+use super::error::{Failure, unknown_worker};
+use super::json;
+use super::life::{BLIND_LOOK, Life, Verdict, has_ended, watch_records};
+use super::render::escape;
+use super::screen::Screen;
+use super::watch::{Changes, Until, allow_many_descriptors, wait_any};
+use crate::adapters::views::{Registry, load};
+use crate::paths::Paths;
+
+pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let limit = args.timeout.filter(|limit| !limit.is_zero());
+    let registry = super::read(paths, screen)?;
+    let waiting = chosen(args, &registry)?;
+    allow_many_descriptors();
+    let mut wait = Wait::new(paths, limit.and_then(|limit| Instant::now().checked_add(limit)));
+    let mut report = Report { as_json: args.json, results: Vec::new() };
+    let left = wait.all(waiting, registry, &mut report, screen)?;
+    for life in &left {
+        report.say(&life.name, "timeout", None, screen)?;
+    }
+    if args.json {
+        json::print_list(screen, "swarm.waited/1", "workers", report.results)?;
+    }
+    Ok(u8::from(!left.is_empty()))
+}
+
+/// A named worker in any state, or all that run or are about to run again.
+fn chosen(args: &WaitArgs, registry: &Registry) -> Result<Vec<Life>, Failure> {
+    if args.all {
+        return Ok(registry.workers.iter().filter(|view| !has_ended(view)).map(Life::of).collect());
+    }
+    let Some(name) = &args.name else { return Err(Failure::new(RefusalKind::Invalid, "name required (or use --all)")) };
+    let view = registry.find(name).ok_or_else(|| unknown_worker(name, registry))?;
+    Ok(vec![Life::of(view)])
+}
+
+struct Wait<'a> {
+    paths: &'a Paths,
+    deadline: Option<Instant>,
+    /// Made when the first worker needs it.
+    changes: Option<Changes>,
+    /// Directories below `w/` that are watched.
+    watched: BTreeSet<Option<String>>,
+}
+
+impl<'a> Wait<'a> {
+    fn new(paths: &'a Paths, deadline: Option<Instant>) -> Self {
+        Self { paths, deadline, changes: None, watched: BTreeSet::new() }
+    }
+}
+
+impl Wait<'_> {
+    /// Waits for each of `waiting`; returns those that had not ended in time.
+    fn all(
+        &mut self,
+        mut waiting: Vec<Life>,
+        mut registry: Registry,
+        report: &mut Report,
+        screen: &mut Screen,
+    ) -> Result<Vec<Life>, Failure> {
+        loop {
+            let (mut blind, mut again) = (false, false);
+            let mut unwatched = Vec::new();
+            let mut going = Vec::new();
+            for mut life in waiting {
+                let view = registry.find(&life.name);
+                match life.look(view)? {
+                    Verdict::Ended => {
+                        report.say(&life.name, "exited", view, screen)?;
+                        continue;
+                    }
+                    Verdict::Watched => {}
+                    Verdict::Gone => again = true,
+                    Verdict::Unwatched => unwatched.extend(view.map(|view| view.dir.clone())),
+                    Verdict::Blind => blind = true,
+                }
+                going.push(life);
+            }
+            waiting = going;
+            if waiting.is_empty() || self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(waiting);
+            }
+            // What changed before the watch was set would be missed, so after
+            // setting it the registry is read once more before waiting.
+            again |= self.watch(&unwatched)?;
+            if !again {
+                self.pause(&mut waiting, !unwatched.is_empty(), blind)?;
+            }
+            registry = load(self.paths)?;
+        }
+    }
+
+    /// Watches the records of workers without a process; true when one is new.
+    fn watch(&mut self, dirs: &[Option<String>]) -> Result<bool, Failure> {
+        let mut new = false;
+        for dir in dirs {
+            let changes = match self.changes.take() {
+                Some(changes) => changes,
+                None => Changes::new()?,
+            };
+            if self.watched.insert(dir.clone()) {
+                watch_records(&changes, self.paths, dir.as_deref())?;
+                new = true;
+            }
+            self.changes = Some(changes);
+        }
+        Ok(new)
+    }
+
+    /// Sleeps until a process ends, the records change or the time is up.
+    fn pause(&mut self, waiting: &mut [Life], records: bool, blind: bool) -> Result<(), Failure> {
+        let soon = blind.then(|| Instant::now() + BLIND_LOOK);
+        let deadline = [soon, self.deadline].into_iter().flatten().min();
+        let mut owners = Vec::new();
+        let mut sources = Vec::new();
+        for (index, life) in waiting.iter().enumerate() {
+            if let Some(fd) = life.fd() {
+                owners.push(index);
+                sources.push((fd, Until::Readable));
+            }
+        }
+        if let Some(changes) = self.changes.as_ref().filter(|_| records) {
+            sources.push((changes.as_fd(), Until::Readable));
+        }
+        let ready = wait_any(&sources, deadline)?;
+        for (owner, _) in owners.into_iter().zip(&ready).filter(|(_, ready)| **ready) {
+            waiting[owner].process_ended();
+        }
+        if let Some(changes) = &self.changes {
+            changes.take()?;
+        }
+        Ok(())
+    }
+}
+
+struct Report {
+    as_json: bool,
+    results: Vec<Map<String, Value>>,
+}
+
+impl Report {
+    /// `NAME: exited` or `NAME: still running (timeout)`, as soon as it is so.
+    fn say(&mut self, name: &str, result: &str, view: Option<&WorkerView>, screen: &mut Screen) -> Result<(), Failure> {
+        if self.as_json {
+            // A worker that was cleaned meanwhile ended as well; how, nobody kept.
+            let exit = (result == "exited")
+                .then(|| view.and_then(json::Exit::of).unwrap_or_else(json::Exit::unknown));
+            self.results.push(json::object([("name", json!(name)), ("result", json!(result)), ("exit", json!(exit))]));
+            return Ok(());
+        }
+        let words = if result == "exited" { "exited" } else { "still running (timeout)" };
+        screen.line(&format!("{}: {words}", escape(name)))?;
+        screen.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use swarm_actors::model::{Ended, FineState, ProcessId};
+
+    use super::*;
+    use crate::cli::sample;
+
+    fn waited(words: &[&str], registry: Registry) -> (String, String, u8) {
+        let crate::cli::args::Command::Wait(args) = sample::command(&[&["wait"], words].concat()) else {
+            panic!("not wait");
+        };
+        let paths = Paths::new("/nowhere");
+        sample::said(|screen| {
+            let waiting = chosen(&args, &registry)?;
+            let deadline = args.timeout.filter(|limit| !limit.is_zero()).map(|limit| Instant::now() + limit);
+            let mut report = Report { as_json: args.json, results: Vec::new() };
+            let left = Wait::new(&paths, deadline).all(waiting, registry, &mut report, screen)?;
+            for life in &left {
+                report.say(&life.name, "timeout", None, screen)?;
+            }
+            if args.json {
+                json::print_list(screen, "swarm.waited/1", "workers", report.results)?;
+            }
+            Ok(u8::from(!left.is_empty()))
+        })
+    }
+
+    /// The registry's stub forgets everyone at the second look, which is how a
+    /// worker looks that was cleaned while it was waited for.
+    fn child(name: &str) -> (std::process::Child, WorkerView) {
+        let child = std::process::Command::new("true").spawn().expect("started");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("there until it is reaped");
+        let (_, rest) = stat.rsplit_once(')').expect("brackets");
+        let start_ticks = rest.split_ascii_whitespace().nth(19).expect("field").parse().expect("number");
+        let mut view = sample::process(name);
+        view.watch = Some(ProcessId { pid, start_ticks, boot: String::new() });
+        (child, view)
+    }
+
+    #[test]
+    fn those_who_ended_are_told_at_once() {
+        let registry = sample::registry(vec![sample::ended("x", Ended::Code(7))]);
+        assert_eq!(waited(&["x"], registry), ("x: exited\n".into(), String::new(), 0));
+        let registry = sample::registry(vec![sample::ended("x", Ended::Code(7))]);
+        let (out, _, code) = waited(&["x", "--json", "--timeout", "0"], registry);
+        let value: Value = serde_json::from_str(&out).expect("json");
+        assert_eq!((value["workers"][0]["exit"]["code"].as_i64(), code), (Some(7), 0));
+    }
+
+    #[test]
+    fn all_means_all_that_run_now() {
+        let (mut process, running) = child("up");
+        let registry = sample::registry(vec![sample::ended("down", Ended::Code(0)), running]);
+        assert_eq!(waited(&["--all"], registry), ("up: exited\n".into(), String::new(), 0));
+        process.wait().expect("reaped");
+        let registry = sample::registry(vec![sample::ended("down", Ended::Code(0))]);
+        assert_eq!(waited(&["--all"], registry), (String::new(), String::new(), 0));
+    }
+
+    #[test]
+    fn the_time_is_up_for_those_who_go_on() {
+        let me = std::process::id();
+        let mut view = sample::process("up");
+        view.state = FineState::Running;
+        let stat = std::fs::read_to_string(format!("/proc/{me}/stat")).expect("alive");
+        let ticks = stat.rsplit_once(')').expect("brackets").1.split_ascii_whitespace().nth(19).expect("field").to_owned();
+        view.watch = Some(ProcessId {
+            pid: i32::try_from(me).expect("a pid"),
+            start_ticks: ticks.parse().expect("number"),
+            boot: String::new(),
+        });
+        let paths = Paths::new("/nowhere");
+        let mut wait = Wait::new(&paths, Some(Instant::now()));
+        let registry = sample::registry(vec![view]);
+        let lives: Vec<Life> = registry.workers.iter().map(Life::of).collect();
+        let mut report = Report { as_json: false, results: Vec::new() };
+        let (out, _, code) = sample::said(|screen| {
+            let left = wait.all(lives, registry, &mut report, screen)?;
+            report.say(&left[0].name, "timeout", None, screen)?;
+            Ok(u8::from(!left.is_empty()))
+        });
+        assert_eq!((out.as_str(), code), ("up: still running (timeout)\n", 1));
+    }
+
+    #[test]
+    fn somebody_has_to_be_named() {
+        let none = || sample::registry(Vec::new());
+        assert_eq!(waited(&[], none()).1, "swarm: error: name required (or use --all)\n");
+        assert_eq!(waited(&["x"], none()), (String::new(), "swarm: error: worker 'x' not found\n".into(), 1));
+    }
+}

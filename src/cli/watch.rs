@@ -1,0 +1,234 @@
+//! Waiting without asking again and again: processes by pidfd, files by
+//! inotify, Ctrl-C by signalfd, all in one `poll`.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use swarm_actors::model::{ProcessId, Refusal, RefusalKind};
+
+use super::error::Failure;
+
+/// Opens the process that `id` names. None when it is gone: the pid is free, or
+/// belongs to a process that began at another time.
+pub fn open_process(id: &ProcessId) -> Result<Option<OwnedFd>, Failure> {
+    let Some(pid) = Pid::from_raw(id.pid).filter(|_| id.pid > 0) else { return Ok(None) };
+    let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        Err(rustix::io::Errno::SRCH) => return Ok(None),
+        Err(error) => return Err(Failure::system(format!("cannot wait for process {}", id.pid), &error.into())),
+    };
+    // The file is read after the descriptor was opened: should the start time
+    // be the one wanted now, then the descriptor is that process's for good.
+    let stat = fs::read_to_string(format!("/proc/{}/stat", id.pid)).unwrap_or_default();
+    Ok((start_ticks(&stat) == Some(id.start_ticks)).then_some(fd))
+}
+
+/// Field 22 of `/proc/PID/stat`. The second field is the program's name in
+/// brackets and may hold anything, so counting starts behind the last bracket.
+fn start_ticks(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Lets this process have as many descriptors as it may: one for each worker.
+pub fn allow_many_descriptors() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // When it is refused, a later open says what is missing.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// Changes of files and directories.
+pub struct Changes {
+    inotify: Inotify,
+}
+
+/// What happened since the last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Who wrote a watched file has closed it.
+    pub closed: bool,
+}
+
+impl Changes {
+    pub fn new() -> Result<Self, Failure> {
+        let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
+        Inotify::init(flags).map(|inotify| Self { inotify }).map_err(|error| watch_failure("files", error))
+    }
+
+    /// Watches for bytes written to `file`, which need not be there.
+    pub fn add_file(&self, file: &Path) -> Result<(), Failure> {
+        use AddWatchFlags as F;
+        self.add(file, F::IN_MODIFY | F::IN_CLOSE_WRITE | F::IN_ATTRIB | F::IN_MOVE_SELF | F::IN_DELETE_SELF)
+    }
+
+    /// Watches for names that come into or go from `dir`, which need not be there.
+    pub fn add_dir(&self, dir: &Path) -> Result<(), Failure> {
+        use AddWatchFlags as F;
+        self.add(dir, F::IN_CREATE | F::IN_MOVED_TO | F::IN_MOVED_FROM | F::IN_DELETE | F::IN_ONLYDIR)
+    }
+
+    fn add(&self, path: &Path, flags: AddWatchFlags) -> Result<(), Failure> {
+        match self.inotify.add_watch(path, flags) {
+            Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(()),
+            Err(error) => Err(watch_failure(&path.display().to_string(), error)),
+        }
+    }
+
+    /// Takes all that is queued.
+    pub fn take(&self) -> Result<Seen, Failure> {
+        let mut seen = Seen::default();
+        loop {
+            match self.inotify.read_events() {
+                Ok(events) => {
+                    seen.closed |= events.iter().any(|event| event.mask.contains(AddWatchFlags::IN_CLOSE_WRITE));
+                }
+                Err(Errno::EAGAIN) => return Ok(seen),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(watch_failure("files", error)),
+            }
+        }
+    }
+}
+
+fn watch_failure(what: &str, error: Errno) -> Failure {
+    let refusal = Refusal::new(RefusalKind::Internal, format!("cannot watch {what}: {}", io::Error::from(error)));
+    match error {
+        Errno::EMFILE | Errno::ENOSPC => refusal.remedy("raise fs.inotify.max_user_instances or max_user_watches").into(),
+        _ => refusal.into(),
+    }
+}
+
+impl AsFd for Changes {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+/// Ctrl-C as something to wait for, so that a follower can leave with 0.
+pub struct Interrupt {
+    signals: SignalFd,
+}
+
+impl Interrupt {
+    pub fn catch() -> Result<Self, Failure> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        let caught = set
+            .thread_block()
+            .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK));
+        caught.map(|signals| Self { signals }).map_err(|error| Failure::system("cannot catch Ctrl-C", &error.into()))
+    }
+}
+
+impl AsFd for Interrupt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signals.as_fd()
+    }
+}
+
+/// What to wait for on a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    Readable,
+    /// The other end of a pipe or terminal went away.
+    HungUp,
+}
+
+/// Waits until one of `sources` is as it is waited for or `deadline` is there;
+/// tells which are. None are at the deadline.
+pub fn wait_any(sources: &[(BorrowedFd, Until)], deadline: Option<Instant>) -> Result<Vec<bool>, Failure> {
+    let flags = |until| if until == Until::Readable { PollFlags::POLLIN } else { PollFlags::empty() };
+    let mut fds: Vec<PollFd> = sources.iter().map(|(fd, until)| PollFd::new(*fd, flags(*until))).collect();
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match poll(&mut fds, poll_timeout(left)) {
+            Ok(0) if left.is_some_and(|left| left > Duration::ZERO) => {}
+            Ok(_) => return Ok(fds.iter().map(|fd| fd.any() == Some(true) || fd.revents().is_none()).collect()),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(Failure::system("cannot wait", &error.into())),
+        }
+    }
+}
+
+/// Rounded up to milliseconds, so that no deadline is met by spinning.
+fn poll_timeout(left: Option<Duration>) -> PollTimeout {
+    let Some(left) = left else { return PollTimeout::NONE };
+    let millis = i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id_of(pid: i32) -> ProcessId {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("alive");
+        ProcessId { pid, start_ticks: start_ticks(&stat).expect("a start time"), boot: String::new() }
+    }
+
+    #[test]
+    fn the_start_time_is_found_behind_any_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1";
+        assert_eq!(start_ticks(stat), Some(4711));
+        assert_eq!(start_ticks("no brackets"), None);
+    }
+
+    #[test]
+    fn a_process_is_waited_for_by_identity() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("started");
+        let id = id_of(i32::try_from(child.id()).expect("a pid"));
+        let other = ProcessId { start_ticks: id.start_ticks + 1, ..id.clone() };
+        assert!(open_process(&other).expect("looked").is_none(), "a pid alone was taken for the process");
+        let fd = open_process(&id).expect("looked").expect("alive");
+        let soon = Some(Instant::now());
+        assert_eq!(wait_any(&[(fd.as_fd(), Until::Readable)], soon).expect("polled"), [false]);
+        drop(child.stdin.take());
+        assert_eq!(wait_any(&[(fd.as_fd(), Until::Readable)], None).expect("polled"), [true]);
+        child.wait().expect("reaped");
+        assert!(open_process(&id).expect("looked").is_none());
+        for pid in [0, -1] {
+            assert!(open_process(&ProcessId { pid, ..id.clone() }).expect("looked").is_none());
+        }
+    }
+
+    #[test]
+    fn changes_of_files_and_names_are_seen() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("log");
+        let changes = Changes::new().expect("inotify");
+        changes.add_file(&file).expect("a missing file is no error");
+        changes.add_dir(dir.path()).expect("watched");
+        fs::write(&file, "x").expect("written");
+        assert_eq!(wait_any(&[(changes.as_fd(), Until::Readable)], None).expect("polled"), [true]);
+        assert_eq!(changes.take().expect("read"), Seen { closed: false });
+        changes.add_file(&file).expect("watched");
+        fs::write(&file, "y").expect("written");
+        assert_eq!(changes.take().expect("read"), Seen { closed: true });
+    }
+
+    #[test]
+    fn a_reader_that_left_is_noticed() {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let soon = Some(Instant::now());
+        assert_eq!(wait_any(&[(writer.as_fd(), Until::HungUp)], soon).expect("polled"), [false]);
+        drop(reader);
+        assert_eq!(wait_any(&[(writer.as_fd(), Until::HungUp)], None).expect("polled"), [true]);
+    }
+}

@@ -1,0 +1,220 @@
+//! The supervisor process: `swarm __supervisor ROOT GUARD_PID`. Takes its lock
+//! for life, starts the actors, serves the API, keeps a guard beside it, and
+//! leaves when there is nothing left to do or its directory is gone.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use swarm_actors::model::{Event, EventKind, ProcessId};
+use swarm_actors::ports::Events as _;
+use swarm_actors::supervisor::{Exit, SupervisorHandle};
+
+use crate::adapters::procfs;
+use crate::adapters::readable::Readable;
+use crate::api::server;
+use crate::paths::Paths;
+use crate::wiring::{self, Wired};
+
+/// How long a predecessor that is just dying may still hold the lock.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long blocking work may delay the end.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
+/// Idle threads of the pool leave soon, so that an idle supervisor sleeps.
+const THREAD_KEEP: Duration = Duration::from_secs(3);
+
+/// What the process was started with: its life line to the guard, and where to
+/// say that it is ready.
+struct Inherited {
+    life: File,
+    ready: File,
+}
+
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let (Some(root), guard) = (arguments.next(), arguments.next()) else { return ExitCode::from(2) };
+    let guard = guard.and_then(|pid| pid.to_str()?.parse().ok());
+    let paths = Paths::new(Path::new(&root));
+    wiring::trace();
+    let Ok(mut inherited) = Inherited::take() else { return ExitCode::FAILURE };
+    match run(&paths, guard, &mut inherited) {
+        Ok(Exit::GaveUp) => ExitCode::from(70),
+        Ok(Exit::Idle | Exit::Asked | Exit::Abandoned) => {
+            inherited.farewell();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            tracing::error!(%error, "the supervisor cannot start");
+            inherited.say(&format!("error {error}"));
+            inherited.farewell();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Exit> {
+    let _lock = take_lock(paths)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .thread_keep_alive(THREAD_KEEP)
+        .build()?;
+    let exit = runtime.block_on(supervise(paths, guard, inherited));
+    runtime.shutdown_timeout(SHUTDOWN_MAX);
+    exit
+}
+
+async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Exit> {
+    let gone = watch_root(paths)?;
+    let Wired { ports, events } = wiring::ports(paths)?;
+    let started = SupervisorHandle::start(paths.root().to_owned(), ports.clone()).await;
+    let handle = started.map_err(io::Error::other)?;
+    let listener = listen(paths)?;
+    let me = i32::try_from(std::process::id()).unwrap_or(0);
+    let guard_pid = Arc::new(std::sync::atomic::AtomicI32::new(guard.unwrap_or(0)));
+    let context = server::Context {
+        handle: handle.clone(),
+        events: Arc::clone(&events),
+        paths: paths.clone(),
+        guard: Arc::clone(&guard_pid),
+        started_ms: ports.clock.wall_ms(),
+    };
+    tokio::spawn(server::serve(listener, context));
+    events.emit(Event {
+        at_ms: ports.clock.wall_ms(),
+        worker: None,
+        generation: None,
+        request: None,
+        kind: EventKind::SupervisorStarted { pid: me },
+    });
+    inherited.say("ready");
+    let exit = tokio::select! {
+        exit = handle.ended() => exit,
+        () = gone => Exit::Abandoned,
+        error = keep_guard(paths, &ports, guard_pid, inherited) => return Err(error),
+    };
+    tracing::info!(?exit, "the supervisor ends");
+    // First the door, then the lock: who finds no socket starts a supervisor
+    // and waits for the lock.
+    let _ = std::fs::remove_file(paths.socket());
+    Ok(exit)
+}
+
+/// Starts a new guard whenever the old one is gone.
+async fn keep_guard(
+    paths: &Paths,
+    ports: &swarm_actors::ports::Ports,
+    guard: Arc<std::sync::atomic::AtomicI32>,
+    inherited: &mut Inherited,
+) -> io::Error {
+    let boot = procfs::boot_id();
+    loop {
+        let pid = guard.load(std::sync::atomic::Ordering::Relaxed);
+        let identity = procfs::identity(pid, &boot).unwrap_or(ProcessId { pid: 0, start_ticks: 0, boot: boot.clone() });
+        if pid > 1 {
+            ports.processes.gone(identity).await;
+        }
+        match inherited.new_guard(paths) {
+            Ok(pid) => guard.store(pid, std::sync::atomic::Ordering::Relaxed),
+            Err(error) => {
+                tracing::error!(%error, "no guard could be started, trying again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                guard.store(0, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Inherited {
+    fn take() -> io::Result<Self> {
+        let life = io::stdin().as_fd().try_clone_to_owned()?;
+        let ready = io::stdout().as_fd().try_clone_to_owned()?;
+        let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+        nix::unistd::dup2_stdin(&null)?;
+        nix::unistd::dup2_stdout(&null)?;
+        Ok(Self { life: File::from(life), ready: File::from(ready) })
+    }
+
+    /// Tells the starter once; afterwards nobody listens.
+    fn say(&mut self, line: &str) {
+        let _ = self.ready.write_all(format!("{line}\n").as_bytes());
+        if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+            self.ready = null;
+        }
+    }
+
+    /// The end is meant: the guard need not start another.
+    fn farewell(&mut self) {
+        let _ = self.life.write_all(b"b");
+    }
+
+    fn new_guard(&mut self, paths: &Paths) -> io::Result<i32> {
+        let (reader, writer): (OwnedFd, OwnedFd) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        let child = crate::guard::start_for(paths.root(), Stdio::from(reader))?;
+        self.life = File::from(writer);
+        Ok(i32::try_from(child.id()).unwrap_or(0))
+    }
+}
+
+fn take_lock(paths: &Paths) -> io::Result<File> {
+    let path = paths.supervisor_lock();
+    let mut lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+    if lock.try_lock().is_err() {
+        // The kernel wakes the waiting thread; should it come too late, the
+        // process has ended by then.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let waiting = lock.try_clone()?;
+        std::thread::spawn(move || sender.send(waiting.lock().is_ok()));
+        if !receiver.recv_timeout(LOCK_WAIT_MAX).unwrap_or(false) {
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            return Err(io::Error::other(format!("another supervisor (pid {}) holds {}", holder.trim(), path.display())));
+        }
+    }
+    lock.set_len(0)?;
+    writeln!(lock, "{}", std::process::id())?;
+    Ok(lock)
+}
+
+fn listen(paths: &Paths) -> io::Result<tokio::net::UnixListener> {
+    let path = paths.socket();
+    if path.parent() != Some(paths.root()) {
+        private_dir(path.parent().unwrap_or(Path::new("/tmp")))?;
+    }
+    // Ours by the lock: whoever bound it is gone.
+    let _ = std::fs::remove_file(&path);
+    let listener = tokio::net::UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Below `/tmp` anyone may have made the directory first.
+fn private_dir(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    match crate::adapters::records::make_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let meta = std::fs::symlink_metadata(dir)?;
+    let ours = meta.is_dir() && meta.uid() == nix::unistd::getuid().as_raw() && meta.mode() & 0o077 == 0;
+    if ours { Ok(()) } else { Err(io::Error::other(format!("{} is not a private directory of this user", dir.display()))) }
+}
+
+/// Resolves when the state directory is removed or moved away.
+fn watch_root(paths: &Paths) -> io::Result<impl Future<Output = ()> + use<>> {
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    let flags = AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_ONLYDIR;
+    inotify.add_watch(paths.root(), flags)?;
+    Ok(async move {
+        let Ok(readable) = inotify.as_fd().try_clone_to_owned().and_then(Readable::new) else {
+            return std::future::pending().await;
+        };
+        let _ = readable.wait().await;
+        drop(inotify);
+    })
+}

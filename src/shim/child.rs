@@ -1,0 +1,280 @@
+//! The worker's own process: forked early, executed late.
+
+use std::ffi::{CString, OsStr};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
+use swarm_actors::model::{Ended, Rlimit, Spec};
+
+/// Variables of git that would point the worker at its caller's repository.
+const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
+/// Variables that belong to the pane, not to the caller.
+const OF_THE_PANE: [&str; 3] = ["TERM", "TMUX", "TMUX_PANE"];
+
+pub struct Child {
+    pid: Pid,
+    gate: Option<File>,
+    report: File,
+    ended: Option<Ended>,
+    opened: Option<Instant>,
+}
+
+/// Everything the child needs, made before the fork.
+struct Launch {
+    argv: Vec<CString>,
+    environment: Vec<CString>,
+    /// Where the command may be, in the order of PATH.
+    candidates: Vec<CString>,
+    cwd: PathBuf,
+    pending: PathBuf,
+    spec: PathBuf,
+    /// Standard input, output and error; none in a pane, which has its own.
+    streams: Option<[File; 3]>,
+    umask: u32,
+    rlimits: Vec<Rlimit>,
+    nice: i32,
+}
+
+impl Child {
+    /// Forks the child, which waits at its gate.
+    pub fn fork(dir: &Path, spec: &Spec) -> io::Result<Self> {
+        let launch = Launch::of(dir, spec)?;
+        let (gate_in, gate_out) = pipe()?;
+        let (report_in, report_out) = pipe()?;
+        // SAFETY: this process has one thread, so the child may do anything.
+        #[expect(unsafe_code, reason = "the shim is single-threaded")]
+        match unsafe { fork() }? {
+            ForkResult::Child => {
+                drop((gate_out, report_in));
+                let failure = launch.run(File::from(gate_in));
+                let _ = File::from(report_out).write_all(failure.as_bytes());
+                // SAFETY: ends the child without running the parent's exit handlers.
+                unsafe { libc::_exit(127) }
+            }
+            ForkResult::Parent { child } => Ok(Self {
+                pid: child,
+                gate: Some(File::from(gate_out)),
+                report: File::from(report_in),
+                ended: None,
+                opened: None,
+            }),
+        }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    pub fn up_ms(&self) -> u64 {
+        self.opened.map_or(0, |at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Lets the child execute, and waits for the kernel's word: the report pipe
+    /// closes by itself when the exec succeeds.
+    ///
+    /// # Errors
+    /// The child's own sentence about what failed; nothing was executed.
+    pub fn open_gate(&mut self) -> Result<(), String> {
+        let gate = self.gate.take().ok_or("the gate was opened before")?;
+        self.opened = Some(Instant::now());
+        let mut gate = gate;
+        gate.write_all(b"g").map_err(|error| format!("the worker's process is gone: {error}"))?;
+        drop(gate);
+        let mut failure = String::new();
+        self.report.read_to_string(&mut failure).map_err(|error| error.to_string())?;
+        if failure.is_empty() {
+            return Ok(());
+        }
+        let _ = waitpid(self.pid, None);
+        Err(failure)
+    }
+
+    /// End of file at the gate: the child leaves without executing.
+    pub fn give_up(mut self) {
+        drop(self.gate.take());
+        let _ = waitpid(self.pid, None);
+    }
+
+    /// Collects every child that ended; orphans of the tree arrive here too,
+    /// because the shim is their subreaper. False when there are no children.
+    pub fn reap(&mut self) -> bool {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == self.pid => self.ended = Some(Ended::Code(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.pid => {
+                    self.ended = Some(Ended::Signal(signal as i32));
+                }
+                Ok(WaitStatus::StillAlive) => return true,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+impl Launch {
+    fn of(dir: &Path, spec: &Spec) -> io::Result<Self> {
+        let contract = &spec.contract;
+        let in_tmux = contract.tmux.is_some();
+        let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
+        let environment = environment(spec, &cwd);
+        let path = environment.iter().find(|(key, _)| key == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
+        let program = contract.argv.first().ok_or_else(|| io::Error::other("no command provided"))?;
+        let text = |text: String| CString::new(text).map_err(io::Error::other);
+        let streams = if in_tmux { None } else { Some(streams(dir, spec)?) };
+        Ok(Self {
+            argv: contract.argv.iter().cloned().map(text).collect::<io::Result<_>>()?,
+            candidates: candidates(program, path).into_iter().map(text).collect::<io::Result<_>>()?,
+            environment: environment.into_iter().map(|(key, value)| text(format!("{key}={value}"))).collect::<io::Result<_>>()?,
+            cwd,
+            pending: dir.join("spec.pending"),
+            spec: dir.join("spec.json"),
+            streams,
+            umask: contract.umask,
+            rlimits: contract.rlimits.clone(),
+            nice: contract.nice,
+        })
+    }
+
+    /// In the child. Returns only when it failed, with the reason; an empty
+    /// reason when the gate stayed shut.
+    fn run(self, mut gate: File) -> String {
+        let said = |step: &str, error: Errno| format!("cannot {step}: {}", error.desc());
+        if self.streams.is_some() && let Err(error) = nix::unistd::setsid() {
+            return said("begin a session", error);
+        }
+        let mut byte = [0_u8; 1];
+        if gate.read_exact(&mut byte).is_err() {
+            return String::new();
+        }
+        drop(gate);
+        if let Err(error) = nix::unistd::chdir(&self.cwd) {
+            return said(&format!("enter {}", self.cwd.display()), error);
+        }
+        if let Some([input, output, errors]) = &self.streams {
+            for (file, number) in [(input, 0), (output, 1), (errors, 2)] {
+                // SAFETY: replaces a standard stream of this child, which nothing else uses.
+                #[expect(unsafe_code, reason = "dup2 onto a fixed number has no owner")]
+                if unsafe { libc::dup2(file.as_raw_fd(), number) } < 0 {
+                    return said("connect the standard streams", Errno::last());
+                }
+            }
+        }
+        if let Err(failure) = self.become_the_caller() {
+            return failure;
+        }
+        // Last before the exec: from here on the command counts as executed.
+        if let Err(error) = std::fs::rename(&self.pending, &self.spec) {
+            return format!("cannot mark the start: {error}");
+        }
+        let error = self.exec();
+        let _ = std::fs::rename(&self.spec, &self.pending);
+        match error {
+            Errno::ENOENT => format!("command not found: {}", self.argv[0].to_string_lossy()),
+            error => format!("cannot execute {}: {}", self.argv[0].to_string_lossy(), error.desc()),
+        }
+    }
+
+    /// Limits, priority, mask and signals as the caller had them.
+    fn become_the_caller(&self) -> Result<(), String> {
+        for limit in &self.rlimits {
+            let value = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
+            // SAFETY: the structure is complete and lives through the call. A limit
+            // that may not be raised again is the system's to refuse, not a reason
+            // to run nothing.
+            #[expect(unsafe_code, reason = "limits travel by number, which nix has no call for")]
+            let _ = unsafe { libc::setrlimit(limit.resource, &raw const value) };
+        }
+        if self.nice != 0 {
+            // SAFETY: plain integers.
+            #[expect(unsafe_code, reason = "nix has no setpriority")]
+            let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.nice) };
+        }
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(self.umask));
+        for each in Signal::iterator() {
+            // SAFETY: restores the default, installs nothing. KILL and STOP refuse, rightly.
+            #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
+            let _ = unsafe { signal(each, SigHandler::SigDfl) };
+        }
+        SigSet::empty().thread_set_mask().map_err(|error| format!("cannot unblock signals: {}", error.desc()))
+    }
+
+    /// As `execvp`: a file that may not be executed is remembered, and the
+    /// search goes on.
+    fn exec(&self) -> Errno {
+        let mut worst = Errno::ENOENT;
+        for candidate in &self.candidates {
+            let Err(error) = nix::unistd::execve(candidate, &self.argv, &self.environment);
+            match error {
+                Errno::ENOENT | Errno::ENOTDIR => {}
+                Errno::EACCES => worst = error,
+                _ => return error,
+            }
+        }
+        worst
+    }
+}
+
+fn candidates(program: &str, path: &str) -> Vec<String> {
+    if program.contains('/') {
+        return vec![program.to_owned()];
+    }
+    path.split(':').map(|dir| if dir.is_empty() { format!("./{program}") } else { format!("{dir}/{program}") }).collect()
+}
+
+/// The caller's environment and `--env`, less what would mislead.
+fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
+    let contract = &spec.contract;
+    let in_tmux = contract.tmux.is_some();
+    let foreign = |key: &str| {
+        GIT_POINTERS.contains(&key) || key.starts_with("TMUX") || (in_tmux && OF_THE_PANE.contains(&key))
+    };
+    let mut all: Vec<(String, String)> =
+        contract.environment.iter().filter(|(key, _)| !foreign(key)).cloned().collect();
+    let mut set = |key: &str, value: String| {
+        all.retain(|(other, _)| other != key);
+        all.push((key.to_owned(), value));
+    };
+    set("PWD", cwd.to_string_lossy().into_owned());
+    for (key, value) in &contract.env {
+        set(key, value.clone());
+    }
+    if in_tmux {
+        for key in OF_THE_PANE {
+            if let Ok(value) = std::env::var(key) {
+                set(key, value);
+            }
+        }
+    }
+    set("SWARM_WORKER", spec.name.clone());
+    set("SWARM_TOKEN", spec.token.clone());
+    all
+}
+
+/// The child writes straight to files, so a dead shim breaks no pipe.
+fn streams(dir: &Path, spec: &Spec) -> io::Result<[File; 3]> {
+    let logs = dir.parent().and_then(Path::parent).ok_or_else(|| io::Error::other("no state directory"))?.join("logs");
+    let open = |name: Option<&String>| {
+        let name = name.ok_or_else(|| io::Error::other("the contract names no log"))?;
+        OpenOptions::new().append(true).create(true).mode(0o600).open(logs.join(OsStr::from_bytes(name.as_bytes())))
+    };
+    Ok([File::open("/dev/null")?, open(spec.logs.first())?, open(spec.logs.get(1))?])
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?)
+}

@@ -1,0 +1,87 @@
+//! The files of one generation, by names relative to its directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
+use swarm_actors::model::{ExitRecord, Lease, Spec};
+
+/// More than any exit record needs; reserved while there is space.
+const EXIT_RECORD_BYTES_MAX: i64 = 4096;
+
+/// The lease: its lock is held by this process for life.
+pub struct LeaseFile(File);
+
+impl LeaseFile {
+    /// Locks `lease`. The lock belongs to the open file description, so that
+    /// readers can ask for it without taking it.
+    ///
+    /// # Errors
+    /// When another shim holds it: this generation has been started already.
+    pub fn take() -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open("lease")?;
+        fcntl(&file, FcntlArg::F_OFD_SETLK(&crate::adapters::records::whole_file_lock()))?;
+        Ok(Self(file))
+    }
+
+    pub fn write(&self, lease: &Lease) -> io::Result<()> {
+        self.0.write_all_at(&serde_json::to_vec(lease)?, 0)
+    }
+
+    /// Whether the directory was removed under us.
+    pub fn is_removed(&self) -> bool {
+        self.0.metadata().is_ok_and(|meta| meta.nlink() == 0)
+    }
+}
+
+pub fn read_spec() -> io::Result<Spec> {
+    Ok(serde_json::from_slice(&fs::read("spec.pending")?)?)
+}
+
+/// Whether the registry promises this start: the token is random enough that
+/// finding it anywhere in the file is finding the row.
+pub fn is_committed(dir: &Path, token: &str) -> bool {
+    let Some(root) = dir.parent().and_then(Path::parent) else { return false };
+    let Ok(text) = fs::read(root.join("state.json")) else { return false };
+    text.windows(token.len()).any(|window| window == token.as_bytes())
+}
+
+/// The exit record's space, taken at the start so that a full disk cannot lose
+/// an exit code.
+pub struct ExitFile(File);
+
+impl ExitFile {
+    pub fn reserve() -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open("exit.tmp")?;
+        // Where the file system cannot reserve, the write itself will tell.
+        let reserved = fallocate(&file, FallocateFlags::empty(), 0, EXIT_RECORD_BYTES_MAX);
+        match reserved {
+            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(Self(file)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes the record durable under its name. A crash before the rename means
+    /// an unknown exit, never a wrong one.
+    pub fn write(self, record: &ExitRecord) -> io::Result<()> {
+        let bytes = serde_json::to_vec(record)?;
+        let written = finish(&self.0, &bytes, "exit.tmp");
+        if written.is_ok() {
+            return Ok(());
+        }
+        // A failed fsync is never repeated on its file: once more, with a new one.
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open("exit.again")?;
+        file.write_all(&bytes)?;
+        finish(&file, &bytes, "exit.again")
+    }
+}
+
+fn finish(file: &File, bytes: &[u8], name: &str) -> io::Result<()> {
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)?;
+    file.sync_all()?;
+    fs::rename(name, "exit.json")?;
+    File::open(".")?.sync_all()
+}

@@ -1,0 +1,95 @@
+//! The handshake with the supervisor: lines over a socket.
+//!
+//! ```text
+//!   shim → prepared {lease} | failed why        supervisor → go | no
+//!   shim → started | failed why
+//! ```
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::signals::Signals;
+
+/// The socket's name in the generation's directory, for shims in tmux panes.
+pub const SOCKET_NAME: &str = "hs.sock";
+
+/// What the supervisor decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Go,
+    No,
+    /// It is gone without a word.
+    EndOfFile,
+}
+
+pub struct Link(Option<UnixStream>);
+
+impl Link {
+    /// A pane's shim connects, a detached one was given the socket as its
+    /// standard input.
+    pub fn open(in_tmux: bool) -> std::io::Result<Self> {
+        if in_tmux {
+            return Ok(Self(UnixStream::connect(SOCKET_NAME).ok()));
+        }
+        let inherited = std::io::stdin().as_fd().try_clone_to_owned()?;
+        // From here on nothing of ours reads standard input, and the child gets its own.
+        let null = std::fs::File::open("/dev/null")?;
+        replace_stdin(&null.into())?;
+        Ok(Self(Some(UnixStream::from(inherited))))
+    }
+
+    /// Says one line. A supervisor that died does not hear it, which is its loss.
+    pub fn say(&mut self, line: &str) {
+        if let Some(stream) = &mut self.0 {
+            let _ = stream.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+
+    /// Waits for the verdict. A SIGTERM meanwhile is a no.
+    pub fn verdict(&mut self, signals: &Signals) -> Verdict {
+        let Some(stream) = &mut self.0 else { return Verdict::EndOfFile };
+        let mut said = Vec::new();
+        loop {
+            let mut waits = [
+                PollFd::new(stream.as_fd(), PollFlags::POLLIN),
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+            ];
+            if matches!(poll(&mut waits, PollTimeout::NONE), Err(error) if error != nix::errno::Errno::EINTR) {
+                return Verdict::EndOfFile;
+            }
+            let ready = |wait: &PollFd| wait.revents().is_some_and(|events| !events.is_empty());
+            let (heard, signalled) = (ready(&waits[0]), ready(&waits[1]));
+            if signalled && signals.is_told_to_end() {
+                return Verdict::No;
+            }
+            if !heard {
+                continue;
+            }
+            let mut bytes = [0_u8; 16];
+            match stream.read(&mut bytes) {
+                Ok(0) => return Verdict::EndOfFile,
+                Ok(count) => said.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return Verdict::EndOfFile,
+            }
+            match said.as_slice() {
+                b"go\n" => return Verdict::Go,
+                b"no\n" => return Verdict::No,
+                _ => {}
+            }
+        }
+    }
+}
+
+fn replace_stdin(null: &OwnedFd) -> std::io::Result<()> {
+    // SAFETY: descriptor 0 is open (it was just cloned) and nothing in this
+    // process owns it; the value is forgotten again so that it stays open.
+    #[expect(unsafe_code, reason = "descriptor 0 has no owner to borrow it from")]
+    let mut stdin = unsafe { OwnedFd::from_raw_fd(0) };
+    let replaced = nix::unistd::dup3(null, &mut stdin, nix::fcntl::OFlag::O_CLOEXEC);
+    std::mem::forget(stdin);
+    replaced.map_err(std::io::Error::from)
+}

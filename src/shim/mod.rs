@@ -1,0 +1,191 @@
+//! The worker's parent process: `swarm __shim DIR`, in a session of its own or
+//! as the first process of a tmux pane. It outlives the supervisor, holds the
+//! lease, ends the process tree and writes the exit record. No runtime and no
+//! thread: it forks.
+//!
+//! ```text
+//!   lease locked ─▶ child at its gate ─▶ prepared ─▶ go ─▶ running ─▶ ended
+//!                                          │ no / end of file without a row
+//!                                          └─▶ nothing was executed
+//! ```
+
+mod child;
+mod files;
+mod link;
+mod signals;
+mod tree;
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use nix::sys::prctl;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use swarm_actors::model::{Ended, ExitRecord, Lease, Reason, Spec, TmuxPane, Usage};
+
+use self::child::Child;
+use self::files::{ExitFile, LeaseFile};
+pub use self::link::SOCKET_NAME;
+use self::link::{Link, Verdict};
+use self::signals::{Signals, Wake};
+use crate::adapters::procfs;
+
+/// Runs one worker from its gate to its exit record.
+pub fn main(dir: Option<&OsStr>) -> ExitCode {
+    let Some(dir) = dir else { return ExitCode::from(2) };
+    match run(Path::new(dir)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // In a pane this is seen for a moment; a supervisor that waits for
+            // the handshake sees end of file and the reason in its own log.
+            eprintln!("swarm: error: cannot start the worker: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(dir: &Path) -> io::Result<()> {
+    let signals = Signals::block()?;
+    std::env::set_current_dir(dir)?;
+    let lease = LeaseFile::take()?;
+    let spec = files::read_spec()?;
+    let in_tmux = spec.contract.tmux.is_some();
+    if !in_tmux {
+        nix::unistd::setsid()?;
+    }
+    prctl::set_child_subreaper(true)?;
+    let mut link = Link::open(in_tmux)?;
+    let prepared = prepare(dir, &spec, &lease);
+    let (mut child, exit_file, boot) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            link.say(&format!("failed {error}"));
+            return Err(error);
+        }
+    };
+    link.say(&format!("prepared {}", serde_json::to_string(&lease_of(&spec, &child, &boot))?));
+    let go = match link.verdict(&signals) {
+        Verdict::Go => true,
+        Verdict::No => false,
+        // The supervisor died: the row is the promise, its token the proof.
+        Verdict::EndOfFile => files::is_committed(dir, &spec.token),
+    };
+    if !go {
+        child.give_up();
+        return Ok(());
+    }
+    match child.open_gate() {
+        Ok(()) => link.say("started"),
+        Err(failure) => {
+            link.say(&format!("failed {failure}"));
+            return Ok(());
+        }
+    }
+    drop(link);
+    supervise(&spec, &mut child, &signals, lease, exit_file)
+}
+
+type Prepared = (Child, ExitFile, String);
+
+/// Everything that can fail is done before the start is promised.
+fn prepare(dir: &Path, spec: &Spec, lease: &LeaseFile) -> io::Result<Prepared> {
+    let boot = procfs::boot_id();
+    let exit_file = ExitFile::reserve()?;
+    let child = Child::fork(dir, spec)?;
+    lease.write(&lease_of(spec, &child, &boot))?;
+    Ok((child, exit_file, boot))
+}
+
+fn lease_of(spec: &Spec, child: &Child, boot: &str) -> Lease {
+    let identity = |pid| procfs::identity(pid, boot).unwrap_or_default();
+    Lease {
+        token: spec.token.clone(),
+        started: spec.started.clone(),
+        worker: identity(child.pid()),
+        shim: identity(nix::unistd::getpid().as_raw()),
+        pane: spec.contract.tmux.as_ref().and_then(|_| pane()),
+    }
+}
+
+/// Where this pane is, from what tmux puts into its environment
+/// (`TMUX=socket,server pid,session`).
+fn pane() -> Option<TmuxPane> {
+    let tmux = std::env::var("TMUX").ok()?;
+    let mut parts = tmux.rsplitn(3, ',');
+    let (_, server, socket) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(TmuxPane {
+        pane: std::env::var("TMUX_PANE").ok()?,
+        socket_path: socket.to_owned(),
+        server_pid: server.parse().ok()?,
+    })
+}
+
+/// From the exec to the exit record.
+fn supervise(spec: &Spec, child: &mut Child, signals: &Signals, lease: LeaseFile, exit_file: ExitFile) -> io::Result<()> {
+    let timer = signals::deadline(spec.contract.timeout_ms)?;
+    let abandoned = signals::watch_removal();
+    let mut reason = Reason::Exited;
+    let mut survivors = Vec::new();
+    loop {
+        child.reap();
+        if child.ended().is_some() {
+            survivors = tree::end(child, signals, None);
+            break;
+        }
+        let order = match signals.wait(timer.as_ref())? {
+            Wake::Child => continue,
+            Wake::Terminate => Reason::Stopped,
+            Wake::Hangup if spec.contract.tmux.is_some() => Reason::Closed,
+            Wake::Hangup => continue,
+            Wake::Deadline => Reason::Timeout,
+            Wake::Removal if lease.is_removed() => Reason::Abandoned,
+            Wake::Removal => continue,
+        };
+        reason = order;
+        let first = (order == Reason::Closed).then_some(nix::sys::signal::Signal::SIGHUP);
+        survivors.extend(tree::end(child, signals, first));
+        break;
+    }
+    drop(abandoned);
+    let record = record(spec, child, reason, survivors);
+    exit_file.write(&record)?;
+    wake_supervisor(spec);
+    // Only now may the lease go: whoever finds it free finds the record too.
+    drop(lease);
+    Ok(())
+}
+
+fn record(spec: &Spec, child: &Child, reason: Reason, survivors: Vec<i32>) -> ExitRecord {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
+    let micros = |time: nix::sys::time::TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    ExitRecord {
+        token: spec.token.clone(),
+        started: spec.started.clone(),
+        pid: child.pid(),
+        // A process that outlived SIGKILL has not ended; that is as bad as the signal.
+        ended: child.ended().unwrap_or(Ended::Signal(9)),
+        reason,
+        ended_at_ms: u64::try_from(now.as_millis()).unwrap_or(0),
+        duration_ms: child.up_ms(),
+        usage: usage.map_or_else(Usage::default, |usage| Usage {
+            user_us: micros(usage.user_time()),
+            system_us: micros(usage.system_time()),
+            rss_max_kb: u64::try_from(usage.max_rss()).unwrap_or(0),
+        }),
+        survivors,
+    }
+}
+
+/// A restart may be due and nobody there to do it, when guard and supervisor
+/// died together: then this is where the next supervisor comes from.
+fn wake_supervisor(spec: &Spec) {
+    if spec.contract.restart == swarm_actors::model::RestartPolicy::Never {
+        return;
+    }
+    if let Ok(root) = std::path::absolute("../..") {
+        crate::guard::start_when_alone(&root);
+    }
+}

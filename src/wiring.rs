@@ -1,0 +1,51 @@
+//! The composition root of the supervisor: the only place that knows both the
+//! ports and what fills them.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use swarm_actors::ports::Ports;
+use tracing_subscriber::EnvFilter;
+
+use crate::adapters::clock::SystemClock;
+use crate::adapters::events::EventLog;
+use crate::adapters::git::Git;
+use crate::adapters::launcher::ShimLauncher;
+use crate::adapters::logs::LogKeeper;
+use crate::adapters::process::SystemProcesses;
+use crate::adapters::records::DiskRecords;
+use crate::paths::Paths;
+
+pub struct Wired {
+    pub ports: Ports,
+    pub events: Arc<EventLog>,
+}
+
+/// Everything the actors need, over the real world. Within a runtime.
+///
+/// # Errors
+/// When the kernel refuses to watch files.
+pub fn ports(paths: &Paths) -> io::Result<Wired> {
+    let events = Arc::new(EventLog::new(paths.events()));
+    // The running file, also after an upgrade replaced it: shims and supervisor are of one build.
+    let executable = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
+    let ports = Ports {
+        clock: Arc::new(SystemClock::new()),
+        events: Arc::<EventLog>::clone(&events),
+        launcher: Arc::new(ShimLauncher::new(paths.clone(), executable)),
+        logs: Arc::new(LogKeeper::start(paths.logs())?),
+        processes: Arc::new(SystemProcesses::new()),
+        records: Arc::new(DiskRecords::new(paths.clone())),
+        worktrees: Arc::new(Git::new()),
+    };
+    Ok(Wired { ports, events })
+}
+
+/// JSON lines to standard error, which the guard pointed at `supervisor.log`.
+pub fn trace() {
+    let filter = EnvFilter::try_from_env("SWARM_LOG").unwrap_or_else(|_| EnvFilter::new("info,ractor=warn"));
+    let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(io::stderr).with_env_filter(filter);
+    let _ = subscriber.try_init();
+    std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a panic")));
+}
