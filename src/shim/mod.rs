@@ -144,7 +144,8 @@ fn supervise(spec: &Spec, child: &mut Child, signals: &Signals, lease: LeaseFile
             Wake::Removal => continue,
         };
         reason = order;
-        let first = (order == Reason::Closed).then_some(nix::sys::signal::Signal::SIGHUP);
+        // In a terminal the polite word is hang-up: an interactive shell ignores SIGTERM.
+        let first = spec.contract.tmux.is_some().then_some(nix::sys::signal::Signal::SIGHUP);
         survivors.extend(tree::end(child, signals, first));
         break;
     }
