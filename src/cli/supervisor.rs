@@ -1,0 +1,83 @@
+//! `swarm supervisor`: the process behind the workers.
+
+use serde::Serialize;
+
+use super::args::SupervisorAction;
+use super::error::Failure;
+use super::json;
+use super::screen::Screen;
+use crate::api::client;
+use crate::paths::Paths;
+
+/// What `--json` says of it; the rest is absent when none runs.
+#[derive(Serialize)]
+struct Status {
+    running: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guard: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workers: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    socket: String,
+    state_dir: String,
+}
+
+pub fn run(action: &SupervisorAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    match action {
+        SupervisorAction::Status(flags) => status(flags.json, paths, screen),
+        SupervisorAction::Stop(flags) => {
+            let was_there = client::stop(paths)?;
+            let text = if was_there { "supervisor stopped" } else { "no supervisor is running" };
+            done(flags.json, text, paths, screen)
+        }
+        SupervisorAction::Restart(flags) => {
+            client::stop(paths)?;
+            client::ensure(paths)?;
+            done(flags.json, "supervisor restarted", paths, screen)
+        }
+    }
+}
+
+fn done(as_json: bool, text: &str, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    if as_json {
+        json::print(screen, "swarm.supervisor/1", &describe(paths)?)?;
+    } else {
+        screen.line(text)?;
+    }
+    Ok(0)
+}
+
+fn status(as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let status = describe(paths)?;
+    let code = u8::from(!status.running);
+    if as_json {
+        json::print(screen, "swarm.supervisor/1", &status)?;
+        return Ok(code);
+    }
+    let place = format!("socket {}", status.socket);
+    let line = match (status.pid, status.workers) {
+        (Some(pid), Some(workers)) => {
+            let guard = status.guard.map(|guard| format!(", guard {guard}")).unwrap_or_default();
+            format!("supervisor: running (pid {pid}{guard}, {workers} live worker(s), {place})")
+        }
+        _ => format!("supervisor: stopped ({place}); the next command that needs it starts it"),
+    };
+    screen.line(&line)?;
+    Ok(code)
+}
+
+fn describe(paths: &Paths) -> Result<Status, Failure> {
+    let hello = client::hello(paths)?;
+    Ok(Status {
+        running: hello.is_some(),
+        pid: hello.as_ref().map(|hello| hello.pid),
+        guard: hello.as_ref().and_then(|hello| hello.guard),
+        workers: hello.as_ref().map(|hello| hello.workers),
+        version: hello.map(|hello| hello.build.version),
+        socket: paths.socket().to_string_lossy().into_owned(),
+        state_dir: paths.root().to_string_lossy().into_owned(),
+    })
+}
