@@ -173,7 +173,11 @@ fn take_lock(paths: &Paths) -> io::Result<File> {
         std::thread::spawn(move || sender.send(waiting.lock().is_ok()));
         if !receiver.recv_timeout(LOCK_WAIT_MAX).unwrap_or(false) {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            return Err(io::Error::other(format!("another supervisor (pid {}) holds {}", holder.trim(), path.display())));
+            return Err(io::Error::other(format!(
+                "another supervisor (pid {}) holds {}",
+                holder.trim(),
+                path.display()
+            )));
         }
     }
     lock.set_len(0)?;
@@ -202,19 +206,27 @@ fn private_dir(dir: &Path) -> io::Result<()> {
     }
     let meta = std::fs::symlink_metadata(dir)?;
     let ours = meta.is_dir() && meta.uid() == nix::unistd::getuid().as_raw() && meta.mode() & 0o077 == 0;
-    if ours { Ok(()) } else { Err(io::Error::other(format!("{} is not a private directory of this user", dir.display()))) }
+    if ours {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{} is not a private directory of this user", dir.display())))
+    }
 }
 
-/// Resolves when the state directory is removed or moved away.
+/// Resolves when the lock file is no longer at its path: the state directory
+/// was removed or moved, or another supervisor may start beside this one. (The
+/// directory's own removal is not told while files in it are open.)
 fn watch_root(paths: &Paths) -> io::Result<impl Future<Output = ()> + use<>> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-    let flags = AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_ONLYDIR;
-    inotify.add_watch(paths.root(), flags)?;
+    let flags = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM | AddWatchFlags::IN_MOVE_SELF;
+    inotify.add_watch(paths.root(), flags | AddWatchFlags::IN_ONLYDIR)?;
+    let lock = paths.supervisor_lock();
     Ok(async move {
         let Ok(readable) = inotify.as_fd().try_clone_to_owned().and_then(Readable::new) else {
             return std::future::pending().await;
         };
-        let _ = readable.wait().await;
-        drop(inotify);
+        while lock.exists() && readable.wait().await.is_ok() {
+            while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+        }
     })
 }

@@ -76,7 +76,13 @@ fn leave_the_caller() -> io::Result<()> {
     let _ = nix::unistd::setsid();
     nix::unistd::chdir("/")?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
-    for resource in [Resource::RLIMIT_NOFILE, Resource::RLIMIT_FSIZE, Resource::RLIMIT_CPU, Resource::RLIMIT_AS, Resource::RLIMIT_DATA] {
+    for resource in [
+        Resource::RLIMIT_NOFILE,
+        Resource::RLIMIT_FSIZE,
+        Resource::RLIMIT_CPU,
+        Resource::RLIMIT_AS,
+        Resource::RLIMIT_DATA,
+    ] {
         if let Ok((soft, hard)) = getrlimit(resource) {
             // Only who may raise a hard limit can; then the soft one goes up to it.
             let raised = resource != Resource::RLIMIT_NOFILE

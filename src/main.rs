@@ -13,6 +13,7 @@ mod wiring;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    ignore_file_size_signal();
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next();
     match first.as_deref().and_then(|verb| verb.to_str()) {
@@ -22,4 +23,12 @@ fn main() -> ExitCode {
         Some("__supervisor") => daemon::main(arguments),
         _ => cli::main(),
     }
+}
+
+/// A caller's file size limit is to be an error with a name, not a death.
+fn ignore_file_size_signal() {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    // SAFETY: ignoring installs no handler, so nothing runs in signal context.
+    #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
+    let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
 }

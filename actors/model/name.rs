@@ -124,8 +124,26 @@ mod tests {
     #[test]
     fn hostile_names_are_refused() {
         let hostile = [
-            "", "../x", "/etc", ".", "..", "-x", "a b", "a:b", "a/b", "a\nb", "a\0b", "#(cmd)", "$(x)", ";", "a..b",
-            "a.", "a.lock", "é", "\u{202e}abc", "_x",
+            "",
+            "../x",
+            "/etc",
+            ".",
+            "..",
+            "-x",
+            "a b",
+            "a:b",
+            "a/b",
+            "a\nb",
+            "a\0b",
+            "#(cmd)",
+            "$(x)",
+            ";",
+            "a..b",
+            "a.",
+            "a.lock",
+            "é",
+            "\u{202e}abc",
+            "_x",
         ];
         for name in hostile.into_iter().chain([n300().as_str()]) {
             assert!(WorkerName::parse(name).is_err(), "{name:?} was taken");

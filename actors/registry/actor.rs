@@ -33,7 +33,11 @@ impl Actor for Registry {
     type State = State;
     type Arguments = RegistryArguments;
 
-    async fn pre_start(&self, _: ActorRef<Self::Msg>, arguments: RegistryArguments) -> Result<State, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        _: ActorRef<Self::Msg>,
+        arguments: RegistryArguments,
+    ) -> Result<State, ActorProcessingErr> {
         let store = Arc::new(Mutex::new(Store::new(arguments.root)));
         Ok(State { store, ports: arguments.ports, committer: Committer::default() })
     }
@@ -93,7 +97,10 @@ impl State {
         let ports = self.ports.clone();
         move || {
             let all: Vec<DirFacts> = ports.records.scan_now().unwrap_or_default();
-            tracing::warn!(directories = all.len(), "state.json is damaged, rebuilding it from the workers' own records");
+            tracing::warn!(
+                directories = all.len(),
+                "state.json is damaged, rebuilding it from the workers' own records"
+            );
             reconcile::rebuild(&all, &ports.clock.host())
         }
     }

@@ -38,10 +38,10 @@ impl StoreError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Locked { .. } => Some("end or continue that process, then try again".to_owned()),
-            Self::NotAFile { path, .. } => {
-                Some(format!("move it away: mv '{0}' '{0}.aside'", path.display()))
+            Self::NotAFile { path, .. } => Some(format!("move it away: mv '{0}' '{0}.aside'", path.display())),
+            Self::TooLarge { path, .. } => {
+                Some(format!("look at it and move it away: mv '{0}' '{0}.aside'", path.display()))
             }
-            Self::TooLarge { path, .. } => Some(format!("look at it and move it away: mv '{0}' '{0}.aside'", path.display())),
             Self::NewerSchema { .. } => Some("use the newer swarm".to_owned()),
             Self::Io { .. } | Self::Closed => None,
         }

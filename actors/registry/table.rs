@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::model::{Row, RowError, Wire, WireStatus};
@@ -57,7 +57,8 @@ impl Entry {
             WireStatus::Running => "\"running\"",
             WireStatus::Stopped => "\"stopped\"",
         };
-        let value = |key: &str, value: &RawValue| if key == "status" { word.to_owned() } else { value.get().to_owned() };
+        let value =
+            |key: &str, value: &RawValue| if key == "status" { word.to_owned() } else { value.get().to_owned() };
         let raw = object(members.iter().map(|(key, raw)| (key.as_str(), value(key, raw))), 2);
         Self { raw: raw.into(), row: Ok(Arc::new(row)) }
     }
@@ -222,7 +223,8 @@ mod tests {
 
     #[test]
     fn a_newer_schema_is_noticed() {
-        let table = |version| Table::parse(&format!("{{\"schema_version\":{version},\"workers\":[]}}")).expect("parses");
+        let table =
+            |version| Table::parse(&format!("{{\"schema_version\":{version},\"workers\":[]}}")).expect("parses");
         assert_eq!(table(1).newer_schema(), None);
         assert_eq!(table(2).newer_schema(), Some(2));
     }

@@ -43,7 +43,11 @@ impl Actor for Supervisor {
     type State = State;
     type Arguments = SupervisorArguments;
 
-    async fn pre_start(&self, myself: ActorRef<SupervisorMessage>, arguments: SupervisorArguments) -> Result<State, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<SupervisorMessage>,
+        arguments: SupervisorArguments,
+    ) -> Result<State, ActorProcessingErr> {
         let SupervisorArguments { root, ports, exit } = arguments;
         let registry = start_registry(&root, &ports, myself.get_cell()).await?;
         let (workers, names) = (BTreeMap::new(), BTreeMap::new());
@@ -54,7 +58,12 @@ impl Actor for Supervisor {
         Ok(state)
     }
 
-    async fn handle(&self, _: ActorRef<SupervisorMessage>, message: SupervisorMessage, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        _: ActorRef<SupervisorMessage>,
+        message: SupervisorMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
         match message {
             SupervisorMessage::Request(request, answers) => state.begin(request, answers).await?,
             SupervisorMessage::RequestEnded => state.feed(Event::RequestEnded).await?,
@@ -197,7 +206,11 @@ impl State {
     }
 }
 
-async fn start_registry(root: &std::path::Path, ports: &Ports, parent: ActorCell) -> Result<RegistryHandle, SupervisorError> {
+async fn start_registry(
+    root: &std::path::Path,
+    ports: &Ports,
+    parent: ActorCell,
+) -> Result<RegistryHandle, SupervisorError> {
     let started = RegistryHandle::start(root.to_owned(), ports.clone(), parent).await;
     started.map_err(|error| SupervisorError::Start("registry", error.to_string()))
 }

@@ -3,9 +3,10 @@
 
 use super::error::SupervisorError;
 use super::machine::{Adoption, adoptions};
-use crate::model::{Caller, Event, EventKind};
+use crate::model::{Event, EventKind};
 use crate::ports::{DirFacts, Ports};
 use crate::registry::{Mutation, RegistryHandle};
+use crate::worker;
 
 /// Cleans up after what died, and names the workers that need an actor.
 pub async fn sweep(ports: &Ports, registry: &RegistryHandle) -> Result<Vec<String>, SupervisorError> {
@@ -57,7 +58,7 @@ async fn abort(ports: &Ports, registry: &RegistryHandle, facts: DirFacts) -> Opt
     }
     if let Some(spec) = facts.spec.spec() {
         if let Some(plan) = &spec.worktree {
-            let caller = Caller { environment: spec.contract.environment.clone(), ..Caller::default() };
+            let caller = worker::caller_of(&spec.contract, &spec.request);
             if let Err(error) = ports.worktrees.undo(plan, &caller).await {
                 tracing::error!(worker = %facts.name, path = %plan.path, %error, "the worktree of an aborted start stays");
                 return Some(());

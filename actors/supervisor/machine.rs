@@ -29,10 +29,18 @@ pub enum Child {
 pub enum Event {
     RequestBegan,
     RequestEnded,
-    Live { name: String, live: bool },
-    Cleaned { name: String },
+    Live {
+        name: String,
+        live: bool,
+    },
+    Cleaned {
+        name: String,
+    },
     /// A child panicked or returned an error, `now_ms` after boot.
-    ChildFailed { child: Child, now_ms: u64 },
+    ChildFailed {
+        child: Child,
+        now_ms: u64,
+    },
     /// The idle timer of this number fired.
     IdleTimer(u64),
     Stop(Exit),
@@ -207,8 +215,13 @@ mod tests {
             logs: Vec::new(),
         };
         let process = ProcessId { pid: 77, start_ticks: 1, boot: "b".to_owned() };
-        let content =
-            Some(Lease { token: spec.token.clone(), started: "t".to_owned(), worker: process.clone(), shim: process, pane: None });
+        let content = Some(Lease {
+            token: spec.token.clone(),
+            started: "t".to_owned(),
+            worker: process.clone(),
+            shim: process,
+            pane: None,
+        });
         let spec = Box::new(spec);
         DirFacts {
             name: name.to_owned(),

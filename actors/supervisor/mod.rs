@@ -23,8 +23,8 @@ use ractor::{Actor as _, ActorRef};
 use tokio::sync::{mpsc, watch};
 
 pub use error::SupervisorError;
-pub use message::{Exit, Request};
 use message::SupervisorMessage;
+pub use message::{Exit, Request};
 
 use crate::model::Answer;
 use crate::ports::Ports;

@@ -51,12 +51,21 @@ impl Actor for Worker {
     type State = State;
     type Arguments = WorkerArguments;
 
-    async fn pre_start(&self, myself: ActorRef<WorkerMessage>, arguments: WorkerArguments) -> Result<State, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<WorkerMessage>,
+        arguments: WorkerArguments,
+    ) -> Result<State, ActorProcessingErr> {
         let machine = Machine::new(crate::model::RestartPolicy::Never, Wanted::default());
         Ok(State { arguments, myself, machine, life: None, tasks: Vec::new(), live: false })
     }
 
-    async fn handle(&self, myself: ActorRef<WorkerMessage>, message: WorkerMessage, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        myself: ActorRef<WorkerMessage>,
+        message: WorkerMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
         match message {
             WorkerMessage::Spawn(request, reply) => drop(reply.send(state.spawn(*request).await)),
             WorkerMessage::Kill(caller, removal, reply) => drop(reply.send(state.kill(&caller, removal).await)),
@@ -348,7 +357,7 @@ impl State {
 }
 
 /// Who acts when nobody asks: the worker's own contract.
-pub(super) fn caller_of(contract: &Contract, request: &str) -> Caller {
+pub fn caller_of(contract: &Contract, request: &str) -> Caller {
     Caller {
         request: request.to_owned(),
         repeated: 0,

@@ -83,7 +83,9 @@ impl State {
             return;
         }
         self.sync(&facts).await;
-        if self.machine.is_live() && let Some(life) = &self.life {
+        if self.machine.is_live()
+            && let Some(life) = &self.life
+        {
             self.emit(EventKind::WorkerAdopted { pid: life.lease.worker.pid });
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::error;
 use crate::model::{
-    BaseRef, Caller, Contract, Lease, Refusal, RefusalKind, Row, RowWorktree, Spec, Spawned, Wanted, WorktreePlan,
+    BaseRef, Caller, Contract, Lease, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, Wanted, WorktreePlan,
     WorktreeRequest,
 };
 use crate::ports::{Ports, Prepared};
@@ -27,7 +27,10 @@ pub enum Tree {
     /// A new one for a new worker.
     New(WorktreeRequest),
     /// The one of an earlier life, made again where it is gone.
-    Known { worktree: RowWorktree, base: BaseRef },
+    Known {
+        worktree: RowWorktree,
+        base: BaseRef,
+    },
 }
 
 /// What is to be started.
@@ -237,7 +240,6 @@ fn started(spec: &Spec, lease: Lease, row: Row) -> Started {
     };
     Started { generation: spec.generation, lease, row, spec: spec.clone(), spawned }
 }
-
 
 /// The refusal of a name that is taken.
 pub fn exists(name: &str) -> Refusal {

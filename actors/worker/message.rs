@@ -22,13 +22,21 @@ pub enum WorkerMessage {
     /// `clean_first` is `rm_worktree` of the removal.
     Respawn(Box<Caller>, Removal, RpcReplyPort<Result<Spawned, Refusal>>),
     /// From the watch: the shim of this generation is gone.
-    ShimGone { generation: u64 },
+    ShimGone {
+        generation: u64,
+    },
     /// From the watch: the process of an unsupervised worker is gone.
-    WorkerGone { generation: u64 },
+    WorkerGone {
+        generation: u64,
+    },
     /// From the timer: the time limit of an unsupervised worker is over.
-    TimeIsUp { generation: u64 },
+    TimeIsUp {
+        generation: u64,
+    },
     /// From the timer: a restart is due.
-    RestartDue { generation: u64 },
+    RestartDue {
+        generation: u64,
+    },
 }
 
 /// What the supervisor is told, by cast.

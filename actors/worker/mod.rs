@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
-pub use actor::WorkerArguments;
+pub use actor::{WorkerArguments, caller_of};
 pub use error::of_store;
 pub use launch::Started;
 use message::WorkerMessage;
@@ -74,7 +74,8 @@ impl WorkerHandle {
     /// # Errors
     /// Why nothing runs.
     pub async fn spawn(&self, request: SpawnRequest) -> Result<Spawned, Refusal> {
-        ractor::call_t!(self.actor, WorkerMessage::Spawn, CALL_MS_MAX, Box::new(request)).unwrap_or_else(|_| Err(ended()))
+        ractor::call_t!(self.actor, WorkerMessage::Spawn, CALL_MS_MAX, Box::new(request))
+            .unwrap_or_else(|_| Err(ended()))
     }
 
     /// # Errors

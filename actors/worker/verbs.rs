@@ -7,8 +7,7 @@ use super::message::Removal;
 use super::subject::Subject;
 use super::{error, remove};
 use crate::model::{
-    Caller, EventKind, Refusal, RefusalKind, Row, SpawnRequest, Spawned, WireStatus, WorkerLine,
-    WorkerName,
+    Caller, EventKind, Refusal, RefusalKind, Row, SpawnRequest, Spawned, WireStatus, WorkerLine, WorkerName,
 };
 use crate::ports::{DirFacts, SpecFacts};
 use crate::registry::{Mutation, Refused, RegistryError};
@@ -18,7 +17,9 @@ impl State {
         check_name(self.name())?;
         match self.subject().await? {
             Subject::None => {}
-            Subject::Ours { row, facts } => return answered(&row, &facts, &request.caller).ok_or_else(|| launch::exists(self.name())),
+            Subject::Ours { row, facts } => {
+                return answered(&row, &facts, &request.caller).ok_or_else(|| launch::exists(self.name()));
+            }
             Subject::Foreign { .. } => return Err(launch::exists(self.name())),
         }
         let start = Start {
@@ -55,7 +56,9 @@ impl State {
         self.emit(EventKind::WorkerKilled);
         self.set_stopped(&row).await?;
         let mut notes = Vec::new();
-        if removal.rm_worktree && let Some(tree) = &row.worktree {
+        if removal.rm_worktree
+            && let Some(tree) = &row.worktree
+        {
             notes = remove::after_kill(self.ports(), self.name(), tree, removal, caller).await;
         }
         Ok(WorkerLine { name: self.name().to_owned(), done: "killed".to_owned(), notes })
@@ -108,7 +111,9 @@ impl State {
         });
         self.stop(&subject).await?;
         let mut notes = Vec::new();
-        if removal.rm_worktree && let Some(tree) = &row.worktree {
+        if removal.rm_worktree
+            && let Some(tree) = &row.worktree
+        {
             notes = remove::on_clean(self.ports(), &name, tree, removal, caller).await;
         }
         self.forget(&subject, &row).await?;

@@ -66,7 +66,8 @@ pub fn tree(leader: &ProcessId) -> Vec<ProcessId> {
 
 /// What is left of a tree, with what it forked meanwhile.
 pub fn still(tree: &[ProcessId], leader: &ProcessId, boot: &str) -> Vec<i32> {
-    let mut living: Vec<i32> = tree.iter().filter(|process| procfs::alive(process, boot).is_some()).map(|process| process.pid).collect();
+    let mut living: Vec<i32> =
+        tree.iter().filter(|process| procfs::alive(process, boot).is_some()).map(|process| process.pid).collect();
     let below: Vec<i32> = living.iter().flat_map(|pid| procfs::descendants(*pid)).collect();
     living.extend(below.into_iter().filter(|pid| procfs::stat(*pid).is_some_and(|stat| stat.is_alive())));
     if procfs::alive(leader, boot).is_some() {
@@ -79,8 +80,10 @@ pub fn still(tree: &[ProcessId], leader: &ProcessId, boot: &str) -> Vec<i32> {
 
 /// When a process started, in milliseconds since the Unix epoch.
 fn process_start_ms(start_ticks: u64) -> i64 {
-    let up = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
-    let age_ms = i64::try_from(up.as_millis()).unwrap_or(i64::MAX) - i64::try_from(start_ticks.saturating_mul(10)).unwrap_or(i64::MAX);
+    let up =
+        nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
+    let age_ms = i64::try_from(up.as_millis()).unwrap_or(i64::MAX)
+        - i64::try_from(start_ticks.saturating_mul(10)).unwrap_or(i64::MAX);
     jiff::Timestamp::now().as_millisecond() - age_ms
 }
 

@@ -13,7 +13,7 @@ use swarm_actors::model::{Caller, Lease, ProcessId, Spec, TmuxPlace};
 use swarm_actors::ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
 use super::tmux::{Order, Server, Tmux, TmuxError};
-use super::{procfs, process, records};
+use super::{process, procfs, records};
 use crate::paths::Paths;
 
 /// How long a shim has to stand at its gate: a machine under load included.
@@ -99,7 +99,8 @@ impl ShimLauncher {
 
     fn prepared(&self, stream: UnixStream, spec: &Spec, window: Option<String>) -> Result<Prepared, LaunchError> {
         let mut stream = BufReader::new(stream);
-        let line = read_line(&mut stream, PREPARE_MAX).map_err(|error| LaunchError::NotStarted(format!("its shim did not get ready: {error}")))?;
+        let line = read_line(&mut stream, PREPARE_MAX)
+            .map_err(|error| LaunchError::NotStarted(format!("its shim did not get ready: {error}")))?;
         if let Some(cause) = line.strip_prefix("failed ") {
             return Err(LaunchError::System(cause.to_owned()));
         }
@@ -148,9 +149,11 @@ impl Launcher for ShimLauncher {
     fn reserve<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<(), LaunchError>> {
         let (paths, spec) = (self.paths.clone(), spec.clone());
         blocking(move || {
-            let dir = records::make_worker_dir(&paths, &spec).map_err(|error| system("make the worker's directory", &error))?;
+            let dir = records::make_worker_dir(&paths, &spec)
+                .map_err(|error| system("make the worker's directory", &error))?;
             let text = serde_json::to_vec(&spec).map_err(|error| LaunchError::System(error.to_string()))?;
-            records::write_durably(&dir, "spec.pending", &text).map_err(|error| system("write the launch contract", &error))
+            records::write_durably(&dir, "spec.pending", &text)
+                .map_err(|error| system("write the launch contract", &error))
         })
     }
 
@@ -169,7 +172,10 @@ impl Launcher for ShimLauncher {
         let paths = self.paths.clone();
         blocking(move || {
             let token = prepared.lease.token.clone();
-            let gate = prepared.gate.downcast::<Gate>().map_err(|_| LaunchError::System("not a gate of this launcher".to_owned()))?;
+            let gate = prepared
+                .gate
+                .downcast::<Gate>()
+                .map_err(|_| LaunchError::System("not a gate of this launcher".to_owned()))?;
             let opened = gate.open();
             // An exec that happened cannot be taken back: the worker runs, with or without its shim.
             match opened {
@@ -224,7 +230,9 @@ fn read_line(stream: &mut BufReader<UnixStream>, limit: Duration) -> io::Result<
     let mut line = String::new();
     match stream.read_line(&mut line) {
         Ok(_) => Ok(line.trim_end().to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(io::Error::other(format!("no answer within {} s", limit.as_secs()))),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(io::Error::other(format!("no answer within {} s", limit.as_secs())))
+        }
         Err(error) => Err(error),
     }
 }
@@ -251,7 +259,9 @@ fn system(step: &str, error: &io::Error) -> LaunchError {
     LaunchError::System(format!("cannot {step}: {error}"))
 }
 
-fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, LaunchError> + Send + 'static) -> BoxFuture<'static, Result<T, LaunchError>> {
+fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LaunchError> + Send + 'static,
+) -> BoxFuture<'static, Result<T, LaunchError>> {
     Box::pin(async move {
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(LaunchError::System(error.to_string())))
     })

@@ -44,7 +44,10 @@ pub fn wait_all_gone(fds: &[OwnedFd], limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     fds.iter().all(|fd| {
         let left = deadline.saturating_duration_since(Instant::now());
-        let limit = rustix::event::Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(left.subsec_nanos()) };
+        let limit = rustix::event::Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
         loop {
             match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit)) {
                 Err(rustix::io::Errno::INTR) => {}
@@ -156,7 +159,9 @@ fn end_set(members: &dyn Fn() -> Vec<i32>) -> Result<(), ProcessError> {
         }
         let mut fds = Vec::new();
         for pid in living {
-            let Some(fd) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { continue };
+            let Some(fd) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+                continue;
+            };
             if !members().contains(&pid) {
                 continue;
             }
@@ -167,7 +172,11 @@ fn end_set(members: &dyn Fn() -> Vec<i32>) -> Result<(), ProcessError> {
             }
             fds.push(fd);
         }
-        let limit = if signal == rustix::process::Signal::KILL { ROUND } else { GRACE.saturating_sub(began.elapsed()).max(ROUND) };
+        let limit = if signal == rustix::process::Signal::KILL {
+            ROUND
+        } else {
+            GRACE.saturating_sub(began.elapsed()).max(ROUND)
+        };
         wait_all_gone(&fds, limit);
     }
 }
@@ -193,7 +202,9 @@ fn with_token(lease: &Lease, boot: &str) -> Vec<i32> {
     found
 }
 
-fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, ProcessError> + Send + 'static) -> BoxFuture<'static, Result<T, ProcessError>> {
+fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ProcessError> + Send + 'static,
+) -> BoxFuture<'static, Result<T, ProcessError>> {
     Box::pin(async move {
         let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|error| Err(ProcessError::Tool(io::Error::other(error).to_string())))

@@ -96,9 +96,9 @@ pub fn descendants(root: i32) -> Vec<i32> {
 /// else by asking every process for its parent.
 fn children(pid: i32) -> Vec<i32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let lists: Option<Vec<String>> = tasks.ok().and_then(|tasks| {
-        tasks.flatten().map(|task| fs::read_to_string(task.path().join("children")).ok()).collect()
-    });
+    let lists: Option<Vec<String>> = tasks
+        .ok()
+        .and_then(|tasks| tasks.flatten().map(|task| fs::read_to_string(task.path().join("children")).ok()).collect());
     if let Some(lists) = lists.filter(|lists| !lists.is_empty()) {
         let words = lists.iter().flat_map(|list| list.split_ascii_whitespace());
         return words.filter_map(|word| word.parse().ok()).collect();

@@ -97,7 +97,8 @@ fn spec(dir: &Path) -> SpecFacts {
     match record::<Spec>(&dir.join("spec.pending")) {
         Some(spec) => SpecFacts::Pending(Box::new(spec)),
         // Renamed between the two looks.
-        None => record::<Spec>(&dir.join("spec.json")).map_or(SpecFacts::Missing, |spec| SpecFacts::Executed(Box::new(spec))),
+        None => record::<Spec>(&dir.join("spec.json"))
+            .map_or(SpecFacts::Missing, |spec| SpecFacts::Executed(Box::new(spec))),
     }
 }
 
@@ -197,7 +198,11 @@ impl Records for DiskRecords {
 
     fn remove_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
         let files = self.log_files(name);
-        blocking(move || files.iter().try_for_each(|(log, rotated)| absent_ok(fs::remove_file(log)).and(absent_ok(fs::remove_file(rotated)))))
+        blocking(move || {
+            files
+                .iter()
+                .try_for_each(|(log, rotated)| absent_ok(fs::remove_file(log)).and(absent_ok(fs::remove_file(rotated))))
+        })
     }
 
     fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
@@ -256,8 +261,12 @@ fn wait_let_go(path: &Path) -> bool {
     receiver.recv_timeout(LEASE_WAIT_MAX).unwrap_or(false)
 }
 
-fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> BoxFuture<'static, io::Result<T>> {
-    Box::pin(async move { tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error))) })
+fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> BoxFuture<'static, io::Result<T>> {
+    Box::pin(
+        async move { tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error))) },
+    )
 }
 
 /// The directory of one generation must be new.

@@ -68,7 +68,10 @@ pub fn load_where(paths: &Paths, wanted: &dyn Fn(&Row) -> bool) -> Result<Regist
 }
 
 fn read_table(paths: &Paths, records: &DiskRecords, warnings: &mut Vec<String>) -> Result<Table, Refusal> {
-    let refused = |error: &StoreError| Refusal { remedy: error.remedy(), ..Refusal::new(RefusalKind::Registry, error.to_string()) };
+    let refused = |error: &StoreError| Refusal {
+        remedy: error.remedy(),
+        ..Refusal::new(RefusalKind::Registry, error.to_string())
+    };
     match store::load(&paths.state()).map_err(|error| refused(&error))? {
         Loaded::Absent => Ok(Table::default()),
         Loaded::Table(table) => Ok(table),
@@ -84,8 +87,10 @@ fn read_table(paths: &Paths, records: &DiskRecords, warnings: &mut Vec<String>) 
 }
 
 fn view(records: &DiskRecords, windows: &mut Windows, row: &Row) -> WorkerView {
-    let facts: Option<DirFacts> =
-        row.swarm().and_then(|meta| records.read(&row.name, meta.generation).ok().flatten()).filter(|facts| reconcile::belongs(row, facts));
+    let facts: Option<DirFacts> = row
+        .swarm()
+        .and_then(|meta| records.read(&row.name, meta.generation).ok().flatten())
+        .filter(|facts| reconcile::belongs(row, facts));
     let foreign = if facts.is_none() { windows.process(row, records.boot()) } else { None };
     reconcile::judge(row, facts.as_ref(), foreign)
 }

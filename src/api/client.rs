@@ -101,7 +101,8 @@ fn attempt_post(paths: &Paths, route: &str, body: &[u8], each: &mut dyn FnMut(An
 /// Writes the request and reads the head of the reply. HTTP/1.0: the body ends
 /// with the connection.
 fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<BufReader<UnixStream>, Broken> {
-    let limits = stream.set_read_timeout(Some(FIRST_BYTE_MAX)).and_then(|()| stream.set_write_timeout(Some(FIRST_BYTE_MAX)));
+    let limits =
+        stream.set_read_timeout(Some(FIRST_BYTE_MAX)).and_then(|()| stream.set_write_timeout(Some(FIRST_BYTE_MAX)));
     limits.map_err(|error| Broken::Refused(internal(&error.to_string())))?;
     let head = format!(
         "{method} {route} HTTP/1.0\r\nhost: swarm\r\n{BUILD_HEADER}: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -114,7 +115,11 @@ fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<Bu
     let written = stream.write_all(&request);
     let mut reply = BufReader::new(stream);
     if let Err(error) = written {
-        return Err(if is_timeout(&error) { Broken::Refused(unresponsive(reply.get_ref(), FIRST_BYTE_MAX)) } else { Broken::Connection });
+        return Err(if is_timeout(&error) {
+            Broken::Refused(unresponsive(reply.get_ref(), FIRST_BYTE_MAX))
+        } else {
+            Broken::Connection
+        });
     }
     let status = status(&mut reply)?;
     match status {
@@ -135,7 +140,9 @@ fn status(reply: &mut BufReader<UnixStream>) -> Result<u16, Broken> {
         match reply.read_line(&mut line) {
             Ok(0) => return Err(Broken::Connection),
             Ok(_) => {}
-            Err(error) if is_timeout(&error) => return Err(Broken::Refused(unresponsive(reply.get_ref(), FIRST_BYTE_MAX))),
+            Err(error) if is_timeout(&error) => {
+                return Err(Broken::Refused(unresponsive(reply.get_ref(), FIRST_BYTE_MAX)));
+            }
             Err(_) => return Err(Broken::Connection),
         }
         if status.is_none() {
@@ -179,7 +186,8 @@ fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
         Err(error) if nobody(&error) => {}
         Err(error) => return Err(internal(&error.to_string())),
     }
-    let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|error| failed("make a pipe", &error.into()))?;
+    let (reader, writer) =
+        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|error| failed("make a pipe", &error.into()))?;
     let guard = crate::guard::start(paths.root(), Stdio::from(writer));
     guard.map_err(|error| failed("start the supervisor", &error))?;
     let said = read_ready(File::from(reader));
@@ -217,8 +225,11 @@ fn check_limits() -> Result<(), Refusal> {
     let hard = getrlimit(Resource::RLIMIT_FSIZE).map_or(nix::libc::RLIM_INFINITY, |(_, hard)| hard);
     // Room for the registry and the records; the privileged raise it by themselves.
     if hard < 64 << 20 && !nix::unistd::geteuid().is_root() {
-        return Err(Refusal::new(RefusalKind::Internal, format!("the file size limit here is {hard} bytes, too little for a supervisor"))
-            .remedy("raise it (ulimit -f), or run a swarm command in another shell first"));
+        return Err(Refusal::new(
+            RefusalKind::Internal,
+            format!("the file size limit here is {hard} bytes, too little for a supervisor"),
+        )
+        .remedy("raise it (ulimit -f), or run a swarm command in another shell first"));
     }
     Ok(())
 }
@@ -247,7 +258,11 @@ fn unresponsive(stream: &UnixStream, waited: Duration) -> Refusal {
         Some(_) => "running",
     };
     let cause = format!("the supervisor (pid {pid}, {state}) did not answer within {} s", waited.as_secs());
-    let remedy = if state == "stopped" { format!("kill -CONT {pid}") } else { format!("kill -9 {pid}; another one takes over and no worker is lost") };
+    let remedy = if state == "stopped" {
+        format!("kill -CONT {pid}")
+    } else {
+        format!("kill -9 {pid}; another one takes over and no worker is lost")
+    };
     Refusal::new(RefusalKind::Internal, cause).remedy(remedy)
 }
 

@@ -18,7 +18,10 @@ pub fn build() -> &'static Build {
     BUILD.get_or_init(|| {
         let modified = std::fs::metadata("/proc/self/exe").map(|meta| (meta.mtime(), meta.mtime_nsec()));
         let built_ns = modified.map_or(0, |(seconds, nanos)| {
-            u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(nanos).unwrap_or(0))
+            u64::try_from(seconds)
+                .unwrap_or(0)
+                .saturating_mul(1_000_000_000)
+                .saturating_add(u64::try_from(nanos).unwrap_or(0))
         });
         Build { version: env!("CARGO_PKG_VERSION").to_owned(), built_ns }
     })
@@ -48,9 +51,14 @@ mod tests {
     #[test]
     fn a_later_file_or_a_higher_version_is_newer() {
         let ours = Build { version: "0.9.1".to_owned(), built_ns: 50 };
-        for (header, newer) in
-            [("0.9.1 50", false), ("0.9.1 51", true), ("0.10.0 1", true), ("0.9.0 99", false), ("torn", false), ("0.9.1 x", false)]
-        {
+        for (header, newer) in [
+            ("0.9.1 50", false),
+            ("0.9.1 51", true),
+            ("0.10.0 1", true),
+            ("0.9.0 99", false),
+            ("torn", false),
+            ("0.9.1 x", false),
+        ] {
             assert_eq!(is_newer(header, &ours), newer, "{header}");
         }
     }

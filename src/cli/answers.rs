@@ -132,7 +132,9 @@ mod tests {
         vec![
             Answer::Accepted,
             Answer::Worker(WorkerLine { name: "a".into(), done: "cleaned".into(), notes }),
-            Answer::Refused(Refusal::new(RefusalKind::Running, "cannot clean running worker 'b'").of("b").remedy("kill it")),
+            Answer::Refused(
+                Refusal::new(RefusalKind::Running, "cannot clean running worker 'b'").of("b").remedy("kill it"),
+            ),
             Answer::Worker(WorkerLine { name: "c".into(), done: "cleaned".into(), notes: Vec::new() }),
             Answer::Done,
         ]

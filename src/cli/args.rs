@@ -31,6 +31,7 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one of them in the life of the process")]
 pub enum Command {
     /// Start a worker
     #[command(after_help = examples::SPAWN)]
@@ -83,6 +84,7 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "swarm spawn --name <NAME> [OPTIONS] -- <COMMAND>...")]
 pub struct SpawnArgs {
     /// Name of the worker: letters, digits, `.`, `_` and `-`
     #[arg(long)]

@@ -64,7 +64,11 @@ State lies in $SWARM_DIR (default ~/.swarm). `swarm VERB --help` shows more.
 fn every_verb_has_examples() {
     for verb in Cli::command().get_subcommands() {
         let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
-        assert!(help.contains("Example") && help.contains(&format!("swarm {}", verb.get_name())), "{}", verb.get_name());
+        assert!(
+            help.contains("Example") && help.contains(&format!("swarm {}", verb.get_name())),
+            "{}",
+            verb.get_name()
+        );
     }
 }
 
@@ -88,7 +92,10 @@ fn without_dashes_the_command_begins_at_the_first_word() {
 fn long_options_may_be_shortened_while_they_are_unique() {
     let args = spawn(&["--na", "x", "--ready-w", "--br=b", "--tmux-s", "sock", "--tmux", "--", "a"]);
     assert!(args.ready_wait && args.tmux);
-    assert_eq!((args.name.as_str(), args.branch.as_deref(), args.tmux_socket.as_deref()), ("x", Some("b"), Some("sock")));
+    assert_eq!(
+        (args.name.as_str(), args.branch.as_deref(), args.tmux_socket.as_deref()),
+        ("x", Some("b"), Some("sock"))
+    );
     assert!(refused(&["spawn", "--name", "x", "--ready", "--", "a"]).starts_with("error:"));
     assert!(refused(&["spawn", "--name", "x", "--nonsense", "--", "a"]).starts_with("error:"));
 }

@@ -54,7 +54,10 @@ mod tests {
             format!("unset TMUX TMUX_PANE; TERM=screen exec tmux {}", words.join(" "))
         };
         let outer = Private::new();
-        outer.open("terminal", &format!("TMUX_TMPDIR='{}'; export TMUX_TMPDIR; {}", server.dir.path().display(), script("job-two")));
+        outer.open(
+            "terminal",
+            &format!("TMUX_TMPDIR='{}'; export TMUX_TMPDIR; {}", server.dir.path().display(), script("job-two")),
+        );
         let shown = || server.user(&["list-clients", "-F", "#{session_name}:#{window_name}"]);
         wait_until("the client", || shown() == "swarm:job-two");
         let inside = format!("{},{},0", server.socket(), window.pane.server_pid);

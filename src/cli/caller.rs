@@ -52,7 +52,8 @@ pub fn collect() -> Result<Collected, Refusal> {
     };
     let (environment, dropped) = textual(std::env::vars_os());
     let rlimits = rlimits().map_err(|error| system("cannot read the resource limits", error))?;
-    let nice = rustix::process::getpriority_process(None).map_err(|error| system("cannot read the niceness", error.into()))?;
+    let nice =
+        rustix::process::getpriority_process(None).map_err(|error| system("cannot read the niceness", error.into()))?;
     let caller = Caller {
         request: request_id().map_err(|error| system("cannot read random bytes", error))?,
         repeated: 0,
@@ -133,7 +134,8 @@ mod tests {
     #[test]
     fn variables_that_are_no_text_are_named_and_not_changed() {
         let odd = || OsString::from_vec(vec![b'a', 0xff]);
-        let all = [("A".into(), "1".into()), ("B".into(), odd()), (odd(), "x".into()), ("C=".into(), String::new().into())];
+        let all =
+            [("A".into(), "1".into()), ("B".into(), odd()), (odd(), "x".into()), ("C=".into(), String::new().into())];
         let (kept, dropped) = textual(all.into_iter());
         assert_eq!(kept, [("A".to_owned(), "1".to_owned()), ("C=".to_owned(), String::new())]);
         assert_eq!(dropped, ["B", "a\u{fffd}"]);

@@ -35,7 +35,9 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
     let view = registry.find(name).ok_or_else(|| unknown_worker(name, registry))?;
     if view.state.is_running() {
         let cause = format!("cannot clean running worker '{name}'");
-        return Err(Refusal::new(RefusalKind::Running, cause).remedy(format!("end it first: swarm kill {name}")).into());
+        return Err(Refusal::new(RefusalKind::Running, cause)
+            .remedy(format!("end it first: swarm kill {name}"))
+            .into());
     }
     Ok(Some(Scope::Name(name.clone())))
 }

@@ -58,7 +58,8 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in ["", "x", "5x", "m", "30m1h", "1h1h", "-1", "1e3", "nan", "inf", "1 m", "5m3", "1.2.3", ".", "1_0"] {
+        for text in ["", "x", "5x", "m", "30m1h", "1h1h", "-1", "1e3", "nan", "inf", "1 m", "5m3", "1.2.3", ".", "1_0"]
+        {
             assert!(parse(text).is_err(), "{text:?} was taken");
         }
         assert!(parse("99999999999999999999").is_err());

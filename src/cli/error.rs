@@ -17,8 +17,8 @@ const CLOSED_PIPE: u8 = 128 + 13;
 pub enum Failure {
     /// `swarm: error: <cause>` and, where there is a remedy, `swarm: hint: …`.
     Refused { refusal: Box<Refusal>, code: u8 },
-    /// `swarm: <line>`, for the words of `logs`.
-    Said { line: String, code: u8 },
+    /// `swarm: <line>`, for the words of `logs`, and a hint like any other.
+    Said { line: String, hint: Option<String> },
     /// Standard output cannot be written.
     Output(io::Error),
 }
@@ -39,15 +39,17 @@ impl Failure {
         Self::new(RefusalKind::Internal, format!("{doing}: {error}"))
     }
 
-    pub fn said(line: impl Into<String>) -> Self {
-        Self::Said { line: line.into(), code: 1 }
+    pub fn said(line: impl Into<String>, hint: Option<String>) -> Self {
+        Self::Said { line: line.into(), hint }
     }
 
     /// `status` and `peek` leave with 2 for a name that nobody has.
     #[must_use]
     pub fn unknown_is_two(self) -> Self {
         match self {
-            Self::Refused { refusal, .. } if refusal.kind == RefusalKind::NotFound => Self::Refused { refusal, code: 2 },
+            Self::Refused { refusal, .. } if refusal.kind == RefusalKind::NotFound => {
+                Self::Refused { refusal, code: 2 }
+            }
             other => other,
         }
     }
@@ -60,9 +62,12 @@ impl Failure {
                 let _ = refuse(refusal, err);
                 *code
             }
-            Self::Said { line, code } => {
+            Self::Said { line, hint } => {
                 let _ = writeln!(err, "swarm: {}", escape(line));
-                *code
+                if let Some(hint) = hint {
+                    let _ = writeln!(err, "swarm: hint: {}", escape(hint));
+                }
+                1
             }
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => CLOSED_PIPE,
             Self::Output(error) => {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use swarm_actors::model::{FineState, ProcessId, Reason, RestartPolicy, WorkerView};
+use swarm_actors::model::{FineState, ProcessId, RestartPolicy, WorkerView};
 
 use super::error::Failure;
 use super::watch::{Changes, open_process};
@@ -93,19 +93,7 @@ pub fn has_ended(view: &WorkerView) -> bool {
         | FineState::Unsupervised
         | FineState::Stopping
         | FineState::Backoff => false,
-        FineState::Exited => !restart_is_due(view),
-        FineState::Stopped | FineState::Failed | FineState::Lost | FineState::Interrupted => true,
-    }
-}
-
-/// Between the end of a worker and the supervisor's note that it is to start
-/// again there is a moment in which only the policy tells.
-fn restart_is_due(view: &WorkerView) -> bool {
-    let by_itself = view.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Exited);
-    match view.restart {
-        RestartPolicy::Never => false,
-        RestartPolicy::Always => by_itself,
-        RestartPolicy::OnFailure => by_itself && view.exit.as_ref().is_some_and(|exit| !exit.ended.is_success()),
+        FineState::Exited | FineState::Stopped | FineState::Failed | FineState::Lost | FineState::Interrupted => true,
     }
 }
 

@@ -8,23 +8,35 @@
 
 mod answers;
 mod args;
+mod attach;
 mod caller;
 mod clean;
 mod duration;
 mod error;
+mod events;
 mod examples;
+mod follow;
+mod init;
 mod json;
 mod kill;
 mod life;
+mod logs;
 mod ls;
+mod peek;
+mod plain;
+mod ready;
 mod render;
 mod resolve;
 mod respawn;
 #[cfg(test)]
 mod sample;
 mod screen;
+mod send;
 mod spawn;
 mod status;
+mod supervisor;
+mod tail;
+mod terminal;
 mod wait;
 mod watch;
 
@@ -57,7 +69,15 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Respawn(args) => respawn::run(args, &paths()?, screen),
         Command::Status(args) => status::run(args, &paths()?, screen),
         Command::Wait(args) => wait::run(args, &paths()?, screen),
-        _ => Err(Failure::new(RefusalKind::Internal, "this verb is not wired yet")),
+        Command::Logs(args) => logs::run(args, &paths()?, screen),
+        Command::Events(args) => events::run(args, &paths()?, screen),
+        Command::Init(args) => init::run(args, screen),
+        Command::Peek(args) => terminal::peek(args, &paths()?, screen),
+        Command::Send(args) => terminal::send(args, &paths()?, screen),
+        Command::Interrupt(args) => terminal::interrupt(args, &paths()?, screen),
+        Command::Eof(args) => terminal::eof(args, &paths()?, screen),
+        Command::Attach(args) => terminal::attach(args, &paths()?, screen),
+        Command::Supervisor(args) => supervisor::run(&args.action, &paths()?, screen),
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_actors::model::ProcessId;
 
-use crate::adapters::tmux::{Key, Scrollback, Target, TmuxError};
+use crate::adapters::tmux::{Key, Target, TmuxError};
 
 mod patterns;
 
@@ -55,7 +55,7 @@ pub fn wait_ready(
         }
     }
     loop {
-        let screen = match target.tmux.capture(&target.pane, Scrollback::Lines(0), false) {
+        let screen = match target.tmux.capture(&target.pane, 0, false) {
             Ok(screen) => screen,
             Err(error) if error.is_absence() => return Ok(Readiness::Ended),
             Err(error) => return Err(error),

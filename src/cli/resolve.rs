@@ -78,7 +78,9 @@ impl Found {
 fn verdict(command: &str, found: Found) -> Result<(), Refusal> {
     match found {
         Found::Executable => Ok(()),
-        Found::Other => Err(Refusal::new(RefusalKind::Invalid, format!("command is not an executable file: {command}"))),
+        Found::Other => {
+            Err(Refusal::new(RefusalKind::Invalid, format!("command is not an executable file: {command}")))
+        }
         Found::Nothing => {
             let refusal = Refusal::new(RefusalKind::Invalid, format!("command not found: {command}"));
             let shell = command.contains(char::is_whitespace);

@@ -84,6 +84,7 @@ pub fn said(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> (String, S
 
 /// What `swarm WORDS` parses to.
 pub fn command(words: &[&str]) -> super::args::Command {
-    let words: Vec<std::ffi::OsString> = std::iter::once("swarm").chain(words.iter().copied()).map(Into::into).collect();
+    let words: Vec<std::ffi::OsString> =
+        std::iter::once("swarm").chain(words.iter().copied()).map(Into::into).collect();
     super::args::parse(&words).unwrap_or_else(|error| panic!("{error}")).command
 }

@@ -39,6 +39,11 @@ impl<'a> Screen<'a> {
         self.out.flush().map_err(Failure::Output)
     }
 
+    /// Whole lines for standard error, as they are.
+    pub fn errors(&mut self, lines: &[u8]) {
+        let _ = self.err.write_all(lines);
+    }
+
     pub fn warning(&mut self, text: &str) {
         self.aside("warning: ", text);
     }

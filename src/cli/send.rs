@@ -23,50 +23,41 @@ pub enum Who<'a> {
 ///
 /// # Errors
 /// When the named worker cannot be typed into.
-pub fn send(
-    registry: &Registry,
-    who: Option<Who<'_>>,
-    text: &str,
-    options: SendOptions,
-    environment: &Environment,
-    io: &mut Streams<'_>,
-) -> Result<u8, Refusal> {
+pub fn send(verb: &mut Verb<'_>, who: Option<Who<'_>>, text: &str, options: SendOptions) -> Result<u8, Refusal> {
     let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "--name required when not using --all"))?;
     let act = |target: &Target| target.tmux.send_text(&target.pane, text, options);
-    each(registry, who, environment, io, "sent to", &act)
+    each(verb, who, "sent to", &act)
 }
 
 /// Types C-c.
 ///
 /// # Errors
 /// As [`send`].
-pub fn interrupt(
-    registry: &Registry,
-    who: Option<Who<'_>>,
-    environment: &Environment,
-    io: &mut Streams<'_>,
-) -> Result<u8, Refusal> {
+pub fn interrupt(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusal> {
     let missing = || Refusal::new(RefusalKind::Invalid, "worker name required when not using --all");
     let act = |target: &Target| target.tmux.send_key(&target.pane, Key::Interrupt);
-    each(registry, who.ok_or_else(missing)?, environment, io, "interrupted", &act)
+    each(verb, who.ok_or_else(missing)?, "interrupted", &act)
 }
 
 /// Types C-d.
 ///
 /// # Errors
 /// As [`send`].
-pub fn eof(registry: &Registry, name: &str, environment: &Environment, io: &mut Streams<'_>) -> Result<u8, Refusal> {
+pub fn eof(verb: &mut Verb<'_>, name: &str) -> Result<u8, Refusal> {
     let act = |target: &Target| target.tmux.send_key(&target.pane, Key::Eof);
-    each(registry, Who::Name(name), environment, io, "sent eof to", &act)
+    each(verb, Who::Name(name), "sent eof to", &act)
 }
 
-/// Where a verb writes.
-pub struct Streams<'a> {
+/// What a verb works with: what it knows, whose environment tmux gets, and
+/// where it writes.
+pub struct Verb<'a> {
+    pub registry: &'a Registry,
+    pub environment: &'a Environment,
     pub out: &'a mut dyn Write,
     pub err: &'a mut dyn Write,
 }
 
-impl Streams<'_> {
+impl Verb<'_> {
     pub fn say(&mut self, line: &str) -> Result<(), Refusal> {
         writeln!(self.out, "{line}").map_err(|error| Refusal::new(RefusalKind::Internal, error.to_string()))
     }
@@ -79,13 +70,12 @@ impl Streams<'_> {
 }
 
 fn each(
-    registry: &Registry,
+    verb: &mut Verb<'_>,
     who: Who<'_>,
-    environment: &Environment,
-    io: &mut Streams<'_>,
     done: &str,
     act: &dyn Fn(&Target) -> Result<(), TmuxError>,
 ) -> Result<u8, Refusal> {
+    let (registry, environment) = (verb.registry, verb.environment);
     let reach = |worker: &WorkerView| -> Result<(), Refusal> {
         let target = locate(worker, environment)?;
         act(&target).map_err(|error| Refusal::from(error).of(&worker.row.name))
@@ -93,16 +83,16 @@ fn each(
     match who {
         Who::Name(name) => {
             reach(live_worker(registry, name)?)?;
-            io.say(&format!("{done} {name}"))?;
+            verb.say(&format!("{done} {name}"))?;
             Ok(0)
         }
         Who::All => {
             let mut code = 0;
             for worker in live_workers(registry) {
                 match reach(worker) {
-                    Ok(()) => io.say(&format!("{done} {}", worker.row.name))?,
+                    Ok(()) => verb.say(&format!("{done} {}", worker.row.name))?,
                     Err(refusal) => {
-                        io.complain(&format!("{}: {}", worker.row.name, refusal.cause));
+                        verb.complain(&format!("{}: {}", worker.row.name, refusal.cause));
                         code = 1;
                     }
                 }
@@ -186,7 +176,18 @@ pub mod tests {
             metadata: serde_json::Map::new(),
         };
         let restart = RestartPolicy::Never;
-        WorkerView { row, state, pid: None, watch: None, pane, exit: None, restart, restarts: 0, next_start_ms: None, dir: None }
+        WorkerView {
+            row,
+            state,
+            pid: None,
+            watch: None,
+            pane,
+            exit: None,
+            restart,
+            restarts: 0,
+            next_start_ms: None,
+            dir: None,
+        }
     }
 
     pub fn ours(name: &str, window: &Window) -> WorkerView {
@@ -205,9 +206,13 @@ pub mod tests {
     }
 
     /// Runs a verb and returns what it wrote beside its result.
-    pub fn spoken(verb: impl FnOnce(&mut Streams<'_>) -> Result<u8, Refusal>) -> (Result<u8, Refusal>, String, String) {
+    pub fn spoken(
+        registry: &Registry,
+        environment: &Environment,
+        act: impl FnOnce(&mut Verb<'_>) -> Result<u8, Refusal>,
+    ) -> (Result<u8, Refusal>, String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let result = verb(&mut Streams { out: &mut out, err: &mut err });
+        let result = act(&mut Verb { registry, environment, out: &mut out, err: &mut err });
         let text = |bytes| String::from_utf8(bytes).expect("is text");
         (result, text(out), text(err))
     }
@@ -221,17 +226,17 @@ pub mod tests {
             worker("process", None, None, FineState::Running),
             worker("ended", Some(tmux), None, FineState::Exited),
         ]);
-        let cause = |name: &str| spoken(|io| eof(&registry, name, &[], io)).0.expect_err("is refused").cause;
+        let cause = |name: &str| spoken(&registry, &[], |verb| eof(verb, name)).0.expect_err("is refused").cause;
         assert_eq!(cause("nobody"), "worker 'nobody' not found");
         assert_eq!(cause("process"), "worker 'process' is not a tmux worker");
         assert_eq!(cause("ended"), "worker 'ended' is not running");
-        let refusal = known_worker(&registry, "endde").expect_err("is refused");
+        let refusal = known_worker(&registry, "endedd").expect_err("is refused");
         assert_eq!(refusal.remedy.as_deref(), Some("did you mean 'ended'?"));
-        let (sent, ..) = spoken(|io| send(&registry, None, "x", PLAIN, &[], io));
+        let (sent, ..) = spoken(&registry, &[], |verb| send(verb, None, "x", PLAIN));
         assert_eq!(sent.expect_err("is refused").cause, "--name required when not using --all");
-        let (interrupted, ..) = spoken(|io| interrupt(&registry, None, &[], io));
+        let (interrupted, ..) = spoken(&registry, &[], |verb| interrupt(verb, None));
         assert_eq!(interrupted.expect_err("is refused").cause, "worker name required when not using --all");
-        let (all, out, err) = spoken(|io| send(&registry, Some(Who::All), "x", PLAIN, &[], io));
+        let (all, out, err) = spoken(&registry, &[], |verb| send(verb, Some(Who::All), "x", PLAIN));
         assert_eq!((all, out, err), (Ok(0), String::new(), String::new()));
     }
 
@@ -241,21 +246,22 @@ pub mod tests {
         let script = "while read line; do echo \"got $line\"; done";
         let (a, b) = (server.open("job", script), server.open("job-two", script));
         server.open("other", script);
-        let gone = worker("gone", None, Some(TmuxPane { pane: "%99".to_owned(), ..a.pane.clone() }), FineState::Running);
+        let gone =
+            worker("gone", None, Some(TmuxPane { pane: "%99".to_owned(), ..a.pane.clone() }), FineState::Running);
         let workers = vec![ours("job", &a), foreign("job-two", &server, "swarm"), gone];
         let registry = registry(workers);
         let environment = &server.environment;
-        let (sent, out, _) = spoken(|io| send(&registry, Some(Who::Name("job")), "one", PLAIN, environment, io));
+        let (sent, out, _) = spoken(&registry, environment, |verb| send(verb, Some(Who::Name("job")), "one", PLAIN));
         assert_eq!((sent, out.as_str()), (Ok(0), "sent to job\n"));
-        let (sent, out, err) = spoken(|io| send(&registry, Some(Who::All), "two", PLAIN, environment, io));
+        let (sent, out, err) = spoken(&registry, environment, |verb| send(verb, Some(Who::All), "two", PLAIN));
         assert_eq!((sent, out.as_str()), (Ok(1), "sent to job\nsent to job-two\n"));
         assert_eq!(err, "swarm: error: gone: pane %99 has ended, the text was not delivered\n");
         wait_until("both", || server.logged("job").contains("got two") && server.logged("job-two").contains("got two"));
         assert!(server.logged("job").contains("got one") && !server.logged("job-two").contains("got one"));
         assert!(!server.logged("other").contains("got"));
-        let (ended, out, _) = spoken(|io| eof(&registry, "job", environment, io));
+        let (ended, out, _) = spoken(&registry, environment, |verb| eof(verb, "job"));
         assert_eq!((ended, out.as_str()), (Ok(0), "sent eof to job\n"));
-        let (interrupted, out, _) = spoken(|io| interrupt(&registry, Some(Who::Name("job-two")), environment, io));
+        let (interrupted, out, _) = spoken(&registry, environment, |verb| interrupt(verb, Some(Who::Name("job-two"))));
         assert_eq!((interrupted, out.as_str()), (Ok(0), "interrupted job-two\n"));
         let left = || server.tmux().list().expect("lists").into_iter().map(|line| line.window).collect::<Vec<_>>();
         wait_until("their end", || left() == ["other"]);

@@ -17,12 +17,12 @@ use super::error::Failure;
 use super::json;
 use super::resolve::{self, Place};
 use super::screen::Screen;
+use super::terminal;
 use crate::adapters::views::load;
+use swarm_actors::worker::LOG_LIMIT_BYTES;
+
 use crate::api::client::post;
 use crate::paths::Paths;
-
-/// Size at which a log is rotated, unless `SWARM_LOG_MAX_BYTES` says otherwise.
-const LOG_LIMIT_BYTES: u64 = 32 * 1024 * 1024;
 
 const NAME_RULE: &str = "a name is up to 64 of A-Z a-z 0-9 . _ -, begins with a letter or digit, \
                          has no '..' in it and does not end in '.' or '.lock'";
@@ -49,16 +49,16 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     })?;
     match (spawned, refused) {
         (_, Some(refusal)) => Err(refusal.into()),
-        (Some(spawned), None) => announce(args, &spawned, screen),
+        (Some(spawned), None) => announce(args, &spawned, paths, screen),
         (None, None) => Err(no_answer()),
     }
 }
 
 /// Waits for readiness when asked, then prints: a script that reads the line
 /// may then type into the agent at once.
-fn announce(args: &SpawnArgs, spawned: &Spawned, screen: &mut Screen) -> Result<u8, Failure> {
+fn announce(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let timeout = Duration::from_secs(args.ready_timeout);
-    if args.ready_wait && spawned.window.is_some() && !ready_wait(spawned, timeout) {
+    if args.ready_wait && spawned.window.is_some() && !terminal::is_ready(spawned, paths, timeout)? {
         let seconds = args.ready_timeout;
         screen.warning(&format!("agent '{}' did not become ready within {seconds}s", spawned.name));
     }
@@ -68,12 +68,6 @@ fn announce(args: &SpawnArgs, spawned: &Spawned, screen: &mut Screen) -> Result<
         screen.line(&spawned_line("spawned", spawned))?;
     }
     Ok(0)
-}
-
-/// Whether the agent in the window became ready in time.
-fn ready_wait(spawned: &Spawned, timeout: Duration) -> bool {
-    let _ = (spawned, timeout);
-    true
 }
 
 fn check_name(name: &str) -> Result<(), Refusal> {
@@ -161,7 +155,10 @@ fn directory(args: &SpawnArgs, caller: &Caller) -> Result<String, Refusal> {
 fn tmux_place(args: &SpawnArgs, session: &str) -> Result<TmuxPlace, Refusal> {
     let invalid = |cause: String| Err(Refusal::new(RefusalKind::Invalid, cause));
     if let Some(name) = &args.session
-        && (name.is_empty() || name.starts_with(['=', '@', '$', '%']) || name.contains([':', '.', '#', '{', '}']) || name.contains(char::is_control))
+        && (name.is_empty()
+            || name.starts_with(['=', '@', '$', '%'])
+            || name.contains([':', '.', '#', '{', '}'])
+            || name.contains(char::is_control))
     {
         return invalid(format!("invalid session name '{name}': tmux would read it as something else"));
     }

@@ -48,7 +48,8 @@ fn options_of_what_was_not_asked_for_are_ignored() {
 fn windows_go_to_the_session_of_the_state_directory_or_the_given_one() {
     let place = |words: &[&str]| built(words).map(|request| request.contract.tmux.expect("tmux"));
     assert_eq!(place(&["--name", "x", "--tmux", "--", "sh"]).expect("valid").session, "swarm-12345678");
-    let given = place(&["--name", "x", "--tmux", "--session", "mine", "--tmux-socket", "s", "--", "sh"]).expect("valid");
+    let given =
+        place(&["--name", "x", "--tmux", "--session", "mine", "--tmux-socket", "s", "--", "sh"]).expect("valid");
     assert_eq!((given.session.as_str(), given.socket.as_deref()), ("mine", Some("s")));
     for session in ["a:b", "a.b", "", "=a", "#(cmd)", "$1", "a\nb"] {
         assert!(place(&["--name", "x", "--tmux", "--session", session, "--", "sh"]).is_err(), "{session:?}");
@@ -67,7 +68,10 @@ fn mistakes_are_told_in_the_original_words_and_order() {
     }
     let words = ["--name", "x", "--cwd", "nowhere-at-all", "--", "no-such-tool"];
     assert_eq!(cause(&words), "working directory does not exist: nowhere-at-all");
-    assert_eq!(cause(&["--name", "x", "--cwd", "/dev/null", "--", "sh"]), "working directory is not a directory: /dev/null");
+    assert_eq!(
+        cause(&["--name", "x", "--cwd", "/dev/null", "--", "sh"]),
+        "working directory is not a directory: /dev/null"
+    );
     assert_eq!(cause(&["--name", "x", "--", "no-such-tool"]), "command not found: no-such-tool");
     assert_eq!(cause(&["--name", "x", "--env", "PATH=/nowhere", "--", "sh"]), "command not found: sh");
 }

@@ -153,8 +153,7 @@ impl Report {
     fn say(&mut self, name: &str, result: &str, view: Option<&WorkerView>, screen: &mut Screen) -> Result<(), Failure> {
         if self.as_json {
             // A worker that was cleaned meanwhile ended as well; how, nobody kept.
-            let exit = (result == "exited")
-                .then(|| view.and_then(json::Exit::of).unwrap_or_else(json::Exit::unknown));
+            let exit = (result == "exited").then(|| view.and_then(json::Exit::of).unwrap_or_else(json::Exit::unknown));
             self.results.push(json::object([("name", json!(name)), ("result", json!(result)), ("exit", json!(exit))]));
             return Ok(());
         }
@@ -230,7 +229,8 @@ mod tests {
         let mut view = sample::process("up");
         view.state = FineState::Running;
         let stat = std::fs::read_to_string(format!("/proc/{me}/stat")).expect("alive");
-        let ticks = stat.rsplit_once(')').expect("brackets").1.split_ascii_whitespace().nth(19).expect("field").to_owned();
+        let ticks =
+            stat.rsplit_once(')').expect("brackets").1.split_ascii_whitespace().nth(19).expect("field").to_owned();
         view.watch = Some(ProcessId {
             pid: i32::try_from(me).expect("a pid"),
             start_ticks: ticks.parse().expect("number"),

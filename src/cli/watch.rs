@@ -21,7 +21,8 @@ use super::error::Failure;
 /// Opens the process that `id` names. None when it is gone: the pid is free, or
 /// belongs to a process that began at another time.
 pub fn open_process(id: &ProcessId) -> Result<Option<OwnedFd>, Failure> {
-    let Some(pid) = Pid::from_raw(id.pid).filter(|_| id.pid > 0) else { return Ok(None) };
+    // Negative numbers name groups; asking for one would end this program.
+    let Some(pid) = (id.pid > 0).then(|| Pid::from_raw(id.pid)).flatten() else { return Ok(None) };
     let fd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => fd,
         Err(rustix::io::Errno::SRCH) => return Ok(None),
@@ -106,7 +107,9 @@ impl Changes {
 fn watch_failure(what: &str, error: Errno) -> Failure {
     let refusal = Refusal::new(RefusalKind::Internal, format!("cannot watch {what}: {}", io::Error::from(error)));
     match error {
-        Errno::EMFILE | Errno::ENOSPC => refusal.remedy("raise fs.inotify.max_user_instances or max_user_watches").into(),
+        Errno::EMFILE | Errno::ENOSPC => {
+            refusal.remedy("raise fs.inotify.max_user_instances or max_user_watches").into()
+        }
         _ => refusal.into(),
     }
 }

@@ -132,14 +132,18 @@ impl Launch {
         let in_tmux = contract.tmux.is_some();
         let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
         let environment = environment(spec, &cwd);
-        let path = environment.iter().find(|(key, _)| key == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
+        let path =
+            environment.iter().find(|(key, _)| key == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
         let program = contract.argv.first().ok_or_else(|| io::Error::other("no command provided"))?;
         let text = |text: String| CString::new(text).map_err(io::Error::other);
         let streams = if in_tmux { None } else { Some(streams(dir, spec)?) };
         Ok(Self {
             argv: contract.argv.iter().cloned().map(text).collect::<io::Result<_>>()?,
             candidates: candidates(program, path).into_iter().map(text).collect::<io::Result<_>>()?,
-            environment: environment.into_iter().map(|(key, value)| text(format!("{key}={value}"))).collect::<io::Result<_>>()?,
+            environment: environment
+                .into_iter()
+                .map(|(key, value)| text(format!("{key}={value}")))
+                .collect::<io::Result<_>>()?,
             cwd,
             pending: dir.join("spec.pending"),
             spec: dir.join("spec.json"),
@@ -154,7 +158,9 @@ impl Launch {
     /// reason when the gate stayed shut.
     fn run(self, mut gate: File) -> String {
         let said = |step: &str, error: Errno| format!("cannot {step}: {}", error.desc());
-        if self.streams.is_some() && let Err(error) = nix::unistd::setsid() {
+        if self.streams.is_some()
+            && let Err(error) = nix::unistd::setsid()
+        {
             return said("begin a session", error);
         }
         let mut byte = [0_u8; 1];
@@ -233,16 +239,17 @@ fn candidates(program: &str, path: &str) -> Vec<String> {
     if program.contains('/') {
         return vec![program.to_owned()];
     }
-    path.split(':').map(|dir| if dir.is_empty() { format!("./{program}") } else { format!("{dir}/{program}") }).collect()
+    path.split(':')
+        .map(|dir| if dir.is_empty() { format!("./{program}") } else { format!("{dir}/{program}") })
+        .collect()
 }
 
 /// The caller's environment and `--env`, less what would mislead.
 fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     let contract = &spec.contract;
     let in_tmux = contract.tmux.is_some();
-    let foreign = |key: &str| {
-        GIT_POINTERS.contains(&key) || key.starts_with("TMUX") || (in_tmux && OF_THE_PANE.contains(&key))
-    };
+    let foreign =
+        |key: &str| GIT_POINTERS.contains(&key) || key.starts_with("TMUX") || (in_tmux && OF_THE_PANE.contains(&key));
     let mut all: Vec<(String, String)> =
         contract.environment.iter().filter(|(key, _)| !foreign(key)).cloned().collect();
     let mut set = |key: &str, value: String| {

@@ -53,10 +53,8 @@ impl Link {
         let Some(stream) = &mut self.0 else { return Verdict::EndOfFile };
         let mut said = Vec::new();
         loop {
-            let mut waits = [
-                PollFd::new(stream.as_fd(), PollFlags::POLLIN),
-                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-            ];
+            let mut waits =
+                [PollFd::new(stream.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
             if matches!(poll(&mut waits, PollTimeout::NONE), Err(error) if error != nix::errno::Errno::EINTR) {
                 return Verdict::EndOfFile;
             }

@@ -123,7 +123,13 @@ fn pane() -> Option<TmuxPane> {
 }
 
 /// From the exec to the exit record.
-fn supervise(spec: &Spec, child: &mut Child, signals: &Signals, lease: LeaseFile, exit_file: ExitFile) -> io::Result<()> {
+fn supervise(
+    spec: &Spec,
+    child: &mut Child,
+    signals: &Signals,
+    lease: LeaseFile,
+    exit_file: ExitFile,
+) -> io::Result<()> {
     let timer = signals::deadline(spec.contract.timeout_ms)?;
     let abandoned = signals::watch_removal();
     let mut reason = Reason::Exited;

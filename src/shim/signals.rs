@@ -34,7 +34,15 @@ impl Signals {
             set.add(waited);
         }
         set.thread_block()?;
-        for ignored in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGPIPE, Signal::SIGXFSZ] {
+        for ignored in [
+            Signal::SIGINT,
+            Signal::SIGQUIT,
+            Signal::SIGTSTP,
+            Signal::SIGTTIN,
+            Signal::SIGTTOU,
+            Signal::SIGPIPE,
+            Signal::SIGXFSZ,
+        ] {
             // SAFETY: ignoring installs no handler, so nothing runs in signal context.
             #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
             unsafe {

@@ -67,6 +67,36 @@ impl Fixture {
         Cli::new(&self.caller).unwrap()
     }
 
+    pub(super) fn set(&mut self, key: &str, value: &str) {
+        self.caller.environment.retain(|(known, _)| known != key);
+        self.caller.environment.push((key.to_owned(), value.to_owned()));
+    }
+
+    pub(super) fn script(&self, path: &Path, body: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // Copied by a child, so that no other test's fork
+        // holds it open for writing while it is executed.
+        fs::write(path.with_extension("new"), format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(path.with_extension("new"), fs::Permissions::from_mode(0o755)).unwrap();
+        let copied = Command::new("cp").arg("-p").arg(path.with_extension("new")).arg(path).status().unwrap();
+        assert!(copied.success());
+    }
+
+    /// A caller whose git does `body` instead of `worktree add`; `$GIT` is the
+    /// real one.
+    pub(super) fn with_stub(&self, body: &str) -> Caller {
+        let path = std::env::var("PATH").unwrap();
+        let real = path.split(':').map(|dir| Path::new(dir).join("git")).find(|git| git.is_file()).unwrap();
+        let stub = self.root.join("stub/git");
+        let head = format!("GIT={}", real.display());
+        self.script(&stub, &format!("{head}\ncase \" $* \" in *' worktree add '*)\n{body}\n;; esac\nexec $GIT \"$@\""));
+        let mut caller = self.caller.clone();
+        let entry = caller.environment.iter_mut().find(|(key, _)| key == "PATH").unwrap();
+        entry.1 = format!("{}:{path}", self.root.join("stub").display());
+        caller
+    }
+
     /// Whether git succeeds in `dir`, and what it prints.
     pub(super) fn attempt(&self, dir: &Path, args: &[&str]) -> (bool, Vec<u8>) {
         let mut command = Command::new("git");

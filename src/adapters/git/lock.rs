@@ -108,10 +108,28 @@ mod tests {
     #[test]
     fn a_lock_on_a_file_that_was_removed_does_not_count() {
         let dir = tempfile::tempdir().unwrap();
-        let old = acquire(dir.path(), Duration::ZERO).unwrap();
-        std::fs::remove_file(dir.path().join(FILE)).unwrap();
-        let new = acquire(dir.path(), Duration::ZERO).unwrap();
-        assert!(acquire(dir.path(), Duration::ZERO).is_err());
-        drop((old, new));
+        let path = dir.path().join(FILE);
+        let first = acquire(dir.path(), Duration::ZERO).unwrap();
+        let inode = path.metadata().unwrap().ino();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| acquire(dir.path(), Duration::from_secs(60)).unwrap());
+            // The kernel lists who waits as `-> FLOCK … device:inode …`.
+            let wanted = format!(":{inode} ");
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let is_waiting = || {
+                let locks = std::fs::read_to_string("/proc/locks").unwrap();
+                locks.lines().any(|line| line.contains("->") && line.contains(&wanted))
+            };
+            while !is_waiting() {
+                assert!(Instant::now() < deadline, "nobody waits");
+                std::thread::yield_now();
+            }
+            std::fs::remove_file(&path).unwrap();
+            drop(first);
+            let second = second.join().unwrap();
+            assert!(path.exists(), "the lock on a removed file was taken for the lock");
+            assert!(acquire(dir.path(), Duration::ZERO).is_err());
+            drop(second);
+        });
     }
 }

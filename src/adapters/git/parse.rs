@@ -28,7 +28,7 @@ pub(super) fn status(out: &[u8]) -> Vec<Change> {
     while let Some(field) = fields.next() {
         let [staged, unstaged, _, path @ ..] = field else { continue };
         let (staged, unstaged) = (*staged, *unstaged);
-        if staged == b'R' || staged == b'C' {
+        if [staged, unstaged].iter().any(|letter| matches!(letter, b'R' | b'C')) {
             // The name it had before is a field of its own.
             fields.next();
         }
@@ -103,6 +103,18 @@ fn entries(out: &[u8], head: impl Fn(&[&str]) -> Option<(String, String, u8)>) -
     out.split(|byte| *byte == 0).filter_map(read).collect()
 }
 
+/// The paths of `git ls-files -v -z` that git was told not to look at: a small
+/// letter for assume-unchanged, `S` for skip-worktree.
+pub(super) fn hidden(out: &[u8]) -> Vec<Vec<u8>> {
+    let is_hidden = |tag: &u8| tag.is_ascii_lowercase() || *tag == b'S';
+    let fields = out.split(|byte| *byte == 0);
+    fields
+        .filter(|field| field.first().is_some_and(is_hidden))
+        .filter_map(|field| field.get(2..))
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
 /// The line of git's stderr that says what is wrong, without its prefix.
 pub(super) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
@@ -146,6 +158,12 @@ mod tests {
         let entry = Entry { mode: "100644".into(), id: "ab".into(), stage: 2, path: b"x\ty".to_vec() };
         assert_eq!(index(b"100644 ab 2\tx\ty\0"), vec![entry.clone()]);
         assert_eq!(tree(b"100644 blob ab\tx\ty\0"), vec![Entry { stage: 0, ..entry }]);
+    }
+
+    #[test]
+    fn files_that_git_was_told_not_to_look_at() {
+        let expected: Vec<Vec<u8>> = vec![b"a b".to_vec(), b"s".to_vec()];
+        assert_eq!(hidden(b"H f\0h a b\0S s\0M m\0"), expected);
     }
 
     #[test]

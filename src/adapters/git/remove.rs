@@ -107,17 +107,19 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
     if !place.is_whole {
         return Err(unknown(format!("git's record of {shown} is incomplete")));
     }
-    let changes = trash::status(cli, &place, "normal").map_err(Fault::unknown)?;
+    let mut changes = trash::status(cli, &place, "normal").map_err(Fault::unknown)?;
     let is_resumed = entry.join(REMOVING).exists() && changes.iter().all(Change::is_plain_deletion);
     if has_initialised_submodules(&entry) {
         return Err(unknown("worktree has initialised submodules".to_owned()));
     }
     if is_resumed {
-        return Ok(Some(Removable { place, has_work: false, is_resumed }));
+        // Everything else is looked at again: commits may have come since.
+        changes.clear();
     }
     let doing = in_progress(&entry);
     let lost = unreachable_head(cli, &place).map_err(Fault::unknown)?;
-    let has_work = !changes.is_empty() || doing.is_some() || lost.is_some();
+    let hidden = trash::hidden_changes(cli, &place).map_err(Fault::unknown)?;
+    let has_work = !changes.is_empty() || doing.is_some() || lost.is_some() || hidden > 0;
     match force {
         Force::SaveFirst if has_work => trash::check(cli, &place).map_err(Fault::unknown)?,
         Force::SaveFirst => {}
@@ -125,6 +127,10 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
         Force::No => {
             if let Some(doing) = doing {
                 return Err(unknown(format!("{doing} is in progress in the worktree")));
+            }
+            if hidden > 0 {
+                let what = "changed file(s) marked assume-unchanged or skip-worktree";
+                return Err(unknown(format!("worktree has {hidden} {what}")));
             }
             if let Some(commit) = lost {
                 return Err(WorktreeError::Unreachable(commit));

@@ -5,8 +5,10 @@
 //! Ignored files are not saved.
 
 use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -60,9 +62,9 @@ impl Place {
     }
 
     pub(super) fn call<'a>(&self, call: Call<'a>) -> Call<'a> {
-        let mut git_dir = std::ffi::OsString::from("--git-dir=");
+        let mut git_dir = OsString::from("--git-dir=");
         git_dir.push(&self.git_dir);
-        let mut tree = std::ffi::OsString::from("--work-tree=");
+        let mut tree = OsString::from("--work-tree=");
         tree.push(&self.tree);
         call.args([git_dir, tree])
     }
@@ -107,6 +109,7 @@ pub(super) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
             }
         }
     }
+    unhide(cli, place, &scratch)?;
     let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
     let is_merged = entries.iter().all(|entry| entry.stage == 0);
     let index_tree = match is_merged {
@@ -134,6 +137,42 @@ pub(super) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
 /// A writing call that uses the copy of the index.
 fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scratch) -> Call<'a> {
     place.call(cli.write(&place.tree)).args(DURABLE).args(PLAIN).env("GIT_INDEX_FILE", &scratch.path)
+}
+
+/// Files that differ from the index although `git status` does not say so,
+/// because the user told git not to look (assume-unchanged, skip-worktree).
+pub(super) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
+    let Some(index) = place.index() else { return Ok(0) };
+    let listed = place.call(cli.read(&place.tree)).args(["ls-files", "-v", "-z"]).run()?;
+    if parse::hidden(&listed).is_empty() {
+        return Ok(0);
+    }
+    let scratch = Scratch::new(&place.git_dir, "hidden");
+    fs::copy(&index, &scratch.path).map_err(Fault::at(&index))?;
+    unhide(cli, place, &scratch)?;
+    // Refreshing first: the files' times alone are no change.
+    let _ = step(cli, place, &scratch).args(["update-index", "-q", "--refresh"]).run();
+    let changed = step(cli, place, &scratch).args(["diff-files", "-z", "--name-only"]).run()?;
+    Ok(changed.iter().filter(|byte| **byte == 0).count())
+}
+
+/// Makes git look at every file that is there. Those that are not there stay
+/// hidden: a sparse worktree has not deleted what it does not check out.
+fn unhide(cli: &Cli, place: &Place, scratch: &Scratch) -> Result<(), Fault> {
+    let listed = step(cli, place, scratch).args(["ls-files", "-v", "-z"]).run()?;
+    let mut hidden = parse::hidden(&listed);
+    hidden.retain(|path| fs::symlink_metadata(place.tree.join(OsStr::from_bytes(path))).is_ok());
+    if hidden.is_empty() {
+        return Ok(());
+    }
+    for flag in ["--no-assume-unchanged", "--no-skip-worktree"] {
+        let list_file = Scratch::new(&place.git_dir, "list");
+        let mut list = list_file.create()?;
+        list.write_all(&hidden.join(&0)).map_err(Fault::at(&list_file.path))?;
+        list.rewind().map_err(Fault::at(&list_file.path))?;
+        step(cli, place, scratch).args(["update-index", flag, "-z", "--stdin"]).input(list).run()?;
+    }
+    Ok(())
 }
 
 /// An index with conflicts cannot be written as a tree; each of its stages can,

@@ -117,7 +117,7 @@ fn is_as_made(cli: &Cli, plan: &WorktreePlan, place: &Place) -> Result<bool, Fau
     }
     // Filters may make files differ from their blobs; git knows about those.
     if place.is_whole && trash::status(cli, place, "all").is_ok_and(|changes| changes.is_empty()) {
-        return Ok(true);
+        return Ok(trash::hidden_changes(cli, place)? == 0);
     }
     // A half made index proves nothing about the files: look at the bytes.
     if place.is_whole && !only_cut_off(cli, place)? {

@@ -54,7 +54,9 @@ impl TmuxError {
             Self::Missing => Some("install tmux, or spawn without --tmux".to_owned()),
             Self::TooOld { .. } => Some("install a newer tmux, or spawn without --tmux".to_owned()),
             Self::Timeout { .. } => Some("see whether the tmux server is stopped or overloaded".to_owned()),
-            Self::Unreachable { pid, .. } => Some(format!("make the socket's directory writable, then: kill -USR1 {pid}")),
+            Self::Unreachable { pid, .. } => {
+                Some(format!("make the socket's directory writable, then: kill -USR1 {pid}"))
+            }
             Self::Session { .. } => Some("choose another --session".to_owned()),
             Self::SocketName { .. } => Some("choose another --tmux-socket".to_owned()),
             Self::SocketPath { .. } => Some("set TMUX_TMPDIR to a shorter directory".to_owned()),
@@ -116,6 +118,7 @@ fn refused_connection(rest: &str, line: &str) -> TmuxError {
     let Some((path, cause)) = rest.rsplit_once(" (") else { return TmuxError::Other(line.to_owned()) };
     match cause.trim_end_matches(')') {
         "No such file or directory" | "Connection refused" => TmuxError::NoServer { path: path.to_owned() },
+        "File name too long" => super::words::path_too_long(path),
         _ => TmuxError::Other(line.to_owned()),
     }
 }
@@ -123,7 +126,8 @@ fn refused_connection(rest: &str, line: &str) -> TmuxError {
 /// Whether tmux refused an option or a command that an older one lacks.
 pub fn smells_of_age(error: &TmuxError) -> bool {
     let TmuxError::Other(text) = error else { return false };
-    let signs = ["unknown option", "invalid option", "illegal option", "unknown command", "usage:", "unrecognized option"];
+    let signs =
+        ["unknown option", "invalid option", "illegal option", "unknown command", "usage:", "unrecognized option"];
     signs.iter().any(|sign| text.contains(sign))
 }
 
@@ -153,7 +157,14 @@ mod tests {
             ("can't find session: x\n", TmuxError::NotFound("can't find session: x".to_owned())),
             ("\ncan't find pane: %7\nmore\n", TmuxError::NotFound("can't find pane: %7".to_owned())),
             ("duplicate session: a b\n", TmuxError::Duplicate("a b".to_owned())),
-            ("error connecting to /x (Permission denied)\n", TmuxError::Other("error connecting to /x (Permission denied)".to_owned())),
+            (
+                "error connecting to /x (Permission denied)\n",
+                TmuxError::Other("error connecting to /x (Permission denied)".to_owned()),
+            ),
+            (
+                "error connecting to /long/x (File name too long)\n",
+                TmuxError::SocketPath { path: "/long/x".to_owned(), bytes: 7, limit: 107 },
+            ),
             ("", TmuxError::Other("tmux failed without a word".to_owned())),
         ] {
             assert_eq!(classify(stderr), error, "{stderr:?}");

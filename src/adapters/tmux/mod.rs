@@ -36,10 +36,11 @@ use tmux_interface::TmuxCommand;
 
 pub use error::TmuxError;
 pub use keys::{Key, SendOptions};
-pub use open::{KnownServers, Order, Window};
-pub use panes::{PaneLine, Scrollback};
+pub use open::Order;
+#[cfg(test)]
+pub use open::Window;
+pub use panes::PaneLine;
 pub use target::{Target, target};
-pub use words::{check_session_name, check_socket_name};
 
 /// Which server is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +92,7 @@ impl Tmux {
 
     /// The same with another deadline for each client.
     #[must_use]
+    #[cfg(test)]
     pub fn with_limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }

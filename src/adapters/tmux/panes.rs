@@ -22,16 +22,10 @@ pub struct PaneLine {
     pub socket_path: String,
 }
 
-/// How much of what scrolled away is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scrollback {
-    Lines(usize),
-    All,
-}
-
 /// Ids and numbers first, since they have no blanks; a session's name has no
 /// colon, so the window's name may have any.
-const PANE_FORMAT: &str = "#{session_id} #{window_id} #{pane_id} #{pane_pid} #{?pane_dead,1,0} #{session_name}:#{window_name}";
+const PANE_FORMAT: &str =
+    "#{session_id} #{window_id} #{pane_id} #{pane_pid} #{?pane_dead,1,0} #{session_name}:#{window_name}";
 pub const SERVER_FORMAT: &str = "#{pid} #{socket_path}";
 
 impl Tmux {
@@ -78,6 +72,7 @@ impl Tmux {
     ///
     /// # Errors
     /// As [`Tmux::list`].
+    #[cfg(test)]
     pub fn pane_exists(&self, pane: &str) -> Result<bool, TmuxError> {
         match self.ask([self.identity(pane)]) {
             Ok(text) => Ok(self.is_meant(pane, &text) == Some(Alive::Yes)),
@@ -103,17 +98,13 @@ impl Tmux {
         }
     }
 
-    /// What the pane shows, after as much of its scrollback as is asked for.
+    /// What the pane shows, after `scrollback` lines of what scrolled away.
     /// `escapes` keeps colours. Blanks at the end of a line are gone.
     ///
     /// # Errors
     /// When the pane is gone, besides the errors of [`Tmux::list`].
-    pub fn capture(&self, pane: &str, scrollback: Scrollback, escapes: bool) -> Result<String, TmuxError> {
-        let start = match scrollback {
-            Scrollback::Lines(lines) => format!("-{lines}"),
-            Scrollback::All => "-".to_owned(),
-        };
-        let mut capture = CapturePane::new().stdout().start_line(start).target_pane(pane);
+    pub fn capture(&self, pane: &str, scrollback: usize, escapes: bool) -> Result<String, TmuxError> {
+        let mut capture = CapturePane::new().stdout().start_line(format!("-{scrollback}")).target_pane(pane);
         if escapes {
             capture = capture.escape_sequences();
         }
@@ -212,7 +203,14 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        for text in ["", "x", "77 relative\n", "77 /s\n$1 @2 %3 x 0 a:b\n", "77 /s\n@2 $1 %3 4 0 a:b\n", "77 /s\n$1 @2 %3 4 0 ab\n"] {
+        for text in [
+            "",
+            "x",
+            "77 relative\n",
+            "77 /s\n$1 @2 %3 x 0 a:b\n",
+            "77 /s\n@2 $1 %3 4 0 a:b\n",
+            "77 /s\n$1 @2 %3 4 0 ab\n",
+        ] {
             assert!(parse_list(text).is_err(), "{text:?}");
         }
     }

@@ -54,7 +54,10 @@ impl Client {
         let mut stdin = self.child.stdin.take();
         let mut stdout = self.child.stdout.take();
         let mut stderr = self.child.stderr.take();
-        nonblocking(stdin.as_ref()).and(nonblocking(stdout.as_ref())).and(nonblocking(stderr.as_ref())).map_err(Silence::System)?;
+        nonblocking(stdin.as_ref())
+            .and(nonblocking(stdout.as_ref()))
+            .and(nonblocking(stderr.as_ref()))
+            .map_err(Silence::System)?;
         loop {
             feed(&mut stdin, &mut input);
             drain(&mut stdout, &mut self.said.stdout).map_err(Silence::System)?;
@@ -154,7 +157,8 @@ mod tests {
     #[test]
     fn input_and_output_larger_than_a_pipe_pass_at_once() {
         let input = vec![b'x'; 3_000_000];
-        let said = run(&mut sh("cat; echo no >&2; exit 3"), Some(&input), Duration::from_secs(20), 1 << 24).expect("runs");
+        let said =
+            run(&mut sh("cat; echo no >&2; exit 3"), Some(&input), Duration::from_secs(20), 1 << 24).expect("runs");
         assert!(!said.success);
         assert_eq!((said.stdout.len(), said.stderr.as_slice()), (3_000_000, b"no\n".as_slice()));
     }

@@ -22,7 +22,8 @@ impl Private {
         let name = format!("swarm-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let place = dir.path().to_string_lossy().into_owned();
         let path = std::env::var("PATH").unwrap_or_default();
-        let environment = [("PATH", path), ("HOME", place.clone()), ("TMUX_TMPDIR", place), ("SHELL", "/bin/sh".to_owned())];
+        let environment =
+            [("PATH", path), ("HOME", place.clone()), ("TMUX_TMPDIR", place), ("SHELL", "/bin/sh".to_owned())];
         let environment = environment.map(|(name, value)| (name.to_owned(), value)).to_vec();
         Self { dir, name, environment }
     }
@@ -68,16 +69,22 @@ impl Private {
         self.dir.path().join(format!("tmux-{user}")).join(&self.name).to_string_lossy().into_owned()
     }
 
-    /// Pids of the servers whose command line names this test's socket.
+    /// Pids of the servers whose command line names this test's socket. What a
+    /// server has forked and not yet executed looks like it, but is its child.
     pub fn servers(&self) -> Vec<i32> {
         let processes = std::fs::read_dir("/proc").expect("reads /proc").flatten();
-        let server = |entry: std::fs::DirEntry| {
+        let server = |entry: std::fs::DirEntry| -> Option<(i32, i32)> {
             let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
             let line = String::from_utf8_lossy(&read("cmdline")).into_owned();
             let ours = read("comm").starts_with(b"tmux: server") && line.split('\0').any(|word| word == self.name);
-            entry.file_name().to_str().filter(|_| ours)?.parse().ok()
+            let pid = entry.file_name().to_str().filter(|_| ours)?.parse().ok()?;
+            let stat = String::from_utf8_lossy(&read("stat")).into_owned();
+            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+            Some((pid, parent))
         };
-        processes.filter_map(server).collect()
+        let found: Vec<(i32, i32)> = processes.filter_map(server).collect();
+        let forked = |parent: i32| found.iter().any(|(pid, _)| *pid == parent);
+        found.iter().filter(|(_, parent)| !forked(*parent)).map(|(pid, _)| *pid).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use super::testing::{Private, wait_until};
-use super::{Key, Order, Scrollback, SendOptions, Tmux, TmuxError};
+use super::{Key, Order, SendOptions, Tmux, TmuxError};
 
 const PLAIN: SendOptions = SendOptions { clear: false, enter: true };
 
@@ -129,8 +129,19 @@ fn a_server_that_stays_out_of_reach_is_named_and_not_doubled() {
 fn hostile_names_of_directories_and_sessions_execute_nothing() {
     let server = Private::new();
     let names = [
-        "#(touch ran)", "$(touch ran)", "`touch ran`", "a;touch ran;", "it's", "sp ace", "#[x", "a##b", "#{pid}", "%H",
-        "x#[#(touch ran)", "tail;", "\u{e9}",
+        "#(touch ran)",
+        "$(touch ran)",
+        "`touch ran`",
+        "a;touch ran;",
+        "it's",
+        "sp ace",
+        "#[x",
+        "a##b",
+        "#{pid}",
+        "%H",
+        "x#[#(touch ran)",
+        "tail;",
+        "\u{e9}",
     ];
     for (n, odd) in names.into_iter().enumerate() {
         let cwd = server.dir.path().join(odd);
@@ -228,7 +239,7 @@ fn text_for_a_pane_that_ended_is_not_delivered() {
     let pane = window.pane.pane.clone();
     let stranger = Tmux { server_pid: Some(1), ..server.tmux() };
     assert_eq!(stranger.send_text(&pane, "x", PLAIN), Err(TmuxError::NotDelivered { pane: pane.clone() }));
-    assert!(!stranger.pane_exists(&pane).expect("asks") && stranger.capture(&pane, Scrollback::All, false).is_err());
+    assert!(!stranger.pane_exists(&pane).expect("asks") && stranger.capture(&pane, 10_000, false).is_err());
     assert!(server.tmux().pane_exists(&pane).expect("asks"));
     server.user(&["set-option", "-wt", &window.window_id, "remain-on-exit", "on"]);
     let process = nix::unistd::Pid::from_raw(window.pane_pid);
@@ -246,12 +257,13 @@ fn a_capture_shows_screen_and_scrollback() {
     let server = Private::new();
     let window = server.open("w", "seq 1 300; printf '\\033[31mred\\033[0m \\303\\251'; exec sleep 1000");
     wait_until("the output", || server.logged("w").contains("red"));
-    let capture = |scrollback, escapes| server.tmux().capture(&window.pane.pane, scrollback, escapes).expect("captures");
-    let screen = capture(Scrollback::Lines(0), false);
+    let capture =
+        |scrollback, escapes| server.tmux().capture(&window.pane.pane, scrollback, escapes).expect("captures");
+    let screen = capture(0, false);
     assert!(screen.ends_with("300\nred \u{e9}\n") && screen.lines().count() == 50, "{screen:?}");
-    assert_eq!(capture(Scrollback::Lines(7), false).lines().count(), 57);
-    assert!(capture(Scrollback::All, false).starts_with("1\n2\n"));
-    assert!(capture(Scrollback::Lines(0), true).contains("\u{1b}[31mred"));
+    assert_eq!(capture(7, false).lines().count(), 57);
+    assert!(capture(10_000, false).starts_with("1\n2\n"));
+    assert!(capture(0, true).contains("\u{1b}[31mred"));
 }
 
 #[test]
@@ -268,15 +280,15 @@ fn no_server_is_an_empty_list_and_a_place_to_start_one() {
     server.tmux().open_window(&order, &|| vec![gone.clone()]).expect("a dead server is no hindrance");
 }
 
-/// A directory with a `tmux` that is this script, as the whole PATH but for
-/// what the script needs.
+/// A directory with a `tmux` that is this script, before what the script needs.
+/// Another process writes it: a descriptor open for writing here could be in a
+/// child of another test at the moment of the exec, which is then refused.
 fn stub(server: &Private, script: &str) -> Tmux {
-    use std::os::unix::fs::PermissionsExt as _;
     let bin = server.dir.path().join("bin");
-    std::fs::create_dir_all(&bin).expect("makes a directory");
-    let path = bin.join("tmux");
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("writes the stub");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("makes it executable");
+    let write = "mkdir -p \"$1\"; printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1/tmux\"; chmod 755 \"$1/tmux\"";
+    let words = ["-c", write, "sh", &bin.to_string_lossy(), script];
+    let written = std::process::Command::new("sh").args(words).status().expect("sh runs");
+    assert!(written.success());
     let path = format!("{}:/usr/bin:/bin", bin.display());
     Tmux::new(super::Server::Default, &[("PATH".to_owned(), path)]).with_limit(Duration::from_secs(30))
 }
@@ -289,7 +301,8 @@ fn a_missing_tmux_and_a_hung_one_are_named() {
     assert_eq!(error.to_string(), "tmux is not installed or not in PATH");
     assert!(error.remedy().is_some());
     let hung = stub(&server, "exec sleep 60").with_limit(Duration::from_millis(200));
-    assert!(matches!(hung.list(), Err(TmuxError::Timeout { .. })));
+    let error = hung.list().expect_err("fails");
+    assert!(matches!(error, TmuxError::Timeout { limit_ms: 200, .. }), "{error:?}");
     let hung = Tmux { limit: Duration::from_secs(5), ..hung };
     let text = TmuxError::Timeout { limit_ms: 5_000, server: hung.describe() }.to_string();
     assert_eq!(text, "tmux does not answer within 5 s (the default socket)");
@@ -300,7 +313,10 @@ fn what_a_strange_tmux_prints_is_an_error_and_no_surprise() {
     let server = Private::new();
     let says = |script: &str| stub(&server, script).list();
     assert_eq!(says("echo 'no server running on /x' >&2; exit 1"), Ok(Vec::new()));
-    assert_eq!(says("echo 'open terminal failed' >&2; exit 1"), Err(TmuxError::Other("open terminal failed".to_owned())));
+    assert_eq!(
+        says("echo 'open terminal failed' >&2; exit 1"),
+        Err(TmuxError::Other("open terminal failed".to_owned()))
+    );
     assert!(matches!(says("echo nonsense"), Err(TmuxError::Answer(_))));
     let old = "case $1 in -V) echo 'tmux 2.9a';; *) echo 'tmux: unknown option -- N' >&2; exit 1;; esac";
     assert_eq!(says(old), Err(TmuxError::TooOld { found: "tmux 2.9a".to_owned() }));

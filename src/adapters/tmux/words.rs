@@ -78,7 +78,8 @@ pub fn check_session_name(name: &str) -> Result<(), TmuxError> {
     if let Some(bad) = name.chars().find(|c| c.is_control() || matches!(c, '.' | ':' | '\\')) {
         return refuse(&format!("it has {bad:?} in it, which tmux would replace"));
     }
-    if let Some(bad) = name.chars().next().filter(|c| matches!(c, '-' | '=' | '$' | '@' | '%' | '{' | '!' | '+' | '~')) {
+    if let Some(bad) = name.chars().next().filter(|c| matches!(c, '-' | '=' | '$' | '@' | '%' | '{' | '!' | '+' | '~'))
+    {
         return refuse(&format!("it begins with {bad:?}, which tmux does not read as a name"));
     }
     // Before it gives up on an exact name, tmux looks for a terminal of that name.
@@ -109,9 +110,14 @@ pub fn check_socket_name(name: &str) -> Result<(), TmuxError> {
 /// When it is too long, naming it and its length.
 pub fn check_socket_path(path: &str) -> Result<(), TmuxError> {
     if path.len() > SOCKET_PATH_BYTES_MAX {
-        return Err(TmuxError::SocketPath { path: path.to_owned(), bytes: path.len(), limit: SOCKET_PATH_BYTES_MAX });
+        return Err(path_too_long(path));
     }
     Ok(())
+}
+
+/// The error for a socket path that no address can hold.
+pub fn path_too_long(path: &str) -> TmuxError {
+    TmuxError::SocketPath { path: path.to_owned(), bytes: path.len(), limit: SOCKET_PATH_BYTES_MAX }
 }
 
 /// Text as it may be pasted: without the sequence that ends a bracketed paste,
@@ -171,7 +177,8 @@ mod tests {
         for name in ["swarm-0a1b2c3d", "my work", "é", "a;b", "a#(x)", "job/two", "a=b"] {
             assert!(check_session_name(name).is_ok(), "{name}");
         }
-        let long = ["", "a.b", "a:b", "a\\b", "a\nb", "-x", "=x", "$1", "@1", "%1", "{end}", "!", "/dev/pts/3", "pts/3"];
+        let long =
+            ["", "a.b", "a:b", "a\\b", "a\nb", "-x", "=x", "$1", "@1", "%1", "{end}", "!", "/dev/pts/3", "pts/3"];
         for name in long {
             assert!(check_session_name(name).is_err(), "{name:?} was taken");
         }
@@ -189,12 +196,9 @@ mod tests {
 
     #[test]
     fn no_text_can_end_its_own_paste() {
-        for (text, pasted) in [
-            ("plain\n", "plain\n"),
-            ("a\u{1b}[201~b", "ab"),
-            ("\u{1b}[2\u{1b}[201~01~x", "x"),
-            ("\u{9b}201~y", "y"),
-        ] {
+        for (text, pasted) in
+            [("plain\n", "plain\n"), ("a\u{1b}[201~b", "ab"), ("\u{1b}[2\u{1b}[201~01~x", "x"), ("\u{9b}201~y", "y")]
+        {
             assert_eq!(pasteable(text), pasted);
         }
     }

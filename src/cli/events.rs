@@ -1,0 +1,194 @@
+//! `swarm events`: the history, in words or as it is recorded.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+use swarm_actors::model::{Ended, Event, EventKind, Reason, Refusal, RefusalKind};
+
+use super::args::EventsArgs;
+use super::error::Failure;
+use super::follow::Follow;
+use super::render::{Clock, ended_word, escape, words};
+use super::screen::Screen;
+use super::tail::{From, Tail};
+use crate::paths::Paths;
+
+/// Events shown before those that `--follow` waits for.
+const FOLLOW_LINES: u64 = 10;
+
+pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let file = paths.events();
+    if args.follow && !paths.root().is_dir() {
+        let cause = format!("nothing happened yet: {} does not exist", paths.root().display());
+        return Err(Refusal::new(RefusalKind::Registry, cause).remedy("start a worker first").into());
+    }
+    let limit = args.lines.or_else(|| args.follow.then_some(FOLLOW_LINES));
+    let mut history = History::new(args, limit);
+    let mut tail = Tail::new(file.clone());
+    // Watched before it is read, so that nothing falls between the two.
+    let follow = if args.follow { Some(Follow::new(paths, &file)?) } else { None };
+    let mut sink = |bytes: &[u8]| history.give(bytes, screen);
+    tail.start(From::Start, &mut sink)?;
+    while tail.drain(&mut sink)?.more {}
+    history.past_is_complete(screen)?;
+    if let Some(mut follow) = follow {
+        follow.run(&mut tail, None, None, &mut |bytes: &[u8]| history.give(bytes, screen))?;
+    }
+    Ok(0)
+}
+
+/// Lines on their way from the file to the screen.
+struct History<'a> {
+    args: &'a EventsArgs,
+    clock: Clock,
+    /// A line whose end was not written yet.
+    pending: Vec<u8>,
+    /// The last lines of the past, while it is read and limited.
+    held: Option<(VecDeque<String>, usize)>,
+}
+
+impl<'a> History<'a> {
+    fn new(args: &'a EventsArgs, limit: Option<u64>) -> Self {
+        let held = limit.map(|limit| (VecDeque::new(), usize::try_from(limit).unwrap_or(usize::MAX)));
+        Self { args, clock: Clock::system(), pending: Vec::new(), held }
+    }
+
+    fn give(&mut self, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+        if bytes.is_empty() {
+            return screen.flush();
+        }
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.pending.extend_from_slice(part);
+            if self.pending.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.pending);
+                self.line(&String::from_utf8_lossy(&line), screen)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str, screen: &mut Screen) -> Result<(), Failure> {
+        let Some(shown) = self.shown(line.trim_end()) else { return Ok(()) };
+        match &mut self.held {
+            Some((held, limit)) => {
+                held.push_back(shown);
+                if held.len() > *limit {
+                    held.pop_front();
+                }
+                Ok(())
+            }
+            None => screen.line(&shown),
+        }
+    }
+
+    fn past_is_complete(&mut self, screen: &mut Screen) -> Result<(), Failure> {
+        let held = self.held.take().map(|(held, _)| held).unwrap_or_default();
+        held.iter().try_for_each(|line| screen.line(line))
+    }
+
+    /// None for what does not concern the worker asked for, and for lines that
+    /// a crash tore.
+    fn shown(&self, line: &str) -> Option<String> {
+        let value: Value = serde_json::from_str(line).ok()?;
+        let worker = value.get("worker").and_then(Value::as_str);
+        if self.args.name.is_some() && self.args.name.as_deref() != worker {
+            return None;
+        }
+        if self.args.json {
+            return Some(line.to_owned());
+        }
+        let at = self.clock.local(value.get("at_ms").and_then(Value::as_u64)?);
+        let what = match serde_json::from_str::<Event>(line) {
+            Ok(event) => sentence(&event.kind),
+            // A kind that a newer program records: its stable name says what it is.
+            Err(_) => value.get("type").and_then(Value::as_str)?.to_owned(),
+        };
+        let who = worker.unwrap_or("supervisor");
+        Some(format!("{at}  {}  {}", escape(who), escape(&what)))
+    }
+}
+
+fn sentence(kind: &EventKind) -> String {
+    match kind {
+        EventKind::SupervisorStarted { pid } => format!("started (pid {pid})"),
+        EventKind::SupervisorStopped { reason } => format!("stopped: {reason}"),
+        EventKind::WorkerStarted { pid } => format!("started (pid {pid})"),
+        EventKind::WorkerAdopted { pid } => format!("adopted by a new supervisor (pid {pid})"),
+        EventKind::WorkerExited { ended, reason, duration_ms } => exited(*ended, *reason, *duration_ms),
+        EventKind::WorkerRestarting { in_ms, restarts } => {
+            format!("restart {restarts} in {}", words(in_ms.div_ceil(1000)))
+        }
+        EventKind::WorkerFailed { cause } => format!("failed: {cause}"),
+        EventKind::WorkerKilled => "killed".into(),
+        EventKind::WorkerCleaning => "being cleaned".into(),
+        EventKind::WorkerCleaned => "cleaned".into(),
+        EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),
+        EventKind::StartAborted { cause } => format!("start aborted: {cause}"),
+    }
+}
+
+fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>) -> String {
+    let how = match ended {
+        Some(ended @ Ended::Code(_)) => format!("ended with code {}", ended_word(ended)),
+        Some(ended @ Ended::Signal(_)) => format!("ended by {}", ended_word(ended)),
+        None => "ended, exit unknown".into(),
+    };
+    let why = match reason {
+        None | Some(Reason::Exited) => "",
+        Some(Reason::Stopped) => " (stopped)",
+        Some(Reason::Closed) => " (its window was closed)",
+        Some(Reason::Timeout) => " (its time was up)",
+        Some(Reason::Abandoned) => " (its state directory was removed)",
+    };
+    let after = duration_ms.map(|ms| format!(" after {}", words(ms / 1000))).unwrap_or_default();
+    format!("{how}{why}{after}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::sample;
+
+    const LINES: &str = r#"{"at_ms":1767312000000,"type":"supervisor.started","pid":9}
+{"at_ms":1767312001000,"worker":"x","generation":1,"type":"worker.started","pid":10}
+{"at_ms":1767312002000,"worker":"y","generation":1,"type":"worker.started","pid":11}
+{"at_ms":1767312003000,"worker":"x","generation":1,"type":"worker.exited","ended":{"signal":9},"reason":"timeout","duration_ms":125000}
+torn {"at_ms":17
+{"at_ms":1767312004000,"worker":"x","type":"worker.pondered","depth":3}
+{"at_ms":1767312005000,"worker":"x","type":"worker.fail"#;
+
+    fn told(words: &[&str]) -> String {
+        let crate::cli::args::Command::Events(args) = sample::command(&[&["events"], words].concat()) else {
+            panic!("not events");
+        };
+        let mut history = History::new(&args, args.lines);
+        history.clock = sample::clock("2026-01-02T00:05:00Z");
+        let (out, _, _) = sample::said(|screen| {
+            for block in LINES.as_bytes().chunks(7) {
+                history.give(block, screen)?;
+            }
+            history.past_is_complete(screen).map(|()| 0)
+        });
+        out
+    }
+
+    #[test]
+    fn events_are_told_in_words() {
+        let expected = "\
+2026-01-02 00:00:00  supervisor  started (pid 9)
+2026-01-02 00:00:01  x  started (pid 10)
+2026-01-02 00:00:02  y  started (pid 11)
+2026-01-02 00:00:03  x  ended by SIGKILL (its time was up) after 2m
+2026-01-02 00:00:04  x  worker.pondered
+";
+        assert_eq!(told(&[]), expected);
+    }
+
+    #[test]
+    fn a_name_and_a_number_choose_and_json_is_as_recorded() {
+        assert_eq!(told(&["y"]), "2026-01-02 00:00:02  y  started (pid 11)\n");
+        assert_eq!(told(&["x", "--lines", "1"]), "2026-01-02 00:00:04  x  worker.pondered\n");
+        assert_eq!(told(&["y", "--json"]), format!("{}\n", LINES.lines().nth(2).expect("third")));
+        assert_eq!(told(&["--lines", "0"]), "");
+    }
+}

@@ -1,0 +1,157 @@
+//! `swarm logs`: what a worker wrote, from disk, in both modes; it works while
+//! the worker runs, after it ended, and after its window is gone.
+
+use serde_json::json;
+use swarm_actors::model::{Refusal, RefusalKind, WorkerView};
+
+use super::args::LogsArgs;
+use super::error::{Failure, suggestion, unknown_worker};
+use super::follow::{Follow, Followed};
+use super::json;
+use super::life::{Life, has_ended};
+use super::plain::Plain;
+use super::screen::Screen;
+use super::tail::{From, Tail};
+use crate::adapters::views::Registry;
+use crate::paths::Paths;
+
+/// Lines of `--history`, as in the original.
+const HISTORY_LINES: u64 = 1000;
+/// Lines of a window when there is no terminal to ask for its height.
+const SCREEN_LINES: u64 = 24;
+/// Lines before what `--follow` shows, as `tail -f` has it.
+const FOLLOW_LINES: u64 = 10;
+/// Longest line that `--json` keeps together.
+const LINE_BYTES_MAX: usize = 1024 * 1024;
+
+pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let registry = super::read(paths, screen)?;
+    show(args, paths, registry, screen).map(|()| 0)
+}
+
+fn show(args: &LogsArgs, paths: &Paths, registry: Registry, screen: &mut Screen) -> Result<(), Failure> {
+    let view = registry.find(&args.name).ok_or_else(|| unknown(&args.name, &registry))?;
+    let in_tmux = view.row.tmux.is_some();
+    let kind = kind(args, in_tmux)?;
+    let file = paths.log(&args.name, kind);
+    let mut tail = Tail::new(file.clone());
+    if !tail.exists() && (!args.follow || has_ended(view)) {
+        return Err(Failure::said(format!("no logs found for {}", args.name), None));
+    }
+    let from = from(args, in_tmux, screen.rows);
+    let mut shape = Shape::of(args, in_tmux, kind);
+    let life = followed(view, in_tmux);
+    let follow = if args.follow { Some(Follow::new(paths, &file)?) } else { None };
+    let mut sink = |bytes: &[u8]| shape.give(bytes, screen);
+    tail.start(from, &mut sink)?;
+    match follow {
+        Some(mut follow) => follow.run(&mut tail, Some(life), Some(registry), &mut sink)?,
+        None => while tail.drain(&mut sink)?.more {},
+    }
+    shape.end(screen)
+}
+
+fn followed(view: &WorkerView, through_tmux: bool) -> Followed {
+    Followed { life: Life::of(view), through_tmux }
+}
+
+fn unknown(name: &str, registry: &Registry) -> Failure {
+    if registry.unreadable.iter().any(|(row, _)| row == name) {
+        return unknown_worker(name, registry);
+    }
+    Failure::said(format!("no worker named '{name}'"), suggestion(name, registry))
+}
+
+fn kind(args: &LogsArgs, in_tmux: bool) -> Result<&'static str, Failure> {
+    match (in_tmux, args.stderr) {
+        (false, false) => Ok("stdout"),
+        (false, true) => Ok("stderr"),
+        (true, false) => Ok("tmux"),
+        (true, true) => {
+            let cause = format!("worker '{}' is a tmux worker: its output and its errors are one log", args.name);
+            Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("swarm logs {}", args.name)).into())
+        }
+    }
+}
+
+/// Where to begin. The original shows a process's log whole and a window's
+/// screen; `--lines` of a process is ours, except beside `--history`, where the
+/// original ignores it.
+fn from(args: &LogsArgs, in_tmux: bool, rows: Option<u16>) -> From {
+    match (in_tmux, args.history, args.lines) {
+        (true, true, lines) => From::LastLines(lines.unwrap_or(HISTORY_LINES)),
+        (false, true, _) => From::Start,
+        (_, false, Some(lines)) => From::LastLines(lines),
+        (true, false, None) => From::LastLines(rows.map_or(SCREEN_LINES, |rows| u64::from(rows.max(2)) - 1)),
+        (false, false, None) if args.follow => From::LastLines(FOLLOW_LINES),
+        (false, false, None) => From::Start,
+    }
+}
+
+/// What bytes become on their way to the screen.
+struct Shape {
+    plain: Option<Plain>,
+    /// For `--json`: the stream's name and the line that is not complete yet.
+    lines: Option<(&'static str, Vec<u8>)>,
+    text: Vec<u8>,
+}
+
+impl Shape {
+    fn of(args: &LogsArgs, in_tmux: bool, kind: &'static str) -> Self {
+        let plain = (in_tmux && !args.raw).then(Plain::new);
+        Self { plain, lines: args.json.then(|| (kind, Vec::new())), text: Vec::new() }
+    }
+
+    /// Passes `bytes` on. No bytes mean that nothing more comes for now.
+    fn give(&mut self, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+        if bytes.is_empty() {
+            return screen.flush();
+        }
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        let shown = match &mut self.plain {
+            Some(plain) => {
+                plain.feed(bytes, &mut text);
+                text.as_slice()
+            }
+            None => bytes,
+        };
+        let result = match &mut self.lines {
+            Some((stream, pending)) => json_lines(stream, pending, shown, screen),
+            None => screen.bytes(shown),
+        };
+        self.text = text;
+        result
+    }
+
+    /// Passes on a last line that had no end.
+    fn end(self, screen: &mut Screen) -> Result<(), Failure> {
+        match self.lines {
+            Some((stream, pending)) if !pending.is_empty() => json_line(stream, &pending, screen),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn json_lines(stream: &str, pending: &mut Vec<u8>, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+    for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+        pending.extend_from_slice(part);
+        if pending.ends_with(b"\n") {
+            pending.pop();
+        } else if pending.len() < LINE_BYTES_MAX {
+            continue;
+        }
+        json_line(stream, pending, screen)?;
+        pending.clear();
+    }
+    Ok(())
+}
+
+fn json_line(stream: &str, line: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+    let text = String::from_utf8_lossy(line);
+    json::print(screen, "swarm.log/1", &json::object([("stream", json!(stream)), ("text", json!(text))]))
+}
+
+#[cfg(test)]
+#[path = "logs_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+use std::fs;
+
+use swarm_actors::model::Ended;
+
+use super::*;
+use crate::cli::sample;
+
+struct State {
+    dir: tempfile::TempDir,
+    paths: Paths,
+}
+
+fn state(files: &[(&str, &str)]) -> State {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    fs::create_dir(paths.logs()).expect("made");
+    for (name, text) in files {
+        fs::write(paths.logs().join(name), text).expect("written");
+    }
+    State { dir, paths }
+}
+
+fn logged(state: &State, words: &[&str], workers: Vec<WorkerView>) -> (String, String, u8) {
+    assert!(state.dir.path().is_dir());
+    let crate::cli::args::Command::Logs(args) = sample::command(&[&["logs"], words].concat()) else {
+        panic!("not logs");
+    };
+    let registry = sample::registry(workers);
+    sample::said(|screen| show(&args, &state.paths, registry, screen).map(|()| 0))
+}
+
+fn out(state: &State, words: &[&str], worker: WorkerView) -> String {
+    let (out, err, code) = logged(state, words, vec![worker]);
+    assert_eq!((err.as_str(), code), ("", 0));
+    out
+}
+
+#[test]
+fn a_process_log_is_shown_whole_and_as_it_is() {
+    let files = [("x.stdout.log.1", "one\n"), ("x.stdout.log", "\x1b[31mtwo\nthree\n"), ("x.stderr.log", "oops\n")];
+    let state = state(&files);
+    let x = || sample::process("x");
+    assert_eq!(out(&state, &["x"], x()), "one\n\x1b[31mtwo\nthree\n");
+    assert_eq!(out(&state, &["x", "--history", "--lines", "1"], x()), "one\n\x1b[31mtwo\nthree\n");
+    assert_eq!(out(&state, &["x", "--lines", "1"], x()), "three\n");
+    assert_eq!(out(&state, &["x", "--stderr"], x()), "oops\n");
+}
+
+#[test]
+fn a_window_is_shown_as_plain_text() {
+    let text: String = (0..1500).map(|line| format!("\x1b[32mline {line}\x1b[0m\r\n")).collect();
+    let state = state(&[("x.tmux.log", &text)]);
+    let x = || sample::window("x");
+    assert_eq!(out(&state, &["x"], x()).lines().count(), 24);
+    assert_eq!(out(&state, &["x", "--history"], x()).lines().count(), 1000);
+    assert_eq!(out(&state, &["x", "--history", "--lines", "2"], x()), "line 1498\nline 1499\n");
+    assert_eq!(out(&state, &["x", "--lines", "1", "--raw"], x()), "\x1b[32mline 1499\x1b[0m\r\n");
+}
+
+#[test]
+fn what_cannot_be_shown_is_said_in_the_original_words() {
+    let state = state(&[]);
+    assert_eq!(logged(&state, &["x"], Vec::new()), (String::new(), "swarm: no worker named 'x'\n".into(), 1));
+    let near = logged(&state, &["bulider"], vec![sample::process("builder")]).1;
+    assert_eq!(near, "swarm: no worker named 'bulider'\nswarm: hint: did you mean 'builder'?\n");
+    let none = logged(&state, &["x"], vec![sample::process("x")]);
+    assert_eq!(none, (String::new(), "swarm: no logs found for x\n".into(), 1));
+    assert!(logged(&state, &["x", "--stderr"], vec![sample::window("x")]).1.contains("are one log"));
+}
+
+#[test]
+fn following_a_worker_that_ended_shows_its_end_and_returns() {
+    let text: String = (0..20).map(|line| format!("line {line}\n")).collect();
+    let state = state(&[("x.stdout.log", &text)]);
+    let x = || sample::ended("x", Ended::Code(0));
+    assert_eq!(out(&state, &["x", "--follow"], x()).lines().count(), 10);
+    assert_eq!(out(&state, &["x", "--follow", "--history"], x()), text);
+}
+
+#[test]
+fn json_is_one_object_a_line_even_for_a_line_without_end() {
+    let state = state(&[("x.stdout.log", "a\n\"b\"")]);
+    let expected = "{\"schema\":\"swarm.log/1\",\"stream\":\"stdout\",\"text\":\"a\"}\n\
+                    {\"schema\":\"swarm.log/1\",\"stream\":\"stdout\",\"text\":\"\\\"b\\\"\"}\n";
+    assert_eq!(out(&state, &["x", "--json"], sample::process("x")), expected);
+}
+
+/// A worker writes, its log is rotated, it writes again and ends: a follower
+/// that began before all that gives every line once and returns. Once the
+/// worker's process has gone, the registry's stub no longer knows the worker.
+#[test]
+fn following_gives_every_line_once_and_ends_with_the_worker() {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    let state = state(&[("x.stdout.log", "first\n")]);
+    let (log, older) = (state.paths.log("x", "stdout"), state.paths.logs().join("x.stdout.log.1"));
+    let script = format!(
+        "read go; echo second >>{log}; cp {log} {older}; : >{log}; echo third >>{log}; read stop",
+        log = log.display(),
+        older = older.display()
+    );
+    let mut child =
+        Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");
+    let pid = i32::try_from(child.id()).expect("a pid");
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("alive");
+    let ticks = stat.rsplit_once(')').expect("brackets").1.split_ascii_whitespace().nth(19).expect("field").to_owned();
+    let mut view = sample::process("x");
+    let start_ticks = ticks.parse().expect("number");
+    view.watch = Some(swarm_actors::model::ProcessId { pid, start_ticks, boot: String::new() });
+
+    let registry = sample::registry(vec![view]);
+    let mut input = child.stdin.take();
+    let mut bytes = Vec::new();
+    let mut tail = Tail::new(log.clone());
+    let mut follow = Follow::new(&state.paths, &log).expect("watched");
+    let life = followed(registry.find("x").expect("there"), false);
+    follow
+        .run(&mut tail, Some(life), Some(registry), &mut |block: &[u8]| {
+            bytes.extend_from_slice(block);
+            let text = String::from_utf8_lossy(&bytes);
+            // The worker goes on when its reader has seen the line before.
+            if text.ends_with("first\n") && block.is_empty() {
+                input.as_mut().expect("open").write_all(b"go\n").expect("written");
+            }
+            if text.contains("third") {
+                input = None;
+            }
+            Ok(())
+        })
+        .expect("followed");
+    child.wait().expect("reaped");
+    assert_eq!(String::from_utf8_lossy(&bytes), "first\nsecond\nthird\n");
+}

@@ -1,0 +1,77 @@
+//! Waiting for real programs in a real tmux.
+
+use super::*;
+use crate::adapters::tmux::Window;
+use crate::adapters::tmux::testing::{Private, wait_until};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn target(server: &Private, window: &Window) -> Target {
+    Target { tmux: server.tmux(), pane: window.pane.pane.clone(), session: window.session.clone() }
+}
+
+fn process(pid: i32) -> ProcessId {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("reads");
+    ProcessId { pid, start_ticks: start_ticks(&stat).expect("has a start"), boot: String::new() }
+}
+
+#[test]
+fn a_prompt_that_comes_later_is_seen_by_log_or_by_clock() {
+    let server = Private::new();
+    for (name, logged) in [("log", true), ("clock", false)] {
+        let window = server.open(name, "echo loading; read go; printf '$ '; exec sleep 1000");
+        let log = server.log(name);
+        let ready = std::thread::scope(|scope| {
+            let target = target(&server, &window);
+            let log = logged.then_some(log.as_path());
+            let waiting = scope.spawn(move || wait_ready(&target, log, Some(&process(window.pane_pid)), LONG));
+            wait_until("the start", || server.logged(name).contains("loading"));
+            assert!(!waiting.is_finished());
+            server.user(&["send-keys", "-t", &window.pane.pane, "Enter"]);
+            waiting.join().expect("ends")
+        });
+        assert_eq!(ready, Ok(Readiness::Ready), "{name}");
+    }
+}
+
+#[test]
+fn a_question_is_answered_and_the_waiting_goes_on() {
+    let server = Private::new();
+    let window = server.open("w", "echo 'Select login method:'; read x; clear; echo 'Claude Code v9'; exec sleep 1000");
+    let ready = wait_ready(&target(&server, &window), Some(&server.log("w")), None, LONG);
+    assert_eq!(ready, Ok(Readiness::Ready));
+}
+
+#[test]
+fn the_end_of_the_worker_ends_the_waiting() {
+    let server = Private::new();
+    server.open("keeper", "exec sleep 1000");
+    let window = server.open("w", "echo loading; read go");
+    let ended = std::thread::scope(|scope| {
+        let target = target(&server, &window);
+        let log = server.log("w");
+        let waiting = scope.spawn(move || wait_ready(&target, Some(&log), Some(&process(window.pane_pid)), LONG));
+        wait_until("the start", || server.logged("w").contains("loading"));
+        server.user(&["send-keys", "-t", &window.pane.pane, "Enter"]);
+        waiting.join().expect("ends")
+    });
+    assert_eq!(ended, Ok(Readiness::Ended));
+    assert_eq!(wait_ready(&target(&server, &window), None, None, LONG), Ok(Readiness::Ended));
+    let reused = ProcessId { start_ticks: 1, ..process(i32::try_from(std::process::id()).expect("fits")) };
+    assert_eq!(wait_ready(&target(&server, &window), None, Some(&reused), LONG), Ok(Readiness::Ended));
+}
+
+#[test]
+fn a_program_that_never_asks_times_out() {
+    let server = Private::new();
+    let window = server.open("w", "echo loading; exec sleep 1000");
+    let late = wait_ready(&target(&server, &window), Some(&server.log("w")), None, Duration::from_millis(300));
+    assert_eq!(late, Ok(Readiness::TimedOut));
+}
+
+#[test]
+fn the_start_time_is_read_past_odd_names() {
+    let stat = "7 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+    assert_eq!(start_ticks(stat), Some(4242));
+    assert_eq!(start_ticks(""), None);
+}

@@ -1,0 +1,109 @@
+//! The verbs that talk to a pane: from the command line's words to what `peek`,
+//! `send` and `attach` take.
+
+use std::time::Duration;
+
+use serde_json::json;
+use swarm_actors::model::{Refusal, Spawned};
+
+use super::args::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
+use super::error::Failure;
+use super::screen::Screen;
+use super::send::{Verb, Who, live_workers};
+use super::{attach, json, peek, ready, send};
+use crate::adapters::tmux::{self, SendOptions};
+use crate::adapters::views::{Registry, load_one};
+use crate::paths::Paths;
+
+type Environment = Vec<(String, String)>;
+type Act<'a> = &'a dyn Fn(&mut Verb<'_>, Option<Who<'_>>) -> Result<u8, Refusal>;
+
+pub fn peek(args: &PeekArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let lines = args.lines as usize;
+    let who = who(args.name.as_deref(), args.all);
+    let act = |verb: &mut Verb<'_>, who: Option<Who<'_>>| peek::peek(verb, who, lines);
+    let told =
+        if args.json { tell(paths, screen, who, "swarm.panes/1", &act) } else { speak(paths, screen, who, &act) };
+    told.map_err(Failure::unknown_is_two)
+}
+
+pub fn send(args: &SendArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let options = SendOptions { clear: !args.raw, enter: !args.no_enter };
+    let who = who(args.name(), args.all);
+    let act = |verb: &mut Verb<'_>, who: Option<Who<'_>>| send::send(verb, who, args.text(), options);
+    said(args.json, paths, screen, who, &act)
+}
+
+pub fn interrupt(args: &InterruptArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let who = who(args.name.as_deref(), args.all);
+    said(args.json, paths, screen, who, &|verb, who| send::interrupt(verb, who))
+}
+
+pub fn eof(args: &EofArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let act = |verb: &mut Verb<'_>, _: Option<Who<'_>>| send::eof(verb, &args.name);
+    said(args.json, paths, screen, Some(Who::Name(&args.name)), &act)
+}
+
+pub fn attach(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let registry = super::read(paths, screen)?;
+    Ok(attach::attach(&registry, &args.name, &environment())?)
+}
+
+/// Whether the agent in a window that was just made shows its prompt in time.
+pub fn is_ready(spawned: &Spawned, paths: &Paths, limit: Duration) -> Result<bool, Failure> {
+    let Some(view) = load_one(paths, &spawned.name)? else { return Ok(false) };
+    let Some(target) = tmux::target(&view, &environment()).map_err(Refusal::from)? else { return Ok(true) };
+    let log = paths.log(&spawned.name, "tmux");
+    let readiness = ready::wait_ready(&target, Some(&log), view.watch.as_ref(), limit).map_err(Refusal::from)?;
+    Ok(readiness == ready::Readiness::Ready)
+}
+
+/// `--all` wins over a name, as in the original.
+fn who(name: Option<&str>, all: bool) -> Option<Who<'_>> {
+    if all { Some(Who::All) } else { name.map(Who::Name) }
+}
+
+fn said(as_json: bool, paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, act: Act<'_>) -> Result<u8, Failure> {
+    if as_json { tell(paths, screen, who, "swarm.sent/1", act) } else { speak(paths, screen, who, act) }
+}
+
+/// In the original's words.
+fn speak(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, act: Act<'_>) -> Result<u8, Failure> {
+    let registry = super::read(paths, screen)?;
+    let (done, text, complaints) = run(&registry, who, act);
+    screen.bytes(&text)?;
+    screen.errors(&complaints);
+    Ok(done?)
+}
+
+/// As one object: each worker with what was written about it.
+fn tell(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, schema: &str, act: Act<'_>) -> Result<u8, Failure> {
+    let registry = super::read(paths, screen)?;
+    let names: Vec<&str> = match who {
+        Some(Who::All) => live_workers(&registry).map(|worker| worker.row.name.as_str()).collect(),
+        Some(Who::Name(name)) => vec![name],
+        None => return Ok(run(&registry, None, act).0?),
+    };
+    let mut workers = Vec::new();
+    for name in names {
+        let (done, text, complaints) = run(&registry, Some(Who::Name(name)), act);
+        screen.errors(&complaints);
+        done?;
+        workers.push(json!({ "name": name, "text": String::from_utf8_lossy(&text) }));
+    }
+    json::print_list(screen, schema, "workers", workers)?;
+    Ok(0)
+}
+
+fn run(registry: &Registry, who: Option<Who<'_>>, act: Act<'_>) -> (Result<u8, Refusal>, Vec<u8>, Vec<u8>) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let environment = environment();
+    let mut verb = Verb { registry, environment: &environment, out: &mut out, err: &mut err };
+    let done = act(&mut verb, who);
+    (done, out, err)
+}
+
+/// What tmux gets of this process's environment: whatever is text.
+fn environment() -> Environment {
+    std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?))).collect()
+}
