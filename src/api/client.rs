@@ -23,6 +23,8 @@ const FIRST_BYTE_MAX: Duration = Duration::from_secs(5);
 const WORK_MAX: Duration = Duration::from_secs(16 * 60);
 /// How long a supervisor may take to start and adopt everything.
 const START_MAX: Duration = Duration::from_secs(20);
+/// Room for the registry and the records.
+const SUPERVISOR_FILE_BYTES_MIN: u64 = 64 << 20;
 /// Connections that may break under one request before it is given up.
 const ATTEMPTS_MAX: u32 = 6;
 
@@ -221,17 +223,20 @@ fn make_dirs(paths: &Paths) -> io::Result<()> {
 
 /// A supervisor inherits hard limits, and one that may write nothing is none.
 fn check_limits() -> Result<(), Refusal> {
-    use nix::sys::resource::{Resource, getrlimit};
-    let hard = getrlimit(Resource::RLIMIT_FSIZE).map_or(nix::libc::RLIM_INFINITY, |(_, hard)| hard);
-    // Room for the registry and the records; the privileged raise it by themselves.
-    if hard < 64 << 20 && !nix::unistd::geteuid().is_root() {
-        return Err(Refusal::new(
-            RefusalKind::Internal,
-            format!("the file size limit here is {hard} bytes, too little for a supervisor"),
-        )
-        .remedy("raise it (ulimit -f), or run a swarm command in another shell first"));
+    use nix::libc::RLIM_INFINITY;
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap_or((RLIM_INFINITY, RLIM_INFINITY));
+    if hard >= SUPERVISOR_FILE_BYTES_MIN {
+        return Ok(());
     }
-    Ok(())
+    // Who may raise it does so in the guard; here it is only tried.
+    if setrlimit(Resource::RLIMIT_FSIZE, soft, RLIM_INFINITY).is_ok() {
+        let _ = setrlimit(Resource::RLIMIT_FSIZE, soft, hard);
+        return Ok(());
+    }
+    let cause = format!("the file size limit here is {hard} bytes, too little for a supervisor");
+    let remedy = "raise it (ulimit -f), or run `swarm supervisor restart` in another shell first";
+    Err(Refusal::new(RefusalKind::Internal, cause).remedy(remedy))
 }
 
 fn take_turn(paths: &Paths) -> io::Result<File> {

@@ -117,15 +117,11 @@ mod tests {
 
     #[test]
     fn a_worker_with_a_restart_due_has_not_ended() {
-        let ended = |code, restart| WorkerView { restart, ..sample::ended("x", Ended::Code(code)) };
-        assert!(has_ended(&ended(1, RestartPolicy::Never)));
-        assert!(!has_ended(&ended(1, RestartPolicy::OnFailure)));
-        assert!(has_ended(&ended(0, RestartPolicy::OnFailure)));
-        assert!(!has_ended(&ended(0, RestartPolicy::Always)));
-        let stopped = WorkerView { state: FineState::Stopped, ..ended(0, RestartPolicy::Always) };
-        assert!(has_ended(&stopped));
-        assert!(has_ended(&WorkerView { state: FineState::Failed, ..ended(1, RestartPolicy::Always) }));
-        assert!(!has_ended(&WorkerView { state: FineState::Backoff, ..ended(1, RestartPolicy::Always) }));
+        let view = |state| WorkerView { state, ..sample::ended("x", Ended::Code(1)) };
+        assert!(!has_ended(&view(FineState::Backoff)) && !has_ended(&view(FineState::Unsupervised)));
+        for state in [FineState::Exited, FineState::Stopped, FineState::Failed, FineState::Lost] {
+            assert!(has_ended(&view(state)), "{state:?}");
+        }
     }
 
     #[test]
