@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -26,6 +26,8 @@ const FAILURES_MAX: usize = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Kills in the window after which a restart waits a moment.
 const KILLS_FREE: usize = 50;
+/// Size at which `supervisor.log` is put aside when the next guard starts.
+const LOG_BYTES_MAX: u64 = 8 << 20;
 const KILLS_PAUSE: Duration = Duration::from_millis(500);
 
 /// `swarm __guard ROOT [adopt]`: with `adopt`, standard input is the pipe of a
@@ -36,7 +38,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match run(Path::new(&root), adopts) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{{\"level\":\"ERROR\",\"message\":\"the guard ends: {error}\"}}");
+            let _ = writeln!(io::stderr(), "{{\"level\":\"ERROR\",\"message\":\"the guard ends: {error}\"}}");
             ExitCode::FAILURE
         }
     }
@@ -169,7 +171,11 @@ pub fn start_for(root: &Path, pipe: Stdio) -> io::Result<Child> {
 }
 
 fn command(root: &Path) -> io::Result<Command> {
-    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(Paths::new(root).supervisor_log())?;
+    let path = Paths::new(root).supervisor_log();
+    if std::fs::metadata(&path).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
+        let _ = std::fs::rename(&path, path.with_extension("log.1"));
+    }
+    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("swarm").arg("__guard").arg(root).stderr(Stdio::from(log)).current_dir("/");
     Ok(command)
@@ -181,7 +187,7 @@ pub fn start_when_alone(root: &Path) {
     let lock = OpenOptions::new().read(true).write(true).open(Paths::new(root).supervisor_lock());
     let alone = lock.is_ok_and(|lock| lock.try_lock().is_ok());
     if alone && let Err(error) = start(root, Stdio::null()) {
-        eprintln!("swarm: error: no supervisor could be started: {error}");
+        let _ = writeln!(io::stderr(), "swarm: error: no supervisor could be started: {error}");
     }
 }
 

@@ -50,3 +50,18 @@ pub fn trace() {
     let _ = subscriber.try_init();
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a panic")));
 }
+
+/// Standard error that never fails: a full disk must not end the supervisor
+/// because it wanted to say so.
+struct Quiet(io::Stderr);
+
+impl io::Write for Quiet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -16,7 +16,7 @@ mod signals;
 mod tree;
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ pub fn main(dir: Option<&OsStr>) -> ExitCode {
         Err(error) => {
             // In a pane this is seen for a moment; a supervisor that waits for
             // the handshake sees end of file and the reason in its own log.
-            eprintln!("swarm: error: cannot start the worker: {error}");
+            let _ = writeln!(io::stderr(), "swarm: error: cannot start the worker: {error}");
             ExitCode::FAILURE
         }
     }
