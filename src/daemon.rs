@@ -218,7 +218,8 @@ fn private_dir(dir: &Path) -> io::Result<()> {
 /// directory's own removal is not told while files in it are open.)
 fn watch_root(paths: &Paths) -> io::Result<impl Future<Output = ()> + use<>> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-    let flags = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM | AddWatchFlags::IN_MOVE_SELF;
+    // Not what is moved: each commit moves a file onto state.json.
+    let flags = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVE_SELF;
     inotify.add_watch(paths.root(), flags | AddWatchFlags::IN_ONLYDIR)?;
     let lock = paths.supervisor_lock();
     Ok(async move {

@@ -45,8 +45,12 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
 /// JSON lines to standard error, which the guard pointed at `supervisor.log`.
 pub fn trace() {
     let filter = EnvFilter::try_from_env("SWARM_LOG").unwrap_or_else(|_| EnvFilter::new("info,ractor=warn"));
-    let subscriber =
-        tracing_subscriber::fmt().json().flatten_event(true).with_writer(io::stderr).with_env_filter(filter);
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_writer(|| Quiet(io::stderr()))
+        .log_internal_errors(false)
+        .with_env_filter(filter);
     let _ = subscriber.try_init();
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a panic")));
 }

@@ -129,6 +129,9 @@ pub struct Lease {
     pub shim: ProcessId,
     #[serde(default)]
     pub pane: Option<TmuxPane>,
+    /// The restart policy, so that readers need not open the contract.
+    #[serde(default)]
+    pub restart: RestartPolicy,
 }
 
 /// Where a tmux worker does live, by ids that tmux never reuses in one server.

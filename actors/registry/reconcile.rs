@@ -20,20 +20,17 @@ use crate::model::{
 use crate::ports::{DirFacts, SpecFacts};
 
 /// Whether the row is one that this directory's start wrote. The original
-/// copies `metadata` when it remakes a row, so token, time and place must all
-/// be those of the start.
+/// copies `metadata` when it remakes a row, so token, time and pid must all be
+/// those of the start; a window that it remakes has another time.
 pub fn belongs(row: &Row, facts: &DirFacts) -> bool {
     let (Some(meta), Some(spec)) = (row.swarm(), facts.spec.spec()) else { return false };
-    let place = match (&row.tmux, &spec.contract.tmux) {
-        (Some(tmux), Some(place)) => tmux.session == place.session && tmux.window == spec.name,
-        (None, None) => match (&facts.exit, &facts.lease.content) {
-            (Some(exit), _) => row.pid == Some(i64::from(exit.pid)),
-            (None, Some(lease)) => row.pid == Some(i64::from(lease.worker.pid)),
-            (None, None) => true,
-        },
-        _ => false,
+    let noted = (facts.exit.as_ref().map(|exit| exit.pid))
+        .or_else(|| facts.lease.content.as_ref().map(|lease| lease.worker.pid));
+    let same_place = match (&row.tmux, noted) {
+        (Some(_), _) | (None, None) => true,
+        (None, Some(pid)) => row.pid == Some(i64::from(pid)),
     };
-    place && meta.id == spec.token && row.started == spec.started && row.name == spec.name
+    same_place && meta.id == spec.token && row.started == spec.started && row.name == spec.name
 }
 
 /// Judges one worker. `facts` is the directory that the row's metadata names;

@@ -171,7 +171,7 @@ pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adopti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Contract, Lease, ProcessId, Spec, Wanted};
+    use crate::model::{Contract, Lease, ProcessId, RestartPolicy, Spec, Wanted};
     use crate::ports::LeaseFacts;
 
     #[test]
@@ -221,6 +221,7 @@ mod tests {
             worker: process.clone(),
             shim: process,
             pane: None,
+            restart: Default::default(),
         });
         let spec = Box::new(spec);
         DirFacts {

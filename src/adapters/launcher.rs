@@ -4,6 +4,7 @@
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -49,7 +50,9 @@ impl ShimLauncher {
             .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .current_dir("/")
+            // No directory and nothing else that would make this a fork: a
+            // supervisor with much memory would pay for copying its page tables.
+            .arg0("swarm")
             .spawn();
         let child = child.map_err(|error| system("start the shim", &error))?;
         self.prepared(ours, spec, None).inspect_err(|_| reap(child.id()))

@@ -3,7 +3,7 @@
 //! signals holds a pidfd first and looks again.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 
 use swarm_actors::model::ProcessId;
 
@@ -43,13 +43,19 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
 }
 
 pub fn stat(pid: i32) -> Option<Stat> {
-    parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+    parse_stat(&read_once(&format!("/proc/{pid}/stat"))?)
 }
 
 /// The id of this boot; empty where the system has none.
 pub fn boot_id() -> String {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    id.map(|id| id.trim().to_owned()).unwrap_or_default()
+    read_once("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+/// These files have no size and are small: one read gets them whole.
+fn read_once(path: &str) -> Option<String> {
+    let mut text = [0_u8; 1024];
+    let length = fs::File::open(path).ok()?.read(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
 /// The identity of a living process.

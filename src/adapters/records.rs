@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
-use swarm_actors::model::{Spec, Wanted, WorkerName, worker_dir_name};
+use swarm_actors::model::{Contract, RestartPolicy, Spec, Wanted, WorkerName, worker_dir_name};
 use swarm_actors::ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
 
 use super::procfs;
@@ -57,11 +57,37 @@ impl DiskRecords {
         Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
     }
 
+    /// What a view needs of one generation, and no more: a list of a thousand
+    /// workers opens two small files for each. The contract is not read; what
+    /// the lease repeats of it stands in its place.
+    pub fn glance(&self, name: &str, generation: u64) -> Option<DirFacts> {
+        let dir = self.paths.worker(name, generation);
+        let lease = self.lease(&dir);
+        let content = lease.content.clone()?;
+        let exit = record(&dir.join("exit.json"));
+        let contract = Contract { restart: content.restart, ..Contract::default() };
+        let spec = Box::new(Spec {
+            name: name.to_owned(),
+            generation,
+            token: content.token,
+            request: String::new(),
+            started: content.started,
+            contract,
+            worktree: None,
+            logs: Vec::new(),
+        });
+        let pending = exit.is_none() && dir.join("spec.pending").exists();
+        let spec = if pending { SpecFacts::Pending(spec) } else { SpecFacts::Executed(spec) };
+        // Without a policy nothing but a stop was ever wanted, and the exit record tells of it.
+        let noted = content.restart != RestartPolicy::Never;
+        let wanted = noted.then(|| record(&dir.join("wanted.json"))).flatten().unwrap_or_default();
+        Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted })
+    }
+
     fn lease(&self, dir: &Path) -> LeaseFacts {
         let Ok(mut file) = File::open(dir.join("lease")) else { return LeaseFacts::default() };
         let held = is_held(&file);
-        let mut text = Vec::new();
-        let _ = (&mut file).take(RECORD_BYTES_MAX).read_to_end(&mut text);
+        let text = read_small(&mut file).unwrap_or_default();
         let content: Option<swarm_actors::model::Lease> = serde_json::from_slice(&text).ok();
         let this_boot = content.as_ref().is_some_and(|lease| lease.worker.boot == self.boot);
         let stat = content.as_ref().and_then(|lease| procfs::alive(&lease.worker, &self.boot));
@@ -104,10 +130,21 @@ fn spec(dir: &Path) -> SpecFacts {
 
 /// Reads a record; anything that is not one counts as absent.
 fn record<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
-    let mut text = Vec::new();
-    file.take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    serde_json::from_slice(&read_small(&mut file).ok()?).ok()
+}
+
+/// Most records fit into one read, and a regular file that gives less than was
+/// asked for has no more.
+fn read_small(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut text = vec![0_u8; 8192];
+    let length = file.read(&mut text)?;
+    let whole = length < text.len();
+    text.truncate(length);
+    if !whole {
+        file.take(RECORD_BYTES_MAX).read_to_end(&mut text)?;
+    }
+    Ok(text)
 }
 
 /// Splits `name.generation`.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use swarm_actors::model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
-use swarm_actors::ports::{DirFacts, Records as _};
+use swarm_actors::ports::Records as _;
 use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{Entry, Table};
 use swarm_actors::registry::{StoreError, reconcile};
@@ -87,10 +87,8 @@ fn read_table(paths: &Paths, records: &DiskRecords, warnings: &mut Vec<String>) 
 }
 
 fn view(records: &DiskRecords, windows: &mut Windows, row: &Row) -> WorkerView {
-    let facts: Option<DirFacts> = row
-        .swarm()
-        .and_then(|meta| records.read(&row.name, meta.generation).ok().flatten())
-        .filter(|facts| reconcile::belongs(row, facts));
+    let facts = row.swarm().and_then(|meta| records.glance(&row.name, meta.generation));
+    let facts = facts.filter(|facts| reconcile::belongs(row, facts));
     let foreign = if facts.is_none() { windows.process(row, records.boot()) } else { None };
     reconcile::judge(row, facts.as_ref(), foreign)
 }

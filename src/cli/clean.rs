@@ -13,7 +13,7 @@ use crate::paths::Paths;
 
 pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Told::new(args.json);
-    let registry = super::read(paths, screen)?;
+    let registry = super::read_for(paths, args.name.as_deref().filter(|_| !args.all), screen)?;
     if let Some(scope) = scope(args, &registry)? {
         let caller = caller::collect()?.caller;
         let (rm_worktree, force_dirty) = (!args.no_rm_worktree, args.force_dirty);

@@ -25,7 +25,7 @@ const FOLLOW_LINES: u64 = 10;
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let registry = super::read(paths, screen)?;
+    let registry = super::read_one(paths, &args.name, screen)?;
     show(args, paths, registry, screen).map(|()| 0)
 }
 

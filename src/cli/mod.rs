@@ -45,7 +45,7 @@ use std::process::ExitCode;
 
 use swarm_actors::model::RefusalKind;
 
-use crate::adapters::views::{Registry, load};
+use crate::adapters::views::{Registry, load, load_where};
 use crate::paths::Paths;
 use args::Command;
 use error::Failure;
@@ -86,6 +86,25 @@ fn read(paths: &Paths, screen: &mut Screen) -> Result<Registry, Failure> {
     let registry = load(paths)?;
     warn_all(&registry, screen);
     Ok(registry)
+}
+
+/// The same for one worker: the others' processes are not looked at, unless
+/// the name is unknown and a near one is to be suggested.
+fn read_one(paths: &Paths, name: &str, screen: &mut Screen) -> Result<Registry, Failure> {
+    let registry = load_where(paths, &|row| row.name == name)?;
+    if registry.workers.is_empty() {
+        return read(paths, screen);
+    }
+    warn_all(&registry, screen);
+    Ok(registry)
+}
+
+/// One worker where one is named, else all.
+fn read_for(paths: &Paths, name: Option<&str>, screen: &mut Screen) -> Result<Registry, Failure> {
+    match name {
+        Some(name) => read_one(paths, name, screen),
+        None => read(paths, screen),
+    }
 }
 
 fn warn_all(registry: &Registry, screen: &mut Screen) {

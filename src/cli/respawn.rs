@@ -11,7 +11,7 @@ use crate::api::client::post;
 use crate::paths::Paths;
 
 pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let registry = super::read(paths, screen)?;
+    let registry = super::read_one(paths, &args.name, screen)?;
     if registry.find(&args.name).is_none() {
         return Err(unknown_worker(&args.name, &registry));
     }

@@ -11,7 +11,7 @@ use crate::adapters::views::Registry;
 use crate::paths::Paths;
 
 pub fn run(args: &StatusArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let registry = super::read(paths, screen)?;
+    let registry = super::read_one(paths, &args.name, screen)?;
     show(args, &registry, &Clock::system(), screen)
 }
 

@@ -45,7 +45,7 @@ pub fn eof(args: &EofArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
 }
 
 pub fn attach(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let registry = super::read(paths, screen)?;
+    let registry = super::read_one(paths, &args.name, screen)?;
     Ok(attach::attach(&registry, &args.name, &environment())?)
 }
 
@@ -63,13 +63,20 @@ fn who(name: Option<&str>, all: bool) -> Option<Who<'_>> {
     if all { Some(Who::All) } else { name.map(Who::Name) }
 }
 
+fn one(who: Option<Who<'_>>) -> Option<&str> {
+    match who {
+        Some(Who::Name(name)) => Some(name),
+        Some(Who::All) | None => None,
+    }
+}
+
 fn said(as_json: bool, paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, act: Act<'_>) -> Result<u8, Failure> {
     if as_json { tell(paths, screen, who, "swarm.sent/1", act) } else { speak(paths, screen, who, act) }
 }
 
 /// In the original's words.
 fn speak(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, act: Act<'_>) -> Result<u8, Failure> {
-    let registry = super::read(paths, screen)?;
+    let registry = super::read_for(paths, one(who), screen)?;
     let (done, text, complaints) = run(&registry, who, act);
     screen.bytes(&text)?;
     screen.errors(&complaints);
@@ -78,7 +85,7 @@ fn speak(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, act: Act<'_>)
 
 /// As one object: each worker with what was written about it.
 fn tell(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, schema: &str, act: Act<'_>) -> Result<u8, Failure> {
-    let registry = super::read(paths, screen)?;
+    let registry = super::read_for(paths, one(who), screen)?;
     let names: Vec<&str> = match who {
         Some(Who::All) => live_workers(&registry).map(|worker| worker.row.name.as_str()).collect(),
         Some(Who::Name(name)) => vec![name],

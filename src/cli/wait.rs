@@ -14,12 +14,12 @@ use super::life::{BLIND_LOOK, Life, Verdict, has_ended, watch_records};
 use super::render::escape;
 use super::screen::Screen;
 use super::watch::{Changes, Until, allow_many_descriptors, wait_any};
-use crate::adapters::views::{Registry, load};
+use crate::adapters::views::{Registry, load_where};
 use crate::paths::Paths;
 
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let limit = args.timeout.filter(|limit| !limit.is_zero());
-    let registry = super::read(paths, screen)?;
+    let registry = super::read_for(paths, args.name.as_deref().filter(|_| !args.all), screen)?;
     let waiting = chosen(args, &registry)?;
     allow_many_descriptors();
     let mut wait = Wait::new(paths, limit.and_then(|limit| Instant::now().checked_add(limit)));
@@ -96,7 +96,7 @@ impl Wait<'_> {
             if !again {
                 self.pause(&mut waiting, !unwatched.is_empty(), blind)?;
             }
-            registry = load(self.paths)?;
+            registry = load_where(self.paths, &|row| waiting.iter().any(|life| life.name == row.name))?;
         }
     }
 

@@ -58,14 +58,14 @@ fn run(dir: &Path) -> io::Result<()> {
     prctl::set_child_subreaper(true)?;
     let mut link = Link::open(in_tmux)?;
     let prepared = prepare(dir, &spec, &lease);
-    let (mut child, exit_file, boot) = match prepared {
+    let (mut child, exit_file, prepared) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             link.say(&format!("failed {error}"));
             return Err(error);
         }
     };
-    link.say(&format!("prepared {}", serde_json::to_string(&lease_of(&spec, &child, &boot))?));
+    link.say(&format!("prepared {}", serde_json::to_string(&prepared)?));
     let go = match link.verdict(&signals) {
         Verdict::Go => true,
         Verdict::No => false,
@@ -87,15 +87,16 @@ fn run(dir: &Path) -> io::Result<()> {
     supervise(&spec, &mut child, &signals, lease, exit_file)
 }
 
-type Prepared = (Child, ExitFile, String);
+type Prepared = (Child, ExitFile, Lease);
 
 /// Everything that can fail is done before the start is promised.
 fn prepare(dir: &Path, spec: &Spec, lease: &LeaseFile) -> io::Result<Prepared> {
     let boot = procfs::boot_id();
     let exit_file = ExitFile::reserve()?;
     let child = Child::fork(dir, spec)?;
-    lease.write(&lease_of(spec, &child, &boot))?;
-    Ok((child, exit_file, boot))
+    let content = lease_of(spec, &child, &boot);
+    lease.write(&content)?;
+    Ok((child, exit_file, content))
 }
 
 fn lease_of(spec: &Spec, child: &Child, boot: &str) -> Lease {
@@ -106,6 +107,7 @@ fn lease_of(spec: &Spec, child: &Child, boot: &str) -> Lease {
         worker: identity(child.pid()),
         shim: identity(nix::unistd::getpid().as_raw()),
         pane: spec.contract.tmux.as_ref().and_then(|_| pane()),
+        restart: spec.contract.restart,
     }
 }
 
