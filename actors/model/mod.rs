@@ -11,8 +11,8 @@ mod view;
 pub use event::{Event, EventKind};
 pub use name::{NameError, WorkerName, nearest};
 pub use records::{
-    BaseRef, Contract, Ended, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Rlimit, Spec, TmuxPane, TmuxPlace,
-    Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
+    BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Rlimit, Spec, TmuxPane,
+    TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
 };
 pub use request::{
     Answer, Build, Caller, CleanRequest, Hello, KillRequest, Refusal, RefusalKind, RespawnRequest, Scope, SpawnRequest,

@@ -3,11 +3,15 @@
 //! program are ignored on reading; a record is replaced only by its one writer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 /// 128 random bits in lower-case hex: the identity of one start.
 pub type Token = String;
+
+/// Variables in their order. Shared, because every step of a start needs them.
+pub type Environment = Arc<Vec<(String, String)>>;
 
 /// The directory of a generation below `w/`.
 pub fn worker_dir_name(name: &str, generation: u64) -> String {
@@ -41,7 +45,7 @@ pub struct Contract {
     /// Directory as the row shows it.
     pub cwd: String,
     /// The caller's whole environment. Kept here and nowhere else.
-    pub environment: Vec<(String, String)>,
+    pub environment: Environment,
     /// `--env` pairs, which win over the environment and are on the wire.
     pub env: BTreeMap<String, String>,
     pub tags: Vec<String>,

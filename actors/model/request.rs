@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::records::{Contract, Rlimit};
+use super::records::{Contract, Environment, Rlimit};
 
 /// Who calls: what a worker inherits and what tools run with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,7 +16,9 @@ pub struct Caller {
     #[serde(default)]
     pub repeated: u32,
     pub cwd: String,
-    pub environment: Vec<(String, String)>,
+    /// Left out in a spawn, whose contract has it.
+    #[serde(default)]
+    pub environment: Environment,
     pub umask: u32,
     pub rlimits: Vec<Rlimit>,
     pub nice: i32,

@@ -87,6 +87,11 @@ impl State {
         reply: RpcReplyPort<Result<T, StoreError>>,
     ) {
         let (store, rebuild) = (Arc::clone(&self.store), self.rebuild());
+        // While no commit is under way this is a look at the file's time stamp.
+        if let Ok(mut store) = self.store.try_lock() {
+            let _ = reply.send(work(&mut store, &rebuild));
+            return;
+        }
         tokio::task::spawn_blocking(move || {
             let _ = reply.send(work(&mut locked(&store), &rebuild));
         });

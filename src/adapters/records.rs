@@ -244,7 +244,9 @@ impl Records for DiskRecords {
 
     fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
         let files = self.log_files(name);
-        blocking(move || files.iter().try_for_each(|(log, rotated)| absent_ok(fs::rename(log, rotated))))
+        // Three names in one directory, mostly absent: cheaper than a thread.
+        let rotated = files.iter().try_for_each(|(log, rotated)| absent_ok(fs::rename(log, rotated)));
+        Box::pin(std::future::ready(rotated))
     }
 }
 

@@ -63,7 +63,10 @@ async fn refuse_newer(request: HttpRequest, next: Next) -> Response {
     next.run(request).await
 }
 
-async fn spawn(State(context): State<Context>, Json(request): Json<SpawnRequest>) -> Response {
+async fn spawn(State(context): State<Context>, Json(mut request): Json<SpawnRequest>) -> Response {
+    if request.caller.environment.is_empty() {
+        request.caller.environment = request.contract.environment.clone();
+    }
     answers(&context, Request::Spawn(Box::new(request)))
 }
 

@@ -58,7 +58,7 @@ pub fn collect() -> Result<Collected, Refusal> {
         request: request_id().map_err(|error| system("cannot read random bytes", error))?,
         repeated: 0,
         cwd: cwd.to_owned(),
-        environment,
+        environment: environment.into(),
         umask: umask(),
         rlimits,
         nice,

@@ -86,7 +86,12 @@ fn taken_first(name: &str, paths: &Paths) -> Option<Refusal> {
     Some(Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists")).of(name))
 }
 
-fn build(args: &SpawnArgs, caller: Caller, session: &str, log_limit: Option<&str>) -> Result<SpawnRequest, Refusal> {
+fn build(
+    args: &SpawnArgs,
+    mut caller: Caller,
+    session: &str,
+    log_limit: Option<&str>,
+) -> Result<SpawnRequest, Refusal> {
     let env = parse_env(&args.env)?;
     let cwd = directory(args, &caller)?;
     let path = resolve::path_of(&env, &caller.environment);
@@ -102,7 +107,8 @@ fn build(args: &SpawnArgs, caller: Caller, session: &str, log_limit: Option<&str
     let contract = Contract {
         argv: args.command.clone(),
         cwd,
-        environment: caller.environment.clone(),
+        // Once is enough on the wire: the supervisor takes the caller's from here.
+        environment: std::mem::take(&mut caller.environment),
         env,
         tags: args.tags.clone(),
         umask: caller.umask,

@@ -12,7 +12,13 @@ fn parsed(words: &[&str]) -> SpawnArgs {
 
 fn caller_in(cwd: &Path) -> Caller {
     let environment = vec![("PATH".to_owned(), "/bin:/usr/bin".to_owned()), ("HOME".to_owned(), "/h".to_owned())];
-    Caller { cwd: cwd.to_str().expect("text").into(), environment, umask: 0o27, nice: 5, ..Caller::default() }
+    Caller {
+        cwd: cwd.to_str().expect("text").into(),
+        environment: environment.into(),
+        umask: 0o27,
+        nice: 5,
+        ..Caller::default()
+    }
 }
 
 fn built(words: &[&str]) -> Result<SpawnRequest, String> {
@@ -29,7 +35,7 @@ fn the_contract_is_the_caller_and_what_was_typed() {
     assert_eq!(contract.env, [("A".into(), "1=2".into()), ("B".into(), String::new())].into());
     assert_eq!((contract.cwd.as_str(), contract.umask, contract.nice), ("/", 0o27, 5));
     assert_eq!((contract.timeout_ms, contract.restart), (Some(90_000), RestartPolicy::Never));
-    assert_eq!(contract.environment, request.caller.environment);
+    assert_eq!((contract.environment.len(), request.caller.environment.len()), (2, 0), "it travels once");
     assert_eq!((contract.log_limit_bytes, request.worktree, contract.tmux.as_ref()), (LOG_LIMIT_BYTES, None, None));
 }
 
