@@ -54,7 +54,7 @@ impl Fixture {
         let repo = root.join("repo");
         let caller = Caller {
             cwd: root.to_str().unwrap().to_owned(),
-            environment: environment.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
+            environment: environment.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec().into(),
             umask: 0o022,
             ..Caller::default()
         };
@@ -68,8 +68,9 @@ impl Fixture {
     }
 
     pub(super) fn set(&mut self, key: &str, value: &str) {
-        self.caller.environment.retain(|(known, _)| known != key);
-        self.caller.environment.push((key.to_owned(), value.to_owned()));
+        let environment = std::sync::Arc::make_mut(&mut self.caller.environment);
+        environment.retain(|(known, _)| known != key);
+        environment.push((key.to_owned(), value.to_owned()));
     }
 
     pub(super) fn script(&self, path: &Path, body: &str) {
@@ -92,7 +93,8 @@ impl Fixture {
         let head = format!("GIT={}", real.display());
         self.script(&stub, &format!("{head}\ncase \" $* \" in *' worktree add '*)\n{body}\n;; esac\nexec $GIT \"$@\""));
         let mut caller = self.caller.clone();
-        let entry = caller.environment.iter_mut().find(|(key, _)| key == "PATH").unwrap();
+        let entry =
+            std::sync::Arc::make_mut(&mut caller.environment).iter_mut().find(|(key, _)| key == "PATH").unwrap();
         entry.1 = format!("{}:{path}", self.root.join("stub").display());
         caller
     }

@@ -1,0 +1,206 @@
+"""Audit: what the trace of supervisor and shim over spawn, kill and clean must show.
+
+A file is synced before it is renamed onto a durable place, and the directory after
+it; every descriptor is close-on-exec from birth; files are 0600 and directories 0700
+whatever the umask; the lock file is never unlinked, renamed or written over.
+"""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+from . import cases, procs
+from .inject import stop_everything
+from .rig import Rig, wait_until
+
+DURABLE = re.compile(r"/(state\.json|spec\.pending|wanted\.json|exit\.json)$")
+TRACED = ("openat,open,creat,close,rename,renameat,renameat2,link,linkat,unlink,unlinkat,fsync,fdatasync,mkdir,mkdirat,"
+          "chmod,fchmod,fchmodat,socket,socketpair,pipe,pipe2,dup,dup2,dup3,fcntl,accept,accept4,epoll_create,"
+          "epoll_create1,eventfd,eventfd2,inotify_init,inotify_init1,timerfd_create,signalfd4,pidfd_open,memfd_create,"
+          "execve,clone,clone3")
+LINE = re.compile(r"^(?P<pid>\d+)\s+(?P<call>\w+)\((?P<args>.*)\)\s+= (?P<ret>-?\d+|\?)")
+EXECUTED = re.compile(r'^(?P<pid>\d+)\s+execve\("(?P<path>[^"]*)", \[(?P<argv>.*?)\]')
+RESUMED = re.compile(r"^(?P<pid>\d+)\s+<\.\.\. (?P<call>\w+) resumed>(?P<tail>.*)$")
+QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+OURS = ("supervisor", "shim", "guard", "command")
+WITHOUT_CLOEXEC = {"pipe", "dup", "accept", "epoll_create", "eventfd", "inotify_init", "creat", "open"}
+
+
+class Trace:
+    """A strace log as a list of complete calls with their role.
+
+    Threads have numbers of their own; `first` maps those of the supervisor as well.
+    """
+
+    def __init__(self, text: str, first: dict[int, str]):
+        self.roles = dict(first)
+        self.calls: list[tuple[int, str, str, str]] = []
+        pending: dict[str, str] = {}
+        for line in text.splitlines():
+            line = self.joined(line, pending)
+            if line is None:
+                continue
+            self.note_role(line)
+            match = LINE.match(line)
+            if match:
+                pid = int(match["pid"])
+                if match["call"].startswith("clone") and "CLONE_THREAD" in match["args"]:
+                    self.roles[int(match["ret"])] = self.role(pid)
+                self.calls.append((pid, match["call"], match["args"], match["ret"]))
+
+    @staticmethod
+    def joined(line: str, pending: dict[str, str]) -> str | None:
+        """Puts the two halves of an interrupted line together."""
+        if line.endswith("<unfinished ...>"):
+            pending[line.split(None, 1)[0]] = line.removesuffix("<unfinished ...>").rstrip()
+            return None
+        match = RESUMED.match(line)
+        if match:
+            return pending.pop(match["pid"], "") + match["tail"]
+        return line
+
+    def note_role(self, line: str) -> None:
+        match = EXECUTED.match(line)
+        if match and line.rstrip().endswith("= 0"):
+            self.roles[int(match["pid"])] = procs.role_of(QUOTED.findall(match["argv"]))
+
+    def role(self, pid: int) -> str:
+        return self.roles.get(pid, "thread or child")
+
+
+def record(rig: Rig, umask: int) -> Trace:
+    """Spawns, kills, respawns and cleans a worker with the running supervisor under strace."""
+    rig.must("spawn", "--name", "keep", "--", *rig.worker("sleep", 1000))
+    wait_until(lambda: len(rig.ledger_lines()) == 1, 10, "the bystander runs")
+    people = {p.pid: p.role for p in rig.census() if p.role in ("supervisor", "guard")}
+    threads = {tid: role for pid, role in people.items() for tid in map(int, os.listdir(f"/proc/{pid}/task"))}
+    log = rig.root / "strace.log"
+    attach = [word for pid in people for word in ("-p", str(pid))]
+    argv = ["strace", "-f", "-y", "-s", "300", "-o", str(log), "-e", f"trace={TRACED}", "-e", "signal=none", *attach]
+    strace = procs.launch(argv, stderr=open(rig.root / "strace.err", "wb"))
+    try:
+        for pid in people:
+            wait_until(lambda pid=pid: traced(pid), 10, "strace is attached")
+
+        rig.must("spawn", "--name", "x", "--", *rig.worker("sleep", 1000), prepare=lambda: os.umask(umask))
+        wait_until(lambda: len(rig.ledger_lines()) == 2, 10, "the worker runs")
+        rig.must("kill", "x")
+        rig.must("respawn", "x")
+        rig.must("spawn", "--name", "short", "--", *rig.worker("exit", 3))
+        wait_until(lambda: rig.exit_record("short"), 10, "the short one has its record")
+        rig.must("kill", "x")
+        rig.must("clean", "x")
+        rig.must("clean", "short")
+    finally:
+        # SIGINT makes strace detach; SIGKILL would leave the tracees to the kernel.
+        strace.send_signal(signal.SIGINT)
+        strace.wait()
+        procs.forget(strace)
+    return Trace(log.read_text(errors="replace"), threads)
+
+
+def traced(pid: int) -> bool:
+    """Every thread of a process has a tracer."""
+    threads = Path(f"/proc/{pid}/task").glob("*/status")
+    return all("TracerPid:\t0\n" not in status.read_text() for status in threads)
+
+
+def synced_renames(trace: Trace, root: str) -> list[str]:
+    """Before a rename onto a durable place: fsync of the file. After it: fsync of the directory."""
+    findings = []
+    calls = trace.calls
+    seen = 0
+    for at, (pid, call, args, ret) in enumerate(calls):
+        if not call.startswith("rename") or ret != "0":
+            continue
+        names = [resolve(part, args) for part in QUOTED.findall(args)]
+        source, target = names[0], names[-1]
+        if not target.startswith(root) or not DURABLE.search(target):
+            continue
+        seen += 1
+        if not any(c in ("fsync", "fdatasync") and r == "0" and f"<{source}>" in a for _, c, a, r in calls[:at]):
+            findings.append(f"unsynced: {call} onto {Path(target).name} without fsync of {Path(source).name} before")
+        folder = str(Path(target).parent)
+        if not any(c in ("fsync", "fdatasync") and r == "0" and f"<{folder}>" in a for _, c, a, r in calls[at:]):
+            findings.append(f"unsynced: directory of {Path(target).name} is not synced after {call}")
+    if not seen:
+        findings.append("audit: no rename onto a durable place was seen at all")
+    return findings
+
+
+def resolve(name: str, args: str) -> str:
+    """The absolute path of a name relative to a directory descriptor, as -y prints it."""
+    if name.startswith("/"):
+        return name
+    match = re.search(r'<([^>]*)>, "' + re.escape(name) + '"', args)
+    return str(Path(match[1], name)) if match else name
+
+
+def close_on_exec(trace: Trace) -> list[str]:
+    """Every descriptor that one of ours makes is close-on-exec from birth."""
+    findings = set()
+    for pid, call, args, ret in trace.calls:
+        # The child between fork and exec places descriptors 0 to 2 by dup2 on purpose. It has no
+        # role yet, and a thread of the supervisor is found by its process.
+        if trace.role(pid) not in OURS or ret.startswith("-") or ret == "?":
+            continue
+        if call in WITHOUT_CLOEXEC and "O_CLOEXEC" not in args:
+            findings.add(f"inheritable: {call}({args[:100]})")
+        elif call in ("openat", "socket", "socketpair", "pipe2", "accept4", "epoll_create1", "eventfd2",
+                      "inotify_init1", "timerfd_create", "signalfd4", "memfd_create") and "CLOEXEC" not in args:
+            findings.add(f"inheritable: {call}({args[:100]})")
+        elif call == "fcntl" and "F_DUPFD," in args:
+            findings.add(f"inheritable: {call}({args[:100]})")
+    return sorted(findings)
+
+
+def lock_untouched(trace: Trace) -> list[str]:
+    findings = []
+    for pid, call, args, ret in trace.calls:
+        if "state.lock" in args and (call.startswith(("unlink", "rename", "link", "creat")) or "O_TRUNC" in args):
+            findings.append(f"lock: {trace.role(pid)} did {call}({args[:100]})")
+    return findings
+
+
+def modes_at_birth(trace: Trace, root: str) -> list[str]:
+    """Files are asked for with 0600 and directories with 0700, so that no moment is open to others."""
+    findings = set()
+    for pid, call, args, ret in trace.calls:
+        if trace.role(pid) not in OURS or ret.startswith("-") or root not in args:
+            continue
+        mode = re.search(r", 0(\d{3,4})$", args)
+        if call in ("openat", "open") and "O_CREAT" in args and mode and int(mode[1], 8) & 0o077:
+            findings.add(f"open to others: {call}({args[:140]})")
+        if call in ("mkdir", "mkdirat") and mode and int(mode[1], 8) & 0o077:
+            findings.add(f"open to others: {call}({args[:140]})")
+    return sorted(findings)
+
+
+def main(argv=None) -> int:
+    args = cases.parser(__doc__).parse_args(argv)
+    cases.ends_on_term()
+    procs.become_subreaper()
+    tally = cases.Tally()
+    with Rig() as rig:
+        trace: list[Trace] = []
+        # A caller with umask 0 must not open anything of ours to others.
+        findings, seconds = cases.attempt(lambda: trace.append(record(rig, 0)))
+        if findings:
+            tally.record("audit: record", findings)
+            return tally.close()
+        root = str(rig.dir)
+        checks = {
+            "audit: synced before and after each rename": lambda: synced_renames(trace[0], root),
+            "audit: descriptors are close-on-exec": lambda: close_on_exec(trace[0]),
+            "audit: lock file is never replaced": lambda: lock_untouched(trace[0]),
+            "audit: files are made 0600, directories 0700": lambda: modes_at_birth(trace[0], root),
+            "audit: nothing is left": lambda: stop_everything(rig),
+        }
+        cases.run_all(checks, args.only, tally)
+    return tally.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

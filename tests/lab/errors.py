@@ -1,0 +1,18 @@
+"""Error sweep: each call of command, supervisor and shim fails once, with each error it may return.
+
+EIO ENOSPC EMFILE EACCES EROFS ENOLCK EAGAIN ENOMEM: the command ends with one line
+that says why, or succeeds; nothing is half-done and nothing panics. EINTR: nobody
+notices. Points and judgement are those of the kill sweep.
+"""
+
+import sys
+
+from . import sweep
+
+
+def main(argv=None) -> int:
+    return sweep.main(argv, errors=True, doc=__doc__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

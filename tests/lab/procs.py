@@ -1,0 +1,212 @@
+"""Processes as the kernel shows them: census by marker, identity, ending, reaping.
+
+A process is never addressed by name or by a bare pid: the start time is compared
+first, and signals go through a pidfd.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+INTERNAL_VERBS = {"__guard": "guard", "__supervisor": "supervisor", "__shim": "shim"}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_own: set[int] = set()
+_own_lock = threading.Lock()
+
+
+def become_subreaper() -> None:
+    """Orphans of the rigs come to this process, so that none waits for a lazy pid 1."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What /proc/PID/stat says."""
+
+    pid: int
+    state: str
+    ppid: int
+    start: int
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in "ZXx"
+
+
+@dataclass(frozen=True)
+class Process:
+    """One living process of a rig."""
+
+    pid: int
+    start: int
+    ppid: int
+    state: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+    @property
+    def role(self) -> str:
+        return role_of(self.argv)
+
+    @property
+    def token(self) -> str | None:
+        return self.env.get("SWARM_TOKEN")
+
+    @property
+    def worker(self) -> str | None:
+        return self.env.get("SWARM_WORKER")
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} ({self.role}: {' '.join(self.argv)[:80]})"
+
+
+def role_of(argv: tuple[str, ...] | list[str]) -> str:
+    """Which part a process plays, told by its command line alone."""
+    words = list(argv)
+    if not words:
+        return "other"
+    base = os.path.basename(words[0])
+    # A stand-in for the binary may be a script, which has its interpreter first.
+    if base.startswith("python") and len(words) > 1 and os.path.basename(words[1]).startswith("swarm"):
+        words.pop(0)
+        base = os.path.basename(words[0])
+    # A shim is started by the supervisor's own image, which is there even when the file was replaced.
+    if base.startswith("swarm") or (base == "exe" and words[0].startswith("/proc/")):
+        return INTERNAL_VERBS.get(words[1], "command") if len(words) > 1 else "command"
+    if base == "git" or base.startswith("git-"):
+        return "git"
+    if base.startswith("tmux"):
+        return "tmux"
+    if base == "strace":
+        return "strace"
+    return "other"
+
+
+def read_stat(pid: int) -> Stat | None:
+    """The state of a process, or None when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = text[text.rfind(b")") + 2 :].split()
+    if len(fields) < 20:
+        return None
+    return Stat(pid, fields[0].decode(), int(fields[1]), int(fields[19]))
+
+
+def read_argv(pid: int) -> tuple[str, ...]:
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ()
+    return tuple(part.decode(errors="replace") for part in raw.rstrip(b"\0").split(b"\0")) if raw else ()
+
+
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def census(marker: str) -> list[Process]:
+    """Every living process whose environment carries the rig's marker."""
+    wanted = f"SWARM_RIG={marker}".encode()
+    found = []
+    for pid in all_pids():
+        try:
+            raw = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue
+        if wanted not in raw:
+            continue
+        stat = read_stat(pid)
+        if stat is None or not stat.alive:
+            continue
+        env = dict(part.split("=", 1) for part in raw.decode(errors="replace").split("\0") if "=" in part)
+        if env.get("SWARM_RIG") == marker:
+            found.append(Process(pid, stat.start, stat.ppid, stat.state, read_argv(pid), env))
+    return found
+
+
+def alive(pid: int, start: int | None = None) -> bool:
+    """The process lives, and is the one that was meant."""
+    stat = read_stat(pid)
+    return stat is not None and stat.alive and (start is None or stat.start == start)
+
+
+def send(pid: int, start: int, number: int) -> bool:
+    """Signals exactly this process; False when it is no longer there."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        stat = read_stat(pid)
+        if stat is None or stat.start != start:
+            return False
+        signal.pidfd_send_signal(handle, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def wait_gone(pid: int, limit: float) -> bool:
+    """Waits by pidfd until a process has ended, reaped or not."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], limit)[0])
+    finally:
+        os.close(handle)
+
+
+def launch(*args, **kwargs) -> subprocess.Popen:
+    """Popen, but known to `reap` as a child that somebody will wait for."""
+    with _own_lock:
+        process = subprocess.Popen(*args, **kwargs)
+        _own.add(process.pid)
+    return process
+
+
+def forget(process: subprocess.Popen) -> None:
+    """The child was waited for; its number may come again as an orphan's."""
+    with _own_lock:
+        _own.discard(process.pid)
+
+
+def reap() -> None:
+    """Collects orphans that ended, and nothing that was started by `launch`."""
+    me = os.getpid()
+    with _own_lock:
+        for pid in all_pids():
+            if pid in _own:
+                continue
+            stat = read_stat(pid)
+            if stat is None or stat.ppid != me or stat.state != "Z":
+                continue
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+
+
+def descendants_pss(pids: list[int]) -> dict[int, int]:
+    """Proportional set size in kB for each pid that still has one."""
+    sizes = {}
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        sizes[pid] = sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return sizes

@@ -1,0 +1,60 @@
+"""What the cases under real conditions share."""
+
+import signal
+import time
+
+from . import procs
+from .inject import complaint
+from .rig import Result, Rig, wait_until
+
+
+def ran(rig: Rig, name: str, times: int = 1) -> bool:
+    """The worker has written its first line (so many times)."""
+    return sum(line[:2] == ["start", name] for line in rig.ledger_lines()) >= times
+
+
+def up(rig: Rig, name: str, *what, flags: tuple = (), **kwargs) -> Result:
+    """Spawns a worker and waits until it has begun."""
+    result = rig.spawn(name, *what, flags=flags, **kwargs)
+    if result.rc != 0:
+        raise AssertionError(f"setup failed: {result}")
+    wait_until(lambda: ran(rig, name), 10, f"{name} runs")
+    return result
+
+
+def stays(condition, seconds: float, what: str, findings: list[str]) -> None:
+    """A condition that has to hold all the time: it is watched, not waited for."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not condition():
+            findings.append(f"did not stay so: {what}")
+            return
+        time.sleep(0.02)
+
+
+def refused(result: Result, *words: str) -> list[str]:
+    """A refusal: not 0, exactly one error line, with these words."""
+    findings = complaint(result)
+    if result.rc == 0:
+        findings.append(f"was not refused: {result}")
+    findings += [f"does not name {word!r}: {result}" for word in words if word not in result.err]
+    return findings
+
+
+def worked(result: Result, within: float | None = None) -> list[str]:
+    findings = [] if result.rc == 0 else [f"failed: {result}"]
+    if within is not None and result.seconds > within:
+        findings.append(f"took {result.seconds:.2f} s instead of {within:g} s: {result}")
+    return findings
+
+
+def kill_ours(rig: Rig, *roles: str) -> None:
+    """kill -9 to every process of these roles; the guard first, since it restarts its child."""
+    for process in sorted(rig.census(), key=lambda p: p.role != "guard"):
+        if process.role in roles:
+            procs.send(process.pid, process.start, signal.SIGKILL)
+
+
+def gone(rig: Rig, name: str) -> bool:
+    """No process of this worker is left, whatever became of it."""
+    return not any(process.worker == name for process in rig.workers())

@@ -1,0 +1,165 @@
+"""The commands that the sweeps disturb: how to set the stage, and what must hold after.
+
+A scenario is one command in one mode. `keep` is a bystander that nobody may touch;
+`x` is the worker the command is about.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .oracle import Expect, token_of
+from .rig import Result, Rig, wait_until
+
+DIRTY = "written by hand, committed by nobody\n"
+# A kill of one of these may take the worker with it: the pane's process, or the worker itself.
+MAY_END_WORKER = ("shim", "shim-child", "tmux", "tmux-child")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    verb: str
+    tmux: bool = False
+    worktree: bool = False
+    dirty: bool = False
+    cold: bool = False
+    """Neither supervisor nor tmux server is there yet."""
+    short: bool = False
+    """The worker ends by itself at once."""
+
+    @property
+    def name(self) -> str:
+        words = [self.verb, "tmux" if self.tmux else "pid"]
+        words += [word for word in ("worktree", "dirty", "cold", "short") if getattr(self, word)]
+        return "-".join(words)
+
+    def prepare(self, rig: Rig) -> Expect:
+        """Sets the stage and says what is known at its end."""
+        expect = Expect()
+        if self.worktree:
+            rig.make_repo()
+        if self.tmux and not self.cold:
+            rig.start_tmux()
+        if not self.cold:
+            rig.must("spawn", "--name", "keep", "--", *rig.worker("sleep", 1000))
+            wait_until(lambda: len(rig.ledger_lines()) == 1, 10, "the bystander runs")
+            # A supervisor that lost the race for the lock is on its way out and takes no part.
+            wait_until(lambda: len(rig.of_role("supervisor")) == 1, 10, "one supervisor is left")
+            expect.must.add("keep")
+            expect.running.add("keep")
+            expect.unchanged["keep"] = rig.row("keep")
+        if self.verb != "spawn":
+            self.prepare_target(rig, expect)
+        return expect
+
+    def prepare_target(self, rig: Rig, expect: Expect) -> None:
+        rig.must(*self.spawn_words(rig), cwd=self.cwd(rig))
+        wait_until(lambda: any(line[1] == "x" for line in rig.ledger_lines()), 10, "the target runs")
+        row = rig.row("x")
+        if self.dirty:
+            path = Path(row["worktree"]["path"]) / "notes.txt"
+            path.write_text(DIRTY)
+            expect.kept[str(path)] = DIRTY
+        if self.worktree:
+            expect.branches.add("x")
+        if self.verb == "clean":
+            rig.must("kill", "x")
+        if self.verb in ("clean", "respawn"):
+            expect.retired.add(token_of(row))
+
+    def cwd(self, rig: Rig) -> str:
+        return str(rig.repo if self.worktree else rig.work)
+
+    def spawn_words(self, rig: Rig) -> list[str]:
+        flags = list(rig.tmux_flags) if self.tmux else []
+        flags += ["--worktree"] if self.worktree else []
+        what = ("exit", 7) if self.short else ("sleep", 1000)
+        return ["spawn", "--name", "x", *flags, "--", *rig.worker(*what)]
+
+    def words(self, rig: Rig) -> list[str]:
+        """The command that is disturbed, without the binary."""
+        if self.verb == "spawn":
+            return self.spawn_words(rig)
+        if self.verb == "kill":
+            return ["kill", "x", *(["--rm-worktree"] if self.worktree else [])]
+        return [self.verb, "x", *(["--force-dirty"] if self.dirty else [])]
+
+    def attach(self, rig: Rig) -> list[int]:
+        """Running processes of ours that take part."""
+        pids = [p.pid for p in rig.census() if p.role in ("guard", "supervisor")]
+        folder = rig.folder("x")
+        if folder is not None and (folder / "lease").exists():
+            shim = json.loads((folder / "lease").read_text())["shim"]["pid"]
+            if any(p.pid == shim for p in rig.census()):
+                pids.append(shim)
+        return pids
+
+    def finished(self, rig: Rig) -> bool:
+        """Nothing of this command is still going on behind its back."""
+        if self.short or self.verb == "kill":
+            return rig.exit_record("x") is not None
+        return True
+
+    def after(self, before: Expect, result: Result, point: dict | None) -> Expect:
+        """What holds once the disturbed command is over."""
+        expect = replace(before, must=set(before.must), absent=set(before.absent),
+                         running=set(before.running), stopped=set(before.stopped))
+        done = result.rc == 0
+        role = (point or {}).get("role", "")
+        if self.verb in ("kill", "respawn"):
+            expect.must.add("x")
+        if not done:
+            return expect
+        if self.verb == "clean":
+            expect.absent.add("x")
+        else:
+            expect.must.add("x")
+        if self.verb == "kill":
+            expect.stopped.add("x")
+        elif self.verb != "clean" and not self.short and role not in MAY_END_WORKER:
+            expect.running.add("x")
+        return expect
+
+    def again(self, result: Result) -> list[str]:
+        """Whether the same command, given again, came to the same end."""
+        if result.rc == 0:
+            return []
+        if self.verb == "spawn" and "worker 'x' already exists" in result.err:
+            return []
+        if self.verb == "clean" and "not found" in result.err:
+            return []
+        return [f"wedge: {result}"]
+
+    def at_rest(self, before: Expect, rig: Rig, point: dict | None) -> Expect:
+        """What holds after the repetition."""
+        expect = self.after(before, Result([], 0, "", "", 0), None)
+        # A disturbed start may have run and ended with its shim; then "exists" is the whole truth.
+        if self.verb == "spawn" and (point or {}).get("role", "") in MAY_END_WORKER:
+            expect.running.discard("x")
+        return expect
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("spawn"),
+        Scenario("spawn", cold=True),
+        Scenario("spawn", short=True),
+        Scenario("spawn", worktree=True),
+        Scenario("spawn", tmux=True),
+        Scenario("spawn", tmux=True, cold=True),
+        Scenario("spawn", tmux=True, short=True),
+        Scenario("spawn", tmux=True, worktree=True),
+        Scenario("kill"),
+        Scenario("kill", tmux=True),
+        Scenario("kill", worktree=True),
+        Scenario("clean"),
+        Scenario("clean", tmux=True),
+        Scenario("clean", worktree=True),
+        Scenario("clean", worktree=True, dirty=True),
+        Scenario("respawn"),
+        Scenario("respawn", tmux=True),
+        Scenario("respawn", worktree=True),
+        Scenario("respawn", tmux=True, worktree=True),
+    )
+}

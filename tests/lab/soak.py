@@ -1,0 +1,173 @@
+"""Soak: hundreds of short workers while the supervisor, shims and tmux are killed.
+
+Every worker writes itself into the ledger when it starts and when it ends. In the
+end each acknowledged one ran exactly once, its exit code is the one it ended with
+(unknown only where its shim was killed), and nothing is left behind.
+"""
+
+import json
+import random
+import signal
+import sys
+import time
+
+from . import cases, procs
+from .inject import agreement, panics, stop_everything
+from .oracle import Expect, Oracle, token_of
+from .rig import Rig, Timeout, wait_until
+
+SETTLE_LIMIT = 30
+
+
+class Soak:
+    def __init__(self, rig: Rig, seconds: float, workers: int, seed: int, tmux: bool):
+        self.rig = rig
+        self.random = random.Random(seed)
+        self.seconds = seconds
+        self.tmux = tmux
+        self.workers = workers
+        self.codes: dict[str, int] = {}
+        self.acked: set[str] = set()
+        self.in_tmux: set[str] = set()
+        self.shimless: set[str] = set()
+        self.tmux_cut: set[str] = set()
+        self.killed = {"supervisor": 0, "guard": 0, "shim": 0, "tmux": 0}
+        self.findings: list[str] = []
+        self.longest = 0.0
+
+    def run(self) -> list[str]:
+        """Spreads the spawns over the time and disturbs in between."""
+        if self.tmux:
+            self.rig.start_tmux()
+        begun = time.monotonic()
+        next_kill = begun + 1
+        next_tmux = begun + self.seconds / 4
+        number = 0
+        while number < self.workers or time.monotonic() < begun + self.seconds:
+            now = time.monotonic()
+            if now >= next_kill:
+                self.kill_supervisor()
+                next_kill = now + self.random.uniform(1, 5)
+            if self.tmux and now >= next_tmux:
+                self.kill_tmux()
+                next_tmux = now + self.seconds / 4
+            due = begun + number * self.seconds / self.workers
+            if number < self.workers and now >= due:
+                self.spawn(number)
+                number += 1
+                continue
+            next_due = due if number < self.workers else begun + self.seconds
+            self.rest(min(next_due, next_kill, begun + self.seconds) - now)
+            if now > begun + 4 * self.seconds:
+                return self.findings + ["wedge: the spawns take four times as long as planned"]
+        return self.findings + self.verdict()
+
+    def rest(self, seconds: float) -> None:
+        """Nothing is due: orphans are collected and the clock goes on."""
+        procs.reap()
+        time.sleep(max(0.0, min(seconds, 0.2)))
+
+    def spawn(self, number: int) -> None:
+        name = f"w{number}"
+        self.codes[name] = self.random.choice([0, 0, 0, 1, 3, 7, 42, 255])
+        flags = self.rig.tmux_flags if self.tmux and self.random.random() < 0.3 else ()
+        delay = f"{self.random.uniform(0, 4):.2f}"
+        result = self.rig.spawn(name, "exit", self.codes[name], delay, flags=flags)
+        self.longest = max(self.longest, result.seconds)
+        if result.rc != 0:
+            self.findings.append(f"wedge: {result}")
+            return
+        self.acked.add(name)
+        if flags:
+            self.in_tmux.add(name)
+        if self.random.random() < 0.02:
+            self.kill_shim(name)
+
+    def kill_supervisor(self) -> None:
+        """The supervisor, now and then with its guard."""
+        both = self.random.random() < 0.2
+        for process in self.rig.census():
+            if process.role == "supervisor" or (both and process.role == "guard"):
+                self.killed[process.role] += procs.send(process.pid, process.start, signal.SIGKILL)
+
+    def kill_shim(self, name: str) -> None:
+        """One worker's shim; from now on its exit code may be unknown."""
+        folder = self.rig.folder(name)
+        try:
+            shim = json.loads((folder / "lease").read_text())["shim"]
+        except (OSError, TypeError, ValueError):
+            return
+        if procs.send(shim["pid"], shim["start_ticks"], signal.SIGKILL):
+            self.killed["shim"] += 1
+            self.shimless.add(name)
+
+    def kill_tmux(self) -> None:
+        """The whole server: its workers end by hang-up and their codes by signal."""
+        self.tmux_cut |= {name for name in self.in_tmux if self.rig.exit_record(name) is None}
+        # The client and the server look alike; whoever keeps the panes is the server.
+        for process in self.rig.of_role("tmux"):
+            self.killed["tmux"] += procs.send(process.pid, process.start, signal.SIGKILL)
+        self.rig.start_tmux()
+
+    def verdict(self) -> list[str]:
+        ended = self.rig.swarm("wait", "--all", "--timeout", str(SETTLE_LIMIT), limit=SETTLE_LIMIT + 10)
+        findings = [] if ended.rc == 0 else [f"wedge: {ended}"]
+        expect = Expect(must=set(self.acked), stopped=set(self.codes))
+        findings += Oracle(self.rig).converge(expect)
+        findings += self.exit_codes() + agreement(self.rig) + panics(self.rig)
+        cleaned = self.rig.swarm("clean", "--all", limit=60)
+        if cleaned.rc != 0:
+            findings.append(f"wedge: {cleaned}")
+        if self.rig.rows():
+            findings.append(f"litter: {len(self.rig.rows())} rows after clean --all")
+        places = self.rig.dir / "w"
+        try:
+            wait_until(lambda: not places.is_dir() or not any(places.iterdir()), 10, "w/ is empty")
+        except Timeout:
+            findings.append(f"litter: {sorted(p.name for p in places.iterdir())[:5]} after clean --all")
+        return findings + stop_everything(self.rig)
+
+    def exit_codes(self) -> list[str]:
+        """What the exit records say against what the workers said themselves."""
+        said = {line[1]: int(line[4]) for line in self.rig.ledger_lines() if line[0] == "end"}
+        findings = []
+        for name in sorted(self.acked):
+            record = self.rig.exit_record(name)
+            if record is None:
+                if name not in self.shimless:
+                    findings.append(f"lost: exit code of {name}")
+                continue
+            if record.get("token") != token_of(self.rig.row(name)):
+                findings.append(f"altered: exit record of {name} has another token")
+            cut = name in self.tmux_cut or (name in self.shimless and name in self.in_tmux)
+            if name in said and not cut and record.get("code") != said[name]:
+                findings.append(f"altered: {name} ended with {said[name]}, its record says {record}")
+            if name not in said and not cut:
+                findings.append(f"altered: {name} was cut short: {record}")
+        return findings
+
+
+def run_soak(seconds: float, workers: int, seed: int, tmux: bool = True) -> list[str]:
+    with Rig() as rig:
+        soak = Soak(rig, seconds, workers, seed, tmux)
+        findings = soak.run()
+        kills = ", ".join(f"{count} {what}" for what, count in soak.killed.items())
+        print(f"      {len(soak.acked)} workers, killed: {kills}; slowest spawn {soak.longest:.2f} s", flush=True)
+        return findings
+
+
+def main(argv=None) -> int:
+    parser = cases.parser(__doc__)
+    parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--workers", type=int, default=200)
+    parser.add_argument("--seed", type=int, help="replays a run's choices (default: the time)")
+    parser.add_argument("--no-tmux", action="store_true", help="detached workers only")
+    args = parser.parse_args(argv)
+    cases.ends_on_term()
+    seed = args.seed if args.seed is not None else int(time.time())
+    name = f"soak: {args.workers} workers in {args.seconds:g} s, seed {seed}"
+    return cases.run_all({name: lambda: run_soak(args.seconds, args.workers, seed, not args.no_tmux)}, args.only).close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Kill sweep: SIGKILL before every call of spawn, kill, clean and respawn that changes the world.
+
+The points are found by an undisturbed run: every such call of the command, the
+guard, the supervisor, the shim and the git and tmux that they run. Each point is
+then one case of its own: kill there, judge, give the command again, judge, stop.
+"""
+
+import random
+import sys
+import time
+
+from . import cases, inject
+from .scenarios import SCENARIOS
+
+
+def points_of(names: list[str], jobs: int, *, errors: bool, tally: cases.Tally) -> list[tuple[str, dict]]:
+    """All points of some scenarios; a scenario that fails undisturbed is a failed case."""
+    found = []
+    for name, points, problem in cases.in_parallel(_enumerate, names, jobs):
+        if problem:
+            tally.record(f"{name}|undisturbed", [problem])
+            continue
+        if errors:
+            mine = inject.error_points(points)
+        else:
+            mine = [inject.bare(point) for point in points if point["kill"]]
+        print(f"      {name}: {len(mine)} points", flush=True)
+        found += [(name, point) for point in mine]
+    return sorted(found, key=lambda item: inject.show(*item))
+
+
+def _enumerate(name: str) -> tuple[str, list[dict], str]:
+    try:
+        return name, inject.enumerate_points(name), ""
+    except Exception as error:
+        return name, [], f"{type(error).__name__}: {error}"
+
+
+def _run(item):
+    """One case, in a job of its own; None instead of findings when time has run out."""
+    name, point, deadline = item
+    if deadline and time.monotonic() > deadline:
+        return name, point, None, False, 0.0
+    begun = time.monotonic()
+    try:
+        findings, hit = inject.disturb(name, point)
+    except Exception as error:
+        findings, hit = [f"{type(error).__name__}: {error}"], True
+    return name, point, findings, hit, time.monotonic() - begun
+
+
+def run_points(points, jobs: int, deadline: float | None, module: str, tally: cases.Tally) -> None:
+    """Runs the cases and prints a line and a reproduction for each failure."""
+    missed = left = 0
+    for name, point, findings, hit, seconds in cases.in_parallel(_run, [(n, p, deadline) for n, p in points], jobs):
+        if findings is None:
+            left += 1
+            continue
+        missed += not hit
+        shown = inject.show(name, point)
+        repro = f"PYTHONPATH=tests python3 -m lab.{module} --point '{shown}'"
+        tally.record(shown if hit else f"{shown} (not met)", findings, seconds=seconds, repro=repro)
+    if missed:
+        print(f"      {missed} points were not met again, since the order of calls varies", flush=True)
+    if left:
+        print(f"      {left} points were left for another seed: the time was up", flush=True)
+
+
+def main(argv=None, *, errors: bool = False, doc: str = __doc__) -> int:
+    parser = cases.parser(doc)
+    parser.add_argument("--full", action="store_true", help="every point (the default without --sample)")
+    parser.add_argument("--sample", type=int, metavar="N", help="N points, chosen by the seed")
+    parser.add_argument("--seed", type=int, help="chooses the sample (default: the day, so that it rotates)")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--budget", type=float, metavar="SEC", help="start no case after this time")
+    parser.add_argument("--point", action="append", help="exactly this point, as a failure prints it")
+    parser.add_argument("--list", action="store_true", help="only list the points")
+    args = parser.parse_args(argv)
+    cases.ends_on_term()
+    tally = cases.Tally()
+    deadline = time.monotonic() + args.budget if args.budget else None
+    module = "errors" if errors else "sweep"
+    if args.point:
+        points = [inject.parse(text) for text in args.point]
+    else:
+        # --only may name a scenario or go on to role and call.
+        names = [n for n in SCENARIOS if not args.only or _may_match(n, args.only)]
+        points = points_of(names, args.jobs, errors=errors, tally=tally)
+        points = [p for p in points if not args.only or cases.chosen([inject.show(*p)], args.only)]
+    seed = args.seed if args.seed is not None else int(time.time() // 86400)
+    shuffled = random.Random(seed).sample(points, len(points))
+    if args.sample:
+        shuffled = shuffled[: args.sample]
+        print(f"      {len(shuffled)} of {len(points)} points, seed {seed}", flush=True)
+    if args.list:
+        print("\n".join(inject.show(*point) for point in points))
+        return 0
+    run_points(shuffled, args.jobs, deadline, module, tally)
+    return tally.close()
+
+
+def _may_match(name: str, only: str) -> bool:
+    """Whether points of a scenario can match: by its own name, or the pattern is about more than that."""
+    return bool(cases.chosen([name + "|"], only)) or not any(cases.chosen([n + "|"], only) for n in SCENARIOS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
