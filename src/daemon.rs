@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use swarm_actors::model::{Event, EventKind, ProcessId};
+use swarm_actors::model::{Event, EventKind};
 use swarm_actors::ports::Events as _;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
 
@@ -23,6 +23,8 @@ use crate::api::server;
 use crate::paths::Paths;
 use crate::wiring::{self, Wired};
 
+/// How the refusal of a second supervisor begins.
+pub const ANOTHER: &str = "another supervisor";
 /// How long a predecessor that is just dying may still hold the lock.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long blocking work may delay the end.
@@ -116,9 +118,16 @@ async fn keep_guard(
     let boot = procfs::boot_id();
     loop {
         let pid = guard.load(std::sync::atomic::Ordering::Relaxed);
-        let identity = procfs::identity(pid, &boot).unwrap_or(ProcessId { pid: 0, start_ticks: 0, boot: boot.clone() });
         if pid > 1 {
-            ports.processes.gone(identity).await;
+            match procfs::identity(pid, &boot) {
+                Some(identity) => drop(ports.processes.gone(identity).await),
+                None if Path::new(&format!("/proc/{pid}")).exists() => {
+                    // No descriptor to be had for a moment: it is not gone.
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+                None => {}
+            }
         }
         match inherited.new_guard(paths) {
             Ok(pid) => guard.store(pid, std::sync::atomic::Ordering::Relaxed),
@@ -157,6 +166,8 @@ impl Inherited {
     fn new_guard(&mut self, paths: &Paths) -> io::Result<i32> {
         let (reader, writer): (OwnedFd, OwnedFd) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         let child = crate::guard::start_for(paths.root(), Stdio::from(reader))?;
+        // Should the old one live after all, it must not take this for a death.
+        self.farewell();
         self.life = File::from(writer);
         Ok(i32::try_from(child.id()).unwrap_or(0))
     }
@@ -173,11 +184,7 @@ fn take_lock(paths: &Paths) -> io::Result<File> {
         std::thread::spawn(move || sender.send(waiting.lock().is_ok()));
         if !receiver.recv_timeout(LOCK_WAIT_MAX).unwrap_or(false) {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            return Err(io::Error::other(format!(
-                "another supervisor (pid {}) holds {}",
-                holder.trim(),
-                path.display()
-            )));
+            return Err(io::Error::other(format!("{ANOTHER} (pid {}) holds {}", holder.trim(), path.display())));
         }
     }
     lock.set_len(0)?;

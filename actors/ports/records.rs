@@ -69,6 +69,14 @@ pub trait Records: Send + Sync {
     /// When `w/` cannot be read.
     fn next_free(&self, name: &str, above: u64) -> io::Result<u64>;
 
+    /// Removes half-written files. Only for a supervisor that just started: by
+    /// its lock nobody else writes here.
+    fn tidy(&self) -> BoxFuture<'_, io::Result<()>>;
+
+    /// Removes generations of this name other than `keep` that were executed
+    /// and have ended: what an earlier removal that failed left behind.
+    fn remove_leftovers<'a>(&'a self, name: &'a str, keep: Option<u64>) -> BoxFuture<'a, io::Result<()>>;
+
     /// Waits until nobody holds the lease of this generation, at most a few
     /// seconds; false when it is still held then.
     fn lease_is_let_go<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool>;

@@ -38,7 +38,14 @@ impl Actor for Registry {
         _: ActorRef<Self::Msg>,
         arguments: RegistryArguments,
     ) -> Result<State, ActorProcessingErr> {
-        let store = Arc::new(Mutex::new(Store::new(arguments.root)));
+        let store = Arc::new(Mutex::new(Store::new(arguments.root.clone())));
+        // On its own, because the lock may be held: what a commit that was killed
+        // left behind is litter, not a danger.
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = Store::new(arguments.root).sweep() {
+                tracing::warn!(%error, "files of interrupted commits stay");
+            }
+        });
         Ok(State { store, ports: arguments.ports, committer: Committer::default() })
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{mpsc::UnboundedSender, watch};
+use tokio::task::AbortHandle;
 
 use super::adopt;
 use super::error::SupervisorError;
@@ -36,6 +37,8 @@ pub struct State {
     pub(super) registry: RegistryHandle,
     workers: BTreeMap<String, WorkerHandle>,
     names: BTreeMap<ActorId, String>,
+    /// The idle timer that is armed.
+    idle: Option<AbortHandle>,
 }
 
 impl Actor for Supervisor {
@@ -51,7 +54,8 @@ impl Actor for Supervisor {
         let SupervisorArguments { root, ports, exit } = arguments;
         let registry = start_registry(&root, &ports, myself.get_cell()).await?;
         let (workers, names) = (BTreeMap::new(), BTreeMap::new());
-        let mut state = State { root, ports, exit, myself, machine: Machine::default(), registry, workers, names };
+        let mut state =
+            State { root, ports, exit, myself, machine: Machine::default(), registry, workers, names, idle: None };
         state.adopt_all().await?;
         let effects = state.machine.arm_when_idle();
         state.perform(effects).await?;
@@ -104,7 +108,17 @@ impl Actor for Supervisor {
 impl State {
     async fn feed(&mut self, event: Event) -> Result<(), ActorProcessingErr> {
         let effects = self.machine.on(event);
+        if !self.machine.is_idle() {
+            self.disarm();
+        }
         self.perform(effects).await
+    }
+
+    /// A timer that would find work is not even to wake the process.
+    fn disarm(&mut self) {
+        if let Some(timer) = self.idle.take() {
+            timer.abort();
+        }
     }
 
     async fn perform(&mut self, effects: Vec<Effect>) -> Result<(), ActorProcessingErr> {
@@ -112,7 +126,9 @@ impl State {
             match effect {
                 Effect::ArmIdle(number) => {
                     let delay = Duration::from_millis(super::machine::IDLE_MS_MAX);
-                    self.myself.send_after(delay, move || SupervisorMessage::IdleTimer(number));
+                    let armed = self.myself.send_after(delay, move || SupervisorMessage::IdleTimer(number));
+                    self.disarm();
+                    self.idle = Some(armed.abort_handle());
                 }
                 Effect::RestartWorker(name) => {
                     self.workers.remove(&name);

@@ -10,6 +10,7 @@ use crate::worker;
 
 /// Cleans up after what died, and names the workers that need an actor.
 pub async fn sweep(ports: &Ports, registry: &RegistryHandle) -> Result<Vec<String>, SupervisorError> {
+    ports.records.tidy().await.map_err(SupervisorError::Records)?;
     let rows = registry.rows().await?;
     let dirs = ports.records.scan().await.map_err(SupervisorError::Records)?;
     let mut names = Vec::new();

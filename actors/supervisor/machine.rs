@@ -95,7 +95,7 @@ impl Machine {
         }
     }
 
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.live.is_empty() && self.requests == 0
     }
 

@@ -253,14 +253,20 @@ impl State {
             fresh_logs: false,
         };
         let started = launch::launch(self.ports(), &self.arguments.registry, start).await?;
+        let generation = started.generation;
         self.begin_life(started).await;
-        self.remove_generation(facts.generation).await;
+        self.remove_leftovers(Some(generation)).await;
         Ok(())
     }
 
-    pub(super) async fn remove_generation(&self, generation: u64) {
-        if let Err(error) = self.ports().records.remove(self.name(), generation).await {
-            tracing::warn!(worker = self.name(), generation, %error, "the records of an earlier life stay");
+    /// Records of earlier lives. A failure is tried once more, and what stays
+    /// goes with the next verb on this name, or the next supervisor.
+    pub(super) async fn remove_leftovers(&self, keep: Option<u64>) {
+        for _ in 0..2 {
+            match self.ports().records.remove_leftovers(self.name(), keep).await {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(worker = self.name(), %error, "records of an earlier life stay"),
+            }
         }
     }
 
@@ -314,6 +320,10 @@ impl State {
         self.ports().logs.release(self.name());
         if let Err(refusal) = self.feed(Event::LifeEnded(end)).await {
             tracing::error!(worker = self.name(), cause = %refusal.cause, "the end of a worker could not be handled");
+        }
+        if matches!(self.subject().await, Ok(Subject::None)) {
+            // The other program dropped the row: cleaned, and only the records are left.
+            self.remove_leftovers(None).await;
         }
     }
 

@@ -26,14 +26,27 @@ pub async fn after_kill(ports: &Ports, name: &str, tree: &RowWorktree, removal: 
 }
 
 /// Removes the worktree as `clean` does: a refusal keeps it, and says where.
-pub async fn on_clean(ports: &Ports, name: &str, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Notes {
+///
+/// # Errors
+/// When git itself failed: nobody knows what is left, so the row stays.
+pub async fn on_clean(
+    ports: &Ports,
+    name: &str,
+    tree: &RowWorktree,
+    removal: Removal,
+    caller: &Caller,
+) -> Result<Notes, Refusal> {
     match remove(ports, name, tree, removal, caller).await {
-        Ok(notes) => notes,
-        Err(error) => vec![
+        Ok(notes) => Ok(notes),
+        Err(error @ WorktreeError::Tool(_)) => {
+            let cause = format!("cannot remove worktree for '{name}': {error}");
+            Err(Refusal::new(RefusalKind::Worktree, cause).of(name))
+        }
+        Err(error) => Ok(vec![
             warning(format!("preserving worktree for '{name}': {error}")),
             plain(format!("worktree at: {}", tree.path)),
             plain("use --force-dirty to remove anyway".to_owned()),
-        ],
+        ]),
     }
 }
 

@@ -95,6 +95,7 @@ impl State {
         let subject = self.subject().await?;
         let Some(row) = subject.row().cloned() else {
             // A repeated request whose first answer was lost with its supervisor.
+            self.remove_leftovers(None).await;
             let answered = caller.repeated > 0 && self.ports().events.seen(&caller.request);
             return if answered { Ok(done(Vec::new())) } else { Err(error::not_found(&name)) };
         };
@@ -114,16 +115,16 @@ impl State {
         if removal.rm_worktree
             && let Some(tree) = &row.worktree
         {
-            notes = remove::on_clean(self.ports(), &name, tree, removal, caller).await;
+            notes = remove::on_clean(self.ports(), &name, tree, removal, caller).await?;
         }
-        self.forget(&subject, &row).await?;
+        self.forget(&row).await?;
         self.emit(EventKind::WorkerCleaned);
         Ok(done(notes))
     }
 
     /// Row first, then what only the row led to: whatever is left when this is
     /// cut off lies in a directory without a row, which the next start removes.
-    async fn forget(&mut self, subject: &Subject, row: &Row) -> Result<(), Refusal> {
+    async fn forget(&mut self, row: &Row) -> Result<(), Refusal> {
         let remove = Mutation::Remove { name: row.name.clone(), expect: row.key() };
         match self.arguments.registry.mutate(remove).await {
             Ok(()) | Err(RegistryError::Refused(Refused::Missing(_))) => {}
@@ -132,9 +133,7 @@ impl State {
         if let Err(error) = self.ports().records.remove_logs(self.name()).await {
             tracing::warn!(worker = self.name(), %error, "its logs stay");
         }
-        if let Subject::Ours { facts, .. } = subject {
-            self.remove_generation(facts.generation).await;
-        }
+        self.remove_leftovers(None).await;
         self.machine.phase = Phase::Ended;
         self.life = None;
         Ok(())
@@ -177,9 +176,7 @@ impl State {
             fresh_logs: true,
         };
         let spawned = self.start(start).await?;
-        if let Subject::Ours { facts, .. } = &subject {
-            self.remove_generation(facts.generation).await;
-        }
+        self.remove_leftovers(Some(spawned.generation)).await;
         Ok(spawned)
     }
 }

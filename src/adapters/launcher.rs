@@ -164,10 +164,16 @@ impl Launcher for ShimLauncher {
         let (this, spec, caller) = (self.clone(), spec.clone(), caller.clone());
         blocking(move || {
             let dir = this.paths.worker(&spec.name, spec.generation);
-            match spec.contract.tmux.clone() {
+            let prepared = match spec.contract.tmux.clone() {
                 None => this.detached(&dir, &spec),
                 Some(place) => this.in_tmux(&dir, &spec, &place, &caller),
+            };
+            if prepared.is_err() {
+                // The handshake is cut, so a shim that came up leaves; until then
+                // its directory cannot be taken back.
+                records::wait_let_go(&dir.join("lease"));
             }
+            prepared
         })
     }
 

@@ -218,6 +218,39 @@ impl Records for DiskRecords {
         Box::pin(async move { tokio::task::spawn_blocking(move || wait_let_go(&path)).await.unwrap_or(false) })
     }
 
+    fn tidy(&self) -> BoxFuture<'_, io::Result<()>> {
+        let workers = self.paths.workers();
+        blocking(move || {
+            let Ok(dirs) = fs::read_dir(workers) else { return Ok(()) };
+            let files = dirs.flatten().filter_map(|dir| fs::read_dir(dir.path()).ok()).flatten().flatten();
+            for file in files.filter(|file| file.file_name().to_string_lossy().contains(".tmp.")) {
+                absent_ok(fs::remove_file(file.path()))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove_leftovers<'a>(&'a self, name: &'a str, keep: Option<u64>) -> BoxFuture<'a, io::Result<()>> {
+        let this = Self { paths: self.paths.clone(), boot: self.boot.clone() };
+        let name = name.to_owned();
+        blocking(move || {
+            let Ok(dirs) = fs::read_dir(this.paths.workers()) else { return Ok(()) };
+            for dir in dirs.flatten() {
+                let file_name = dir.file_name();
+                let Some((other, generation)) = file_name.to_str().and_then(parse_dir_name) else { continue };
+                if other != name || Some(generation) == keep {
+                    continue;
+                }
+                let Some(facts) = this.read(other, generation)? else { continue };
+                // A start that was never executed may have a worktree to take back.
+                if !facts.lease.held && !matches!(facts.spec, SpecFacts::Pending(_)) {
+                    remove_dir(&dir.path())?;
+                }
+            }
+            Ok(())
+        })
+    }
+
     fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>> {
         let (dir, wanted) = (self.paths.worker(name, generation), wanted.clone());
         blocking(move || write_durably(&dir, "wanted.json", &serde_json::to_vec(&wanted)?))
@@ -287,7 +320,7 @@ fn absent_ok(done: io::Result<()>) -> io::Result<()> {
 
 /// Blocks in the kernel for a read lock, in a thread of its own, and gives up
 /// after the limit; the thread lets go by itself whenever it gets it.
-fn wait_let_go(path: &Path) -> bool {
+pub fn wait_let_go(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return true };
     if !is_held(&file) {
         return true;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use swarm_actors::model::{Answer, Hello, Refusal, RefusalKind};
 
 use crate::adapters::procfs;
-use crate::api::{BUILD_HEADER, build_text};
+use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build_text};
 use crate::paths::Paths;
 
 /// A supervisor that does not answer within this is named, not waited for.
@@ -107,8 +107,9 @@ fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<Bu
         stream.set_read_timeout(Some(FIRST_BYTE_MAX)).and_then(|()| stream.set_write_timeout(Some(FIRST_BYTE_MAX)));
     limits.map_err(|error| Broken::Refused(internal(&error.to_string())))?;
     let head = format!(
-        "{method} {route} HTTP/1.0\r\nhost: swarm\r\n{BUILD_HEADER}: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "{method} {route} HTTP/1.0\r\nhost: swarm\r\n{BUILD_HEADER}: {}\r\n{SENT_HEADER}: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         build_text(),
+        boot_ms(),
         body.len()
     );
     let mut request = head.into_bytes();
@@ -161,7 +162,12 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 fn connect(paths: &Paths) -> io::Result<UnixStream> {
-    UnixStream::connect(paths.socket())
+    loop {
+        match UnixStream::connect(paths.socket()) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            connected => return connected,
+        }
+    }
 }
 
 fn connect_or_start(paths: &Paths) -> Result<UnixStream, Broken> {
@@ -183,24 +189,31 @@ fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
     make_dirs(paths).map_err(|error| failed(&format!("make {}", paths.root().display()), &error))?;
     check_limits()?;
     let _turn = take_turn(paths).map_err(|error| failed("take turns at starting the supervisor", &error))?;
-    match connect(paths) {
-        Ok(stream) => return Ok(stream),
-        Err(error) if nobody(&error) => {}
-        Err(error) => return Err(internal(&error.to_string())),
+    let deadline = std::time::Instant::now() + START_MAX;
+    loop {
+        match connect(paths) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if nobody(&error) => {}
+            Err(error) => return Err(internal(&error.to_string())),
+        }
+        let said = start_once(paths).map_err(|error| failed("start the supervisor", &error))?;
+        // One that another guard just started holds the lock, one that was killed
+        // says nothing: both are to be tried again, and both took their time.
+        let again = said.is_empty() || said.contains(crate::daemon::ANOTHER);
+        if said != "ready" && (!again || std::time::Instant::now() > deadline) {
+            let cause = said.strip_prefix("error ").unwrap_or("it said nothing").to_owned();
+            let remedy = format!("see {}", paths.supervisor_log().display());
+            return Err(
+                Refusal::new(RefusalKind::Internal, format!("the supervisor cannot start: {cause}")).remedy(remedy)
+            );
+        }
     }
-    let (reader, writer) =
-        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|error| failed("make a pipe", &error.into()))?;
-    let guard = crate::guard::start(paths.root(), Stdio::from(writer));
-    guard.map_err(|error| failed("start the supervisor", &error))?;
-    let said = read_ready(File::from(reader));
-    if let Some(cause) = said.strip_prefix("error ") {
-        let remedy = format!("see {}", paths.supervisor_log().display());
-        return Err(Refusal::new(RefusalKind::Internal, format!("the supervisor cannot start: {cause}")).remedy(remedy));
-    }
-    connect(paths).map_err(|error| {
-        let remedy = format!("see {}", paths.supervisor_log().display());
-        Refusal::new(RefusalKind::Internal, format!("the supervisor did not come up: {error}")).remedy(remedy)
-    })
+}
+
+fn start_once(paths: &Paths) -> io::Result<String> {
+    let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    crate::guard::start(paths.root(), Stdio::from(writer))?;
+    Ok(read_ready(File::from(reader)))
 }
 
 /// The supervisor's first line, or nothing when it died or took too long.

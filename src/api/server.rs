@@ -18,11 +18,15 @@ use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
 use crate::adapters::events::EventLog;
 use crate::adapters::views;
-use crate::api::{BUILD_HEADER, build, is_newer};
+use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build, is_newer};
 use crate::paths::Paths;
 
 /// The largest body: an environment may have 2 MB, a command line as much.
 const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// The command waits five seconds for the first byte; what is older than this
+/// is no longer waited for.
+const REQUEST_AGE_MS_MAX: u64 = 4_000;
 
 #[derive(Clone)]
 pub struct Context {
@@ -35,13 +39,13 @@ pub struct Context {
 
 /// Serves until the process ends.
 pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
-    let newer_first = middleware::from_fn(refuse_newer);
+    let admitted = middleware::from_fn(admit);
     let work = Router::new()
         .route("/v1/workers", post(spawn).get(workers))
         .route("/v1/kill", post(kill))
         .route("/v1/clean", post(clean))
         .route("/v1/respawn", post(respawn))
-        .layer(newer_first);
+        .layer(admitted);
     let router = work
         .route("/v1/workers/{name}", get(worker))
         .route("/v1/hello", get(hello))
@@ -54,11 +58,17 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
     }
 }
 
-/// A newer command than this process restarts it before it asks for work.
-async fn refuse_newer(request: HttpRequest, next: Next) -> Response {
+/// A newer command than this process restarts it before it asks for work, and
+/// what nobody waits for any more is not begun.
+async fn admit(request: HttpRequest, next: Next) -> Response {
     let theirs = request.headers().get(BUILD_HEADER).and_then(|value| value.to_str().ok());
     if theirs.is_some_and(|theirs| is_newer(theirs, build())) {
         return StatusCode::UPGRADE_REQUIRED.into_response();
+    }
+    let sent: Option<u64> =
+        request.headers().get(SENT_HEADER).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    if sent.is_some_and(|sent| boot_ms().saturating_sub(sent) > REQUEST_AGE_MS_MAX) {
+        return StatusCode::REQUEST_TIMEOUT.into_response();
     }
     next.run(request).await
 }
