@@ -44,8 +44,8 @@ pub enum Event {
     RestartDue,
     /// It is to be stopped and to stay stopped.
     StopAsked,
-    /// A person starts it again: earlier failures no longer count.
-    RespawnAsked,
+    /// A person starts it: earlier stops and failures no longer count.
+    StartAsked,
 }
 
 /// What is to be done, in this order.
@@ -117,7 +117,7 @@ impl Machine {
                 Phase::Ended | Phase::Starting | Phase::Running | Phase::Unsupervised | Phase::Failed => Vec::new(),
             },
             Event::StopAsked => self.stop(),
-            Event::RespawnAsked => {
+            Event::StartAsked => {
                 self.wanted = Wanted::default();
                 Vec::new()
             }

@@ -36,6 +36,8 @@ impl State {
     async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {
         let _ = self.feed(Event::StartBegins).await;
         match launch::launch(self.ports(), &self.arguments.registry, start).await {
+        // What this actor knows of an earlier life of that name no longer counts.
+        let _ = self.feed(Event::StartAsked).await;
             Ok(started) => {
                 let spawned = started.spawned.clone();
                 self.begin_life(started).await;
@@ -161,7 +163,6 @@ impl State {
             removed.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
         }
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
-        let _ = self.feed(Event::RespawnAsked).await;
         let start = Start {
             name: self.name().to_owned(),
             contract,
