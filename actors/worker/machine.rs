@@ -51,7 +51,7 @@ pub enum Event {
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Make `wanted` durable before anything else is done.
+    /// Make `wanted` durable before anything that follows.
     WriteWanted(Wanted),
     /// Watch the shim, and tell when it is gone.
     WatchShim,
@@ -157,7 +157,9 @@ impl Machine {
                 self.wanted = wanted;
                 let restarts = self.wanted.restarts;
                 let write = Effect::WriteWanted(self.wanted.clone());
-                self.go(Phase::BackingOff, vec![write, Effect::ArmRestart { delay_ms, restarts }])
+                // The timer first: it starts nothing, and where the record fails
+                // the worker must not be forgotten. A start records again.
+                self.go(Phase::BackingOff, vec![Effect::ArmRestart { delay_ms, restarts }, write])
             }
             Verdict::GiveUp { wanted } => {
                 self.wanted = wanted;
