@@ -39,6 +39,7 @@ pub struct Store {
     cached: Option<(FileId, Table)>,
     lock_wait: Duration,
     temporary: u64,
+    swept: bool,
 }
 
 /// Tells one version of the file from another: each write makes a new inode.
@@ -56,7 +57,7 @@ pub struct LockGuard(#[allow(dead_code, reason = "held for its lock")] File);
 
 impl Store {
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), cached: None, lock_wait: LOCK_WAIT_MAX, temporary: 0 }
+        Self { root: root.into(), cached: None, lock_wait: LOCK_WAIT_MAX, temporary: 0, swept: false }
     }
 
     /// For tests of a held lock.
@@ -110,6 +111,7 @@ impl Store {
         rebuild: &dyn Fn() -> Vec<Row>,
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let guard = self.lock()?;
+        self.sweep(&guard);
         let (table, damage) = self.read(rebuild)?;
         if let Some(version) = table.newer_schema() {
             return Err(StoreError::NewerSchema { path: self.state(), version });
@@ -159,19 +161,17 @@ impl Store {
     }
 
     /// Removes what commits that were killed left behind. Under the lock no
-    /// other commit is under way, so every temporary file is dead.
-    ///
-    /// # Errors
-    /// When the lock is not to be had or the directory not to be read.
-    pub fn sweep(&mut self) -> Result<(), StoreError> {
-        let _guard = self.lock()?;
-        let entries = fs::read_dir(&self.root).map_err(|error| io_error("read", &self.root, &error))?;
-        for entry in entries.flatten() {
+    /// other commit is under way, so every temporary file is dead. Done once,
+    /// and not worth failing for.
+    fn sweep(&mut self, _: &LockGuard) {
+        if std::mem::replace(&mut self.swept, true) {
+            return;
+        }
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with("state.json.tmp.") {
                 let _ = fs::remove_file(entry.path());
             }
         }
-        Ok(())
     }
 
     /// Takes the registry lock.
