@@ -31,9 +31,15 @@ enum Step {
     AskAmiss(Verb, usize, usize),
     /// The supervisor dies at a step of the request, and another one starts.
     AskCutOff(Verb, usize, usize),
+    /// Its actor panics at a step of the request.
+    AskPanic(Verb, usize, usize),
+    /// Two people at once.
+    AskBoth(Verb, Verb, usize),
     End(usize, i32),
     KillShim(usize),
     Restart,
+    /// The machine goes down and comes up again.
+    Reboot,
     Wait(u64),
 }
 
@@ -52,10 +58,13 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (verb(), name.clone()).prop_map(|(verb, name)| Step::Ask(verb, name)),
         2 => (verb(), name.clone(), at.clone()).prop_map(|(verb, name, at)| Step::AskAmiss(verb, name, at)),
+        2 => (verb(), name.clone(), at.clone()).prop_map(|(verb, name, at)| Step::AskPanic(verb, name, at)),
+        2 => (verb(), verb(), name.clone()).prop_map(|(one, other, name)| Step::AskBoth(one, other, name)),
         3 => (verb(), name.clone(), at).prop_map(|(verb, name, at)| Step::AskCutOff(verb, name, at)),
         2 => (name.clone(), 0..2).prop_map(|(name, code)| Step::End(name, code)),
         1 => name.prop_map(Step::KillShim),
         1 => Just(Step::Restart),
+        1 => Just(Step::Reboot),
         1 => (1_u64..120).prop_map(Step::Wait),
     ]
 }
@@ -120,6 +129,17 @@ async fn take(rig: &mut Rig, step: Step, orders: &mut Orders) {
             rig.crash().await;
             rig.up().await;
         }
+        Step::AskPanic(verb, name, at) => {
+            rig.world.script.at(STEPS[at], Fault::Panic);
+            rig.ask(request_of(verb, NAMES[name])).await;
+            orders.unknown(name);
+            rig.world.pass(ADOPTION).await;
+        }
+        Step::AskBoth(one, other, name) => {
+            let (one, other) = (request_of(one, NAMES[name]), request_of(other, NAMES[name]));
+            tokio::join!(rig.ask(one), rig.ask(other));
+            orders.unknown(name);
+        }
         Step::End(name, code) => {
             if let Some(key) = rig.world.records.newest(NAMES[name]) {
                 rig.world.processes.end(&key, Ended::Code(code));
@@ -132,6 +152,11 @@ async fn take(rig: &mut Rig, step: Step, orders: &mut Orders) {
         }
         Step::Restart => {
             rig.crash().await;
+            rig.up().await;
+        }
+        Step::Reboot => {
+            rig.crash().await;
+            rig.world.kernel.reboot();
             rig.up().await;
         }
         Step::Wait(seconds) => rig.world.pass(Duration::from_secs(seconds)).await,
@@ -156,7 +181,7 @@ async fn run(steps: &[Step]) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_invariants_hold_whatever_happens(steps in proptest::collection::vec(step(), 1..24)) {

@@ -7,7 +7,7 @@ use swarm_actors::supervisor::{Exit, Request};
 use swarm_actors::testing::Fault;
 use tokio::time::Instant;
 
-use crate::fixture::{ADOPTION, Rig, clean, request, restarting};
+use crate::fixture::{ADOPTION, Rig, clean, request, restarting, with_tree};
 
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -52,7 +52,7 @@ async fn it_stays_while_a_worker_needs_it() {
 async fn it_stays_while_a_request_is_carried_out() {
     let rig = Rig::start().await;
     rig.world.script.at("make", Fault::Hang);
-    let _answers = rig.swarm().request(Request::Spawn(Box::new(crate::fixture::with_tree("slow"))));
+    let _answers = rig.swarm().request(Request::Spawn(Box::new(with_tree("slow"))));
     assert!(stays(&rig, Duration::from_secs(600)).await);
 }
 
@@ -105,6 +105,41 @@ async fn a_panic_over_a_worker_that_ended_keeps_nobody() {
     assert_eq!(rig.swarm().live().await, 0);
     let ended = tokio::time::timeout(Duration::from_secs(60), rig.swarm().ended()).await;
     assert_eq!(ended.ok(), Some(Exit::Idle));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_panics_is_taken_back_at_once() {
+    for step in ["reserve.after", "make", "make.after", "prepare", "prepare.after"] {
+        let rig = Rig::start().await;
+        rig.world.script.at(step, Fault::Panic);
+        rig.spawn(with_tree("a")).await.expect_err("its actor is gone");
+        rig.world.pass(ADOPTION).await;
+        assert_eq!((rig.world.records.keys(), rig.world.kernel.living()), (Vec::new(), 0), "{step}");
+        assert_eq!(rig.world.worktrees.paths(), Vec::<String>::new(), "{step}");
+        rig.spawn(with_tree("a")).await.expect("the name is free");
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_in_progress_does_not_outlive_its_registry() {
+    let rig = Rig::start().await;
+    rig.world.script.at("make.after", Fault::Hang);
+    let mut slow = rig.swarm().request(Request::Spawn(Box::new(with_tree("slow"))));
+    rig.world.settle().await;
+    let (path, script) = (rig.world.root.join("state.json"), rig.world.script.clone());
+    rig.world.script.at("prepare.after", Fault::Run(Box::new(move || {
+        script.at("scan_now", Fault::Panic);
+        std::fs::write(path, "damage").expect("writes");
+    })));
+    rig.spawn(request("a")).await.expect_err("the registry is gone");
+    let refused = std::iter::from_fn(|| slow.try_recv().ok()).count();
+    rig.world.pass(ADOPTION).await;
+    let refused = refused + std::iter::from_fn(|| slow.try_recv().ok()).count();
+    assert_eq!(refused, 2, "it was refused and told so");
+    assert_eq!((rig.world.records.keys(), rig.world.worktrees.paths()), (Vec::new(), Vec::new()));
+    rig.spawn(with_tree("slow")).await.expect("the name is free");
+    rig.check();
 }
 
 #[tokio::test(start_paused = true)]
