@@ -1,6 +1,7 @@
 //! The shell around [`machine`](super::machine): receives, lets the blocking
 //! work run elsewhere, answers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -42,7 +43,7 @@ impl Actor for Registry {
         // On its own, because the lock may be held: what a commit that was killed
         // left behind is litter, not a danger.
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = Store::new(arguments.root).sweep() {
+            if let Err(error) = Store::new(arguments.root).tidy() {
                 tracing::warn!(%error, "files of interrupted commits stay");
             }
         });
@@ -68,6 +69,7 @@ impl Actor for Registry {
                     state.commit(&myself, batch);
                 }
             }
+            RegistryMessage::Broken => return Err("a commit panicked".into()),
             RegistryMessage::Rows(reply) => {
                 state.read(|store, rebuild| rows(store, rebuild), reply);
             }
@@ -83,8 +85,9 @@ impl State {
     fn commit(&self, myself: &ActorRef<RegistryMessage>, batch: Vec<Mutation>) {
         let (store, rebuild, myself) = (Arc::clone(&self.store), self.rebuild(), myself.clone());
         tokio::task::spawn_blocking(move || {
-            let result = locked(&store).commit(batch, &rebuild);
-            let _ = myself.cast(RegistryMessage::Committed(result));
+            // A panic fails the actor; otherwise all later mutations would wait for this one.
+            let result = catch_unwind(AssertUnwindSafe(|| locked(&store).commit(batch, &rebuild)));
+            let _ = myself.cast(result.map_or(RegistryMessage::Broken, RegistryMessage::Committed));
         });
     }
 

@@ -19,4 +19,6 @@ pub enum RegistryMessage {
     Find(String, RpcReplyPort<Result<Option<Arc<Row>>, StoreError>>),
     /// From the commit's own thread.
     Committed(Result<Vec<Result<(), Refused>>, StoreError>),
+    /// From the commit's own thread: it panicked, and this actor is to fail.
+    Broken,
 }

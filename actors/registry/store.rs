@@ -158,20 +158,23 @@ impl Store {
         }
     }
 
-    /// Removes what commits that were killed left behind. Under the lock no
-    /// other commit is under way, so every temporary file is dead.
+    /// Removes what commits that were killed left behind.
     ///
     /// # Errors
-    /// When the lock is not to be had or the directory not to be read.
-    pub fn sweep(&mut self) -> Result<(), StoreError> {
-        let _guard = self.lock()?;
-        let entries = fs::read_dir(&self.root).map_err(|error| io_error("read", &self.root, &error))?;
-        for entry in entries.flatten() {
+    /// When the lock is not to be had.
+    pub fn tidy(&self) -> Result<(), StoreError> {
+        self.sweep(&self.lock()?);
+        Ok(())
+    }
+
+    /// Under the lock no other commit is under way, so every temporary file is
+    /// dead. Not worth failing for.
+    fn sweep(&self, _: &LockGuard) {
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with("state.json.tmp.") {
                 let _ = fs::remove_file(entry.path());
             }
         }
-        Ok(())
     }
 
     /// Takes the registry lock.

@@ -56,6 +56,8 @@ impl Actor for Supervisor {
         let (workers, names) = (BTreeMap::new(), BTreeMap::new());
         let mut state =
             State { root, ports, exit, myself, machine: Machine::default(), registry, workers, names, idle: None };
+        // Only here: later, others of this process write beside it.
+        state.ports.records.tidy().await.map_err(SupervisorError::Records)?;
         state.adopt_all().await?;
         let effects = state.machine.arm_when_idle();
         state.perform(effects).await?;
@@ -130,10 +132,7 @@ impl State {
                     self.disarm();
                     self.idle = Some(armed.abort_handle());
                 }
-                Effect::RestartWorker(name) => {
-                    self.workers.remove(&name);
-                    self.worker(&name).await?.adopt();
-                }
+                Effect::RestartWorker(name) => self.restart_worker(&name).await?,
                 Effect::RestartAll => self.restart_all().await?,
                 Effect::End(exit) => {
                     let reason = format!("{exit:?}").to_lowercase();
@@ -145,9 +144,21 @@ impl State {
         Ok(())
     }
 
+    async fn restart_worker(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
+        self.workers.remove(name);
+        // A start that it was carrying out is nobody's now.
+        if let Err(error) = adopt::sweep(&self.ports, &self.registry, &|other| other == name).await {
+            tracing::error!(worker = name, %error, "what a failed worker left could not be looked at");
+        }
+        self.worker(name).await?.adopt();
+        Ok(())
+    }
+
+    /// Nothing of the old workers may go on beside the new ones: what they were
+    /// doing is taken over or taken back, as after the death of a supervisor.
     async fn restart_all(&mut self) -> Result<(), ActorProcessingErr> {
         for worker in std::mem::take(&mut self.workers).into_values() {
-            worker.cell().stop(None);
+            worker.cell().kill_and_wait(None).await?;
         }
         self.names.clear();
         self.registry = start_registry(&self.root, &self.ports, self.myself.get_cell()).await?;
@@ -155,7 +166,7 @@ impl State {
     }
 
     async fn adopt_all(&mut self) -> Result<(), ActorProcessingErr> {
-        for name in adopt::sweep(&self.ports, &self.registry).await? {
+        for name in adopt::sweep(&self.ports, &self.registry, &|_| true).await? {
             self.worker(&name).await?.adopt();
         }
         Ok(())

@@ -8,11 +8,16 @@ use crate::ports::{DirFacts, Ports};
 use crate::registry::{Mutation, RegistryHandle};
 use crate::worker;
 
-/// Cleans up after what died, and names the workers that need an actor.
-pub async fn sweep(ports: &Ports, registry: &RegistryHandle) -> Result<Vec<String>, SupervisorError> {
-    ports.records.tidy().await.map_err(SupervisorError::Records)?;
+/// Cleans up after what died, among the names that `wanted` picks, and tells
+/// which of them need an actor.
+pub async fn sweep(
+    ports: &Ports,
+    registry: &RegistryHandle,
+    wanted: &(dyn Fn(&str) -> bool + Sync),
+) -> Result<Vec<String>, SupervisorError> {
     let rows = registry.rows().await?;
-    let dirs = ports.records.scan().await.map_err(SupervisorError::Records)?;
+    let mut dirs = ports.records.scan().await.map_err(SupervisorError::Records)?;
+    dirs.retain(|facts| wanted(&facts.name));
     let mut names = Vec::new();
     for adoption in adoptions(&rows, &dirs, &ports.clock.host()) {
         match adoption {

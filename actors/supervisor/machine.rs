@@ -115,10 +115,19 @@ impl Machine {
         if recent.len() > FAILURES_MAX {
             return vec![Effect::End(Exit::GaveUp)];
         }
-        match child {
-            Child::Registry => vec![Effect::RestartAll],
-            Child::Worker(name) => vec![Effect::RestartWorker(name)],
-        }
+        // What the failed one needed is told anew by its successor, or by nobody.
+        let mut effects = match child {
+            Child::Registry => {
+                self.live.clear();
+                vec![Effect::RestartAll]
+            }
+            Child::Worker(name) => {
+                self.live.remove(&name);
+                vec![Effect::RestartWorker(name)]
+            }
+        };
+        effects.extend(self.arm_when_idle());
+        effects
     }
 }
 
@@ -171,7 +180,7 @@ pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adopti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Contract, Lease, ProcessId, RestartPolicy, Spec, Wanted};
+    use crate::model::{Contract, Lease, ProcessId, Spec, Wanted};
     use crate::ports::LeaseFacts;
 
     #[test]
@@ -192,6 +201,7 @@ mod tests {
     #[test]
     fn a_child_that_keeps_failing_ends_the_supervisor() {
         let mut machine = Machine::default();
+        machine.on(Event::Live { name: "b".to_owned(), live: true });
         let child = Child::Worker("a".to_owned());
         let fail = |now_ms| Event::ChildFailed { child: child.clone(), now_ms };
         for now_ms in 0..5 {
@@ -200,7 +210,16 @@ mod tests {
         assert_eq!(machine.on(fail(6)), vec![Effect::End(Exit::GaveUp)]);
         assert_eq!(machine.on(fail(60_000)), vec![Effect::RestartWorker("a".to_owned())]);
         let registry = Event::ChildFailed { child: Child::Registry, now_ms: 60_000 };
-        assert_eq!(machine.on(registry), vec![Effect::RestartAll]);
+        assert_eq!(machine.on(registry), vec![Effect::RestartAll, Effect::ArmIdle(1)]);
+    }
+
+    #[test]
+    fn a_failed_worker_counts_only_once_its_successor_says_so() {
+        let mut machine = Machine::default();
+        machine.on(Event::Live { name: "a".to_owned(), live: true });
+        let failed = Event::ChildFailed { child: Child::Worker("a".to_owned()), now_ms: 1 };
+        assert_eq!(machine.on(failed), vec![Effect::RestartWorker("a".to_owned()), Effect::ArmIdle(1)]);
+        assert_eq!(machine.live(), 0);
     }
 
     fn facts(name: &str, generation: u64, executed: bool, held: bool) -> DirFacts {

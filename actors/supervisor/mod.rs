@@ -70,6 +70,12 @@ impl SupervisorHandle {
         let _ = self.actor.cast(SupervisorMessage::Stop(exit));
     }
 
+    /// The actor itself, to end the whole tree at once as the kernel would.
+    #[cfg(feature = "testing")]
+    pub fn cell(&self) -> ractor::ActorCell {
+        self.actor.get_cell()
+    }
+
     /// Resolves when the supervisor is to end, also when its root died.
     pub async fn ended(&self) -> Exit {
         let mut exit = self.exit.clone();

@@ -1,1 +1,33 @@
-//! fakes
+//! The ports over memory, and a [`World`] that wires them: what the rooms are
+//! tested against, under tokio's paused time.
+//!
+//! ```text
+//!   World ──┬── Script      which call fails, panics or never returns; what was called
+//!           ├── Kernel      processes by identity, and which boot this is
+//!           ├── FakeRecords the directories below w/
+//!           └── FakeLauncher, FakeProcesses, FakeWorktrees, FakeEvents, FakeLogs, FakeClock
+//! ```
+//!
+//! Only `state.json` is real, in a directory that the test gives. A world
+//! outlives the actors above it, as a machine outlives its supervisor.
+
+mod clock;
+mod events;
+mod invariants;
+mod kernel;
+mod launcher;
+mod processes;
+mod records;
+mod script;
+mod worktrees;
+mod world;
+
+pub use clock::FakeClock;
+pub use events::{FakeEvents, FakeLogs};
+pub use kernel::Kernel;
+pub use launcher::FakeLauncher;
+pub use processes::FakeProcesses;
+pub use records::{FakeRecords, Key};
+pub use script::{Fault, Script};
+pub use worktrees::FakeWorktrees;
+pub use world::World;

@@ -255,6 +255,10 @@ impl State {
         let started = launch::launch(self.ports(), &self.arguments.registry, start).await?;
         let generation = started.generation;
         self.begin_life(started).await;
+        // The life before, executed or only promised, is over with this one's row.
+        if let Err(error) = self.ports().records.remove(self.name(), facts.generation).await {
+            tracing::warn!(worker = self.name(), %error, "records of the life before stay");
+        }
         self.remove_leftovers(Some(generation)).await;
         Ok(())
     }

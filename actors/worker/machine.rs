@@ -44,14 +44,14 @@ pub enum Event {
     RestartDue,
     /// It is to be stopped and to stay stopped.
     StopAsked,
-    /// A person starts it again: earlier failures no longer count.
-    RespawnAsked,
+    /// A person starts it: earlier stops and failures no longer count.
+    StartAsked,
 }
 
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Make `wanted` durable before anything else is done.
+    /// Make `wanted` durable before anything that follows.
     WriteWanted(Wanted),
     /// Watch the shim, and tell when it is gone.
     WatchShim,
@@ -120,7 +120,7 @@ impl Machine {
                 Phase::Ended | Phase::Starting | Phase::Running | Phase::Unsupervised | Phase::Failed => Vec::new(),
             },
             Event::StopAsked => self.stop(),
-            Event::RespawnAsked => {
+            Event::StartAsked => {
                 self.wanted = Wanted::default();
                 Vec::new()
             }
@@ -160,7 +160,9 @@ impl Machine {
                 self.wanted = wanted;
                 let restarts = self.wanted.restarts;
                 let write = Effect::WriteWanted(self.wanted.clone());
-                self.go(Phase::BackingOff, vec![write, Effect::ArmRestart { delay_ms, restarts }])
+                // The timer first: it starts nothing, and where the record fails
+                // the worker must not be forgotten. A start records again.
+                self.go(Phase::BackingOff, vec![Effect::ArmRestart { delay_ms, restarts }, write])
             }
             Verdict::GiveUp { wanted } => {
                 self.wanted = wanted;

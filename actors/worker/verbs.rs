@@ -1,5 +1,7 @@
 //! What a person asks of one worker: spawn, kill, clean, respawn.
 
+use std::sync::Arc;
+
 use super::actor::State;
 use super::launch::{self, Start, Tree};
 use super::machine::{Event, Phase};
@@ -35,6 +37,8 @@ impl State {
     }
 
     async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {
+        // What this actor knows of an earlier life of that name no longer counts.
+        let _ = self.feed(Event::StartAsked).await;
         let _ = self.feed(Event::StartBegins).await;
         match launch::launch(self.ports(), &self.arguments.registry, start).await {
             Ok(started) => {
@@ -141,7 +145,7 @@ impl State {
 
     pub(super) async fn respawn(&mut self, caller: &Caller, removal: Removal) -> Result<Spawned, Refusal> {
         let subject = self.subject().await?;
-        let Some(row) = subject.row().cloned() else { return Err(error::not_found(self.name())) };
+        let Some(mut row) = subject.row().cloned() else { return Err(error::not_found(self.name())) };
         check_name(self.name())?;
         if let Subject::Ours { row, facts } = &subject
             && caller.repeated > 0
@@ -150,8 +154,8 @@ impl State {
             return Ok(spawned);
         }
         let contract = subject.contract(caller).ok_or_else(|| error::not_found(self.name()))?;
-        let doomed = row.worktree.as_ref().filter(|_| removal.rm_worktree);
-        if let Some(tree) = doomed {
+        let doomed = row.worktree.clone().filter(|_| removal.rm_worktree);
+        if let Some(tree) = &doomed {
             // Asked before anything is stopped: a refusal must leave the worker running.
             let checked = remove::check(self.ports(), tree, removal, caller).await;
             checked.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
@@ -159,13 +163,14 @@ impl State {
         if subject.is_running() || self.machine.is_live() {
             self.stop(&subject).await?;
             self.set_stopped(&row).await?;
+            // As it comes back when the start fails.
+            row = Arc::new(Row { status: WireStatus::Stopped, ..row.as_ref().clone() });
         }
-        if let Some(tree) = doomed {
+        if let Some(tree) = &doomed {
             let removed = remove::remove(self.ports(), self.name(), tree, removal, caller).await;
             removed.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
         }
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
-        let _ = self.feed(Event::RespawnAsked).await;
         let start = Start {
             name: self.name().to_owned(),
             contract,

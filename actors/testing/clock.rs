@@ -1,0 +1,64 @@
+//! Time: durations follow tokio's clock, the wall clock can jump.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use tokio::time::Instant;
+
+use crate::ports::Clock;
+
+/// The wall clock when a world begins, in milliseconds since the Unix epoch.
+const WALL_MS: u64 = 1_700_000_000_000;
+/// How long the machine has been up then, in milliseconds.
+const BOOT_MS: u64 = 3_600_000;
+
+pub struct FakeClock {
+    began: Instant,
+    jumped_ms: AtomicI64,
+    starts: AtomicU64,
+    tokens: AtomicU64,
+}
+
+impl Default for FakeClock {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            jumped_ms: AtomicI64::new(0),
+            starts: AtomicU64::new(0),
+            tokens: AtomicU64::new(0),
+        }
+    }
+}
+
+impl FakeClock {
+    /// Somebody sets the wall clock.
+    pub fn jump_wall_ms(&self, by: i64) {
+        self.jumped_ms.fetch_add(by, Ordering::SeqCst);
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Clock for FakeClock {
+    fn wall_ms(&self) -> u64 {
+        (WALL_MS + self.elapsed_ms()).saturating_add_signed(self.jumped_ms.load(Ordering::SeqCst))
+    }
+
+    fn boot_ms(&self) -> u64 {
+        BOOT_MS + self.elapsed_ms()
+    }
+
+    /// Differs at every call, and sorts by it.
+    fn started(&self) -> String {
+        format!("2026-01-01T00:00:00.{:06}", self.starts.fetch_add(1, Ordering::SeqCst))
+    }
+
+    fn token(&self) -> String {
+        format!("{:032x}", self.tokens.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    fn host(&self) -> String {
+        "testhost".to_owned()
+    }
+}

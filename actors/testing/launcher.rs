@@ -1,0 +1,178 @@
+//! Shims that stand at their gates. One whose supervisor dies looks into
+//! `state.json` and decides by that, as the real one does.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::kernel::Kernel;
+use super::records::{FakeRecords, Key};
+use super::script::Script;
+use crate::model::{Caller, Lease, Spec, TmuxPane};
+use crate::ports::{BoxFuture, LaunchError, Launcher, Prepared};
+use crate::registry::store::{self, Loaded};
+
+/// How long a shim without a supervisor takes to look and decide. A commit that
+/// was under way when the supervisor died is over by then.
+const DECIDE: Duration = Duration::from_millis(20);
+
+pub struct FakeLauncher {
+    shim: Shim,
+    script: Arc<Script>,
+}
+
+/// What a shim needs to go on alone.
+#[derive(Clone)]
+struct Shim {
+    root: PathBuf,
+    kernel: Arc<Kernel>,
+    records: Arc<FakeRecords>,
+}
+
+/// The supervisor's end of the handshake. Dropped, the shim sees end of file.
+struct Gate {
+    shim: Option<Shim>,
+    key: Key,
+    lease: Lease,
+}
+
+impl FakeLauncher {
+    pub fn new(root: PathBuf, kernel: Arc<Kernel>, records: Arc<FakeRecords>, script: Arc<Script>) -> Self {
+        Self { shim: Shim { root, kernel, records }, script }
+    }
+
+    /// Notes the commit in the list of calls, as soon as a call finds it done.
+    fn note_commit(&self, key: &Key, lease: &Lease) {
+        let call = format!("commit {}", subject(key));
+        if is_committed(&self.shim.root, &lease.token) && self.script.position(&call).is_none() {
+            self.script.note(call);
+        }
+    }
+
+    fn child_at_gate(&self, spec: &Spec) -> Prepared {
+        let key = key_of(spec);
+        let (kernel, place) = (&self.shim.kernel, spec.contract.tmux.as_ref());
+        let socket = |name: &str| format!("/sockets/{name}");
+        let lease = Lease {
+            token: spec.token.clone(),
+            started: spec.started.clone(),
+            shim: kernel.fork(),
+            worker: kernel.fork(),
+            pane: place.map(|place| TmuxPane {
+                pane: format!("%{}", spec.generation),
+                socket_path: socket(place.socket.as_deref().unwrap_or("default")),
+                server_pid: 99,
+            }),
+            restart: spec.contract.restart,
+        };
+        self.shim.records.set_lease(&key, &lease);
+        let window = place.map(|place| format!("{}:{}", place.session, spec.name));
+        let gate = Gate { shim: Some(self.shim.clone()), key, lease: lease.clone() };
+        Prepared { lease, window, gate: Box::new(gate) }
+    }
+}
+
+impl Gate {
+    fn go(mut self) -> Result<(), LaunchError> {
+        let shim = self.shim.take().expect("a gate is opened once");
+        if !shim.kernel.is_alive(&self.lease.shim) {
+            return Err(LaunchError::NotStarted("the shim was killed before it could start it".to_owned()));
+        }
+        shim.records.execute(&self.key);
+        Ok(())
+    }
+
+    fn give_up(mut self) {
+        let shim = self.shim.take().expect("a gate is closed once");
+        shim.give_up(&self.lease);
+    }
+}
+
+impl Shim {
+    fn give_up(&self, lease: &Lease) {
+        self.kernel.end(&lease.worker);
+        self.kernel.end(&lease.shim);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        let (Some(shim), Ok(runtime)) = (self.shim.take(), tokio::runtime::Handle::try_current()) else { return };
+        let (key, lease) = (self.key.clone(), self.lease.clone());
+        runtime.spawn(async move {
+            tokio::time::sleep(DECIDE).await;
+            match shim.kernel.is_alive(&lease.shim) && is_committed(&shim.root, &lease.token) {
+                true => shim.records.execute(&key),
+                false => shim.give_up(&lease),
+            }
+        });
+    }
+}
+
+fn gate_of(prepared: Prepared) -> Gate {
+    *prepared.gate.downcast().expect("it is a gate of this launcher")
+}
+
+fn key_of(spec: &Spec) -> Key {
+    (spec.name.clone(), spec.generation)
+}
+
+fn subject((name, generation): &Key) -> String {
+    crate::model::worker_dir_name(name, *generation)
+}
+
+/// Whether a row in `state.json` carries this token.
+fn is_committed(root: &Path, token: &str) -> bool {
+    let Ok(Loaded::Table(table)) = store::load(&root.join("state.json")) else { return false };
+    let mut rows = table.entries.iter().filter_map(|entry| entry.row.as_ref().ok());
+    rows.any(|row| row.swarm().is_some_and(|meta| meta.id == token))
+}
+
+impl Launcher for FakeLauncher {
+    fn reserve<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<(), LaunchError>> {
+        Box::pin(async move {
+            self.script.before("reserve", &subject(&key_of(spec))).await.map_err(LaunchError::System)?;
+            self.shim.records.reserve(spec).map_err(|error| LaunchError::System(error.to_string()))?;
+            self.script.after("reserve").await.map_err(LaunchError::System)
+        })
+    }
+
+    fn prepare<'a>(&'a self, spec: &'a Spec, _: &'a Caller) -> BoxFuture<'a, Result<Prepared, LaunchError>> {
+        let refused = if spec.contract.tmux.is_some() { LaunchError::Tmux } else { LaunchError::System };
+        Box::pin(async move {
+            self.script.before("prepare", &subject(&key_of(spec))).await.map_err(refused)?;
+            let prepared = self.child_at_gate(spec);
+            self.note_commit(&key_of(spec), &prepared.lease);
+            match self.script.after("prepare").await {
+                Ok(()) => Ok(prepared),
+                Err(cause) => {
+                    gate_of(prepared).give_up();
+                    Err(LaunchError::NotStarted(cause))
+                }
+            }
+        })
+    }
+
+    fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<(), LaunchError>> {
+        Box::pin(async move {
+            let (lease, gate) = (prepared.lease.clone(), gate_of(prepared));
+            self.note_commit(&gate.key, &lease);
+            if let Err(cause) = self.script.before("open", &subject(&gate.key)).await {
+                gate.give_up();
+                return Err(LaunchError::Exec(cause));
+            }
+            gate.go()?;
+            // The exec happened: the worker runs, whatever becomes of its shim.
+            let _ = self.script.after("open").await;
+            Ok(())
+        })
+    }
+
+    fn withdraw(&self, prepared: Prepared) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let gate = gate_of(prepared);
+            let _ = self.script.before("withdraw", &subject(&gate.key)).await;
+            gate.give_up();
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! Workers and their shims as the kernel runs them: they end when a test says
+//! so, and shims do what shims do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::clock::FakeClock;
+use super::kernel::Kernel;
+use super::records::{FakeRecords, Key};
+use super::script::Script;
+use crate::model::{Ended, ExitRecord, Lease, ProcessId, Reason, Row, Usage};
+use crate::ports::{BoxFuture, Clock as _, Gone, ProcessError, Processes};
+
+/// How long a stop takes unless a test says otherwise, in milliseconds.
+const STOP_MS: u64 = 50;
+
+#[derive(Clone)]
+pub struct FakeProcesses {
+    pub(super) kernel: Arc<Kernel>,
+    records: Arc<FakeRecords>,
+    clock: Arc<FakeClock>,
+    script: Arc<Script>,
+    stop_ms: Arc<AtomicU64>,
+}
+
+impl FakeProcesses {
+    pub fn new(kernel: Arc<Kernel>, records: Arc<FakeRecords>, clock: Arc<FakeClock>, script: Arc<Script>) -> Self {
+        Self { kernel, records, clock, script, stop_ms: Arc::new(AtomicU64::new(STOP_MS)) }
+    }
+
+    /// How long workers take from now on to obey.
+    pub fn stop_takes_ms(&self, ms: u64) {
+        self.stop_ms.store(ms, Ordering::SeqCst);
+    }
+
+    /// The worker's command ends by itself; its shim, when it has one, records that.
+    pub fn end(&self, key: &Key, ended: Ended) {
+        self.finish(key, ended, Reason::Exited);
+    }
+
+    /// The shim dies without a word. A child at its gate dies with it.
+    pub fn kill_shim(&self, key: &Key) {
+        let Some(facts) = self.records.facts(key) else { return };
+        let Some(lease) = facts.lease.content else { return };
+        self.kernel.end(&lease.shim);
+        if matches!(facts.spec, crate::ports::SpecFacts::Pending(_)) {
+            self.kernel.end(&lease.worker);
+        }
+    }
+
+    fn finish(&self, key: &Key, ended: Ended, reason: Reason) {
+        let Some(lease) = self.records.facts(key).and_then(|facts| facts.lease.content) else { return };
+        self.kernel.end(&lease.worker);
+        if !self.kernel.is_alive(&lease.shim) {
+            return;
+        }
+        let exit = ExitRecord {
+            token: lease.token.clone(),
+            started: lease.started.clone(),
+            pid: lease.worker.pid,
+            ended,
+            reason,
+            ended_at_ms: self.clock.wall_ms(),
+            duration_ms: self.clock.boot_ms().saturating_sub(lease.worker.start_ticks * 10),
+            usage: Usage::default(),
+            survivors: Vec::new(),
+        };
+        self.records.set_exit(key, exit);
+        self.kernel.end(&lease.shim);
+    }
+
+    fn key_of(&self, lease: &Lease) -> Option<Key> {
+        let of_it = |facts: &crate::ports::DirFacts| facts.spec.spec().is_some_and(|spec| spec.token == lease.token);
+        self.records.all().into_iter().find(of_it).map(|facts| (facts.name, facts.generation))
+    }
+
+    fn stop_delay(&self) -> Duration {
+        Duration::from_millis(self.stop_ms.load(Ordering::SeqCst))
+    }
+}
+
+impl Processes for FakeProcesses {
+    fn gone(&self, process: ProcessId) -> BoxFuture<'static, Gone> {
+        let gone = self.kernel.gone(&process);
+        Box::pin(async move {
+            gone.await;
+            Gone
+        })
+    }
+
+    fn is_alive(&self, process: &ProcessId) -> bool {
+        self.kernel.is_alive(process)
+    }
+
+    fn stop_by_shim(&self, lease: &Lease) -> Result<(), ProcessError> {
+        let key = self.key_of(lease);
+        let subject = key.as_ref().map_or_else(String::new, |(name, generation)| format!("{name}.{generation}"));
+        self.script.before_now("stop_by_shim", &subject).map_err(ProcessError::Tool)?;
+        let (this, delay) = (self.clone(), self.stop_delay());
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            if let Some(key) = key {
+                this.finish(&key, Ended::Signal(15), Reason::Stopped);
+            }
+        });
+        Ok(())
+    }
+
+    fn stop_unsupervised<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), ProcessError>> {
+        Box::pin(async move {
+            self.script.before("stop_unsupervised", &lease.token).await.map_err(ProcessError::Tool)?;
+            if self.kernel.is_alive(&lease.worker) {
+                tokio::time::sleep(self.stop_delay()).await;
+            }
+            self.kernel.end(&lease.worker);
+            Ok(())
+        })
+    }
+
+    fn stop_foreign<'a>(&'a self, row: &'a Row) -> BoxFuture<'a, Result<(), ProcessError>> {
+        Box::pin(async move {
+            self.script.before("stop_foreign", &row.name).await.map_err(ProcessError::Tool)?;
+            if let Some(process) = row.usable_pid().and_then(|pid| self.kernel.by_pid(pid)) {
+                self.kernel.end(&process);
+            }
+            Ok(())
+        })
+    }
+
+    fn foreign<'a>(&'a self, row: &'a Row) -> BoxFuture<'a, Result<Option<ProcessId>, ProcessError>> {
+        Box::pin(async move {
+            self.script.before("foreign", &row.name).await.map_err(ProcessError::Tool)?;
+            Ok(row.usable_pid().and_then(|pid| self.kernel.by_pid(pid)))
+        })
+    }
+}

@@ -1,0 +1,224 @@
+//! The directories below `w/`, in memory.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::kernel::Kernel;
+use super::script::Script;
+use crate::model::{ExitRecord, Lease, Spec, Token, Wanted, worker_dir_name};
+use crate::ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
+
+/// Name and generation.
+pub type Key = (String, u64);
+
+/// How long a lease is waited for, as on disk.
+const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
+
+#[derive(Clone, Debug)]
+struct Dir {
+    spec: Spec,
+    executed: bool,
+    lease: Option<Lease>,
+    exit: Option<ExitRecord>,
+    wanted: Wanted,
+}
+
+pub struct FakeRecords {
+    kernel: Arc<Kernel>,
+    script: Arc<Script>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    dirs: BTreeMap<Key, Dir>,
+    executions: Vec<Token>,
+    logs_removed: Vec<String>,
+}
+
+impl FakeRecords {
+    pub fn new(kernel: Arc<Kernel>, script: Arc<Script>) -> Self {
+        Self { kernel, script, inner: Mutex::default() }
+    }
+
+    /// Every execution of a command that ever was, by its start's token.
+    pub fn executions(&self) -> Vec<Token> {
+        self.with(|inner| inner.executions.clone())
+    }
+
+    pub fn logs_removed(&self) -> Vec<String> {
+        self.with(|inner| inner.logs_removed.clone())
+    }
+
+    pub fn keys(&self) -> Vec<Key> {
+        self.with(|inner| inner.dirs.keys().cloned().collect())
+    }
+
+    /// The generation of `name` that was executed last.
+    pub fn newest(&self, name: &str) -> Option<Key> {
+        self.with(|inner| {
+            let mut executed = inner.dirs.iter().filter(|((of, _), dir)| of == name && dir.executed);
+            executed.next_back().map(|(key, _)| key.clone())
+        })
+    }
+
+    pub fn facts(&self, key: &Key) -> Option<DirFacts> {
+        let dir = self.with(|inner| inner.dirs.get(key).cloned())?;
+        let spec = Box::new(dir.spec);
+        let lease = dir.lease;
+        Some(DirFacts {
+            name: key.0.clone(),
+            generation: key.1,
+            spec: if dir.executed { SpecFacts::Executed(spec) } else { SpecFacts::Pending(spec) },
+            lease: LeaseFacts {
+                held: lease.as_ref().is_some_and(|lease| self.kernel.is_alive(&lease.shim)),
+                this_boot: lease.as_ref().is_some_and(|lease| lease.worker.boot == self.kernel.boot()),
+                worker_alive: lease.as_ref().is_some_and(|lease| self.kernel.is_alive(&lease.worker)),
+                suspended: false,
+                content: lease,
+            },
+            exit: dir.exit,
+            wanted: dir.wanted,
+        })
+    }
+
+    /// Facts of every generation.
+    pub fn all(&self) -> Vec<DirFacts> {
+        self.keys().iter().filter_map(|key| self.facts(key)).collect()
+    }
+
+    pub(super) fn reserve(&self, spec: &Spec) -> io::Result<()> {
+        let dir = Dir { spec: spec.clone(), executed: false, lease: None, exit: None, wanted: Wanted::default() };
+        self.with(|inner| match inner.dirs.insert((spec.name.clone(), spec.generation), dir) {
+            None => Ok(()),
+            Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        })
+    }
+
+    pub(super) fn set_lease(&self, key: &Key, lease: &Lease) {
+        self.change(key, |dir| dir.lease = Some(lease.clone()));
+    }
+
+    /// The child renames its contract and executes the command.
+    pub(super) fn execute(&self, key: &Key) {
+        self.with(|inner| {
+            if let Some(dir) = inner.dirs.get_mut(key) {
+                dir.executed = true;
+                inner.executions.push(dir.spec.token.clone());
+            }
+        });
+    }
+
+    pub(super) fn set_exit(&self, key: &Key, exit: ExitRecord) {
+        self.change(key, |dir| dir.exit = Some(exit));
+    }
+
+    fn change(&self, key: &Key, change: impl FnOnce(&mut Dir)) {
+        self.with(|inner| inner.dirs.get_mut(key).map(change));
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn subject(name: &str, generation: u64) -> String {
+    worker_dir_name(name, generation)
+}
+
+impl Records for FakeRecords {
+    fn scan_now(&self) -> io::Result<Vec<DirFacts>> {
+        self.script.before_now("scan_now", "w").map_err(io::Error::other)?;
+        Ok(self.all())
+    }
+
+    fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>> {
+        Box::pin(async {
+            self.script.before("scan", "w").await.map_err(io::Error::other)?;
+            Ok(self.all())
+        })
+    }
+
+    fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>> {
+        Box::pin(async move {
+            self.script.before("observe", &subject(name, generation)).await.map_err(io::Error::other)?;
+            Ok(self.facts(&(name.to_owned(), generation)))
+        })
+    }
+
+    fn next_free(&self, name: &str, above: u64) -> io::Result<u64> {
+        self.script.before_now("next_free", name).map_err(io::Error::other)?;
+        let taken = self.keys();
+        let free = |generation: &u64| !taken.contains(&(name.to_owned(), *generation));
+        Ok((above + 1..).find(free).expect("there are more numbers than directories"))
+    }
+
+    fn tidy(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn remove_leftovers<'a>(&'a self, name: &'a str, keep: Option<u64>) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            self.script.before("remove_leftovers", name).await.map_err(io::Error::other)?;
+            let dead = |key: &Key, facts: &DirFacts| {
+                let other = key.0 == name && Some(key.1) != keep;
+                other && !facts.lease.held && !matches!(facts.spec, SpecFacts::Pending(_))
+            };
+            for key in self.keys() {
+                if self.facts(&key).is_some_and(|facts| dead(&key, &facts)) {
+                    self.with(|inner| inner.dirs.remove(&key));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn lease_is_let_go<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
+        let lease = self.facts(&(name.to_owned(), generation)).and_then(|facts| facts.lease.content);
+        let gone = lease.map(|lease| self.kernel.gone(&lease.shim));
+        Box::pin(async move {
+            match gone {
+                None => true,
+                Some(gone) => tokio::time::timeout(LEASE_WAIT_MAX, gone).await.is_ok(),
+            }
+        })
+    }
+
+    fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            self.script.before("write_wanted", &subject(name, generation)).await.map_err(io::Error::other)?;
+            let key = (name.to_owned(), generation);
+            if self.facts(&key).is_none() {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            self.change(&key, |dir| dir.wanted = wanted.clone());
+            self.script.after("write_wanted").await.map_err(io::Error::other)
+        })
+    }
+
+    fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            self.script.before("remove", &subject(name, generation)).await.map_err(io::Error::other)?;
+            let key = (name.to_owned(), generation);
+            if self.facts(&key).is_some_and(|facts| facts.lease.held) {
+                return Err(io::Error::other("the lease is held"));
+            }
+            self.with(|inner| inner.dirs.remove(&key));
+            Ok(())
+        })
+    }
+
+    fn remove_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            self.script.before("remove_logs", name).await.map_err(io::Error::other)?;
+            self.with(|inner| inner.logs_removed.push(name.to_owned()));
+            Ok(())
+        })
+    }
+
+    fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { self.script.before("rotate_logs", name).await.map_err(io::Error::other) })
+    }
+}

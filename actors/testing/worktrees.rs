@@ -1,0 +1,150 @@
+//! Worktrees as a list of paths and branches. The directories are real and
+//! empty, because a start looks whether an earlier one is still there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::script::Script;
+use crate::model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
+use crate::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
+
+pub struct FakeWorktrees {
+    above: PathBuf,
+    script: Arc<Script>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Uncommitted changes by path.
+    trees: BTreeMap<String, usize>,
+    branches: BTreeSet<String>,
+    saved: Vec<String>,
+}
+
+impl FakeWorktrees {
+    /// `above` is where worktrees go by default.
+    pub fn new(above: PathBuf, script: Arc<Script>) -> Self {
+        Self { above, script, inner: Mutex::default() }
+    }
+
+    pub fn paths(&self) -> Vec<String> {
+        self.with(|inner| inner.trees.keys().cloned().collect())
+    }
+
+    pub fn branches(&self) -> Vec<String> {
+        self.with(|inner| inner.branches.iter().cloned().collect())
+    }
+
+    /// Paths whose work was put aside before they went.
+    pub fn saved(&self) -> Vec<String> {
+        self.with(|inner| inner.saved.clone())
+    }
+
+    /// Somebody works in it.
+    pub fn dirty(&self, path: &str, changes: usize) {
+        self.with(|inner| inner.trees.insert(path.to_owned(), changes));
+    }
+
+    fn may_go(&self, path: &str, force: Force) -> Result<(), WorktreeError> {
+        match (self.with(|inner| inner.trees.get(path).copied()), force) {
+            (Some(changes), Force::No) if changes > 0 => Err(WorktreeError::Dirty(changes)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes it away; whatever was in it is saved first.
+    fn take_away(&self, path: &str) -> Option<Saved> {
+        let changes = self.with(|inner| inner.trees.remove(path))?;
+        let _ = fs::remove_dir(path);
+        (changes > 0).then(|| {
+            self.with(|inner| inner.saved.push(path.to_owned()));
+            Saved { reference: format!("refs/swarm/trash{path}"), commit: "c".repeat(40) }
+        })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn not_made(cause: String) -> WorktreeError {
+    WorktreeError::Create { cause, remedy: None }
+}
+
+impl Worktrees for FakeWorktrees {
+    fn plan<'a>(
+        &'a self,
+        name: &'a str,
+        asked: &'a WorktreeRequest,
+        _: &'a Caller,
+    ) -> BoxFuture<'a, Result<WorktreePlan, WorktreeError>> {
+        Box::pin(async move {
+            self.script.before("plan", name).await.map_err(WorktreeError::Tool)?;
+            let above = asked.dir.as_ref().map_or_else(|| self.above.clone(), PathBuf::from);
+            let path = above.join(name).to_string_lossy().into_owned();
+            let branch = asked.branch.clone().unwrap_or_else(|| name.to_owned());
+            Ok(WorktreePlan {
+                makes_branch: !self.branches().contains(&branch),
+                makes_tree: !self.paths().contains(&path),
+                path,
+                branch,
+                base_repo: asked.cwd.clone(),
+                base: BaseRef { branch: Some("main".to_owned()), commit: "b".repeat(40) },
+            })
+        })
+    }
+
+    fn make<'a>(&'a self, plan: &'a WorktreePlan, _: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        Box::pin(async move {
+            self.script.before("make", &plan.branch).await.map_err(not_made)?;
+            fs::create_dir_all(&plan.path).map_err(|error| not_made(error.to_string()))?;
+            self.with(|inner| {
+                inner.trees.entry(plan.path.clone()).or_insert(0);
+                inner.branches.insert(plan.branch.clone());
+            });
+            self.script.after("make").await.map_err(not_made)
+        })
+    }
+
+    fn undo<'a>(&'a self, plan: &'a WorktreePlan, _: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        Box::pin(async move {
+            self.script.before("undo", &plan.branch).await.map_err(WorktreeError::Tool)?;
+            let saved = if plan.makes_tree { self.take_away(&plan.path) } else { None };
+            if plan.makes_branch && saved.is_none() {
+                self.with(|inner| inner.branches.remove(&plan.branch));
+            }
+            Ok(())
+        })
+    }
+
+    fn check<'a>(
+        &'a self,
+        path: &'a str,
+        _: &'a str,
+        force: Force,
+        _: &'a Caller,
+    ) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        Box::pin(async move {
+            self.script.before("check", path).await.map_err(WorktreeError::Tool)?;
+            self.may_go(path, force)
+        })
+    }
+
+    fn remove<'a>(
+        &'a self,
+        name: &'a str,
+        path: &'a str,
+        _: &'a str,
+        force: Force,
+        _: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<Saved>, WorktreeError>> {
+        Box::pin(async move {
+            self.script.before("remove_tree", name).await.map_err(WorktreeError::Tool)?;
+            self.may_go(path, force)?;
+            Ok(self.take_away(path))
+        })
+    }
+}

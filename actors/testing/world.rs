@@ -1,0 +1,148 @@
+//! One machine with everything on it that a supervisor touches.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::FakeClock;
+use super::events::{FakeEvents, FakeLogs};
+use super::kernel::Kernel;
+use super::launcher::FakeLauncher;
+use super::processes::FakeProcesses;
+use super::records::FakeRecords;
+use super::script::Script;
+use super::worktrees::FakeWorktrees;
+use crate::model::{Ended, FineState, Row, Wire};
+use crate::ports::{DirFacts, Ports};
+use crate::registry::reconcile;
+use crate::registry::store::{self, Loaded};
+
+pub struct World {
+    /// The state directory: `state.json` and `state.lock` are real.
+    pub root: PathBuf,
+    pub clock: Arc<FakeClock>,
+    pub events: Arc<FakeEvents>,
+    pub kernel: Arc<Kernel>,
+    pub launcher: Arc<FakeLauncher>,
+    pub logs: Arc<FakeLogs>,
+    pub processes: FakeProcesses,
+    pub records: Arc<FakeRecords>,
+    pub script: Arc<Script>,
+    pub worktrees: Arc<FakeWorktrees>,
+}
+
+impl World {
+    /// An empty machine below `home`, which is the test's own. Within a runtime.
+    ///
+    /// # Panics
+    /// When no directory can be made there.
+    pub fn new(home: &Path) -> Self {
+        let root = home.join("state");
+        fs::create_dir_all(&root).expect("the test's directory can be written");
+        let clock = Arc::new(FakeClock::default());
+        let script = Arc::new(Script::default());
+        let kernel = Arc::new(Kernel::new(Arc::clone(&clock)));
+        let records = Arc::new(FakeRecords::new(Arc::clone(&kernel), Arc::clone(&script)));
+        let shims = FakeLauncher::new(root.clone(), Arc::clone(&kernel), Arc::clone(&records), Arc::clone(&script));
+        let processes =
+            FakeProcesses::new(Arc::clone(&kernel), Arc::clone(&records), Arc::clone(&clock), Arc::clone(&script));
+        let worktrees = FakeWorktrees::new(home.join("repo-worktrees"), Arc::clone(&script));
+        Self {
+            root,
+            clock,
+            events: Arc::default(),
+            kernel,
+            launcher: Arc::new(shims),
+            logs: Arc::default(),
+            processes,
+            records,
+            script,
+            worktrees: Arc::new(worktrees),
+        }
+    }
+
+    pub fn ports(&self) -> Ports {
+        Ports {
+            clock: self.clock.clone(),
+            events: self.events.clone(),
+            launcher: self.launcher.clone(),
+            logs: self.logs.clone(),
+            processes: Arc::new(self.processes.clone()),
+            records: self.records.clone(),
+            worktrees: self.worktrees.clone(),
+        }
+    }
+
+    /// Lets virtual time pass. Under paused time it does so only when nothing
+    /// is left to do, so whatever was set in motion is over.
+    pub async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// Lets everything that was set in motion end.
+    pub async fn settle(&self) {
+        self.pass(Duration::from_millis(1)).await;
+    }
+
+    /// The rows of `state.json`; none when there is no readable file.
+    pub fn rows(&self) -> Vec<Row> {
+        let Ok(Loaded::Table(table)) = store::load(&self.root.join("state.json")) else { return Vec::new() };
+        table.entries.iter().filter_map(|entry| entry.row.as_deref().ok().cloned()).collect()
+    }
+
+    pub fn row(&self, name: &str) -> Option<Row> {
+        self.rows().into_iter().find(|row| row.name == name)
+    }
+
+    /// The records that the row of `name` leads to.
+    pub fn facts(&self, name: &str) -> Option<DirFacts> {
+        let row = self.row(name)?;
+        self.records.all().into_iter().find(|facts| reconcile::belongs(&row, facts))
+    }
+
+    /// What a reader would say of it now.
+    pub fn state(&self, name: &str) -> Option<FineState> {
+        self.facts(name).map(|facts| reconcile::fine_state(&facts))
+    }
+
+    /// The command of `name` ends by itself.
+    ///
+    /// # Panics
+    /// When nothing of that name was ever executed.
+    pub fn end(&self, name: &str, ended: Ended) {
+        self.processes.end(&self.records.newest(name).expect("it was started"), ended);
+    }
+
+    /// The shim of `name` is killed.
+    ///
+    /// # Panics
+    /// When nothing of that name was ever executed.
+    pub fn kill_shim(&self, name: &str) {
+        self.processes.kill_shim(&self.records.newest(name).expect("it was started"));
+    }
+
+    /// The text of `state.json`.
+    pub fn state_text(&self) -> String {
+        fs::read_to_string(self.root.join("state.json")).unwrap_or_default()
+    }
+
+    /// Another program replaces `state.json`.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write_state(&self, text: &str) {
+        let temporary = self.root.join("theirs.tmp");
+        fs::write(&temporary, text).expect("the test's directory can be written");
+        fs::rename(temporary, self.root.join("state.json")).expect("the test's directory can be written");
+    }
+
+    /// Another program replaces the rows.
+    ///
+    /// # Panics
+    /// As [`World::write_state`].
+    pub fn write_rows(&self, rows: &[Row]) {
+        let file = serde_json::json!({ "workers": rows });
+        self.write_state(&Wire::render(&file, 0).expect("rows are JSON"));
+    }
+}

@@ -1,0 +1,158 @@
+//! What a new supervisor makes of everything it finds.
+
+use std::time::Duration;
+
+use swarm_actors::model::{Ended, EventKind, FineState, RestartPolicy};
+use swarm_actors::supervisor::Request;
+use swarm_actors::testing::Fault;
+
+use crate::fixture::{Rig, request, restarting};
+
+/// A rig whose supervisor has just died, over a worker `a`.
+async fn orphan(policy: RestartPolicy) -> Rig {
+    let mut rig = Rig::start().await;
+    rig.spawn(restarting("a", policy)).await.expect("starts");
+    rig.crash().await;
+    rig
+}
+
+fn adopted(rig: &Rig) -> bool {
+    rig.world.events.of("a").iter().any(|kind| matches!(kind, EventKind::WorkerAdopted { .. }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_worker_is_watched_again() {
+    let mut rig = orphan(RestartPolicy::OnFailure).await;
+    rig.up().await;
+    assert!(adopted(&rig));
+    assert_eq!((rig.world.state("a"), rig.swarm().live().await), (Some(FineState::Running), 1));
+    rig.world.end("a", Ended::Code(1));
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    assert_eq!(rig.world.records.executions().len(), 2, "its end was seen and it was restarted");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_nobody_saw_is_treated_as_if_it_had_been_seen() {
+    for (policy, ended, expected) in [
+        (RestartPolicy::OnFailure, Ended::Code(1), FineState::Running),
+        (RestartPolicy::OnFailure, Ended::Code(0), FineState::Exited),
+        (RestartPolicy::Never, Ended::Code(1), FineState::Exited),
+        (RestartPolicy::Always, Ended::Code(0), FineState::Running),
+    ] {
+        let mut rig = orphan(policy).await;
+        rig.world.end("a", ended);
+        rig.up().await;
+        assert_eq!(rig.world.state("a"), Some(expected), "{policy:?} after {ended:?}");
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_was_due_meanwhile_comes_at_once() {
+    let mut rig = Rig::start().await;
+    rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("starts");
+    rig.world.end("a", Ended::Code(1));
+    rig.world.settle().await;
+    rig.crash().await;
+    rig.world.pass(Duration::from_secs(3600)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Backoff), "nobody was there to restart it");
+    rig.up().await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.restarts), Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_is_still_to_come_waits_for_its_time() {
+    let mut rig = Rig::start().await;
+    rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("starts");
+    for _ in 0..4 {
+        rig.world.end("a", Ended::Code(1));
+        rig.world.pass(Duration::from_secs(9)).await;
+    }
+    rig.world.end("a", Ended::Code(1));
+    rig.world.settle().await;
+    rig.crash().await;
+    // A wall clock that jumps back may not make it wait for years.
+    rig.world.clock.jump_wall_ms(-1_000_000_000);
+    rig.up().await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Backoff));
+    rig.world.pass(Duration::from_secs(60)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_its_shim_is_watched_by_itself() {
+    let mut rig = orphan(RestartPolicy::OnFailure).await;
+    rig.world.kill_shim("a");
+    rig.up().await;
+    assert_eq!((rig.world.state("a"), rig.swarm().live().await), (Some(FineState::Unsupervised), 1));
+    rig.world.end("a", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.world.records.executions().len(), 2, "an unknown end is a failure");
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_went_down_with_the_machine_was_interrupted() {
+    let mut rig = orphan(RestartPolicy::Always).await;
+    rig.world.kernel.reboot();
+    rig.up().await;
+    assert_eq!((rig.world.state("a"), rig.swarm().live().await), (Some(FineState::Interrupted), 0));
+    rig.respawn("a").await.expect("a person starts it again");
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_went_missing_comes_back_while_its_worker_runs() {
+    let mut rig = orphan(RestartPolicy::Never).await;
+    let before = rig.world.row("a");
+    rig.world.write_rows(&[]);
+    rig.up().await;
+    assert_eq!(rig.world.row("a"), before);
+    assert!(adopted(&rig));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_cleaned_elsewhere_is_forgotten() {
+    let mut rig = orphan(RestartPolicy::Always).await;
+    rig.world.end("a", Ended::Code(0));
+    rig.world.write_rows(&[]);
+    rig.up().await;
+    assert_eq!((rig.world.rows(), rig.world.records.keys()), (Vec::new(), Vec::new()));
+    assert_eq!(rig.world.records.logs_removed(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_registry_is_rebuilt_from_the_records() {
+    let mut rig = Rig::start().await;
+    for name in ["a", "b", "c"] {
+        rig.spawn(request(name)).await.expect("starts");
+    }
+    rig.kill("b").await.expect("ends");
+    rig.world.script.at("prepare.after", Fault::Hang);
+    let _answers = rig.swarm().request(Request::Spawn(Box::new(request("d"))));
+    rig.world.settle().await;
+    rig.crash().await;
+    let before = rig.world.rows();
+    rig.world.write_state("{\"workers\": [");
+    rig.up().await;
+    rig.spawn(request("e")).await.expect("starts");
+    let mut after = rig.world.rows();
+    assert_eq!(after.pop().map(|row| row.name), Some("e".to_owned()));
+    assert_eq!(after, before);
+    assert!(rig.world.root.join("state.json.corrupted").exists());
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_that_cannot_be_read_stops_the_start() {
+    let rig = Rig::down();
+    std::fs::create_dir(rig.world.root.join("state.json")).expect("makes a directory");
+    let started = swarm_actors::supervisor::SupervisorHandle::start(rig.world.root.clone(), rig.world.ports()).await;
+    let cause = started.err().expect("it cannot start").to_string();
+    assert!(cause.contains("is a directory"), "{cause}");
+}

@@ -1,0 +1,13 @@
+//! The rooms over fakes, in virtual time: a module for each room, one for
+//! supervisors that are cut off, and one for whatever comes in any order.
+
+mod adoption;
+mod crash;
+mod fixture;
+mod random;
+mod registry;
+mod respawn;
+mod restart;
+mod store;
+mod supervisor;
+mod worker;

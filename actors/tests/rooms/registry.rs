@@ -1,0 +1,72 @@
+//! The registry's actor: who wins, and what shares a commit.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use swarm_actors::model::Row;
+use swarm_actors::registry::{Mutation, Refused, RegistryError, RegistryHandle};
+use tokio::task::JoinSet;
+
+use crate::fixture::{Rig, foreign_row, parent};
+
+async fn registry(rig: &Rig) -> RegistryHandle {
+    let started = RegistryHandle::start(rig.world.root.clone(), rig.world.ports(), parent().await).await;
+    started.expect("the registry starts")
+}
+
+fn insert(row: &Row) -> Mutation {
+    Mutation::Insert(Box::new(row.clone()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_commit_shares_the_next_one() {
+    let rig = Arc::new(Rig::down());
+    let registry = registry(&rig).await;
+    let lock = File::create(rig.world.root.join("state.lock")).expect("makes the lock file");
+    fs2::FileExt::lock_exclusive(&lock).expect("takes the lock");
+    let mut tasks = JoinSet::new();
+    for number in 0..100 {
+        let (rig, registry) = (Arc::clone(&rig), registry.clone());
+        tasks.spawn(async move {
+            registry.mutate(insert(&foreign_row(&format!("w{number}"), None))).await.expect("commits");
+            rig.world.rows().len()
+        });
+    }
+    // Every mutation is in the mailbox before the first commit can end.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    drop(lock);
+    let mut seen = tasks.join_all().await;
+    seen.sort_unstable();
+    assert!(seen[0] >= 1, "answered before it was on disk");
+    assert_eq!(seen[1..], [100; 99], "the first commit had one, the second all others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_many_gets_the_name() {
+    let rig = Rig::down();
+    let registry = registry(&rig).await;
+    let mut tasks = JoinSet::new();
+    for pid in 0..40 {
+        let registry = registry.clone();
+        tasks.spawn(async move { (pid, registry.mutate(insert(&foreign_row("a", Some(pid)))).await) });
+    }
+    let (won, lost): (Vec<_>, Vec<_>) = tasks.join_all().await.into_iter().partition(|(_, answer)| answer.is_ok());
+    assert_eq!(won.len(), 1);
+    assert_eq!(rig.world.row("a").and_then(|row| row.pid), Some(won[0].0));
+    let taken = Err(RegistryError::Refused(Refused::Exists("a".to_owned())));
+    assert!(lost.iter().all(|(_, answer)| *answer == taken), "{lost:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_program_wrote_is_seen_at_once() {
+    let rig = Rig::down();
+    let registry = registry(&rig).await;
+    registry.mutate(insert(&foreign_row("ours", None))).await.expect("commits");
+    rig.world.write_rows(&[foreign_row("theirs", None)]);
+    assert_eq!(registry.find("ours").await.expect("reads"), None);
+    assert_eq!(registry.rows().await.expect("reads").len(), 1);
+    let again = registry.mutate(insert(&foreign_row("theirs", Some(9)))).await;
+    assert_eq!(again, Err(RegistryError::Refused(Refused::Exists("theirs".to_owned()))));
+}

@@ -1,0 +1,150 @@
+//! Restarts by policy, in virtual time.
+
+use std::time::Duration;
+
+use swarm_actors::model::{Ended, FineState, RestartPolicy, WantedState};
+use swarm_actors::testing::Fault;
+
+use crate::fixture::{Rig, restarting};
+
+async fn running(policy: RestartPolicy) -> Rig {
+    let rig = Rig::start().await;
+    rig.spawn(restarting("a", policy)).await.expect("starts");
+    rig
+}
+
+async fn end(rig: &Rig, ended: Ended) {
+    rig.world.end("a", ended);
+    rig.world.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_policy_restarts_what_it_says() {
+    use FineState::{Exited, Running};
+    for (policy, after_success, after_failure) in [
+        (RestartPolicy::Never, Exited, Exited),
+        (RestartPolicy::OnFailure, Exited, Running),
+        (RestartPolicy::Always, Running, Running),
+    ] {
+        for (ended, expected) in
+            [(Ended::Code(0), after_success), (Ended::Code(1), after_failure), (Ended::Signal(9), after_failure)]
+        {
+            let rig = running(policy).await;
+            end(&rig, ended).await;
+            rig.world.pass(Duration::from_secs(1)).await;
+            assert_eq!(rig.world.state("a"), Some(expected), "{policy:?} after {ended:?}");
+            rig.check();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_slows_down_and_ends() {
+    let rig = running(RestartPolicy::OnFailure).await;
+    let delays_s = [1, 2, 4, 8, 16, 32, 60, 60, 60, 60];
+    for delay_s in delays_s {
+        end(&rig, Ended::Code(1)).await;
+        assert_eq!(rig.world.state("a"), Some(FineState::Backoff));
+        rig.world.pass(Duration::from_secs(delay_s) - Duration::from_millis(2)).await;
+        assert_eq!(rig.world.state("a"), Some(FineState::Backoff), "started before its {delay_s} s were over");
+        rig.world.pass(Duration::from_millis(2)).await;
+        assert_eq!(rig.world.state("a"), Some(FineState::Running), "not started after {delay_s} s");
+    }
+    end(&rig, Ended::Code(1)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Failed));
+    assert_eq!(rig.world.events.restart_delays_ms("a"), delays_s.map(|delay_s| delay_s * 1000));
+    assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.state), Some(WantedState::Failed));
+    rig.world.pass(Duration::from_secs(3600)).await;
+    assert_eq!(rig.world.records.executions().len(), 11);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_minutes_of_health_are_a_new_beginning() {
+    let rig = running(RestartPolicy::Always).await;
+    for delay_s in [1, 2] {
+        end(&rig, Ended::Code(0)).await;
+        rig.world.pass(Duration::from_secs(delay_s)).await;
+    }
+    rig.world.pass(Duration::from_secs(600)).await;
+    end(&rig, Ended::Code(0)).await;
+    assert_eq!(rig.world.events.restart_delays_ms("a"), [1_000, 2_000, 1_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_nobody_recorded_is_a_failure() {
+    for (policy, expected) in [(RestartPolicy::OnFailure, FineState::Running), (RestartPolicy::Never, FineState::Lost)]
+    {
+        let rig = running(policy).await;
+        rig.world.kill_shim("a");
+        rig.world.settle().await;
+        assert_eq!(rig.world.state("a"), Some(FineState::Unsupervised), "a living worker is not restarted");
+        end(&rig, Ended::Code(0)).await;
+        rig.world.pass(Duration::from_secs(1)).await;
+        assert_eq!(rig.world.state("a"), Some(expected), "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_ends_the_wait_for_a_restart() {
+    let rig = running(RestartPolicy::Always).await;
+    end(&rig, Ended::Code(1)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Backoff));
+    rig.kill("a").await.expect("ends");
+    rig.world.pass(Duration::from_secs(3600)).await;
+    assert_eq!(rig.world.records.executions().len(), 1);
+    assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.state), Some(WantedState::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_worker_is_not_restarted() {
+    let rig = running(RestartPolicy::Always).await;
+    rig.kill("a").await.expect("ends");
+    rig.world.pass(Duration::from_secs(3600)).await;
+    assert_eq!(rig.world.records.executions().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_fails_waits_longer() {
+    let rig = running(RestartPolicy::OnFailure).await;
+    rig.world.script.at("prepare", Fault::Error("no memory"));
+    end(&rig, Ended::Code(1)).await;
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Backoff));
+    rig.check();
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    assert_eq!(rig.world.events.restart_delays_ms("a"), [1_000, 2_000]);
+    assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.restarts), Some(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_delays_a_restart_and_does_not_forget_it() {
+    let rig = running(RestartPolicy::OnFailure).await;
+    rig.world.script.at("write_wanted", Fault::Error("no space left"));
+    end(&rig, Ended::Code(1)).await;
+    assert_eq!(rig.world.script.unmet(), Vec::<String>::new());
+    rig.world.pass(Duration::from_secs(60)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_gone_is_not_restarted() {
+    let rig = running(RestartPolicy::Always).await;
+    rig.world.write_rows(&[]);
+    end(&rig, Ended::Code(1)).await;
+    rig.world.pass(Duration::from_secs(3600)).await;
+    assert_eq!(rig.world.records.executions().len(), 1);
+    assert_eq!(rig.swarm().live().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_worker_inherits_nothing_from_an_old_one_of_its_name() {
+    let rig = running(RestartPolicy::Always).await;
+    rig.kill("a").await.expect("ends");
+    rig.world.write_rows(&[]);
+    rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("the name is free");
+    end(&rig, Ended::Code(1)).await;
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Running), "the stop was the other one's");
+}

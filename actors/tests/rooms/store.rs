@@ -1,0 +1,183 @@
+//! `state.json` itself, without the actor: its lock, its damage, what is not
+//! ours in it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use swarm_actors::model::{Row, WireStatus};
+use swarm_actors::registry::store::Store;
+use swarm_actors::registry::{Mutation, Refused, StoreError};
+use tempfile::TempDir;
+
+use crate::fixture::foreign_row;
+
+/// A file as a program that knows more than we do would write it.
+const FOREIGN: &str = r#"{
+  "theirs": {"deep": [1,  2]},
+  "workers": [
+    {"name":"old","status":"running","cmd":["x"],"started":"2025-01-01T00:00:00.000001","cwd":"/","extra":{"b":1,"a":2}},
+    {"unreadable": true}
+  ],
+  "after": null
+}"#;
+
+fn root() -> (TempDir, Store, PathBuf) {
+    let home = tempfile::tempdir().expect("a directory for the test");
+    let (store, state) = (Store::new(home.path()), home.path().join("state.json"));
+    (home, store, state)
+}
+
+fn insert(name: &str) -> Mutation {
+    Mutation::Insert(Box::new(foreign_row(name, Some(77))))
+}
+
+fn none() -> Vec<Row> {
+    Vec::new()
+}
+
+fn commit(store: &mut Store, mutation: Mutation) -> Result<(), StoreError> {
+    store.commit(vec![mutation], &none).map(|answers| assert_eq!(answers, vec![Ok(())]))
+}
+
+fn inode(path: &Path) -> u64 {
+    fs::symlink_metadata(path).expect("it is there").ino()
+}
+
+#[test]
+fn a_held_lock_is_waited_for_a_while_and_its_holder_named() {
+    let (home, store, state) = root();
+    let lock = File::create(home.path().join("state.lock")).expect("makes the lock file");
+    fs2::FileExt::lock_exclusive(&lock).expect("takes the lock");
+    let mut store = store.lock_wait(Duration::from_millis(30));
+    let refused = commit(&mut store, insert("a")).expect_err("somebody else holds the lock");
+    let StoreError::Locked { holder, .. } = &refused else { panic!("{refused}") };
+    assert!(holder.contains(&format!("process {} ", std::process::id())), "{holder}");
+    assert!(!state.exists(), "written without the lock");
+    drop(lock);
+    // Also the thread that still waits in the kernel must not keep it for ever.
+    let mut patient = Store::new(home.path());
+    assert_eq!(commit(&mut patient, insert("a")), Ok(()));
+}
+
+#[test]
+fn what_other_programs_keep_in_the_file_survives_byte_for_byte() {
+    let (_home, mut store, state) = root();
+    fs::write(&state, FOREIGN).expect("writes");
+    commit(&mut store, insert("new")).expect("commits");
+    let text = fs::read_to_string(&state).expect("reads");
+    for line in FOREIGN.lines().skip(1).take(4).map(|line| line.trim().trim_end_matches(',')) {
+        assert!(text.contains(line), "{line} is gone from {text}");
+    }
+    let expect = foreign_row("new", Some(77)).key();
+    commit(&mut store, Mutation::Remove { name: "new".to_owned(), expect }).expect("commits");
+    let (again, original): (serde_json::Value, serde_json::Value) = (
+        serde_json::from_slice(&fs::read(&state).expect("reads")).expect("is JSON"),
+        serde_json::from_str(FOREIGN).expect("is JSON"),
+    );
+    assert_eq!(again, original);
+}
+
+#[test]
+fn a_commit_in_which_all_is_refused_leaves_the_file_alone() {
+    let (_home, mut store, state) = root();
+    commit(&mut store, insert("a")).expect("commits");
+    let before = inode(&state);
+    let answers = store.commit(vec![insert("a")], &none).expect("answers");
+    assert_eq!(answers, vec![Err(Refused::Exists("a".to_owned()))]);
+    assert_eq!(inode(&state), before);
+}
+
+#[test]
+fn a_file_that_somebody_else_replaced_is_read_again() {
+    let (_home, mut store, state) = root();
+    commit(&mut store, insert("a")).expect("commits");
+    fs::write(&state, FOREIGN).expect("writes in place");
+    let answers = store.commit(vec![insert("old"), insert("a")], &none).expect("answers");
+    assert_eq!(answers, vec![Err(Refused::Exists("old".to_owned())), Ok(())]);
+}
+
+#[test]
+fn a_damaged_file_is_kept_beside_and_made_anew() {
+    let (home, mut store, state) = root();
+    let rebuilt = || vec![foreign_row("found", Some(5))];
+    for (round, kept) in ["state.json.corrupted", "state.json.corrupted.1"].into_iter().enumerate() {
+        let damage = format!("{{\"workers\": [{round}");
+        fs::remove_file(&state).unwrap_or_default();
+        fs::write(&state, &damage).expect("writes");
+        let damaged = inode(&state);
+        let (table, told) = store.read(&rebuilt).expect("reads");
+        assert!(table.find("found").is_some() && told.is_some());
+        assert_eq!(inode(&state), damaged, "a reader must leave the path as it is");
+        let answers = store.commit(vec![insert("new")], &rebuilt).expect("commits");
+        assert_eq!(answers, vec![Ok(())]);
+        let kept = home.path().join(kept);
+        assert_eq!((inode(&kept), fs::read_to_string(&kept).ok()), (damaged, Some(damage)), "it is a hard link");
+        let (table, told) = store.read(&none).expect("reads");
+        assert_eq!((table.entries.len(), told), (2, None));
+    }
+    assert!(!home.path().join("state.json.corrupted.2").exists(), "kept more than once");
+}
+
+#[test]
+fn a_damaged_file_is_rebuilt_also_when_the_mutation_is_refused() {
+    let (_home, mut store, state) = root();
+    fs::write(&state, "").expect("writes");
+    let rebuilt = || vec![foreign_row("found", Some(5))];
+    let answers = store.commit(vec![insert("found")], &rebuilt).expect("commits");
+    assert_eq!(answers, vec![Err(Refused::Exists("found".to_owned()))]);
+    assert!(fs::read_to_string(&state).expect("reads").contains("found"));
+}
+
+#[test]
+fn the_file_of_a_newer_program_is_read_and_never_written() {
+    let (_home, mut store, state) = root();
+    let newer = FOREIGN.replacen('{', "{\n  \"schema_version\": 2,", 1);
+    fs::write(&state, &newer).expect("writes");
+    let status = Mutation::SetStatus {
+        name: "old".to_owned(),
+        expect: Row { pid: None, ..foreign_row("old", None) }.key(),
+        status: WireStatus::Stopped,
+    };
+    for mutation in [insert("a"), status] {
+        let refused = store.commit(vec![mutation], &none).expect_err("it is newer");
+        assert_eq!(refused, StoreError::NewerSchema { path: state.clone(), version: 2 });
+    }
+    assert_eq!(fs::read_to_string(&state).expect("reads"), newer);
+    assert!(store.read(&none).expect("reads").0.find("old").is_some());
+}
+
+#[test]
+fn only_a_regular_file_is_opened() {
+    let make_fifo = |path: &Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.expect("mkfifo is there").success());
+    };
+    let make_dir = |path: &Path| fs::create_dir(path).expect("makes a directory");
+    let make_link = |path: &Path| std::os::unix::fs::symlink("elsewhere.json", path).expect("makes a link");
+    let cases: [(&str, &dyn Fn(&Path)); 3] =
+        [("a special file", &make_fifo), ("a directory", &make_dir), ("a symbolic link", &make_link)];
+    for (what, make) in cases {
+        let (_home, mut store, state) = root();
+        make(&state);
+        let before = inode(&state);
+        let refused = StoreError::NotAFile { path: state.clone(), what };
+        assert_eq!(store.read(&none).map(drop), Err(refused.clone()));
+        assert_eq!(commit(&mut store, insert("a")), Err(refused));
+        assert_eq!(inode(&state), before);
+    }
+}
+
+#[test]
+fn what_killed_commits_left_is_swept() {
+    let (home, store, _) = root();
+    let leftover = home.path().join("state.json.tmp.4711.3");
+    let theirs = home.path().join("state.json.theirs");
+    for path in [&leftover, &theirs] {
+        fs::write(path, "half").expect("writes");
+    }
+    store.tidy().expect("has the lock");
+    assert!(!leftover.exists(), "a temporary file stays for ever");
+    assert!(theirs.exists(), "what is not ours was removed");
+}

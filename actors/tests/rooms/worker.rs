@@ -1,0 +1,303 @@
+//! Starting, stopping and removing one worker.
+
+use std::time::Duration;
+
+use swarm_actors::model::{Ended, FineState, RefusalKind, TmuxPlace, WantedState, WireStatus};
+use swarm_actors::testing::{Fault, World};
+
+use crate::fixture::{Rig, clean, foreign_row, request, with_tree};
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_executed_before_its_row_is_committed() {
+    let rig = Rig::start().await;
+    let spawned = rig.spawn(with_tree("a")).await.expect("starts");
+    let steps = ["reserve", "make", "prepare", "commit", "open"];
+    let calls: Vec<String> = (rig.world.script.calls().into_iter())
+        .filter(|call| steps.contains(&call.split(' ').next().unwrap_or_default()))
+        .collect();
+    assert_eq!(calls, ["reserve a.1", "make a", "prepare a.1", "commit a.1", "open a.1"]);
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    let row = rig.world.row("a").expect("has a row");
+    assert_eq!((row.status, row.pid), (WireStatus::Running, Some(i64::from(spawned.pid))));
+    assert_eq!(spawned.worktree, Some(rig.world.worktrees.paths()[0].clone()));
+    assert!(rig.world.logs.kept("a").is_some());
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_in_tmux_shows_its_window_and_no_pid() {
+    let rig = Rig::start().await;
+    let mut asked = request("a");
+    asked.contract.tmux = Some(TmuxPlace { session: "swarm".to_owned(), ..TmuxPlace::default() });
+    let spawned = rig.spawn(asked).await.expect("starts");
+    assert_eq!((spawned.window.as_deref(), spawned.pane.as_deref()), (Some("swarm:a"), Some("%1")));
+    assert_eq!(rig.world.row("a").expect("has a row").pid, None);
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+}
+
+type Misfortune = (&'static str, fn(&World) -> Fault);
+
+/// What may go wrong on the way, in the order of the way.
+const MISFORTUNES: [Misfortune; 12] = [
+    ("next_free", |_| Fault::Error("w cannot be read")),
+    ("reserve", |_| Fault::Error("no space left")),
+    ("reserve.after", |_| Fault::Error("could not be synced")),
+    ("plan", |_| Fault::Error("not a git repository")),
+    ("make", |_| Fault::Error("branch is checked out")),
+    ("make.after", |_| Fault::Error("a hook failed")),
+    ("rotate_logs", |_| Fault::Error("no permission")),
+    ("prepare", |_| Fault::Error("no server running")),
+    ("prepare.after", |_| Fault::Error("the shim was killed")),
+    // The commit: the name was taken meanwhile, or the file is a newer program's.
+    ("prepare.after", |world| {
+        replace_state(world, r#"{"workers":[{"name":"a","status":"running","cmd":["x"],"started":"1","cwd":"/"}]}"#)
+    }),
+    ("prepare.after", |world| replace_state(world, r#"{"schema_version":2,"workers":[]}"#)),
+    ("open", |_| Fault::Error("exec format error")),
+];
+
+fn replace_state(world: &World, text: &'static str) -> Fault {
+    let path = world.root.join("state.json");
+    Fault::Run(Box::new(move || std::fs::write(path, text).expect("writes")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fails_leaves_nothing() {
+    for (step, fault) in MISFORTUNES {
+        for asked in [request("a"), with_tree("a")] {
+            let has_tree = asked.worktree.is_some();
+            if !has_tree && matches!(step, "plan" | "make" | "make.after") {
+                continue;
+            }
+            let rig = Rig::start().await;
+            rig.world.script.at(step, fault(&rig.world));
+            let refusal = rig.spawn(asked).await.expect_err("a step failed");
+            assert_eq!(refusal.name.as_deref().unwrap_or("a"), "a");
+            let context = format!("{step}, worktree: {has_tree}");
+            assert_eq!(rig.world.script.unmet(), Vec::<String>::new(), "{context}");
+            assert_nothing_left(&rig, &context);
+        }
+    }
+}
+
+fn assert_nothing_left(rig: &Rig, context: &str) {
+    let ours: Vec<_> = rig.world.rows().into_iter().filter(|row| row.swarm().is_some()).collect();
+    assert_eq!(ours, Vec::new(), "{context}");
+    assert_eq!(rig.world.records.keys(), Vec::new(), "{context}");
+    assert_eq!(rig.world.records.executions(), Vec::<String>::new(), "{context}");
+    assert_eq!(rig.world.worktrees.paths(), Vec::<String>::new(), "{context}");
+    assert_eq!(rig.world.worktrees.branches(), Vec::<String>::new(), "{context}");
+    assert_eq!(rig.world.kernel.living(), 0, "{context}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shim_that_dies_at_its_gate_leaves_nothing() {
+    let rig = Rig::start().await;
+    let (processes, key) = (rig.world.processes.clone(), ("a".to_owned(), 1));
+    rig.world.script.at("open", Fault::Run(Box::new(move || processes.kill_shim(&key))));
+    let refusal = rig.spawn(with_tree("a")).await.expect_err("its shim is dead");
+    assert_eq!(refusal.kind, RefusalKind::Start);
+    assert_nothing_left(&rig, "shim killed at its gate");
+    // And the name is free again.
+    assert_eq!(rig.spawn(with_tree("a")).await.map(|spawned| spawned.name), Ok("a".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shim_that_dies_after_the_exec_leaves_a_worker() {
+    let rig = Rig::start().await;
+    let (processes, key) = (rig.world.processes.clone(), ("a".to_owned(), 1));
+    rig.world.script.at("open.after", Fault::Run(Box::new(move || processes.kill_shim(&key))));
+    rig.spawn(request("a")).await.expect("it runs");
+    rig.world.settle().await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Unsupervised));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worktree_that_cannot_be_taken_back_keeps_the_records_that_know_it() {
+    let mut rig = Rig::start().await;
+    rig.world.script.at("prepare", Fault::Error("no memory"));
+    rig.world.script.at("undo", Fault::Error("git is not there"));
+    rig.spawn(with_tree("a")).await.expect_err("a step failed");
+    assert_eq!(rig.world.records.keys(), [("a".to_owned(), 1)]);
+    rig.crash().await;
+    rig.up().await;
+    assert_nothing_left(&rig, "the next supervisor tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_has_one_worker() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    let refusal = rig.spawn(request("a")).await.expect_err("the name is taken");
+    assert_eq!(refusal.kind, RefusalKind::Exists);
+    rig.kill("a").await.expect("ends");
+    let refusal = rig.spawn(request("a")).await.expect_err("the name is still taken");
+    assert_eq!(refusal.kind, RefusalKind::Exists);
+    let refusal = rig.spawn(request("../a")).await.expect_err("no name");
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(rig.world.records.executions().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_is_on_disk_before_the_first_signal() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    rig.kill("a").await.expect("ends");
+    let position = |call| rig.world.script.position(call).expect("was called");
+    assert!(position("write_wanted a.1") < position("stop_by_shim a.1"));
+    let facts = rig.world.facts("a").expect("its records stay");
+    assert_eq!(facts.wanted.state, WantedState::Stopped);
+    assert_eq!(rig.world.state("a"), Some(FineState::Stopped));
+    assert_eq!(rig.world.row("a").expect("the row stays").status, WireStatus::Stopped);
+    assert_eq!(rig.world.logs.kept("a"), None);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_cannot_be_recorded_signals_nobody() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    rig.world.script.at("write_wanted", Fault::Error("no space left"));
+    rig.kill("a").await.expect_err("it could not be recorded");
+    assert_eq!(rig.world.script.position("stop_by_shim a.1"), None);
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    rig.kill("a").await.expect("ends at the next try");
+    assert_eq!(rig.world.state("a"), Some(FineState::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_is_not_waited_for_without_end() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    rig.world.processes.stop_takes_ms(30_000);
+    let refusal = rig.kill("a").await.expect_err("it takes too long");
+    assert!(refusal.cause.contains("did not end within 20 s"), "{}", refusal.cause);
+    rig.world.pass(Duration::from_secs(11)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Stopped), "it still obeys");
+    rig.kill("a").await.expect("killing what has ended is no error");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_its_shim_ends_without_a_code() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    rig.world.kill_shim("a");
+    rig.world.settle().await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Unsupervised));
+    assert_eq!(rig.swarm().live().await, 1, "it still is somebody's business");
+    rig.world.end("a", Ended::Code(0));
+    rig.world.settle().await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Lost));
+    assert_eq!(rig.swarm().live().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_its_shim_can_be_killed() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    rig.world.kill_shim("a");
+    rig.world.settle().await;
+    rig.kill("a").await.expect("ends");
+    assert_eq!(rig.world.kernel.living(), 0);
+    assert_eq!(rig.world.script.position("stop_by_shim a.1"), None, "there is no shim to ask");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_limit_outlives_the_shim() {
+    let rig = Rig::start().await;
+    let mut asked = request("a");
+    asked.contract.timeout_ms = Some(60_000);
+    rig.spawn(asked).await.expect("starts");
+    rig.world.pass(Duration::from_secs(20)).await;
+    rig.world.kill_shim("a");
+    rig.world.pass(Duration::from_secs(39)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Unsupervised));
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Lost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_worker_is_not_cleaned() {
+    let rig = Rig::start().await;
+    rig.spawn(request("a")).await.expect("starts");
+    let refusal = rig.clean("a").await.expect_err("it runs");
+    assert_eq!((refusal.kind, refusal.remedy.as_deref()), (RefusalKind::Running, Some("swarm kill a")));
+    rig.kill("a").await.expect("ends");
+    rig.clean("a").await.expect("goes");
+    assert_eq!((rig.world.rows(), rig.world.records.keys()), (Vec::new(), Vec::new()));
+    assert_eq!(rig.world.records.logs_removed(), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleaning_keeps_a_worktree_that_holds_work() {
+    let rig = Rig::start().await;
+    let path = rig.spawn(with_tree("a")).await.expect("starts").worktree.expect("has a worktree");
+    rig.kill("a").await.expect("ends");
+    rig.world.worktrees.dirty(&path, 2);
+    let line = rig.clean("a").await.expect("goes");
+    let note = |severity: &str, text: String| (severity.to_owned(), text);
+    assert_eq!(
+        line.notes,
+        [
+            note("warning", "preserving worktree for 'a': worktree has 2 uncommitted change(s)".to_owned()),
+            note("plain", format!("worktree at: {path}")),
+            note("plain", "use --force-dirty to remove anyway".to_owned()),
+        ]
+    );
+    assert_eq!(rig.world.rows(), Vec::new());
+    assert_eq!(rig.world.worktrees.paths(), [path]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleaning_by_force_saves_first() {
+    let rig = Rig::start().await;
+    let path = rig.spawn(with_tree("a")).await.expect("starts").worktree.expect("has a worktree");
+    rig.kill("a").await.expect("ends");
+    rig.world.worktrees.dirty(&path, 2);
+    let mut asked = clean("a");
+    asked.force_dirty = true;
+    let line = rig.clean_by(asked).await.expect("goes");
+    assert!(line.notes[0].1.contains("refs/swarm/trash"), "{:?}", line.notes);
+    assert_eq!((rig.world.worktrees.paths(), rig.world.worktrees.saved()), (Vec::new(), vec![path]));
+    assert_eq!(rig.world.worktrees.branches(), ["a"], "a branch is never removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_of_the_other_program_are_killed_and_cleaned() {
+    let rig = Rig::start().await;
+    let process = rig.world.kernel.fork();
+    let theirs = foreign_row("theirs", Some(i64::from(process.pid)));
+    rig.world.write_rows(&[theirs.clone(), foreign_row("other one", None)]);
+    let refusal = rig.clean("theirs").await.expect_err("it runs");
+    assert_eq!(refusal.kind, RefusalKind::Running);
+    rig.kill("theirs").await.expect("ends");
+    assert!(!rig.world.kernel.is_alive(&process));
+    assert_eq!(rig.world.row("theirs").expect("the row stays").status, WireStatus::Stopped);
+    rig.clean("theirs").await.expect("goes");
+    rig.clean("other one").await.expect("a name that we would not give can be cleaned");
+    assert_eq!(rig.world.rows(), Vec::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_repeated_gets_its_first_answer() {
+    let rig = Rig::start().await;
+    let asked = request("a");
+    let first = rig.spawn(asked.clone()).await.expect("starts");
+    assert_eq!(rig.spawn(asked).await, Ok(first));
+    rig.kill("a").await.expect("ends");
+    let mut asked = clean("a");
+    let first = rig.clean_by(asked.clone()).await.expect("goes");
+    asked.caller.repeated = 1;
+    assert_eq!(rig.clean_by(asked).await, Ok(first));
+    let refusal = rig.clean("a").await.expect_err("somebody else's request is another one");
+    assert_eq!(refusal.kind, RefusalKind::NotFound);
+    assert_eq!(rig.world.records.executions().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_exist_is_not_found() {
+    let rig = Rig::start().await;
+    assert_eq!(rig.kill("ghost").await.map_err(|refusal| refusal.kind), Err(RefusalKind::NotFound));
+    assert_eq!(rig.respawn("ghost").await.map_err(|refusal| refusal.kind), Err(RefusalKind::NotFound));
+}
