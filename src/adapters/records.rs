@@ -22,6 +22,15 @@ const RECORD_BYTES_MAX: u64 = 8 << 20;
 /// How long a shim has to decide a start that its supervisor left.
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
+/// How closely a view looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Running or stopped, as the original has it.
+    Word,
+    /// Also whether a running worker is suspended.
+    Fine,
+}
+
 pub struct DiskRecords {
     paths: Paths,
     boot: String,
@@ -50,7 +59,7 @@ impl DiskRecords {
         }
         // The lease before the record: a lease that is let go in between has its
         // record, one that is found free has had it all along.
-        let lease = self.lease(&dir);
+        let lease = self.lease(&dir, Detail::Fine);
         let exit = record(&dir.join("exit.json"));
         let spec = spec(&dir);
         let wanted = record(&dir.join("wanted.json")).unwrap_or_default();
@@ -60,9 +69,9 @@ impl DiskRecords {
     /// What a view needs of one generation, and no more: a list of a thousand
     /// workers opens two small files for each. The contract is not read; what
     /// the lease repeats of it stands in its place.
-    pub fn glance(&self, name: &str, generation: u64) -> Option<DirFacts> {
+    pub fn glance(&self, name: &str, generation: u64, detail: Detail) -> Option<DirFacts> {
         let dir = self.paths.worker(name, generation);
-        let lease = self.lease(&dir);
+        let lease = self.lease(&dir, detail);
         let content = lease.content.clone()?;
         let exit = record(&dir.join("exit.json"));
         let contract = Contract { restart: content.restart, ..Contract::default() };
@@ -76,7 +85,8 @@ impl DiskRecords {
             worktree: None,
             logs: Vec::new(),
         });
-        let pending = exit.is_none() && dir.join("spec.pending").exists();
+        // A running worker was executed, but for the moment of its start.
+        let pending = exit.is_none() && (detail == Detail::Fine || !lease.held) && dir.join("spec.pending").exists();
         let spec = if pending { SpecFacts::Pending(spec) } else { SpecFacts::Executed(spec) };
         // Without a policy nothing but a stop was ever wanted, and the exit record tells of it.
         let noted = content.restart != RestartPolicy::Never;
@@ -84,18 +94,20 @@ impl DiskRecords {
         Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted })
     }
 
-    fn lease(&self, dir: &Path) -> LeaseFacts {
+    fn lease(&self, dir: &Path, detail: Detail) -> LeaseFacts {
         let Ok(mut file) = File::open(dir.join("lease")) else { return LeaseFacts::default() };
         let held = is_held(&file);
         let text = read_small(&mut file).unwrap_or_default();
         let content: Option<swarm_actors::model::Lease> = serde_json::from_slice(&text).ok();
         let this_boot = content.as_ref().is_some_and(|lease| lease.worker.boot == self.boot);
-        let stat = content.as_ref().and_then(|lease| procfs::alive(&lease.worker, &self.boot));
+        // The kernel renders that file anew for each look, the dearest of them all.
+        let looked = !held || detail == Detail::Fine;
+        let stat = content.as_ref().filter(|_| looked).and_then(|lease| procfs::alive(&lease.worker, &self.boot));
         LeaseFacts {
             held,
             content,
             this_boot,
-            worker_alive: stat.is_some(),
+            worker_alive: stat.is_some() || !looked,
             suspended: stat.is_some_and(|stat| stat.is_suspended()),
         }
     }
@@ -137,7 +149,7 @@ fn record<T: DeserializeOwned>(path: &Path) -> Option<T> {
 /// Most records fit into one read, and a regular file that gives less than was
 /// asked for has no more.
 fn read_small(file: &mut File) -> io::Result<Vec<u8>> {
-    let mut text = vec![0_u8; 8192];
+    let mut text = vec![0_u8; 1024];
     let length = file.read(&mut text)?;
     let whole = length < text.len();
     text.truncate(length);

@@ -10,6 +10,7 @@ use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{Entry, Table};
 use swarm_actors::registry::{StoreError, reconcile};
 
+pub use super::records::Detail;
 use super::records::DiskRecords;
 use super::tmux::{PaneLine, Server, Tmux};
 use super::{foreign, procfs};
@@ -36,7 +37,7 @@ impl Registry {
 /// # Errors
 /// When `state.json` cannot be read at all (a directory, no permission, …).
 pub fn load(paths: &Paths) -> Result<Registry, Refusal> {
-    load_where(paths, &|_| true)
+    load_where(paths, Detail::Fine, &|_| true)
 }
 
 /// Reads one worker, without looking at the others' processes.
@@ -44,21 +45,21 @@ pub fn load(paths: &Paths) -> Result<Registry, Refusal> {
 /// # Errors
 /// As [`load`].
 pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal> {
-    Ok(load_where(paths, &|row| row.name == name)?.workers.into_iter().next())
+    Ok(load_where(paths, Detail::Fine, &|row| row.name == name)?.workers.into_iter().next())
 }
 
 /// Reads the rows that `wanted` picks; the rest is only parsed.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_where(paths: &Paths, wanted: &dyn Fn(&Row) -> bool) -> Result<Registry, Refusal> {
+pub fn load_where(paths: &Paths, detail: Detail, wanted: &dyn Fn(&Row) -> bool) -> Result<Registry, Refusal> {
     let records = DiskRecords::new(paths.clone());
     let mut registry = Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() };
     let table = read_table(paths, &records, &mut registry.warnings)?;
     let mut windows = Windows::default();
     for (position, entry) in table.entries.iter().enumerate() {
         match &entry.row {
-            Ok(row) if wanted(row) => registry.workers.push(view(&records, &mut windows, row)),
+            Ok(row) if wanted(row) => registry.workers.push(view(&records, &mut windows, row, detail)),
             Ok(_) => {}
             Err(error) => registry.unreadable.push((label(entry, position), error.to_string())),
         }
@@ -86,8 +87,8 @@ fn read_table(paths: &Paths, records: &DiskRecords, warnings: &mut Vec<String>) 
     }
 }
 
-fn view(records: &DiskRecords, windows: &mut Windows, row: &Row) -> WorkerView {
-    let facts = row.swarm().and_then(|meta| records.glance(&row.name, meta.generation));
+fn view(records: &DiskRecords, windows: &mut Windows, row: &Row, detail: Detail) -> WorkerView {
+    let facts = row.swarm().and_then(|meta| records.glance(&row.name, meta.generation, detail));
     let facts = facts.filter(|facts| reconcile::belongs(row, facts));
     let foreign = if facts.is_none() { windows.process(row, records.boot()) } else { None };
     reconcile::judge(row, facts.as_ref(), foreign)

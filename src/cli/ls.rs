@@ -9,11 +9,13 @@ use super::error::Failure;
 use super::json;
 use super::render::{Clock, escape, long_table, plain_table};
 use super::screen::Screen;
-use crate::adapters::views::{Registry, load};
+use crate::adapters::views::{Detail, Registry, load_where};
 use crate::paths::Paths;
 
 pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    show(args, &load(paths)?, &paths.state(), &Clock::system(), screen)
+    let detail = if args.long || args.json { Detail::Fine } else { Detail::Word };
+    let registry = load_where(paths, detail, &|_| true)?;
+    show(args, &registry, &paths.state(), &Clock::system(), screen)
 }
 
 /// Prints what `args` selects. Rows that could not be read are named after the

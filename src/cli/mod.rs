@@ -45,7 +45,7 @@ use std::process::ExitCode;
 
 use swarm_actors::model::RefusalKind;
 
-use crate::adapters::views::{Registry, load, load_where};
+use crate::adapters::views::{Detail, Registry, load, load_where};
 use crate::paths::Paths;
 use args::Command;
 use error::Failure;
@@ -91,7 +91,7 @@ fn read(paths: &Paths, screen: &mut Screen) -> Result<Registry, Failure> {
 /// The same for one worker: the others' processes are not looked at, unless
 /// the name is unknown and a near one is to be suggested.
 fn read_one(paths: &Paths, name: &str, screen: &mut Screen) -> Result<Registry, Failure> {
-    let registry = load_where(paths, &|row| row.name == name)?;
+    let registry = load_where(paths, Detail::Fine, &|row| row.name == name)?;
     if registry.workers.is_empty() {
         return read(paths, screen);
     }
