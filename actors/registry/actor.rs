@@ -70,6 +70,11 @@ impl Actor for Registry {
                 }
             }
             RegistryMessage::Broken => return Err("a commit panicked".into()),
+            RegistryMessage::ChangedByOthers(reply) => {
+                // While a commit is under way nobody knows yet; the next question tells.
+                let changed = state.store.try_lock().is_ok_and(|mut store| store.take_changed_by_others());
+                let _ = reply.send(changed);
+            }
             RegistryMessage::Rows(reply) => {
                 state.read(|store, rebuild| rows(store, rebuild), reply);
             }

@@ -17,6 +17,8 @@ pub enum RegistryMessage {
     Rows(RpcReplyPort<Result<Arc<Vec<Arc<Row>>>, StoreError>>),
     /// One row, or none of that name.
     Find(String, RpcReplyPort<Result<Option<Arc<Row>>, StoreError>>),
+    /// Whether another program wrote since this was last asked.
+    ChangedByOthers(RpcReplyPort<bool>),
     /// From the commit's own thread.
     Committed(Result<Vec<Result<(), Refused>>, StoreError>),
     /// From the commit's own thread: it panicked, and this actor is to fail.

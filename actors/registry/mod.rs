@@ -71,6 +71,11 @@ impl RegistryHandle {
         ractor::call_t!(self.actor, RegistryMessage::Rows, CALL_MS_MAX).unwrap_or(Err(StoreError::Closed))
     }
 
+    /// Whether another program wrote since this was last asked.
+    pub async fn changed_by_others(&self) -> bool {
+        ractor::call_t!(self.actor, RegistryMessage::ChangedByOthers, CALL_MS_MAX).unwrap_or(false)
+    }
+
     /// # Errors
     /// When the file cannot be read.
     pub async fn find(&self, name: &str) -> Result<Option<Arc<Row>>, StoreError> {

@@ -37,6 +37,8 @@ pub enum Loaded {
 pub struct Store {
     root: PathBuf,
     cached: Option<(FileId, Table)>,
+    /// Somebody else wrote since this was last asked.
+    changed_by_others: bool,
     lock_wait: Duration,
     temporary: u64,
 }
@@ -56,7 +58,12 @@ pub struct LockGuard(#[allow(dead_code, reason = "held for its lock")] File);
 
 impl Store {
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), cached: None, lock_wait: LOCK_WAIT_MAX, temporary: 0 }
+        Self { root: root.into(), cached: None, changed_by_others: false, lock_wait: LOCK_WAIT_MAX, temporary: 0 }
+    }
+
+    /// Whether another program wrote since this was last asked.
+    pub fn take_changed_by_others(&mut self) -> bool {
+        std::mem::take(&mut self.changed_by_others)
     }
 
     /// For tests of a held lock.
@@ -82,6 +89,7 @@ impl Store {
         let known = matches!((&self.cached, before), (Some((id, _)), Some(now)) if *id == now);
         let mut damage = None;
         if !known {
+            self.changed_by_others |= self.cached.is_some();
             let table = match load(&path)? {
                 Loaded::Absent => Table::default(),
                 Loaded::Table(table) => table,
@@ -137,15 +145,13 @@ impl Store {
             let _ = fs::remove_file(&temporary);
             return Err(error);
         }
-        self.cached = None;
         // Write 3. From here on the commit outlives a power loss.
         if let Err(error) = sync_directory(&self.root) {
             self.take_back(guard, old);
+            self.cached = None;
             return Err(error);
         }
-        if let Some(id) = file_id(&path) {
-            self.cached = Some((id, new));
-        }
+        self.cached = file_id(&path).map(|id| (id, new));
         Ok(())
     }
 

@@ -72,7 +72,10 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             SupervisorMessage::Request(request, answers) => state.begin(request, answers).await?,
-            SupervisorMessage::RequestEnded => state.feed(Event::RequestEnded).await?,
+            SupervisorMessage::RequestEnded => {
+                state.feed(Event::RequestEnded).await?;
+                state.notice_others().await;
+            }
             SupervisorMessage::Report(Report::Live { name, live }) => state.feed(Event::Live { name, live }).await?,
             SupervisorMessage::Report(Report::Cleaned { name }) => {
                 state.workers.remove(&name);
@@ -114,6 +117,14 @@ impl State {
             self.disarm();
         }
         self.perform(effects).await
+    }
+
+    async fn notice_others(&self) {
+        if self.registry.changed_by_others().await
+            && let Err(error) = adopt::forget_dropped(&self.ports, &self.registry).await
+        {
+            tracing::warn!(%error, "what another program dropped is still on record");
+        }
     }
 
     /// A timer that would find work is not even to wake the process.

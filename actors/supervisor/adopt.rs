@@ -4,7 +4,7 @@
 use super::error::SupervisorError;
 use super::machine::{Adoption, adoptions};
 use crate::model::{Event, EventKind};
-use crate::ports::{DirFacts, Ports};
+use crate::ports::{DirFacts, Ports, SpecFacts};
 use crate::registry::{Mutation, RegistryHandle};
 use crate::worker;
 
@@ -37,6 +37,24 @@ pub async fn sweep(
         }
     }
     Ok(names)
+}
+
+/// After another program wrote: records of ended workers whose row it dropped
+/// go, as it has no word for them. Directories are listed before the rows, so
+/// that a start that is committed meanwhile has its row.
+pub async fn forget_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<(), SupervisorError> {
+    let mut dirs = ports.records.scan().await.map_err(SupervisorError::Records)?;
+    let rows = registry.rows().await?;
+    let names: Vec<String> = dirs.iter().map(|facts| facts.name.clone()).collect();
+    // What was not executed yet is a start under way.
+    dirs.retain(|facts| matches!(facts.spec, SpecFacts::Executed(_)));
+    for adoption in adoptions(&rows, &dirs, &ports.clock.host()) {
+        if let Adoption::Remove { name, generation, with_logs: true } = adoption {
+            let alone = names.iter().filter(|other| **other == name).count() == 1;
+            remove(ports, &name, generation, alone).await;
+        }
+    }
+    Ok(())
 }
 
 async fn remove(ports: &Ports, name: &str, generation: u64, with_logs: bool) {

@@ -14,11 +14,13 @@ use super::lock::LockError;
 pub(super) struct Fault {
     pub(super) cause: String,
     pub(super) remedy: Option<String>,
+    /// A tool or the system failed, so it says nothing about the worktree.
+    pub(super) broken: bool,
 }
 
 impl Fault {
     pub(super) fn new(cause: impl Into<String>) -> Self {
-        Self { cause: cause.into(), remedy: None }
+        Self { cause: cause.into(), remedy: None, broken: false }
     }
 
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -28,7 +30,7 @@ impl Fault {
 
     /// A system call about `path` failed.
     pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
-        move |error| Self::new(format!("{}: {error}", path.display()))
+        move |error| Self { broken: true, ..Self::new(format!("{}: {error}", path.display())) }
     }
 
     /// It kept a worktree from being made.
@@ -38,22 +40,24 @@ impl Fault {
 
     /// It kept a worktree from being judged, saved or removed.
     pub(super) fn unknown(self) -> WorktreeError {
-        WorktreeError::Unknown(match self.remedy {
+        let cause = match self.remedy {
             Some(remedy) => format!("{} ({remedy})", self.cause),
             None => self.cause,
-        })
+        };
+        if self.broken { WorktreeError::Tool(cause) } else { WorktreeError::Unknown(cause) }
     }
 }
 
 impl From<CliError> for Fault {
     fn from(error: CliError) -> Self {
-        Self { cause: error.to_string(), remedy: error.remedy() }
+        let broken = !matches!(error, CliError::Exit { .. });
+        Self { cause: error.to_string(), remedy: error.remedy(), broken }
     }
 }
 
 impl From<LockError> for Fault {
     fn from(error: LockError) -> Self {
         let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
-        Self { cause: error.to_string(), remedy }
+        Self { cause: error.to_string(), remedy, broken: true }
     }
 }

@@ -46,9 +46,11 @@ pub(super) fn make(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
     let fault = Fault::from(error);
     match taken_back {
         Ok(()) => Err(fault),
-        Err(more) => {
-            Err(Fault { cause: format!("{}; {}", fault.cause, more.cause), remedy: more.remedy.or(fault.remedy) })
-        }
+        Err(more) => Err(Fault {
+            cause: format!("{}; {}", fault.cause, more.cause),
+            remedy: more.remedy.or(fault.remedy),
+            broken: true,
+        }),
     }
 }
 
