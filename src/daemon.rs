@@ -118,16 +118,13 @@ async fn keep_guard(
     let boot = procfs::boot_id();
     loop {
         let pid = guard.load(std::sync::atomic::Ordering::Relaxed);
-        if pid > 1 {
-            match procfs::identity(pid, &boot) {
-                Some(identity) => drop(ports.processes.gone(identity).await),
-                None if Path::new(&format!("/proc/{pid}")).exists() => {
-                    // No descriptor to be had for a moment: it is not gone.
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                    continue;
-                }
-                None => {}
-            }
+        if let Some(identity) = procfs::identity(pid, &boot).filter(|_| pid > 1) {
+            ports.processes.gone(identity).await;
+        }
+        if pid > 1 && procfs::stat(pid).is_some_and(|stat| stat.is_alive()) {
+            // It could not be watched for a moment: it is not gone.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            continue;
         }
         match inherited.new_guard(paths) {
             Ok(pid) => guard.store(pid, std::sync::atomic::Ordering::Relaxed),

@@ -27,6 +27,8 @@ pub struct Wired {
 /// # Errors
 /// When the kernel refuses to watch files.
 pub fn ports(paths: &Paths) -> io::Result<Wired> {
+    // Everything below asks again, and gets this answer.
+    crate::adapters::procfs::known_boot_id()?;
     let events = Arc::new(EventLog::new(paths.events()));
     // The running file, also after an upgrade replaced it: shims and supervisor are of one build.
     let executable = PathBuf::from(format!("/proc/{}/exe", std::process::id()));

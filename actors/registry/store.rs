@@ -289,7 +289,7 @@ fn sync_directory(path: &Path) -> Result<(), StoreError> {
 /// waiting is the kernel's: a thread of its own blocks, and lets a lock that
 /// comes too late go by itself.
 fn lock_within(file: File, limit: Duration) -> io::Result<Option<File>> {
-    match fs2::FileExt::try_lock_exclusive(&file) {
+    match retried(|| fs2::FileExt::try_lock_exclusive(&file)) {
         Ok(()) => return Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
         Err(error) => return Err(error),

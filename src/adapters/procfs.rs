@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
+use std::sync::OnceLock;
 
 use swarm_actors::model::ProcessId;
 
@@ -46,9 +47,27 @@ pub fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&read_once(&format!("/proc/{pid}/stat"))?)
 }
 
-/// The id of this boot; empty where the system has none.
+/// The id of this boot; empty where the system has none. Read once, so that one
+/// process never sees two answers.
 pub fn boot_id() -> String {
-    read_once("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+    known_boot_id().unwrap_or_default()
+}
+
+/// As [`boot_id`], for a process whose judgement of others hangs on it.
+///
+/// # Errors
+/// When the system has one and it cannot be read.
+pub fn known_boot_id() -> io::Result<String> {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(boot) = BOOT.get() {
+        return Ok(boot.clone());
+    }
+    let boot = match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(id) => id.trim().to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error),
+    };
+    Ok(BOOT.get_or_init(|| boot).clone())
 }
 
 /// These files have no size and are small: one read gets them whole.

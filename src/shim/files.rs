@@ -74,7 +74,9 @@ impl ExitFile {
         // A failed fsync is never repeated on its file: once more, with a new one.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open("exit.again")?;
         file.write_all(&bytes)?;
-        finish(&file, &bytes, "exit.again")
+        finish(&file, &bytes, "exit.again")?;
+        let _ = fs::remove_file("exit.tmp");
+        Ok(())
     }
 }
 

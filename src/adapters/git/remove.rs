@@ -73,7 +73,8 @@ pub(super) fn remove(
             if !error.was_cut_off() {
                 let _ = fs::remove_file(&marker);
             }
-            let mut fault = Fault::from(error);
+            // What git refuses now it should have let pass: not a word about the work in it.
+            let mut fault = Fault { broken: true, ..Fault::from(error) };
             if let Some(saved) = saved {
                 fault.cause = format!("{}; its work is saved as {}", fault.cause, saved.reference);
             }
