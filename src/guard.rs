@@ -6,7 +6,7 @@
 //! new pipe. So either may be killed at any instant, any number of times.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -26,16 +26,19 @@ const FAILURES_MAX: usize = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Kills in the window after which a restart waits a moment.
 const KILLS_FREE: usize = 50;
+/// How long a killed supervisor may hold its lock still.
+const DYING_MAX: Duration = Duration::from_secs(1);
 /// Size at which `supervisor.log` is put aside when the next guard starts.
 const LOG_BYTES_MAX: u64 = 8 << 20;
 const KILLS_PAUSE: Duration = Duration::from_millis(500);
 
-/// `swarm __guard ROOT [adopt]`: with `adopt`, standard input is the pipe of a
-/// supervisor that runs already.
+/// `swarm __guard ROOT [adopt|late]`: with `adopt`, standard input is the pipe of
+/// a supervisor that runs already; with `late` it is only for the case that the
+/// others died.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Some(root) = arguments.next() else { return ExitCode::from(2) };
-    let adopts = arguments.next().is_some();
-    match run(Path::new(&root), adopts) {
+    let mode = arguments.next();
+    match run(Path::new(&root), mode.as_deref().and_then(OsStr::to_str)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "{{\"level\":\"ERROR\",\"message\":\"the guard ends: {error}\"}}");
@@ -44,8 +47,12 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn run(root: &Path, adopts: bool) -> io::Result<()> {
+fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
     leave_the_caller()?;
+    if mode == Some("late") && !is_alone(root) {
+        return Ok(());
+    }
+    let adopts = mode == Some("adopt");
     let mut deaths = Deaths::default();
     let mut life = if adopts { Some((take_stdin()?, None)) } else { None };
     let mut ready = Some(Stdio::inherit());
@@ -181,14 +188,28 @@ fn command(root: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Starts a guard when nobody holds the supervisor's lock: guard and supervisor
-/// died together, and something is due.
-pub fn start_when_alone(root: &Path) {
-    let lock = OpenOptions::new().read(true).write(true).open(Paths::new(root).supervisor_lock());
-    let alone = lock.is_ok_and(|lock| lock.try_lock().is_ok());
-    if alone && let Err(error) = start(root, Stdio::null()) {
+/// Starts a guard that stays only when it finds no supervisor: the others died
+/// together, and something is due.
+pub fn start_late(root: &Path) {
+    let started =
+        command(root).and_then(|mut command| command.arg("late").stdin(Stdio::null()).stdout(Stdio::null()).spawn());
+    if let Err(error) = started {
         let _ = writeln!(io::stderr(), "swarm: error: no supervisor could be started: {error}");
     }
+}
+
+/// Whether the supervisor's lock is free, or becomes so while a supervisor that
+/// was killed is still being taken apart.
+fn is_alone(root: &Path) -> bool {
+    let Ok(lock) = OpenOptions::new().read(true).write(true).open(Paths::new(root).supervisor_lock()) else {
+        return false;
+    };
+    if lock.try_lock().is_ok() {
+        return true;
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(lock.lock().is_ok()));
+    receiver.recv_timeout(DYING_MAX).unwrap_or(false)
 }
 
 #[cfg(test)]

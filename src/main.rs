@@ -18,11 +18,26 @@ fn main() -> ExitCode {
     let first = arguments.next();
     match first.as_deref().and_then(|verb| verb.to_str()) {
         // First, because there is one for every worker and it is to stay small.
-        Some("__shim") => shim::main(arguments.next().as_deref()),
-        Some("__guard") => guard::main(arguments),
+        Some("__shim") => {
+            close_inherited();
+            shim::main(arguments.next().as_deref())
+        }
+        Some("__guard") => {
+            close_inherited();
+            guard::main(arguments)
+        }
         Some("__supervisor") => daemon::main(arguments),
         _ => cli::main(),
     }
+}
+
+/// What the caller of the first command, or a tmux server, happened to have open
+/// is not for processes that outlive them, and not for workers. First of all,
+/// while this process has nothing open itself beyond the standard streams.
+fn close_inherited() {
+    // SAFETY: no descriptor from 3 on has an owner yet.
+    #[expect(unsafe_code, reason = "closing by number takes no owned descriptor")]
+    let _ = unsafe { nix::libc::syscall(nix::libc::SYS_close_range, 3, u32::MAX, 0) };
 }
 
 /// A caller's file size limit is to be an error with a name, not a death.

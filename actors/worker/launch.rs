@@ -134,6 +134,14 @@ impl Attempt<'_> {
     /// The new row; what other programs keep in `metadata` goes along.
     fn row(&self, lease: &Lease) -> Row {
         let mut row = reconcile::row_of(self.spec, lease.worker.pid, &self.ports.clock.host());
+        if let Tree::Known { base, .. } = &self.start.tree
+            && let Some(serde_json::Value::Object(meta)) = row.metadata.get_mut("swarm")
+            && !base.commit.is_empty()
+        {
+            // A worktree that is made again keeps the base of its first life.
+            let base = serde_json::to_value(base).expect("two plain strings are JSON");
+            meta.insert("base".to_owned(), base);
+        }
         if let Some(previous) = &self.start.previous {
             for (key, value) in &previous.metadata {
                 row.metadata.entry(key.clone()).or_insert_with(|| value.clone());

@@ -12,6 +12,7 @@ use std::time::Duration;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde::Serialize;
 use swarm_actors::model::{Answer, Hello, Refusal, RefusalKind};
+use swarm_actors::registry::store;
 
 use crate::adapters::procfs;
 use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build_text};
@@ -201,6 +202,10 @@ fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
         // says nothing: both are to be tried again, and both took their time.
         let again = said.is_empty() || said.contains(crate::daemon::ANOTHER);
         if said != "ready" && (!again || std::time::Instant::now() > deadline) {
+            // A registry that cannot be read is told in the words of the reading verbs.
+            if let Err(error) = store::load(&paths.state()) {
+                return Err(swarm_actors::worker::of_store(&error));
+            }
             let cause = said.strip_prefix("error ").unwrap_or("it said nothing").to_owned();
             let remedy = format!("see {}", paths.supervisor_log().display());
             return Err(

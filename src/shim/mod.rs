@@ -194,7 +194,8 @@ fn wake_supervisor(spec: &Spec) {
     if spec.contract.restart == swarm_actors::model::RestartPolicy::Never {
         return;
     }
-    if let Ok(root) = std::path::absolute("../..") {
-        crate::guard::start_when_alone(&root);
+    // Resolved now: the working directory may be removed before the guard ends.
+    if let Ok(root) = std::fs::canonicalize("../..") {
+        crate::guard::start_late(&root);
     }
 }
