@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use crate::common::proc::{self, Signal};
 use crate::common::{Rig, SOON, holds_for, run, wait_until};
 
-fn kill_keepers(rig: &Rig) {
+pub fn kill_keepers(rig: &Rig) {
     let (supervisor, guard) = rig.keepers();
     [guard, supervisor].into_iter().flatten().for_each(proc::kill);
 }
 
 #[track_caller]
-fn both(rig: &Rig) -> (i32, i32) {
+pub fn both(rig: &Rig) -> (i32, i32) {
     let mut found = (0, 0);
     wait_until("supervisor and guard run", SOON, || {
         if let (Some(supervisor), Some(guard)) = rig.keepers() {

@@ -201,6 +201,22 @@ fn a_caller_that_may_write_no_file_can_start_a_worker() {
 }
 
 #[test]
+fn a_caller_that_may_write_no_file_can_start_the_first_worker() {
+    let rig = Rig::new();
+    let mut command = rig.program("sh");
+    let binary = env!("CARGO_BIN_EXE_swarm");
+    command.args(["-c", "ulimit -f 0; exec \"$@\"", "sh", binary, "spawn", "--name", "x", "--", "sleep", "600"]);
+    let said = run(command);
+    // Who may not raise a hard limit again is told so.
+    if said.code == Some(1) {
+        assert!(said.err.contains("file size limit"), "{said:?}");
+        return;
+    }
+    said.ok();
+    assert_eq!(rig.names(), ["x"]);
+}
+
+#[test]
 fn a_process_has_no_input() {
     let rig = Rig::new();
     let mut command = rig.command(&["spawn", "--name", "p", "--", "sh", "-c", "readlink /proc/$$/fd/0; cat; tty; true"]);

@@ -9,6 +9,7 @@ mod damage;
 mod house;
 mod life;
 mod names;
+mod odds;
 mod tmux;
 mod tree;
 mod words;
