@@ -24,12 +24,18 @@ fn their_workers_are_seen_ended_and_cleaned_by_us() {
     original(&rig, &["spawn", "p", "--", "sh", "-c", "sleep 600 & echo $! > below; wait"]).ok();
     original(&rig, &["spawn", "t", "--tmux", "theirs", "--", "sleep", "600"]).ok();
     let leader = pid_of_row(&rig, "p");
-    wait_until("it has a child", SOON, || std::fs::read_to_string(rig.cwd().join("below")).is_ok_and(|text| text.ends_with('\n')));
+    wait_until("it has a child", SOON, || {
+        std::fs::read_to_string(rig.cwd().join("below")).is_ok_and(|text| text.ends_with('\n'))
+    });
     let below: i32 = std::fs::read_to_string(rig.cwd().join("below")).expect("there").trim().parse().expect("a pid");
     assert_eq!(rig.swarm(&["ls", "--format", "names", "--status", "running"]).ok(), "p\nt\n");
     assert_eq!(rig.swarm(&["status", "p"]).code, Some(0));
     rig.swarm(&["clean", "p"]).refused(1, "cannot clean running worker 'p'");
-    rig.swarm(&["wait", "--all", "--timeout", "1"]).is(1, "p: still running (timeout)\nt: still running (timeout)\n", "");
+    rig.swarm(&["wait", "--all", "--timeout", "1"]).is(
+        1,
+        "p: still running (timeout)\nt: still running (timeout)\n",
+        "",
+    );
     rig.swarm(&["kill", "p"]).is(0, "killed p\n", "");
     assert!(!proc::alive(leader) && !proc::alive(below), "the whole tree ends");
     rig.swarm(&["kill", "t"]).is(0, "killed t\n", "");
@@ -116,14 +122,16 @@ fn foreign_text_is_kept_to_the_byte() {
     let row = "{ \"zebra\" :[1,2,  {\"a\":1e400}], \"name\":\"theirs\",\"status\":\"stopped\",\"cmd\":[\"\\u00e9\", \"é\"],\n\n\
                \"started\":\"2020-01-01T00:00:00.000001\",\"cwd\":\"/\",\"pid\":null , \"tmux\":null,\
                \"worktree\":{\"path\":\"/nowhere\",\"branch\":\"b\",\"base_repo\":\"/nowhere\",\"extra\":{\"deep\":true}},\"metadata\":{\"z\":1.50,\"a\":[]}}";
-    let state = format!("{{\"before\": [1,   2],\n  \"schema_version\": 1, \"workers\": [{row}],\"after\":{{\"x\" :null}}}}");
+    let state =
+        format!("{{\"before\": [1,   2],\n  \"schema_version\": 1, \"workers\": [{row}],\"after\":{{\"x\" :null}}}}");
     rig.put_state(&state);
     rig.spawn("ours", &[], &["true"]);
     let text = std::fs::read_to_string(rig.state()).expect("there");
     for kept in [row, "[1,   2]", "{\"x\" :null}"] {
         assert!(text.contains(kept), "{kept} is not in {text}");
     }
-    let order = ["before", "schema_version", "workers", "after"].map(|key| text.find(&format!("\"{key}\"")).expect("there"));
+    let order =
+        ["before", "schema_version", "workers", "after"].map(|key| text.find(&format!("\"{key}\"")).expect("there"));
     assert!(order.is_sorted(), "{text}");
     rig.wait("ours");
     rig.swarm(&["kill", "ours"]).ok();

@@ -125,7 +125,9 @@ fn what_is_being_killed_while_everything_dies_stays_stopped() {
         move || run(command)
     });
     let wanted = rig.root().join("w/x.1/wanted.json");
-    wait_until("the wish is on disk", SOON, || std::fs::read_to_string(&wanted).is_ok_and(|text| text.contains("stopped")));
+    wait_until("the wish is on disk", SOON, || {
+        std::fs::read_to_string(&wanted).is_ok_and(|text| text.contains("stopped"))
+    });
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end && !killer.is_finished() {
         kill_keepers(&rig);
@@ -144,7 +146,10 @@ fn a_spawn_survives_the_death_of_its_supervisor() {
     rig.spawn("first", &[], &["sleep", "600"]);
     let (names, rest): (Vec<String>, Vec<String>) = ((0..12).map(|i| format!("w{i}")).collect(), Vec::new());
     let spawner = thread::spawn({
-        let commands: Vec<_> = names.iter().map(|name| rig.command(&["spawn", "--name", name, "--", "sh", "-c", "echo run; sleep 600"])).collect();
+        let commands: Vec<_> = names
+            .iter()
+            .map(|name| rig.command(&["spawn", "--name", name, "--", "sh", "-c", "echo run; sleep 600"]))
+            .collect();
         move || commands.into_iter().map(run).collect::<Vec<_>>()
     });
     while !spawner.is_finished() {
@@ -175,7 +180,8 @@ fn one_of_eight_wins_a_name() {
     let mut winners = 0;
     let children: Vec<_> = (0..8)
         .map(|i| {
-            let mut command = rig.command(&["spawn", "--name", "x", "--", "sh", "-c", &format!("echo {i} >> ran; sleep 600")]);
+            let mut command =
+                rig.command(&["spawn", "--name", "x", "--", "sh", "-c", &format!("echo {i} >> ran; sleep 600")]);
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started")
         })
         .collect();
@@ -245,7 +251,8 @@ fn a_held_registry_lock_is_named_while_readers_go_on() {
     let mut holder = rig.program("python3");
     let mut holder = holder.args(["-c", script]).stdout(Stdio::piped()).spawn().expect("started");
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.take().expect("piped")), &mut line).expect("read");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.take().expect("piped")), &mut line)
+        .expect("read");
     assert_eq!(line, "held\n");
     let pid = i32::try_from(holder.id()).expect("a pid");
     proc::signal(pid, Signal::STOP);
@@ -264,4 +271,43 @@ fn a_held_registry_lock_is_named_while_readers_go_on() {
     assert!(!rig.cwd().join("ran").exists(), "something was executed for a refusal");
     rig.spawn("y", &[], &["true"]);
     assert_eq!(rig.names(), ["x", "y"]);
+}
+
+#[test]
+fn nothing_runs_that_the_registry_does_not_know() {
+    // Weakness 3: the original starts a process before it notes it.
+    let rig = Rig::new();
+    for i in 0..12_u64 {
+        let (name, flags) = (format!("w{i}"), if i % 3 == 0 { &["--tmux"][..] } else { &[] });
+        let words = [&["spawn", "--name", &name], flags, &["--", "sleep", "600"]].concat();
+        let mut child = rig.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
+        thread::park_timeout(Duration::from_millis(4 * i));
+        proc::kill(i32::try_from(child.id()).expect("a pid"));
+        kill_keepers(&rig);
+        child.wait().expect("waited");
+    }
+    let sleepers = || {
+        let is_worker = |pid: &i32| proc::alive(*pid) && proc::words(*pid).first().is_some_and(|word| word == "sleep");
+        let mut pids: Vec<i32> = rig.processes().into_iter().filter(is_worker).collect();
+        pids.sort_unstable();
+        pids
+    };
+    let known = || {
+        let names = rig.swarm(&["ls", "--format", "names", "--status", "running"]).out;
+        let mut pids: Vec<i32> = names.lines().map(|name| rig.pid(name)).collect();
+        pids.sort_unstable();
+        pids
+    };
+    wait_until("what runs is what is listed", SOON, || sleepers() == known());
+    // The same again converges, and nothing is left of starts that were cut off.
+    for i in 0..12 {
+        let said = rig.swarm(&["spawn", "--name", &format!("w{i}"), "--", "sleep", "600"]);
+        let exists = format!("swarm: error: worker 'w{i}' already exists\n");
+        assert!(said.code == Some(0) || said.err == exists, "{said:?}");
+    }
+    assert_eq!(rig.names().len(), 12);
+    wait_until("all twelve run", SOON, || sleepers().len() == 12 && sleepers() == known());
+    assert_eq!(std::fs::read_dir(rig.root().join("w")).expect("there").count(), 12);
+    assert_eq!(rig.swarm(&["kill", "--all"]).code, Some(0));
+    assert!(sleepers().is_empty(), "{:?}", sleepers());
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Rig, Said};
 
-const ROW: &str = r#"{"name":"good","status":"stopped","cmd":["true"],"started":"2020-01-01T00:00:00.000001","cwd":"/"}"#;
+const ROW: &str =
+    r#"{"name":"good","status":"stopped","cmd":["true"],"started":"2020-01-01T00:00:00.000001","cwd":"/"}"#;
 
 #[test]
 fn a_damaged_file_is_kept_aside_and_rebuilt() {
@@ -35,9 +36,13 @@ fn a_damaged_file_is_kept_aside_and_rebuilt() {
         std::fs::rename(rig.root().join("new"), rig.state()).expect("renamed");
         let said = rig.swarm(&["ls", "--format", "names"]);
         assert_eq!((said.out.as_str(), said.code), ("keep\n", Some(0)), "{kind}: {said:?}");
-        assert!(said.err.starts_with("swarm: warning: corrupt state file") && said.err.lines().count() == 1, "{kind}: {said:?}");
+        assert!(
+            said.err.starts_with("swarm: warning: corrupt state file") && said.err.lines().count() == 1,
+            "{kind}: {said:?}"
+        );
         assert_eq!(std::fs::read(rig.state()).expect("there"), bytes, "{kind}: a reader wrote");
-        let aside = if number == 0 { "state.json.corrupted".to_owned() } else { format!("state.json.corrupted.{number}") };
+        let aside =
+            if number == 0 { "state.json.corrupted".to_owned() } else { format!("state.json.corrupted.{number}") };
         assert_eq!(std::fs::read(rig.root().join(&aside)).expect(&aside), bytes, "{kind}");
         // Looking again keeps no second copy.
         rig.swarm(&["ls"]);
@@ -73,15 +78,27 @@ fn what_is_no_file_is_named_and_left_alone() {
     std::fs::create_dir_all(rig.root()).expect("made");
     let state = rig.root().canonicalize().expect("there").join("state.json");
     let refuses = |what: &str| {
-        for words in [&["ls"][..], &["status", "x"], &["kill", "--all"], &["clean", "--all"], &["spawn", "--name", "x", "--", "touch", "ran"]] {
+        for words in [
+            &["ls"][..],
+            &["status", "x"],
+            &["kill", "--all"],
+            &["clean", "--all"],
+            &["spawn", "--name", "x", "--", "touch", "ran"],
+        ] {
             let began = Instant::now();
             let said = rig.swarm(words);
             assert!(began.elapsed() < Duration::from_secs(5), "{what} {words:?}");
             let cause = format!("{} is {what}, not a regular file", state.display());
-            assert!(said.err.starts_with("swarm: error: ") && said.err.contains(&cause) && said.code == Some(1), "{words:?}: {said:?}");
+            assert!(
+                said.err.starts_with("swarm: error: ") && said.err.contains(&cause) && said.code == Some(1),
+                "{words:?}: {said:?}"
+            );
         }
         assert!(!rig.cwd().join("ran").exists());
-        assert!(std::fs::read_dir(rig.root().join("w")).map_or(0, Iterator::count) == 0, "records of a refused start stay");
+        assert!(
+            std::fs::read_dir(rig.root().join("w")).map_or(0, Iterator::count) == 0,
+            "records of a refused start stay"
+        );
     };
     std::fs::create_dir(&state).expect("made");
     refuses("a directory");
@@ -117,7 +134,12 @@ fn a_newer_registry_is_read_and_not_written() {
     let text = format!("{{\"schema_version\":2,\"workers\":[{ROW}]}}");
     rig.put_state(&text);
     assert_eq!(rig.names(), ["good"]);
-    for words in [&["spawn", "--name", "x", "--", "touch", "ran"][..], &["kill", "good"], &["clean", "good"], &["respawn", "good"]] {
+    for words in [
+        &["spawn", "--name", "x", "--", "touch", "ran"][..],
+        &["kill", "good"],
+        &["clean", "good"],
+        &["respawn", "good"],
+    ] {
         refused(rig.swarm(words), "was written by a newer swarm (schema version 2)");
     }
     assert_eq!(std::fs::read_to_string(rig.state()).expect("there"), text);
@@ -135,13 +157,18 @@ fn a_bad_row_is_named_and_hides_no_other() {
         "null".to_owned(),
         r#"{"name":"typed","status":"stopped","cmd":"true","started":"x","cwd":"/"}"#.to_owned(),
         r#"{"name":"word","status":"asleep","cmd":["true"],"started":"x","cwd":"/"}"#.to_owned(),
-        format!("{{\"name\":\"deep\",\"status\":\"stopped\",\"cmd\":[],\"started\":\"x\",\"cwd\":\"/\",\"metadata\":{{\"a\":{metadata}}}}}"),
+        format!(
+            "{{\"name\":\"deep\",\"status\":\"stopped\",\"cmd\":[],\"started\":\"x\",\"cwd\":\"/\",\"metadata\":{{\"a\":{metadata}}}}}"
+        ),
     ];
     rig.put_state(format!("{{\"workers\":[{},{ROW}]}}", bad.join(",")));
     let said = rig.swarm(&["ls", "--format", "names"]);
     assert_eq!((said.out.as_str(), said.code), ("good\n", Some(1)), "{said:?}");
     assert_eq!(said.err.lines().count(), bad.len(), "{said:?}");
-    assert!(["row 1", "typed", "word", "row 7"].iter().all(|name| said.err.contains(&format!("entry {name} of "))), "{said:?}");
+    assert!(
+        ["row 1", "typed", "word", "row 7"].iter().all(|name| said.err.contains(&format!("entry {name} of "))),
+        "{said:?}"
+    );
     refused(rig.swarm(&["status", "typed"]), "the registry's entry for worker 'typed' cannot be read");
     rig.spawn("x", &[], &["true"]);
     rig.wait("x");

@@ -25,7 +25,9 @@ fn everything_ends_when_the_state_directory_is_removed() {
 fn files_are_private_whatever_the_mask() {
     let rig = Rig::new();
     let mut command = rig.program("sh");
-    command.args(["-c", "umask 0; exec \"$0\" spawn --name p -- sh -c 'echo x; exec sleep 600'"]).arg(env!("CARGO_BIN_EXE_swarm"));
+    command
+        .args(["-c", "umask 0; exec \"$0\" spawn --name p -- sh -c 'echo x; exec sleep 600'"])
+        .arg(env!("CARGO_BIN_EXE_swarm"));
     crate::common::run(command).ok();
     rig.spawn_sh("t", &["--tmux"], "echo x; exec sleep 600");
     rig.spawn("e", &["--restart", "on-failure"], &["true"]);
@@ -61,7 +63,8 @@ fn the_inherited_environment_is_in_the_contract_only() {
             assert!(!String::from_utf8_lossy(&text).contains("very-secret-value"), "{}", path.display());
         }
     }
-    for words in [&["ls", "--format", "json"][..], &["ls", "--json"], &["status", "p", "--json"], &["events", "--json"]] {
+    for words in [&["ls", "--format", "json"][..], &["ls", "--json"], &["status", "p", "--json"], &["events", "--json"]]
+    {
         assert!(!rig.swarm(words).out.contains("very-secret-value"), "{words:?}");
     }
 }
@@ -78,13 +81,17 @@ fn idle_processes_do_not_wake() {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("runs").flatten();
         let count = |task: std::fs::DirEntry| {
             let text = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-            let field = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:").map(str::trim).map(str::to_owned));
+            let field = text
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:").map(str::trim).map(str::to_owned));
             field.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0)
         };
         tasks.map(count).sum::<u64>()
     };
     // The threads of the start leave after a few seconds.
-    wait_until("only one thread is left", SOON, || std::fs::read_dir(format!("/proc/{}/task", watched[0])).expect("runs").count() == 1);
+    wait_until("only one thread is left", SOON, || {
+        std::fs::read_dir(format!("/proc/{}/task", watched[0])).expect("runs").count() == 1
+    });
     let mut before = watched.map(wakes);
     let mut steady = std::time::Instant::now();
     wait_until("nothing wakes for two seconds", SOON, || {
@@ -107,7 +114,10 @@ fn every_process_that_ends_is_waited_for() {
     let supervisor = supervisor.expect("runs");
     let zombies = || {
         let is_ours = |pid: &i32| proc::stat(*pid, 4).is_some_and(|parent| parent == supervisor.to_string());
-        proc::all().into_iter().filter(|pid| is_ours(pid) && proc::stat(*pid, 3).is_some_and(|state| state == "Z")).count()
+        proc::all()
+            .into_iter()
+            .filter(|pid| is_ours(pid) && proc::stat(*pid, 3).is_some_and(|state| state == "Z"))
+            .count()
     };
     wait_until("no child is left unreaped", SOON, || zombies() == 0);
     holds_for("and stays so", Duration::from_millis(200), || zombies() == 0);
@@ -136,7 +146,9 @@ fn repository() -> &'static Path {
 fn files_are_short() {
     let long: Vec<String> = sources(repository(), &["src", "actors", "tests"])
         .into_iter()
-        .filter(|(path, text)| !path.components().any(|part| part.as_os_str() == "target") && text.lines().count() > LINES_MAX)
+        .filter(|(path, text)| {
+            !path.components().any(|part| part.as_os_str() == "target") && text.lines().count() > LINES_MAX
+        })
         .map(|(path, text)| format!("{}: {} lines", path.display(), text.lines().count()))
         .collect();
     assert!(long.is_empty(), "{long:?}");
@@ -144,8 +156,23 @@ fn files_are_short() {
 
 #[test]
 fn machines_are_pure() {
-    let banned = ["tokio", "ractor", "std::fs", "std::process", "std::net", "std::env", "std::io", "std::time", "std::thread", "nix::", "Instant", "SystemTime", "crate::ports::Ports"];
-    let machines: Vec<_> = sources(repository(), &["actors"]).into_iter().filter(|(path, _)| path.ends_with("machine.rs")).collect();
+    let banned = [
+        "tokio",
+        "ractor",
+        "std::fs",
+        "std::process",
+        "std::net",
+        "std::env",
+        "std::io",
+        "std::time",
+        "std::thread",
+        "nix::",
+        "Instant",
+        "SystemTime",
+        "crate::ports::Ports",
+    ];
+    let machines: Vec<_> =
+        sources(repository(), &["actors"]).into_iter().filter(|(path, _)| path.ends_with("machine.rs")).collect();
     assert!(machines.len() >= 3, "{}", machines.len());
     for (path, text) in machines {
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));

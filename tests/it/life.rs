@@ -84,7 +84,11 @@ fn a_time_limit_ends_the_worker() {
     rig.wait("quick");
     assert_eq!(rig.exit("quick"), "code 0, exited");
     for wrong in ["0", "-1", "soon"] {
-        assert_eq!(rig.swarm(&["spawn", "--name", "w", &format!("--timeout={wrong}"), "--", "true"]).code, Some(2), "{wrong}");
+        assert_eq!(
+            rig.swarm(&["spawn", "--name", "w", &format!("--timeout={wrong}"), "--", "true"]).code,
+            Some(2),
+            "{wrong}"
+        );
     }
 }
 
@@ -99,7 +103,10 @@ fn failures_start_again_until_they_succeed() {
     rig.wait("on-failure");
     let runs = |file: &str| std::fs::read_to_string(rig.cwd().join(file)).unwrap_or_default().lines().count();
     assert_eq!(runs("runs.a"), 2);
-    assert_eq!((rig.exit("on-failure").as_str(), rig.view("on-failure")["restarts"].as_u64()), ("code 0, exited", Some(1)));
+    assert_eq!(
+        (rig.exit("on-failure").as_str(), rig.view("on-failure")["restarts"].as_u64()),
+        ("code 0, exited", Some(1))
+    );
     assert_eq!((runs("runs.b"), rig.exit("never").as_str()), (1, "code 1, exited"));
     assert_eq!((rig.fine("fine").as_str(), rig.view("fine")["restarts"].as_u64()), ("exited", Some(0)));
     assert_eq!(rig.names().len(), 3);
@@ -112,7 +119,9 @@ fn a_worker_killed_between_two_lives_stays_stopped() {
     wait_until("it waits for its next start", SOON, || rig.fine("x") == "backoff");
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
     let runs = std::fs::read(rig.cwd().join("runs")).expect("there");
-    holds_for("it stays stopped", Duration::from_millis(1500), || std::fs::read(rig.cwd().join("runs")).is_ok_and(|now| now == runs));
+    holds_for("it stays stopped", Duration::from_millis(1500), || {
+        std::fs::read(rig.cwd().join("runs")).is_ok_and(|now| now == runs)
+    });
     assert_eq!(rig.swarm(&["status", "x"]).code, Some(1));
     rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", "");
 }
@@ -138,7 +147,10 @@ fn the_environment_is_the_callers_less_what_would_mislead() {
         let text = std::fs::read_to_string(rig.cwd().join(format!("env.{name}"))).expect("there");
         let has = |line: &str| text.lines().any(|at| at == line);
         assert!(has("MINE=a b") && has("$c") && has("GIVEN=1=2") && has("OVER=new"), "{text}");
-        assert!(has(&format!("HOME={}", rig.path("home").display())) && has(&format!("PWD={}", rig.cwd().display())), "{text}");
+        assert!(
+            has(&format!("HOME={}", rig.path("home").display())) && has(&format!("PWD={}", rig.cwd().display())),
+            "{text}"
+        );
         let set = |key: &str| text.lines().any(|at| at.starts_with(&format!("{key}=")));
         assert!(!set("GIT_DIR") && !set("GIT_INDEX_FILE") && !set("GIT_WORK_TREE"), "{text}");
         if flags.is_empty() {
@@ -170,7 +182,9 @@ fn mask_limits_and_niceness_are_the_callers() {
         let caller = "umask 027; ulimit -Sn 77; ulimit -Hn 99; ulimit -c 0; exec nice -n 5 \"$@\"";
         let binary = env!("CARGO_BIN_EXE_swarm");
         let mut command = rig.program("sh");
-        command.args(["-c", caller, "sh", binary, "spawn", "--name", name]).args(Some(flag).filter(|flag| !flag.is_empty()));
+        command
+            .args(["-c", caller, "sh", binary, "spawn", "--name", name])
+            .args(Some(flag).filter(|flag| !flag.is_empty()));
         command.args(["--", "sh", "-c", &format!("{{ {worker}; }} > out.{name}")]);
         run(command).ok();
         rig.wait(name);
@@ -190,7 +204,19 @@ fn a_caller_that_may_write_no_file_can_start_a_worker() {
     rig.spawn("other", &[], &["sleep", "600"]);
     let mut command = rig.program("sh");
     let binary = env!("CARGO_BIN_EXE_swarm");
-    command.args(["-c", "ulimit -f 0; exec \"$@\"", "sh", binary, "spawn", "--name", "x", "--", "sh", "-c", "ulimit -f; exit 5"]);
+    command.args([
+        "-c",
+        "ulimit -f 0; exec \"$@\"",
+        "sh",
+        binary,
+        "spawn",
+        "--name",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "ulimit -f; exit 5",
+    ]);
     run(command).ok();
     rig.wait("x");
     // Its own output had nowhere to go; how it ended is known all the same.
@@ -219,7 +245,8 @@ fn a_caller_that_may_write_no_file_can_start_the_first_worker() {
 #[test]
 fn a_process_has_no_input() {
     let rig = Rig::new();
-    let mut command = rig.command(&["spawn", "--name", "p", "--", "sh", "-c", "readlink /proc/$$/fd/0; cat; tty; true"]);
+    let mut command =
+        rig.command(&["spawn", "--name", "p", "--", "sh", "-c", "readlink /proc/$$/fd/0; cat; tty; true"]);
     command.stdin(std::process::Stdio::piped());
     run(command).ok();
     rig.wait("p");
@@ -237,7 +264,11 @@ fn it_runs_where_it_was_told_to() {
     rig.spawn_sh("window", &["--tmux", "--cwd", "a b/é"], "pwd > where");
     for name in ["relative", "here", "window"] {
         rig.wait(name);
-        assert_eq!(rig.view(name)["cwd"], inner.to_str().expect("text"), "{name}: the row's path means the same to everybody");
+        assert_eq!(
+            rig.view(name)["cwd"],
+            inner.to_str().expect("text"),
+            "{name}: the row's path means the same to everybody"
+        );
     }
     let line = format!("{}\n", inner.display());
     assert_eq!((rig.log("relative", "stdout"), rig.log("here", "stdout")), (line.clone(), line.clone()));
@@ -301,12 +332,16 @@ fn events_tell_the_life_of_a_worker() {
     let rig = Rig::new();
     rig.spawn("x", &[], &["true"]);
     rig.wait("x");
-    wait_until("its end is among the events", SOON, || rig.swarm(&["events", "x", "--json"]).out.contains("worker.exited"));
+    wait_until("its end is among the events", SOON, || {
+        rig.swarm(&["events", "x", "--json"]).out.contains("worker.exited")
+    });
     rig.swarm(&["clean", "x"]).ok();
     let text = rig.swarm(&["events", "x", "--json"]).ok();
     let types: Vec<String> = text
         .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["type"].as_str().expect("a type").to_owned())
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).expect("JSON")["type"].as_str().expect("a type").to_owned()
+        })
         .collect();
     assert_eq!(types, ["worker.started", "worker.exited", "worker.cleaning", "worker.cleaned"]);
 }

@@ -22,8 +22,36 @@ fn hostile_names_are_refused_and_nothing_is_made() {
     let repo = rig.repo();
     let long = "n".repeat(300);
     let names = [
-        "", "../x", "..", ".", "a/b", "/abs", "-x", "--all", "#(touch pwned)", ";", "a;b", "$(touch pwned)", "a\nb", "a b", "a:b", "a=b",
-        "=a", "@1", "%1", ".hidden", "x.lock", "x..y", "dot.", "é", "\u{202e}gnp", "a\x1b[2Jb", "{end}", "~", "*", &long,
+        "",
+        "../x",
+        "..",
+        ".",
+        "a/b",
+        "/abs",
+        "-x",
+        "--all",
+        "#(touch pwned)",
+        ";",
+        "a;b",
+        "$(touch pwned)",
+        "a\nb",
+        "a b",
+        "a:b",
+        "a=b",
+        "=a",
+        "@1",
+        "%1",
+        ".hidden",
+        "x.lock",
+        "x..y",
+        "dot.",
+        "é",
+        "\u{202e}gnp",
+        "a\x1b[2Jb",
+        "{end}",
+        "~",
+        "*",
+        &long,
     ];
     let mut before = BTreeSet::new();
     tree(&rig.path(""), &mut before);
@@ -32,8 +60,14 @@ fn hostile_names_are_refused_and_nothing_is_made() {
             let name = format!("--name={name}");
             let words = [&["spawn", &name], flags, &["--", "touch", "ran"]].concat();
             let said = rig.swarm_in(&repo, &words);
-            assert!(said.err.starts_with("swarm: error: invalid worker name '") && said.code == Some(1), "{name:?}: {said:?}");
-            assert!(said.err.ends_with('\n') && said.err.lines().count() == 2 && !said.err.contains(['\x1b', '\u{202e}']), "{said:?}");
+            assert!(
+                said.err.starts_with("swarm: error: invalid worker name '") && said.code == Some(1),
+                "{name:?}: {said:?}"
+            );
+            assert!(
+                said.err.ends_with('\n') && said.err.lines().count() == 2 && !said.err.contains(['\x1b', '\u{202e}']),
+                "{said:?}"
+            );
         }
     }
     let mut after = BTreeSet::new();
@@ -77,14 +111,21 @@ fn rows_with_hostile_names_can_be_listed_ended_and_cleaned() {
     for format in [&["ls"][..], &["ls", "-l"], &["ls", "--format", "names"]] {
         let said = rig.swarm(format);
         assert!(said.code == Some(0) && !said.out.contains(['\x1b', '\u{202e}']), "{said:?}");
-        assert_eq!(said.out.lines().count(), rows.len() + usize::from(format.len() == 1 || format[1] == "-l"), "{said:?}");
+        assert_eq!(
+            said.out.lines().count(),
+            rows.len() + usize::from(format.len() == 1 || format[1] == "-l"),
+            "{said:?}"
+        );
     }
     for name in names.iter().chain([&long.as_str()]) {
         let said = rig.swarm(&["kill", "--", name]);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{name:?}");
         assert_eq!(rig.swarm(&["status", "--", name]).code, Some(1), "{name:?}");
         let said = rig.swarm(&["respawn", "--", name]);
-        assert!(said.code == Some(1) && said.err.starts_with("swarm: error: invalid worker name "), "{name:?}: {said:?}");
+        assert!(
+            said.code == Some(1) && said.err.starts_with("swarm: error: invalid worker name "),
+            "{name:?}: {said:?}"
+        );
         let said = rig.swarm(&["clean", "--", name]);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{name:?}");
     }
@@ -116,11 +157,14 @@ fn hostile_directories_and_arguments_arrive_as_they_are() {
     let rig = Rig::new();
     let dir = rig.path("a b #(touch pwned) $(touch pwned) ;'\"é %H #{pid}");
     std::fs::create_dir(&dir).expect("made");
-    let arguments = ["", " ", "#(touch pwned)", "$(touch pwned)", ";", "a;", "\\", "'\"", "é\n", "%H", "#{pid}", "--", "*"];
+    let arguments =
+        ["", " ", "#(touch pwned)", "$(touch pwned)", ";", "a;", "\\", "'\"", "é\n", "%H", "#{pid}", "--", "*"];
     for (name, flags) in [("p", &[][..]), ("t", &["--tmux"])] {
         let script = "pwd > \"$0\"; printf '<%s>' \"$@\" >> \"$0\"";
         let out = rig.path(name);
-        let words = [&["spawn", "--name", name], flags, &["--", "sh", "-c", script, out.to_str().expect("text")], &arguments].concat();
+        let words =
+            [&["spawn", "--name", name], flags, &["--", "sh", "-c", script, out.to_str().expect("text")], &arguments]
+                .concat();
         let said = rig.swarm_in(&dir, &words);
         assert_eq!(said.code, Some(0), "{said:?}");
         rig.wait(name);

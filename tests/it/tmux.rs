@@ -16,7 +16,9 @@ fn windows(rig: &Rig) -> Vec<String> {
 }
 
 fn servers(rig: &Rig) -> Vec<i32> {
-    let is_server = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("tmux: server"));
+    let is_server = |pid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("tmux: server"))
+    };
     rig.processes().into_iter().filter(is_server).collect()
 }
 
@@ -50,9 +52,16 @@ fn rows_of_the_other_program_are_matched_exactly_too() {
     let rig = Rig::new();
     rig.tmux(&["new-session", "-d", "-s", "s-long", "-n", "job-two", "sleep 600"]).ok();
     let row = |name: &str, session: &str| {
-        format!(r#"{{"name":"{name}","status":"running","cmd":["x"],"started":"2020-01-01T00:00:00.000001","cwd":"/","tmux":{{"session":"{session}","window":"{name}","socket":null}}}}"#)
+        format!(
+            r#"{{"name":"{name}","status":"running","cmd":["x"],"started":"2020-01-01T00:00:00.000001","cwd":"/","tmux":{{"session":"{session}","window":"{name}","socket":null}}}}"#
+        )
     };
-    rig.put_state(format!("{{\"workers\":[{},{},{}]}}", row("job", "s-long"), row("job-two", "s"), row("job*", "s-long")));
+    rig.put_state(format!(
+        "{{\"workers\":[{},{},{}]}}",
+        row("job", "s-long"),
+        row("job-two", "s"),
+        row("job*", "s-long")
+    ));
     assert_eq!(rig.swarm(&["ls", "--format", "names", "--status", "running"]).ok(), "");
     rig.swarm(&["kill", "--all"]).is(0, "killed job\nkilled job-two\nkilled job*\n", "");
     rig.swarm(&["clean", "--all"]).is(0, "cleaned job\ncleaned job-two\ncleaned job*\n", "");
@@ -196,12 +205,26 @@ fn what_is_sent_arrives_as_it_is() {
     let rig = Rig::new();
     talker(&rig, "x");
     let long = "l".repeat(3000);
-    for text in ["hello", "- fix the bug", "-1", "Enter", "C-c", "a;", ";", "#(touch pwned) #{pid}", "$HOME `id` \\n 'q' \"", "é 漢 🎉", &long] {
+    for text in [
+        "hello",
+        "- fix the bug",
+        "-1",
+        "Enter",
+        "C-c",
+        "a;",
+        ";",
+        "#(touch pwned) #{pid}",
+        "$HOME `id` \\n 'q' \"",
+        "é 漢 🎉",
+        &long,
+    ] {
         rig.swarm(&["send", "x", text]).is(0, "sent to x\n", "");
         wait_until(text, SOON, || rig.log("x", "tmux").replace("\r\n", "").contains(&format!("got<{text}>")));
     }
     rig.swarm(&["send", "x", "one\ntwo"]).is(0, "sent to x\n", "");
-    wait_until("both lines", SOON, || rig.log("x", "tmux").contains("got<one>") && rig.log("x", "tmux").contains("got<two>"));
+    wait_until("both lines", SOON, || {
+        rig.log("x", "tmux").contains("got<one>") && rig.log("x", "tmux").contains("got<two>")
+    });
     // What stood in the line before is cleared, unless told otherwise.
     rig.swarm(&["send", "x", "left", "--no-enter"]).is(0, "sent to x\n", "");
     rig.swarm(&["send", "x", "fresh"]).is(0, "sent to x\n", "");
@@ -230,7 +253,10 @@ fn all_means_every_running_window() {
         wait_until("it arrived", SOON, || rig.log(name, "tmux").contains("got<to everybody>"));
     }
     let shown = rig.swarm(&["peek", "--all"]).ok();
-    assert!(shown.starts_with("=== a ===\n") && shown.contains("\n=== b ===\n") && !shown.contains("process"), "{shown}");
+    assert!(
+        shown.starts_with("=== a ===\n") && shown.contains("\n=== b ===\n") && !shown.contains("process"),
+        "{shown}"
+    );
     rig.swarm(&["interrupt", "--all"]).is(0, "interrupted a\ninterrupted b\n", "");
     for name in ["a", "b"] {
         rig.wait(name);
@@ -270,7 +296,8 @@ fn spawn_may_wait_for_a_prompt() {
     assert!(!spawner.is_finished(), "it returned before the prompt was there");
     std::fs::write(rig.cwd().join("go"), "").expect("written");
     assert!(spawner.join().expect("joined").ok().starts_with("spawned x (tmux: "));
-    let said = rig.swarm(&["spawn", "--name", "y", "--tmux", "--ready-wait", "--ready-timeout", "1", "--", "sleep", "600"]);
+    let said =
+        rig.swarm(&["spawn", "--name", "y", "--tmux", "--ready-wait", "--ready-timeout", "1", "--", "sleep", "600"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), "swarm: warning: agent 'y' did not become ready within 1s\n"));
     assert!(said.out.starts_with("spawned y (tmux: "));
 }

@@ -93,7 +93,9 @@ fn a_kill_does_not_bring_back_what_was_cleaned_nor_lose_what_was_spawned() {
         let command = rig.command(&["kill", "deaf"]);
         move || crate::common::run(command)
     });
-    wait_until("the kill is under way", SOON, || rig.fine("deaf") != "running" || wanted(&rig, "deaf.1").contains("stopped"));
+    wait_until("the kill is under way", SOON, || {
+        rig.fine("deaf") != "running" || wanted(&rig, "deaf.1").contains("stopped")
+    });
     rig.spawn("new", &[], &["sleep", "600"]);
     rig.swarm(&["clean", "done"]).is(0, "cleaned done\n", "");
     assert!(!killer.is_finished(), "the kill was too quick to prove anything");

@@ -5,11 +5,25 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::common::{Rig, wait_until, SOON};
+use crate::common::{Rig, SOON, wait_until};
 
 const VERBS: [&str; 16] = [
-    "spawn", "ls", "status", "peek", "send", "interrupt", "eof", "attach", "logs", "kill", "wait", "clean", "respawn", "init",
-    "events", "supervisor",
+    "spawn",
+    "ls",
+    "status",
+    "peek",
+    "send",
+    "interrupt",
+    "eof",
+    "attach",
+    "logs",
+    "kill",
+    "wait",
+    "clean",
+    "respawn",
+    "init",
+    "events",
+    "supervisor",
 ];
 
 /// `NAME (pid: N)` of an answer.
@@ -33,7 +47,10 @@ fn spawn_says_where() {
     assert_eq!(rig.rows()[0]["pid"], pid);
     let line = rig.spawn("two", &["--tmux"], &["sleep", "600"]);
     assert_eq!(line, format!("spawned two (tmux: {}:two)\n", session(&rig)));
-    assert_eq!(rig.spawn("three", &["--tmux", "--session", "mine"], &["sleep", "600"]), "spawned three (tmux: mine:three)\n");
+    assert_eq!(
+        rig.spawn("three", &["--tmux", "--session", "mine"], &["sleep", "600"]),
+        "spawned three (tmux: mine:three)\n"
+    );
     assert_eq!(rig.names(), ["one", "two", "three"]);
 }
 
@@ -43,8 +60,16 @@ fn spawn_refuses_with_the_known_words_and_makes_nothing() {
     let spawn = |words: &[&str]| rig.swarm(&[&["spawn"], words].concat());
     spawn(&["--name", "x"]).is(1, "", "swarm: error: no command provided (use -- command...)\n");
     spawn(&["--name", "x", "--"]).is(1, "", "swarm: error: no command provided (use -- command...)\n");
-    spawn(&["--name", "x", "--env", "BAD", "--", "true"]).is(1, "", "swarm: error: invalid env format 'BAD' (expected KEY=VAL)\n");
-    spawn(&["--name", "x", "--", "no-such-command-here"]).is(1, "", "swarm: error: command not found: no-such-command-here\n");
+    spawn(&["--name", "x", "--env", "BAD", "--", "true"]).is(
+        1,
+        "",
+        "swarm: error: invalid env format 'BAD' (expected KEY=VAL)\n",
+    );
+    spawn(&["--name", "x", "--", "no-such-command-here"]).is(
+        1,
+        "",
+        "swarm: error: command not found: no-such-command-here\n",
+    );
     spawn(&["--name", "x", "--cwd", "nowhere", "--", "true"]).refused(1, "working directory does not exist: nowhere");
     assert!(!rig.root().join("state.json").exists());
     rig.spawn("x", &[], &["sleep", "600"]);
@@ -79,7 +104,8 @@ fn an_empty_registry_lists_nothing() {
 #[test]
 fn the_table_is_padded_to_the_last_blank() {
     let rig = Rig::new();
-    let long = pid_in(&rig.spawn("a-long-name", &["--tag", "ci", "--tag", "x"], &["sleep", "600"]), "spawned", "a-long-name");
+    let long =
+        pid_in(&rig.spawn("a-long-name", &["--tag", "ci", "--tag", "x"], &["sleep", "600"]), "spawned", "a-long-name");
     rig.spawn("b", &["--tmux", "--session", "s"], &["sleep", "600"]);
     rig.swarm(&["kill", "b"]).ok();
     let width = long.to_string().len().max("PID/WINDOW".len());
@@ -101,7 +127,11 @@ fn json_of_ls_has_exactly_the_known_keys() {
     let value: Value = serde_json::from_str(&text).expect("JSON");
     let keys: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("    \"")?.split('"').next()).collect();
     assert_eq!(keys, ["name", "status", "cmd", "started", "cwd", "env", "tags", "tmux", "worktree", "pid", "metadata"]);
-    assert!(text.starts_with("[\n  {\n    \"name\": \"p\",\n    \"status\": \"running\",\n    \"cmd\": [\n      \"sleep\",\n"));
+    assert!(
+        text.starts_with(
+            "[\n  {\n    \"name\": \"p\",\n    \"status\": \"running\",\n    \"cmd\": [\n      \"sleep\",\n"
+        )
+    );
     assert_eq!(value[0]["env"]["K"], "secret");
     assert_eq!(value[0]["tags"][0], "t");
     assert_eq!(value[0]["cwd"], rig.cwd().to_str().expect("text"));
@@ -131,7 +161,10 @@ fn status_is_one_line_and_three_codes() {
     let pid = pid_in(&rig.spawn("up", &[], &["sleep", "600"]), "spawned", "up");
     rig.spawn("window", &["--tmux", "--session", "s"], &["sleep", "600"]);
     let said = rig.swarm(&["status", "up"]);
-    assert!(said.out.starts_with(&format!("up: running (pid {pid}, uptime ")) && said.out.ends_with("s)\n"), "{said:?}");
+    assert!(
+        said.out.starts_with(&format!("up: running (pid {pid}, uptime ")) && said.out.ends_with("s)\n"),
+        "{said:?}"
+    );
     assert_eq!(said.code, Some(0));
     assert!(rig.swarm(&["status", "window"]).ok().starts_with("window: running (tmux window s:window, uptime "));
     rig.swarm(&["kill", "up"]).is(0, "killed up\n", "");
@@ -185,7 +218,8 @@ fn wait_returns_at_once_when_the_worker_ends() {
     std::fs::write(rig.cwd().join("go"), "").expect("written");
     let (said, returned) = waiter.join().expect("waited");
     said.is(0, "x: exited\n", "");
-    let ended: u128 = std::fs::read_to_string(rig.cwd().join("ended")).expect("there").trim().parse().expect("nanoseconds");
+    let ended: u128 =
+        std::fs::read_to_string(rig.cwd().join("ended")).expect("there").trim().parse().expect("nanoseconds");
     let returned = returned.duration_since(std::time::UNIX_EPOCH).expect("later").as_nanos();
     let late = Duration::from_nanos(u64::try_from(returned.saturating_sub(ended)).expect("short"));
     assert!(late < Duration::from_millis(500), "{late:?} after the end");
@@ -206,7 +240,13 @@ fn clean_takes_only_what_has_stopped() {
     rig.swarm(&["clean", "down"]).is(0, "cleaned down\n", "");
     rig.swarm(&["clean", "--all"]).is(0, "cleaned gone\n", "");
     assert_eq!(rig.names(), ["up"]);
-    let left = |dir: &str| std::fs::read_dir(rig.root().join(dir)).expect("there").flatten().map(|entry| entry.file_name().into_string().expect("text")).collect::<Vec<_>>();
+    let left = |dir: &str| {
+        std::fs::read_dir(rig.root().join(dir))
+            .expect("there")
+            .flatten()
+            .map(|entry| entry.file_name().into_string().expect("text"))
+            .collect::<Vec<_>>()
+    };
     assert!(left("logs").iter().all(|log| log.starts_with("up.")), "{:?}", left("logs"));
     assert_eq!(left("w"), ["up.1"]);
 }
@@ -255,7 +295,10 @@ fn mistakes_of_usage_are_two_and_helps_are_zero() {
     for verb in VERBS {
         for flag in ["--help", "-h"] {
             let said = rig.swarm(&[verb, flag]);
-            assert!(said.code == Some(0) && said.err.is_empty() && said.out.contains(&format!("Usage: swarm {verb}")), "{said:?}");
+            assert!(
+                said.code == Some(0) && said.err.is_empty() && said.out.contains(&format!("Usage: swarm {verb}")),
+                "{said:?}"
+            );
         }
     }
     assert!(rig.swarm(&["--version"]).ok().starts_with("swarm "));

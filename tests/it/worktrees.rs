@@ -79,7 +79,13 @@ fn branch_base_and_place_may_be_chosen() {
     tree(&rig, &repo, "c", &["--base", &first]);
     assert_eq!(rig.rows()[2]["metadata"]["swarm"]["base"], serde_json::json!({"branch": null, "commit": first}));
     // Each of these is refused before anything is made.
-    for flags in [&["--branch", "old"][..], &["--branch", "main"], &["--base", "nowhere"], &["--branch", "a..b"], &["--branch", "-x"]] {
+    for flags in [
+        &["--branch", "old"][..],
+        &["--branch", "main"],
+        &["--base", "nowhere"],
+        &["--branch", "a..b"],
+        &["--branch", "-x"],
+    ] {
         let words = [&["spawn", "--name", "d", "--worktree"], flags, &["--", "true"]].concat();
         let said = rig.swarm_in(&repo, &words);
         assert!(said.code == Some(1) || said.code == Some(2), "{flags:?}: {said:?}");
@@ -180,7 +186,10 @@ fn forced_removal_saves_everything_first() {
     let reference = saved(&said, "x");
     assert!(!path.exists());
     let show = |what: &str| rig.git(&repo, &["show", &format!("{reference}{what}")]);
-    assert_eq!((show(":file").as_str(), show(":dir/é new").as_str(), show("^2:file").as_str()), ("in the tree", "untracked", "staged"));
+    assert_eq!(
+        (show(":file").as_str(), show(":dir/é new").as_str(), show("^2:file").as_str()),
+        ("in the tree", "untracked", "staged")
+    );
     assert_eq!(rig.git(&repo, &["rev-parse", &format!("{reference}^1")]), head);
     // It outlives git's own housekeeping, and can be checked out again.
     rig.git(&repo, &["gc", "-q", "--prune=now"]);
@@ -215,7 +224,11 @@ fn removal_works_from_anywhere_and_keeps_the_registry_true() {
     // From inside the worktree, with variables that point elsewhere.
     let path = tree(&rig, &repo, "c", &[]);
     let mut command = rig.command(&["kill", "c", "--rm-worktree"]);
-    command.current_dir(&path).env("GIT_DIR", other.join(".git")).env("GIT_WORK_TREE", &other).env("GIT_INDEX_FILE", "/nowhere");
+    command
+        .current_dir(&path)
+        .env("GIT_DIR", other.join(".git"))
+        .env("GIT_WORK_TREE", &other)
+        .env("GIT_INDEX_FILE", "/nowhere");
     crate::common::run(command).is(0, "killed c\n", "");
     assert!(!path.exists() && other.join("file").exists());
     assert_eq!(linked(&rig, &repo), 0);
@@ -229,7 +242,9 @@ fn a_refused_respawn_leaves_the_worker_running() {
     let path = tree(&rig, &repo, "x", &[]);
     let pid = rig.pid("x");
     std::fs::write(path.join("new"), "work\n").expect("written");
-    let said = rig.swarm(&["respawn", "x", "--clean-first"]).refused(1, "cannot remove worktree: worktree has 1 uncommitted change(s)");
+    let said = rig
+        .swarm(&["respawn", "x", "--clean-first"])
+        .refused(1, "cannot remove worktree: worktree has 1 uncommitted change(s)");
     assert!(said.err.contains(&format!("worktree at: {}", path.display())), "{said:?}");
     assert!(said.err.contains("use --force-dirty to remove anyway, or commit changes first"), "{said:?}");
     assert!(proc::alive(pid) && rig.pid("x") == pid);
@@ -251,7 +266,10 @@ fn respawn_makes_a_removed_tree_again_on_its_branch() {
     rig.swarm(&["kill", "x", "--rm-worktree"]).is(0, "killed x\n", "");
     assert!(!path.exists());
     assert_eq!(rig.swarm_in(Path::new("/"), &["respawn", "x"]).code, Some(0));
-    assert_eq!((rig.git(&path, &["rev-parse", "HEAD"]), rig.git(&path, &["branch", "--show-current"])), (commit, "mine".to_owned()));
+    assert_eq!(
+        (rig.git(&path, &["rev-parse", "HEAD"]), rig.git(&path, &["branch", "--show-current"])),
+        (commit, "mine".to_owned())
+    );
     let _ = base;
 }
 
@@ -269,7 +287,8 @@ fn a_start_that_fails_leaves_no_trace() {
     }
     // A branch that was there before stays as it was.
     rig.git(&repo, &["branch", "kept"]);
-    rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--branch", "kept", "--", "./no-such-command"]).refused(1, "command not found: ./no-such-command");
+    rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--branch", "kept", "--", "./no-such-command"])
+        .refused(1, "command not found: ./no-such-command");
     assert_eq!(branches(&rig, &repo), "kept\nmain");
     assert_eq!(linked(&rig, &repo), 0);
 }
@@ -317,7 +336,9 @@ fn five_agents_of_one_repository_live_and_go() {
     let rig = Rig::new();
     let repo = rig.repo();
     for i in 0..5 {
-        let script = format!("echo work {i} > result; git add result; git commit -q -m work; echo ready; read -r line; echo \"$line\" > answer");
+        let script = format!(
+            "echo work {i} > result; git add result; git commit -q -m work; echo ready; read -r line; echo \"$line\" > answer"
+        );
         spawned(&rig, &repo, &format!("agent-{i}"), &["--tmux"], &["sh", "-c", &script]);
     }
     for i in 0..5 {

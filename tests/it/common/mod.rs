@@ -204,13 +204,15 @@ impl Rig {
             (own == name).then(|| (generation.parse::<u64>().expect("a number"), dir.path()))
         });
         let (_, newest) = generations.max().expect("a generation");
-        let lease: Value = serde_json::from_slice(&std::fs::read(newest.join("lease")).expect("a lease")).expect("JSON");
+        let lease: Value =
+            serde_json::from_slice(&std::fs::read(newest.join("lease")).expect("a lease")).expect("JSON");
         i32::try_from(lease["shim"]["pid"].as_i64().expect("a pid")).expect("a pid")
     }
 
     /// Supervisor and guard, when they run.
     pub fn keepers(&self) -> (Option<i32>, Option<i32>) {
-        let find = |word: &str| self.processes().into_iter().find(|pid| proc::words(*pid).get(1).is_some_and(|at| at == word));
+        let find =
+            |word: &str| self.processes().into_iter().find(|pid| proc::words(*pid).get(1).is_some_and(|at| at == word));
         (find("__supervisor"), find("__guard"))
     }
 
@@ -279,7 +281,14 @@ impl Drop for Rig {
             left.into_iter().for_each(|pid| proc::end_marked(pid, &marker));
             std::thread::park_timeout(LOOK);
         }
-        for socket in std::fs::read_dir(self.path("tmux")).into_iter().flatten().flatten().flat_map(|dir| std::fs::read_dir(dir.path())).flatten().flatten() {
+        for socket in std::fs::read_dir(self.path("tmux"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .flat_map(|dir| std::fs::read_dir(dir.path()))
+            .flatten()
+            .flatten()
+        {
             let mut command = self.program("tmux");
             command.arg("-S").arg(socket.path()).arg("kill-server");
             let _ = run_within(command, Duration::from_secs(3));
@@ -312,7 +321,11 @@ pub fn run_within(mut command: Command, limit: Duration) -> Result<Said, &'stati
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
         stream.recv_timeout(left).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).map_err(|_| which)
     };
-    Ok(Said { code: status.code(), out: text(&out, "the end of standard output")?, err: text(&err, "the end of standard error")? })
+    Ok(Said {
+        code: status.code(),
+        out: text(&out, "the end of standard output")?,
+        err: text(&err, "the end of standard error")?,
+    })
 }
 
 fn read_aside(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {

@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 pub use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
 pub fn all() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").expect("readable").flatten();
@@ -46,7 +46,8 @@ fn open(pid: i32) -> Option<OwnedFd> {
 /// Waits until a process has ended.
 pub fn wait_end(pid: i32, limit: Duration) -> bool {
     let Some(handle) = open(pid) else { return true };
-    let limit = Timespec { tv_sec: i64::try_from(limit.as_secs()).expect("short"), tv_nsec: i64::from(limit.subsec_nanos()) };
+    let limit =
+        Timespec { tv_sec: i64::try_from(limit.as_secs()).expect("short"), tv_nsec: i64::from(limit.subsec_nanos()) };
     poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit)).is_ok_and(|count| count > 0)
 }
 
