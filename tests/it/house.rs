@@ -198,7 +198,7 @@ fn the_middle_does_not_know_the_edge() {
     let found: Vec<&str> = names.filter(|name| edge.contains(name)).collect();
     assert!(found.is_empty(), "{found:?}");
     for (path, text) in sources(repository(), &["actors"]) {
-        let process = text.lines().any(|line| line.contains("std::process::Command"));
-        assert!(!process, "{} starts processes", path.display());
+        let is_test = path.components().any(|part| part.as_os_str() == "tests");
+        assert!(is_test || !text.contains("std::process::Command"), "{} starts processes", path.display());
     }
 }

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use crate::common::{Rig, SOON, holds_for, proc, run, wait_until};
+use crate::common::{Rig, SOON, holds_for, run, wait_until};
 
 /// In a process of its own and in a window.
 const PLACES: [&[&str]; 2] = [&[], &["--tmux"]];
