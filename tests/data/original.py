@@ -1,0 +1,170 @@
+"""A stand-in for the other program that keeps its workers in state.json: its
+wire form, its lock and its habits, good and bad, as far as they meet swarm.
+
+    original.py spawn NAME [--tmux SESSION] -- COMMAND...
+    original.py ls | kill NAME | clean NAME | respawn NAME | burst PREFIX COUNT
+"""
+
+import datetime
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import Optional
+
+ROOT = os.environ["SWARM_DIR"]
+STATE = os.path.join(ROOT, "state.json")
+
+
+@dataclass
+class Window:
+    """A key that it does not know makes it fail, as the original does."""
+
+    session: str
+    window: str
+    socket: Optional[str] = None
+
+
+@dataclass
+class Tree:
+    path: str
+    branch: str
+    base_repo: str
+
+
+@dataclass
+class Worker:
+    """Keys that it does not know are dropped, as the original does."""
+
+    name: str
+    status: str
+    cmd: list
+    started: str
+    cwd: str
+    env: dict = field(default_factory=dict)
+    tags: list = field(default_factory=list)
+    tmux: Optional[Window] = None
+    worktree: Optional[Tree] = None
+    pid: Optional[int] = None
+    metadata: dict = field(default_factory=dict)
+
+    @staticmethod
+    def read(row):
+        known = {key: row[key] for key in ("name", "status", "cmd", "started", "cwd")}
+        for key in ("env", "tags", "pid", "metadata"):
+            if key in row:
+                known[key] = row[key]
+        known["tmux"] = Window(**row["tmux"]) if row.get("tmux") else None
+        known["worktree"] = Tree(**row["worktree"]) if row.get("worktree") else None
+        return Worker(**known)
+
+    def target(self):
+        return f"{self.tmux.session}:{self.tmux.window}"
+
+    def running(self):
+        if self.tmux:
+            return tmux(self.tmux.socket, "has-session", "-t", self.target()).returncode == 0
+        if not self.pid:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return open(f"/proc/{self.pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def tmux(socket, *words):
+    server = ["-L", socket] if socket else []
+    return subprocess.run(["tmux", *server, *words], capture_output=True, text=True)
+
+
+class Registry:
+    """One critical section: read, change, write aside, rename."""
+
+    def __enter__(self):
+        self.lock = open(os.path.join(ROOT, "state.lock"), "w")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        rows = json.load(open(STATE))["workers"] if os.path.exists(STATE) else []
+        self.workers = [Worker.read(row) for row in rows]
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            with open(STATE + ".tmp", "w") as out:
+                json.dump({"workers": [asdict(worker) for worker in self.workers]}, out, indent=2)
+            os.rename(STATE + ".tmp", STATE)
+        self.lock.close()
+
+    def find(self, name):
+        found = [worker for worker in self.workers if worker.name == name]
+        if not found:
+            sys.exit(f"swarm: error: worker '{name}' not found")
+        return found[0]
+
+
+def start(worker):
+    if worker.tmux:
+        if tmux(worker.tmux.socket, "has-session", "-t", worker.tmux.session).returncode:
+            tmux(worker.tmux.socket, "new-session", "-d", "-s", worker.tmux.session)
+        place = ["-t", worker.tmux.session, "-n", worker.name, "-c", worker.cwd]
+        made = tmux(worker.tmux.socket, "new-window", "-a", *place, " ".join(worker.cmd))
+        assert made.returncode == 0, made.stderr
+    else:
+        log = open(os.path.join(ROOT, "logs", worker.name.replace("/", "_") + ".stdout.log"), "w")
+        process = subprocess.Popen(
+            worker.cmd, cwd=worker.cwd, env={**os.environ, **worker.env}, stdout=log, stderr=log, start_new_session=True
+        )
+        worker.pid = process.pid
+    worker.status, worker.started = "running", datetime.datetime.now().isoformat()
+
+
+def stop(worker):
+    if worker.tmux:
+        tmux(worker.tmux.socket, "kill-window", "-t", worker.target())
+    elif worker.running():
+        handle = os.pidfd_open(worker.pid)
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+    worker.status = "stopped"
+
+
+def main(verb, *words):
+    words = list(words)
+    os.makedirs(os.path.join(ROOT, "logs"), exist_ok=True)
+    if verb == "spawn":
+        split = words.index("--")
+        name, flags, cmd = words[0], words[1:split], words[split + 1 :]
+        worker = Worker(name, "running", cmd, "", os.getcwd(), env={"K": "V"}, tags=["theirs"], metadata={"note": "é"})
+        if flags[:1] == ["--tmux"]:
+            worker.tmux = Window(flags[1], name)
+        start(worker)
+        with Registry() as registry:
+            registry.workers.append(worker)
+    elif verb == "ls":
+        with Registry() as registry:
+            for worker in registry.workers:
+                print(worker.name, "running" if worker.running() else "stopped")
+    elif verb == "kill":
+        with Registry() as registry:
+            stop(registry.find(words[0]))
+    elif verb == "clean":
+        with Registry() as registry:
+            registry.workers.remove(registry.find(words[0]))
+    elif verb == "respawn":
+        with Registry() as registry:
+            worker = registry.find(words[0])
+            stop(worker)
+            registry.workers.remove(worker)
+        start(worker)
+        with Registry() as registry:
+            registry.workers.append(worker)
+    elif verb == "burst":
+        for number in range(int(words[1])):
+            with Registry() as registry:
+                row = Worker(f"{words[0]}{number}", "stopped", ["true"], datetime.datetime.now().isoformat(), "/")
+                registry.workers.append(row)
+
+
+main(*sys.argv[1:])

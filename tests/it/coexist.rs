@@ -1,0 +1,187 @@
+//! The other program on the same registry: each sees, ends, cleans and starts
+//! the other's workers, and keeps what it does not know.
+
+use std::thread;
+
+use crate::common::{Rig, SOON, Said, proc, run, wait_until};
+
+/// Says what the other program says.
+fn original(rig: &Rig, words: &[&str]) -> Said {
+    let mut command = rig.program("python3");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/original.py")).args(words);
+    run(command)
+}
+
+fn pid_of_row(rig: &Rig, name: &str) -> i32 {
+    let rows = rig.rows();
+    let row = rows.iter().find(|row| row["name"] == name).expect("a row");
+    i32::try_from(row["pid"].as_i64().expect("a pid")).expect("a pid")
+}
+
+#[test]
+fn their_workers_are_seen_ended_and_cleaned_by_us() {
+    let rig = Rig::new();
+    original(&rig, &["spawn", "p", "--", "sh", "-c", "sleep 600 & echo $! > below; wait"]).ok();
+    original(&rig, &["spawn", "t", "--tmux", "theirs", "--", "sleep", "600"]).ok();
+    let leader = pid_of_row(&rig, "p");
+    wait_until("it has a child", SOON, || {
+        std::fs::read_to_string(rig.cwd().join("below")).is_ok_and(|text| text.ends_with('\n'))
+    });
+    let below: i32 = std::fs::read_to_string(rig.cwd().join("below")).expect("there").trim().parse().expect("a pid");
+    assert_eq!(rig.swarm(&["ls", "--format", "names", "--status", "running"]).ok(), "p\nt\n");
+    assert_eq!(rig.swarm(&["status", "p"]).code, Some(0));
+    rig.swarm(&["clean", "p"]).refused(1, "cannot clean running worker 'p'");
+    rig.swarm(&["wait", "--all", "--timeout", "1"]).is(
+        1,
+        "p: still running (timeout)\nt: still running (timeout)\n",
+        "",
+    );
+    rig.swarm(&["kill", "p"]).is(0, "killed p\n", "");
+    assert!(!proc::alive(leader) && !proc::alive(below), "the whole tree ends");
+    rig.swarm(&["kill", "t"]).is(0, "killed t\n", "");
+    assert_eq!(original(&rig, &["ls"]).ok(), "p stopped\nt stopped\n");
+    assert!(rig.rows().iter().all(|row| row["status"] == "stopped" && row["metadata"]["note"] == "é"));
+    // Their session had a window of its own, which is not ours to end.
+    assert_eq!(rig.tmux(&["list-sessions", "-F", "#{session_name}"]).ok(), "theirs\n");
+    rig.swarm(&["clean", "--all"]).is(0, "cleaned p\ncleaned t\n", "");
+    assert_eq!(original(&rig, &["ls"]).ok(), "");
+}
+
+#[test]
+fn their_workers_are_started_again_by_us_with_what_they_keep() {
+    let rig = Rig::new();
+    original(&rig, &["spawn", "p", "--", "sh", "-c", "echo $K > got; sleep 600"]).ok();
+    original(&rig, &["spawn", "t", "--tmux", "theirs", "--", "sleep", "600"]).ok();
+    let before = rig.rows();
+    let first = pid_of_row(&rig, "p");
+    assert_eq!(rig.swarm(&["respawn", "p"]).code, Some(0));
+    assert!(!proc::alive(first));
+    rig.swarm(&["respawn", "t"]).is(0, "respawned t (tmux: theirs:t)\n", "");
+    let rows = rig.rows();
+    for (row, before) in rows.iter().zip(&before) {
+        for key in ["name", "cmd", "cwd", "env", "tags", "tmux"] {
+            assert_eq!(row[key], before[key], "{key}");
+        }
+        assert_eq!(row["metadata"]["note"], "é");
+    }
+    assert_eq!(std::fs::read_to_string(rig.cwd().join("got")).expect("there"), "V\n");
+    assert_eq!(original(&rig, &["ls"]).ok(), "p running\nt running\n");
+    rig.swarm(&["kill", "--all"]).is(0, "killed p\nkilled t\n", "");
+    assert_eq!(rig.exit("p"), "signal SIGTERM, stopped");
+}
+
+#[test]
+fn our_workers_are_seen_ended_and_cleaned_by_them() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    rig.spawn("p", &["--env", "A=é", "--tag", "x"], &["sleep", "600"]);
+    rig.spawn("t", &["--tmux"], &["sleep", "600"]);
+    rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", "sleep", "600"]).ok();
+    assert_eq!(original(&rig, &["ls"]).ok(), "p running\nt running\nw running\n");
+    let pid = rig.pid("p");
+    for name in ["p", "t", "w"] {
+        original(&rig, &["kill", name]).ok();
+        wait_until("it has ended", SOON, || rig.swarm(&["status", name]).code == Some(1));
+    }
+    assert!(!proc::alive(pid));
+    assert_eq!(rig.exit("p"), "signal SIGTERM, exited");
+    original(&rig, &["clean", "p"]).ok();
+    assert_eq!(rig.names(), ["t", "w"]);
+    rig.swarm(&["supervisor", "restart"]).ok();
+    assert_eq!(rig.names(), ["t", "w"], "what they cleaned comes back");
+    assert!(!rig.root().join("w/p.1").exists(), "records that no row leads to stay");
+    // The name is free again, with a history that is over.
+    rig.spawn("p", &[], &["true"]);
+    rig.wait("p");
+    assert_eq!(rig.exit("p"), "code 0, exited");
+    rig.swarm(&["clean", "--all"]).is(0, "cleaned t\ncleaned w\ncleaned p\n", "");
+}
+
+#[test]
+fn what_they_start_again_is_theirs() {
+    let rig = Rig::new();
+    rig.spawn("p", &["--restart", "always"], &["sleep", "600"]);
+    let first = rig.pid("p");
+    original(&rig, &["respawn", "p"]).ok();
+    // The row still carries our metadata, which no longer counts.
+    let second = pid_of_row(&rig, "p");
+    assert!(first != second && rig.rows()[0]["metadata"]["swarm"].is_object());
+    wait_until("the first life is over", SOON, || !proc::alive(first));
+    assert_eq!(rig.pid("p"), second);
+    assert_eq!(rig.swarm(&["status", "p"]).code, Some(0));
+    rig.swarm(&["kill", "p"]).is(0, "killed p\n", "");
+    assert!(!proc::alive(second));
+    assert_eq!(rig.names(), ["p"]);
+    rig.swarm(&["clean", "p"]).is(0, "cleaned p\n", "");
+}
+
+#[test]
+fn foreign_text_is_kept_to_the_byte() {
+    // Weakness 6: the original drops unknown fields, and fails on nested ones.
+    let rig = Rig::new();
+    let row = "{ \"zebra\" :[1,2,  {\"a\":1e400}], \"name\":\"theirs\",\"status\":\"stopped\",\"cmd\":[\"\\u00e9\", \"é\"],\n\n\
+               \"started\":\"2020-01-01T00:00:00.000001\",\"cwd\":\"/\",\"pid\":null , \"tmux\":null,\
+               \"worktree\":{\"path\":\"/nowhere\",\"branch\":\"b\",\"base_repo\":\"/nowhere\",\"extra\":{\"deep\":true}},\"metadata\":{\"z\":1.50,\"a\":[]}}";
+    let state =
+        format!("{{\"before\": [1,   2],\n  \"schema_version\": 1, \"workers\": [{row}],\"after\":{{\"x\" :null}}}}");
+    rig.put_state(&state);
+    rig.spawn("ours", &[], &["true"]);
+    let text = std::fs::read_to_string(rig.state()).expect("there");
+    for kept in [row, "[1,   2]", "{\"x\" :null}"] {
+        assert!(text.contains(kept), "{kept} is not in {text}");
+    }
+    let order =
+        ["before", "schema_version", "workers", "after"].map(|key| text.find(&format!("\"{key}\"")).expect("there"));
+    assert!(order.is_sorted(), "{text}");
+    rig.wait("ours");
+    rig.swarm(&["kill", "ours"]).ok();
+    rig.swarm(&["clean", "ours"]).ok();
+    assert!(std::fs::read_to_string(rig.state()).expect("there").contains(row));
+    assert_eq!(rig.names(), ["theirs"]);
+}
+
+#[test]
+fn a_file_of_theirs_comes_back_as_they_would_write_it() {
+    let rig = Rig::new();
+    original(&rig, &["burst", "é", "3"]).ok();
+    let before = std::fs::read_to_string(rig.state()).expect("there");
+    rig.spawn("x", &[], &["true"]);
+    rig.wait("x");
+    rig.swarm(&["clean", "x"]).ok();
+    assert_eq!(std::fs::read_to_string(rig.state()).expect("there"), before);
+}
+
+#[test]
+fn both_may_write_at_once() {
+    let rig = Rig::new();
+    thread::scope(|scope| {
+        let rig = &rig;
+        for who in ["a", "b"] {
+            scope.spawn(move || original(rig, &["burst", who, "20"]).ok());
+        }
+        scope.spawn(move || (0..20).for_each(|i| drop(rig.spawn(&format!("ours{i}"), &[], &["true"]))));
+    });
+    let names = rig.names();
+    let count = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).count();
+    assert_eq!((count("a"), count("b"), count("ours"), names.len()), (20, 20, 20, 60));
+}
+
+#[test]
+fn a_pid_that_was_used_again_is_neither_running_nor_killed() {
+    // Weakness 11.
+    let rig = Rig::new();
+    let mut bystander = rig.program("sleep").arg("600").spawn().expect("started");
+    let pid = i32::try_from(bystander.id()).expect("a pid");
+    let row = format!(
+        r#"{{"workers":[{{"name":"old","status":"running","cmd":["sleep","600"],"started":"2020-01-01T00:00:00.000001","cwd":"/","pid":{pid}}}]}}"#
+    );
+    rig.put_state(row);
+    assert_eq!(rig.swarm(&["status", "old"]).code, Some(1));
+    assert_eq!(rig.swarm(&["ls", "--format", "names", "--status", "running"]).ok(), "");
+    rig.swarm(&["kill", "old"]).is(0, "killed old\n", "");
+    assert!(proc::alive(pid), "a stranger was killed");
+    rig.swarm(&["clean", "old"]).is(0, "cleaned old\n", "");
+    assert!(proc::alive(pid), "a stranger was killed");
+    bystander.kill().expect("killed");
+    bystander.wait().expect("waited");
+}

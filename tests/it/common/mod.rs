@@ -1,0 +1,363 @@
+//! The rig: a home, a state directory, a tmux server and processes of its own
+//! for each test. Nothing outside it is read or ended.
+
+pub mod proc;
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Longest time that one command may take.
+const COMMAND_MAX: Duration = Duration::from_secs(30);
+/// Longest time for something that should happen soon, on a loaded machine.
+pub const SOON: Duration = Duration::from_secs(10);
+/// Between two looks at a condition.
+const LOOK: Duration = Duration::from_millis(10);
+const MARKER: &str = "SWARM_RIG";
+
+/// What a command said, and its exit code.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    /// Asserts success and silence on standard error; gives standard output.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "stdout: {}", self.out);
+        self.out
+    }
+
+    /// Asserts exit code and both streams.
+    #[track_caller]
+    pub fn is(self, code: i32, out: &str, err: &str) {
+        assert_eq!((self.out.as_str(), self.err.as_str(), self.code), (out, err, Some(code)));
+    }
+
+    /// Asserts a refusal whose first line is `swarm: error: ` and this cause.
+    #[track_caller]
+    pub fn refused(self, code: i32, cause: &str) -> Self {
+        let first = self.err.lines().next().unwrap_or_default();
+        assert_eq!((first, self.code), (format!("swarm: error: {cause}").as_str(), Some(code)), "{self:?}");
+        assert_eq!(self.out, "");
+        self
+    }
+}
+
+/// A machine of its own, as far as swarm can see.
+pub struct Rig {
+    dir: tempfile::TempDir,
+    marker: String,
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let dir = tempfile::Builder::new().prefix("rig").tempdir().expect("a directory");
+        let marker = format!("{}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed), random());
+        for name in ["home", "tmux", "cwd"] {
+            std::fs::create_dir(dir.path().join(name)).expect("made");
+        }
+        let config = "[user]\n\tname = Rig\n\temail = rig@example.invalid\n[init]\n\tdefaultBranch = main\n[commit]\n\tgpgsign = false\n";
+        std::fs::write(dir.path().join("home/.gitconfig"), config).expect("written");
+        Self { dir, marker }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The directory that commands run in unless told otherwise.
+    pub fn cwd(&self) -> PathBuf {
+        self.path("cwd")
+    }
+
+    /// `SWARM_DIR`.
+    pub fn root(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.root().join("state.json")
+    }
+
+    /// A program in this rig's environment, and nothing of the outer one but PATH.
+    pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().current_dir(self.cwd()).stdin(Stdio::null());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.path("home")).env("SWARM_DIR", self.root());
+        command.env("TMUX_TMPDIR", self.path("tmux")).env("TERM", "xterm-256color");
+        command.env("TZ", "UTC").env("LANG", "C.UTF-8").env("GIT_CONFIG_NOSYSTEM", "1");
+        command.env(MARKER, &self.marker);
+        command
+    }
+
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.program(env!("CARGO_BIN_EXE_swarm"));
+        command.args(words);
+        command
+    }
+
+    pub fn swarm(&self, words: &[&str]) -> Said {
+        run(self.command(words))
+    }
+
+    pub fn swarm_in(&self, cwd: &Path, words: &[&str]) -> Said {
+        let mut command = self.command(words);
+        command.current_dir(cwd);
+        run(command)
+    }
+
+    /// `swarm spawn --name NAME FLAGS -- WORDS`, which must succeed.
+    #[track_caller]
+    pub fn spawn(&self, name: &str, flags: &[&str], words: &[&str]) -> String {
+        self.swarm(&[&["spawn", "--name", name], flags, &["--"], words].concat()).ok()
+    }
+
+    /// As [`Rig::spawn`], with a script for `sh`.
+    #[track_caller]
+    pub fn spawn_sh(&self, name: &str, flags: &[&str], script: &str) -> String {
+        self.spawn(name, flags, &["sh", "-c", script])
+    }
+
+    #[track_caller]
+    pub fn wait(&self, name: &str) {
+        self.swarm(&["wait", name, "--timeout", "25"]).is(0, &format!("{name}: exited\n"), "");
+    }
+
+    /// What `status --json` says of a worker.
+    #[track_caller]
+    pub fn view(&self, name: &str) -> Value {
+        let said = self.swarm(&["status", name, "--json"]);
+        serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+    }
+
+    /// The fine state of a worker.
+    #[track_caller]
+    pub fn fine(&self, name: &str) -> String {
+        self.view(name)["state"].as_str().expect("a state").to_owned()
+    }
+
+    /// `code 0`, `signal SIGKILL`, `unknown`, `none`, with the reason behind.
+    #[track_caller]
+    pub fn exit(&self, name: &str) -> String {
+        let exit = &self.view(name)["exit"];
+        let reason = exit["reason"].as_str().map(|reason| format!(", {reason}")).unwrap_or_default();
+        match exit["outcome"].as_str() {
+            Some("code") => format!("code {}{reason}", exit["code"]),
+            Some("signal") => format!("signal {}{reason}", exit["signal"].as_str().expect("a name")),
+            Some(other) => other.to_owned(),
+            None => "none".to_owned(),
+        }
+    }
+
+    /// The pid of the worker's own process.
+    #[track_caller]
+    pub fn pid(&self, name: &str) -> i32 {
+        let view = self.view(name);
+        let pid = view["pid"].as_i64().unwrap_or_else(|| panic!("no pid: {view}"));
+        i32::try_from(pid).expect("a pid")
+    }
+
+    /// The names that `ls` shows.
+    #[track_caller]
+    pub fn names(&self) -> Vec<String> {
+        self.swarm(&["ls", "--format", "names"]).ok().lines().map(str::to_owned).collect()
+    }
+
+    /// The registry as it is on disk.
+    #[track_caller]
+    pub fn rows(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.state()).expect("a registry");
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        value["workers"].as_array().expect("a list").clone()
+    }
+
+    /// Writes `state.json` as another program left it.
+    pub fn put_state(&self, text: impl AsRef<[u8]>) {
+        std::fs::create_dir_all(self.root()).expect("made");
+        std::fs::write(self.state(), text).expect("written");
+    }
+
+    pub fn log(&self, name: &str, kind: &str) -> String {
+        let path = self.root().join("logs").join(format!("{name}.{kind}.log"));
+        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+    }
+
+    /// The shim of a worker, from its lease.
+    #[track_caller]
+    pub fn shim(&self, name: &str) -> i32 {
+        let dirs = std::fs::read_dir(self.root().join("w")).expect("records");
+        let generations = dirs.flatten().filter_map(|dir| {
+            let leaf = dir.file_name().into_string().ok()?;
+            let (own, generation) = leaf.rsplit_once('.')?;
+            (own == name).then(|| (generation.parse::<u64>().expect("a number"), dir.path()))
+        });
+        let (_, newest) = generations.max().expect("a generation");
+        let lease: Value =
+            serde_json::from_slice(&std::fs::read(newest.join("lease")).expect("a lease")).expect("JSON");
+        i32::try_from(lease["shim"]["pid"].as_i64().expect("a pid")).expect("a pid")
+    }
+
+    /// Supervisor and guard, when they run.
+    pub fn keepers(&self) -> (Option<i32>, Option<i32>) {
+        let find =
+            |word: &str| self.processes().into_iter().find(|pid| proc::words(*pid).get(1).is_some_and(|at| at == word));
+        (find("__supervisor"), find("__guard"))
+    }
+
+    /// tmux on the server that workers get by default here.
+    pub fn tmux(&self, words: &[&str]) -> Said {
+        let mut command = self.program("tmux");
+        command.args(words);
+        run(command)
+    }
+
+    /// A git repository with one commit.
+    pub fn repo(&self) -> PathBuf {
+        self.repo_named("repo")
+    }
+
+    pub fn repo_named(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(&path).expect("made");
+        self.git(&path, &["init", "-q"]);
+        std::fs::write(path.join("file"), "one\n").expect("written");
+        self.git(&path, &["add", "."]);
+        self.git(&path, &["commit", "-q", "-m", "one"]);
+        path
+    }
+
+    /// git, which must succeed; its output without the last line end.
+    #[track_caller]
+    pub fn git(&self, cwd: &Path, words: &[&str]) -> String {
+        let said = self.git_says(cwd, words);
+        assert_eq!(said.code, Some(0), "git {words:?}: {said:?}");
+        said.out.trim_end().to_owned()
+    }
+
+    pub fn git_says(&self, cwd: &Path, words: &[&str]) -> Said {
+        let mut command = self.program("git");
+        command.current_dir(cwd).args(words);
+        run(command)
+    }
+
+    /// A script for the workers of a test.
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("text").to_owned()
+    }
+
+    /// Every process of this rig.
+    pub fn processes(&self) -> Vec<i32> {
+        let marker = format!("{MARKER}={}", self.marker);
+        proc::all().into_iter().filter(|pid| proc::has_variable(*pid, &marker)).collect()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if self.root().join("supervisor.sock").exists() && !std::thread::panicking() {
+            let _ = run_within(self.command(&["supervisor", "stop"]), Duration::from_secs(3));
+        }
+        let marker = format!("{MARKER}={}", self.marker);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < deadline {
+            let left = self.processes();
+            if left.is_empty() {
+                break;
+            }
+            left.into_iter().for_each(|pid| proc::end_marked(pid, &marker));
+            std::thread::park_timeout(LOOK);
+        }
+        for socket in std::fs::read_dir(self.path("tmux"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .flat_map(|dir| std::fs::read_dir(dir.path()))
+            .flatten()
+            .flatten()
+        {
+            let mut command = self.program("tmux");
+            command.arg("-S").arg(socket.path()).arg("kill-server");
+            let _ = run_within(command, Duration::from_secs(3));
+        }
+    }
+}
+
+/// Runs a command to its end and to the end of its streams: a process that it
+/// left behind and that holds one of them would hang every `$(swarm …)`.
+#[track_caller]
+pub fn run(command: Command) -> Said {
+    let text = format!("{command:?}");
+    run_within(command, COMMAND_MAX).unwrap_or_else(|step| panic!("{step} took over {COMMAND_MAX:?}: {text}"))
+}
+
+/// As [`run`] with another limit; the child, and nothing else, is then killed.
+pub fn run_within(mut command: Command, limit: Duration) -> Result<Said, &'static str> {
+    let deadline = Instant::now() + limit;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let out = read_aside(child.stdout.take().expect("piped"));
+    let err = read_aside(child.stderr.take().expect("piped"));
+    let pid = i32::try_from(child.id()).expect("a pid");
+    if !proc::wait_end(pid, limit) {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err("the command");
+    }
+    let status = child.wait().expect("waited");
+    let text = |stream: &mpsc::Receiver<Vec<u8>>, which| {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
+        stream.recv_timeout(left).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).map_err(|_| which)
+    };
+    Ok(Said {
+        code: status.code(),
+        out: text(&out, "the end of standard output")?,
+        err: text(&err, "the end of standard error")?,
+    })
+}
+
+fn read_aside(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        sender.send(bytes)
+    });
+    receiver
+}
+
+/// Waits for a condition.
+#[track_caller]
+pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        std::thread::park_timeout(LOOK);
+    }
+}
+
+/// Whether a condition holds all the time.
+#[track_caller]
+pub fn holds_for(what: &str, time: Duration, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        assert!(condition(), "no longer: {what}");
+        std::thread::park_timeout(LOOK * 5);
+    }
+}
+
+pub fn random() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/uuid").expect("readable").trim().replace('-', "")
+}

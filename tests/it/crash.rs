@@ -1,0 +1,313 @@
+//! Whatever is killed, stopped or started at once: nothing is lost, and what
+//! was due happens without another command.
+
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::proc::{self, Signal};
+use crate::common::{Rig, SOON, holds_for, run, wait_until};
+
+pub fn kill_keepers(rig: &Rig) {
+    let (supervisor, guard) = rig.keepers();
+    [guard, supervisor].into_iter().flatten().for_each(proc::kill);
+}
+
+#[track_caller]
+pub fn both(rig: &Rig) -> (i32, i32) {
+    let mut found = (0, 0);
+    wait_until("supervisor and guard run", SOON, || {
+        if let (Some(supervisor), Some(guard)) = rig.keepers() {
+            found = (supervisor, guard);
+        }
+        found != (0, 0)
+    });
+    found
+}
+
+#[test]
+fn a_killed_supervisor_comes_back_by_itself_and_keeps_its_workers() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    rig.spawn("b", &["--tmux"], &["sleep", "600"]);
+    let pids = [rig.pid("a"), rig.pid("b")];
+    for _ in 0..5 {
+        let (supervisor, _) = both(&rig);
+        proc::kill(supervisor);
+        wait_until("another supervisor runs", SOON, || rig.keepers().0.is_some_and(|pid| pid != supervisor));
+        assert_eq!([rig.pid("a"), rig.pid("b")], pids);
+    }
+    rig.swarm(&["kill", "--all"]).is(0, "killed a\nkilled b\n", "");
+    assert_eq!(rig.exit("a"), "signal SIGTERM, stopped");
+}
+
+#[test]
+fn a_killed_guard_is_replaced() {
+    let rig = Rig::new();
+    rig.spawn("a", &[], &["sleep", "600"]);
+    for _ in 0..5 {
+        let (supervisor, guard) = both(&rig);
+        proc::kill(guard);
+        wait_until("another guard runs", SOON, || rig.keepers().1.is_some_and(|pid| pid != guard));
+        assert_eq!(rig.keepers().0, Some(supervisor), "the supervisor went with its guard");
+    }
+}
+
+#[test]
+fn a_time_limit_holds_although_both_were_killed() {
+    let rig = Rig::new();
+    rig.spawn("x", &["--timeout", "1"], &["sleep", "600"]);
+    let pid = rig.pid("x");
+    kill_keepers(&rig);
+    wait_until("the time limit ends it", Duration::from_secs(4), || !proc::alive(pid));
+    wait_until("and that is recorded", SOON, || rig.exit("x") == "signal SIGTERM, timeout");
+}
+
+#[test]
+fn exits_are_known_although_nobody_watched() {
+    let rig = Rig::new();
+    for (name, flags) in [("p", &[][..]), ("t", &["--tmux"])] {
+        rig.spawn_sh(name, flags, "until [ -e end ]; do sleep 0.02; done; exit 9");
+    }
+    kill_keepers(&rig);
+    std::fs::write(rig.cwd().join("end"), "").expect("written");
+    for name in ["p", "t"] {
+        wait_until("the end is recorded", SOON, || rig.exit(name) == "code 9, exited");
+    }
+    rig.swarm(&["clean", "--all"]).is(0, "cleaned p\ncleaned t\n", "");
+}
+
+#[test]
+fn without_its_shim_a_worker_is_unsupervised_and_its_end_unknown() {
+    let rig = Rig::new();
+    for name in ["killed", "ended"] {
+        rig.spawn_sh(name, &[], &format!("until [ -e {name} ]; do sleep 0.02; done; exit 0"));
+        let pid = rig.pid(name);
+        proc::kill(rig.shim(name));
+        wait_until("its shim is missed", SOON, || rig.fine(name) == "unsupervised");
+        assert!(proc::alive(pid));
+        assert_eq!(rig.swarm(&["status", name]).code, Some(0));
+    }
+    let pid = rig.pid("killed");
+    rig.swarm(&["kill", "killed"]).is(0, "killed killed\n", "");
+    assert!(!proc::alive(pid));
+    std::fs::write(rig.cwd().join("ended"), "").expect("written");
+    rig.wait("ended");
+    for name in ["killed", "ended"] {
+        assert_eq!(rig.exit(name), "unknown", "an end that nobody saw is never a success");
+        assert_eq!(rig.swarm(&["status", name]).code, Some(1));
+        assert!(rig.swarm(&["ls", "-l"]).ok().lines().any(|line| line.starts_with(name) && line.contains("unknown")));
+    }
+    rig.swarm(&["clean", "--all"]).is(0, "cleaned killed\ncleaned ended\n", "");
+}
+
+#[test]
+fn a_lost_end_counts_as_a_failure_for_restarts() {
+    let rig = Rig::new();
+    rig.spawn_sh("x", &["--restart", "on-failure"], "echo run >> runs; sleep 600");
+    let runs = || std::fs::read_to_string(rig.cwd().join("runs")).unwrap_or_default().lines().count();
+    wait_until("the first run", SOON, || runs() == 1);
+    let pid = rig.pid("x");
+    proc::kill(rig.shim("x"));
+    proc::kill(pid);
+    wait_until("the second run", SOON, || runs() == 2);
+    assert_eq!(rig.fine("x"), "running");
+}
+
+#[test]
+fn what_is_being_killed_while_everything_dies_stays_stopped() {
+    let rig = Rig::new();
+    rig.spawn_sh("x", &["--restart", "always"], "trap '' TERM; echo run >> runs; while :; do sleep 0.05; done");
+    let runs = || std::fs::read_to_string(rig.cwd().join("runs")).unwrap_or_default().lines().count();
+    wait_until("the first run", SOON, || runs() == 1);
+    let killer = thread::spawn({
+        let command = rig.command(&["kill", "x"]);
+        move || run(command)
+    });
+    let wanted = rig.root().join("w/x.1/wanted.json");
+    wait_until("the wish is on disk", SOON, || {
+        std::fs::read_to_string(&wanted).is_ok_and(|text| text.contains("stopped"))
+    });
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end && !killer.is_finished() {
+        kill_keepers(&rig);
+        thread::park_timeout(Duration::from_millis(300));
+    }
+    let said = killer.join().expect("joined");
+    wait_until("it has stopped", SOON, || rig.swarm(&["status", "x"]).code == Some(1));
+    holds_for("it stays stopped", Duration::from_millis(1500), || runs() == 1);
+    assert!(said.code == Some(0) || said.err.starts_with("swarm: error: "), "{said:?}");
+    assert_eq!(rig.fine("x"), "stopped");
+}
+
+#[test]
+fn a_spawn_survives_the_death_of_its_supervisor() {
+    let rig = Rig::new();
+    rig.spawn("first", &[], &["sleep", "600"]);
+    let (names, rest): (Vec<String>, Vec<String>) = ((0..12).map(|i| format!("w{i}")).collect(), Vec::new());
+    let spawner = thread::spawn({
+        let commands: Vec<_> = names
+            .iter()
+            .map(|name| rig.command(&["spawn", "--name", name, "--", "sh", "-c", "echo run; sleep 600"]))
+            .collect();
+        move || commands.into_iter().map(run).collect::<Vec<_>>()
+    });
+    while !spawner.is_finished() {
+        if let Some(supervisor) = rig.keepers().0 {
+            proc::kill(supervisor);
+        }
+        thread::park_timeout(Duration::from_millis(60));
+    }
+    drop(rest);
+    let said = spawner.join().expect("joined");
+    for (name, said) in names.iter().zip(&said) {
+        let acknowledged = said.code == Some(0);
+        let there = rig.names().contains(name);
+        assert!(!acknowledged || there, "{name} was acknowledged and is lost: {said:?}");
+        if there {
+            wait_until("it ran", SOON, || !rig.log(name, "stdout").is_empty());
+            assert_eq!(rig.log(name, "stdout"), "run\n", "{name} was started twice");
+        }
+    }
+    let acknowledged = said.iter().filter(|said| said.code == Some(0)).count();
+    assert!(acknowledged > 0, "{said:?}");
+}
+
+#[test]
+fn one_of_eight_wins_a_name() {
+    // Weakness 2: the original checks and adds in two steps.
+    let rig = Rig::new();
+    let mut winners = 0;
+    let children: Vec<_> = (0..8)
+        .map(|i| {
+            let mut command =
+                rig.command(&["spawn", "--name", "x", "--", "sh", "-c", &format!("echo {i} >> ran; sleep 600")]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started")
+        })
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().expect("waited");
+        if output.status.success() {
+            winners += 1;
+        } else {
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "swarm: error: worker 'x' already exists\n");
+            assert_eq!(output.status.code(), Some(1));
+        }
+    }
+    assert_eq!((winners, rig.rows().len()), (1, 1));
+    wait_until("the winner runs", SOON, || rig.cwd().join("ran").exists());
+    assert_eq!(std::fs::read_to_string(rig.cwd().join("ran")).expect("there").lines().count(), 1);
+}
+
+#[test]
+fn eighty_spawns_at_once_are_all_there() {
+    let rig = Rig::new();
+    thread::scope(|scope| {
+        let rig = &rig;
+        for process in 0..8 {
+            scope.spawn(move || {
+                for number in 0..10 {
+                    rig.spawn(&format!("w{process}-{number}"), &[], &["sleep", "600"]);
+                }
+            });
+        }
+        scope.spawn(|| (0..30).for_each(|_| assert_eq!(rig.swarm(&["ls", "--format", "json"]).code, Some(0))));
+    });
+    let mut names = rig.names();
+    names.sort();
+    let mut expected: Vec<String> = (0..80).map(|i| format!("w{}-{}", i / 10, i % 10)).collect();
+    expected.sort();
+    assert_eq!(names, expected);
+    assert_eq!(rig.swarm(&["ls", "--format", "names", "--status", "running"]).ok().lines().count(), 80);
+    let said = rig.swarm(&["kill", "--all"]);
+    assert_eq!((said.code, said.out.lines().count(), said.err.as_str()), (Some(0), 80, ""));
+    assert_eq!(rig.swarm(&["clean", "--all"]).ok().lines().count(), 80);
+    assert_eq!(rig.rows().len(), 0);
+}
+
+#[test]
+fn a_stopped_supervisor_is_named_while_readers_go_on() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["sleep", "600"]);
+    let (supervisor, _) = both(&rig);
+    proc::signal(supervisor, Signal::STOP);
+    let began = Instant::now();
+    assert_eq!(rig.swarm(&["ls", "--format", "names"]).ok(), "x\n");
+    assert_eq!(rig.swarm(&["status", "x"]).code, Some(0));
+    assert!(began.elapsed() < Duration::from_secs(1), "reading took {:?}", began.elapsed());
+    let began = Instant::now();
+    let said = rig.swarm(&["spawn", "--name", "y", "--", "true"]);
+    assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
+    said.refused(1, &format!("the supervisor (pid {supervisor}, stopped) did not answer within 5 s"));
+    proc::signal(supervisor, Signal::CONT);
+    assert_eq!(rig.swarm(&["kill", "x"]).ok(), "killed x\n");
+}
+
+#[test]
+fn a_held_registry_lock_is_named_while_readers_go_on() {
+    let rig = Rig::new();
+    rig.spawn("x", &[], &["true"]);
+    let script = "import fcntl, os, signal\nfile = open(os.environ['SWARM_DIR'] + '/state.lock', 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\nprint('held', flush=True)\nsignal.pause()\n";
+    let mut holder = rig.program("python3");
+    let mut holder = holder.args(["-c", script]).stdout(Stdio::piped()).spawn().expect("started");
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.take().expect("piped")), &mut line)
+        .expect("read");
+    assert_eq!(line, "held\n");
+    let pid = i32::try_from(holder.id()).expect("a pid");
+    proc::signal(pid, Signal::STOP);
+    let began = Instant::now();
+    assert_eq!(rig.swarm(&["ls", "--format", "names"]).ok(), "x\n");
+    assert!(began.elapsed() < Duration::from_secs(1), "reading took {:?}", began.elapsed());
+    let began = Instant::now();
+    let said = rig.swarm(&["spawn", "--name", "y", "--", "sh", "-c", "touch ran"]);
+    let took = began.elapsed();
+    let lock = rig.root().canonicalize().expect("there").join("state.lock");
+    let cause = format!("the registry lock {} was not free for 10 s, held by process {pid} (", lock.display());
+    assert!(said.err.starts_with(&format!("swarm: error: {cause}")) && said.code == Some(1), "{said:?}");
+    assert!(took > Duration::from_secs(9) && took < Duration::from_secs(14), "{took:?}");
+    proc::kill(pid);
+    holder.wait().expect("waited");
+    assert!(!rig.cwd().join("ran").exists(), "something was executed for a refusal");
+    rig.spawn("y", &[], &["true"]);
+    assert_eq!(rig.names(), ["x", "y"]);
+}
+
+#[test]
+fn nothing_runs_that_the_registry_does_not_know() {
+    // Weakness 3: the original starts a process before it notes it.
+    let rig = Rig::new();
+    for i in 0..12_u64 {
+        let (name, flags) = (format!("w{i}"), if i % 3 == 0 { &["--tmux"][..] } else { &[] });
+        let words = [&["spawn", "--name", &name], flags, &["--", "sleep", "600"]].concat();
+        let mut child = rig.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
+        thread::park_timeout(Duration::from_millis(4 * i));
+        proc::kill(i32::try_from(child.id()).expect("a pid"));
+        kill_keepers(&rig);
+        child.wait().expect("waited");
+    }
+    let sleepers = || {
+        let is_worker = |pid: &i32| proc::alive(*pid) && proc::words(*pid).first().is_some_and(|word| word == "sleep");
+        let mut pids: Vec<i32> = rig.processes().into_iter().filter(is_worker).collect();
+        pids.sort_unstable();
+        pids
+    };
+    let known = || {
+        let names = rig.swarm(&["ls", "--format", "names", "--status", "running"]).out;
+        let mut pids: Vec<i32> = names.lines().map(|name| rig.pid(name)).collect();
+        pids.sort_unstable();
+        pids
+    };
+    wait_until("what runs is what is listed", SOON, || sleepers() == known());
+    // The same again converges, and nothing is left of starts that were cut off.
+    for i in 0..12 {
+        let said = rig.swarm(&["spawn", "--name", &format!("w{i}"), "--", "sleep", "600"]);
+        let exists = format!("swarm: error: worker 'w{i}' already exists\n");
+        assert!(said.code == Some(0) || said.err == exists, "{said:?}");
+    }
+    assert_eq!(rig.names().len(), 12);
+    wait_until("all twelve run", SOON, || sleepers().len() == 12 && sleepers() == known());
+    assert_eq!(std::fs::read_dir(rig.root().join("w")).expect("there").count(), 12);
+    assert_eq!(rig.swarm(&["kill", "--all"]).code, Some(0));
+    assert!(sleepers().is_empty(), "{:?}", sleepers());
+}

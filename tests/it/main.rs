@@ -1,0 +1,16 @@
+//! The built binary, end to end: real git, real tmux on a private socket, real
+//! signals. One test binary; a module for each topic.
+
+mod common;
+
+mod coexist;
+mod crash;
+mod damage;
+mod house;
+mod life;
+mod names;
+mod odds;
+mod tmux;
+mod tree;
+mod words;
+mod worktrees;

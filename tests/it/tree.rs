@@ -1,0 +1,122 @@
+//! The whole process tree of a worker ends with it, and nothing else does.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Rig, SOON, proc, wait_until};
+
+/// Leaves the session and the parent, as daemons do, notes its pid, and stays.
+/// With a second argument it ends its first process by itself.
+const DAEMON: &str = "import os, signal, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 64)
+        os.chdir('/')
+        with open(sys.argv[1] + '.tmp', 'w') as f: f.write(str(os.getpid()))
+        os.rename(sys.argv[1] + '.tmp', sys.argv[1])
+        signal.pause()
+    os._exit(0)
+os.wait()
+if len(sys.argv) > 2:
+    while not os.path.exists(sys.argv[1]): pass
+    sys.exit(4)
+signal.pause()
+";
+
+fn pid_of_file(rig: &Rig, name: &str) -> i32 {
+    let path = rig.path(name);
+    wait_until("a pid is written", SOON, || path.exists());
+    std::fs::read_to_string(path).expect("there").parse().expect("a pid")
+}
+
+#[test]
+fn a_daemonised_grandchild_ends_with_a_kill() {
+    // Weakness 11: the original signals the leader only.
+    let rig = Rig::new();
+    let script = rig.file("daemon.py", DAEMON);
+    for (name, flags) in [("p", &[][..]), ("t", &["--tmux"])] {
+        let path = rig.path(name);
+        rig.spawn(name, flags, &["python3", &script, path.to_str().expect("text")]);
+        let daemon = pid_of_file(&rig, name);
+        assert!(proc::alive(daemon));
+        rig.swarm(&["kill", name]).is(0, &format!("killed {name}\n"), "");
+        assert!(!proc::alive(daemon), "{name}: the grandchild lives after the word");
+    }
+}
+
+#[test]
+fn what_a_worker_leaves_behind_ends_with_it() {
+    let rig = Rig::new();
+    let script = rig.file("daemon.py", DAEMON);
+    let path = rig.path("left");
+    rig.spawn("x", &[], &["python3", &script, path.to_str().expect("text"), "leave"]);
+    let daemon = pid_of_file(&rig, "left");
+    rig.wait("x");
+    assert_eq!(rig.exit("x"), "code 4, exited");
+    assert!(!proc::alive(daemon), "the daemon outlives its worker");
+}
+
+#[test]
+fn stubborn_workers_end_within_the_grace_and_side_by_side() {
+    // The original takes 5 s for each, one after the other.
+    let rig = Rig::new();
+    rig.spawn_sh("deaf", &[], "trap '' TERM HUP; echo ready; while :; do sleep 600; done");
+    rig.spawn_sh("deaf-window", &["--tmux"], "trap '' TERM HUP; echo ready; while :; do sleep 600; done");
+    rig.spawn_sh("stopped", &[], "sleep 600 & echo ready; kill -STOP $$; wait");
+    let closed = "import os, signal\nprint('ready', flush=True)\nos.closerange(0, 64)\nsignal.pause()\n";
+    rig.spawn("closed", &[], &["python3", "-c", closed]);
+    let ready = |name: &str| rig.log(name, if name == "deaf-window" { "tmux" } else { "stdout" }).contains("ready");
+    for name in ["deaf", "deaf-window", "stopped", "closed"] {
+        wait_until("it is ready", SOON, || ready(name));
+    }
+    wait_until("it has stopped itself", SOON, || rig.fine("stopped") == "suspended");
+    let pids = ["deaf", "deaf-window", "stopped", "closed"].map(|name| rig.pid(name));
+    let began = Instant::now();
+    rig.swarm(&["kill", "--all"]).is(0, "killed deaf\nkilled deaf-window\nkilled stopped\nkilled closed\n", "");
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    assert!(pids.iter().all(|pid| !proc::alive(*pid)), "{pids:?}");
+    assert_eq!(rig.exit("deaf"), "signal SIGKILL, stopped");
+    assert_eq!(rig.exit("deaf-window"), "signal SIGKILL, stopped");
+    assert_eq!(rig.exit("stopped"), "signal SIGTERM, stopped");
+    assert_eq!(rig.exit("closed"), "signal SIGTERM, stopped");
+}
+
+#[test]
+fn a_kill_does_not_bring_back_what_was_cleaned_nor_lose_what_was_spawned() {
+    // Weakness 1: the original saves the list that it read before its wait.
+    let rig = Rig::new();
+    rig.spawn_sh("deaf", &[], "trap '' TERM; echo ready; while :; do sleep 600; done");
+    rig.spawn("done", &[], &["true"]);
+    rig.wait("done");
+    wait_until("it is ready", SOON, || rig.log("deaf", "stdout") == "ready\n");
+    let killer = std::thread::spawn({
+        let command = rig.command(&["kill", "deaf"]);
+        move || crate::common::run(command)
+    });
+    wait_until("the kill is under way", SOON, || {
+        rig.fine("deaf") != "running" || wanted(&rig, "deaf.1").contains("stopped")
+    });
+    rig.spawn("new", &[], &["sleep", "600"]);
+    rig.swarm(&["clean", "done"]).is(0, "cleaned done\n", "");
+    assert!(!killer.is_finished(), "the kill was too quick to prove anything");
+    killer.join().expect("joined").is(0, "killed deaf\n", "");
+    assert_eq!(rig.names(), ["deaf", "new"]);
+    assert_eq!(rig.swarm(&["status", "new"]).code, Some(0));
+}
+
+fn wanted(rig: &Rig, dir: &str) -> String {
+    std::fs::read_to_string(rig.root().join("w").join(dir).join("wanted.json")).unwrap_or_default()
+}
+
+#[test]
+fn a_window_that_hangs_up_ends_the_tree_too() {
+    let rig = Rig::new();
+    let script = rig.file("daemon.py", DAEMON);
+    let path = rig.path("left");
+    rig.spawn("x", &["--tmux", "--session", "s"], &["python3", &script, path.to_str().expect("text")]);
+    let daemon = pid_of_file(&rig, "left");
+    rig.tmux(&["kill-window", "-t", "=s:=x"]).ok();
+    rig.wait("x");
+    assert!(!proc::alive(daemon));
+    assert_eq!(rig.exit("x"), "signal SIGHUP, closed");
+}

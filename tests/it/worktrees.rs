@@ -1,0 +1,358 @@
+//! Worktrees: where they go, what they start from, and that nothing in them is
+//! ever destroyed.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use crate::common::{Rig, Said, proc};
+
+/// A worktree that `swarm spawn` makes, with a worker that waits.
+#[track_caller]
+fn tree(rig: &Rig, repo: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    spawned(rig, repo, name, flags, &["sleep", "600"]);
+    PathBuf::from(rig.view(name)["worktree"]["path"].as_str().expect("a path"))
+}
+
+#[track_caller]
+fn spawned(rig: &Rig, repo: &Path, name: &str, flags: &[&str], words: &[&str]) {
+    let words = [&["spawn", "--name", name, "--worktree"], flags, &["--"], words].concat();
+    rig.swarm_in(repo, &words).ok();
+}
+
+/// The worktrees that git knows besides the first.
+fn linked(rig: &Rig, repo: &Path) -> usize {
+    rig.git(repo, &["worktree", "list", "--porcelain"]).matches("worktree ").count() - 1
+}
+
+fn branches(rig: &Rig, repo: &Path) -> String {
+    rig.git(repo, &["branch", "--format=%(refname:short)"])
+}
+
+/// The reference that a note tells of.
+#[track_caller]
+fn saved(said: &Said, name: &str) -> String {
+    let prefix = format!("swarm: note: uncommitted work of '{name}' was saved as ");
+    let line = said.err.lines().find_map(|line| line.strip_prefix(&prefix));
+    let reference = line.unwrap_or_else(|| panic!("{said:?}")).to_owned();
+    assert!(reference.starts_with(&format!("refs/swarm/trash/{name}/")), "{reference}");
+    reference
+}
+
+#[test]
+fn it_stands_beside_the_repository_on_a_branch_of_its_name() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let head = rig.git(&repo, &["rev-parse", "HEAD"]);
+    std::fs::create_dir(repo.join("sub")).expect("made");
+    spawned(&rig, &repo.join("sub"), "x", &[], &["sh", "-c", "pwd; git branch --show-current"]);
+    rig.wait("x");
+    let path = rig.path("repo-worktrees/x");
+    assert_eq!(rig.log("x", "stdout"), format!("{}\nx\n", path.display()));
+    let row = &rig.rows()[0];
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    assert_eq!(row["worktree"], serde_json::json!({"path": text(&path), "branch": "x", "base_repo": text(&repo)}));
+    assert_eq!(row["cwd"], text(&path));
+    assert_eq!(row["metadata"]["swarm"]["base"], serde_json::json!({"branch": "main", "commit": head}));
+    let said = rig.swarm(&["status", "x"]);
+    assert!(said.out.contains(&format!(", worktree {}, uptime ", path.display())), "{said:?}");
+    rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", "");
+    assert!(!path.exists());
+    assert_eq!((linked(&rig, &repo), branches(&rig, &repo).as_str()), (0, "main\nx"));
+}
+
+#[test]
+fn branch_base_and_place_may_be_chosen() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let first = rig.git(&repo, &["rev-parse", "HEAD"]);
+    rig.git(&repo, &["branch", "old"]);
+    rig.git(&repo, &["commit", "-q", "--allow-empty", "-m", "two"]);
+    let path = tree(&rig, &repo, "a", &["--branch", "feature/a", "--base", "old", "--worktree-dir", "trees"]);
+    assert_eq!(path, rig.path("trees/a"), "a relative place lies beside the repository");
+    assert_eq!(rig.git(&path, &["rev-parse", "HEAD"]), first);
+    assert_eq!(rig.git(&path, &["branch", "--show-current"]), "feature/a");
+    assert_eq!(rig.rows()[0]["metadata"]["swarm"]["base"], serde_json::json!({"branch": "old", "commit": first}));
+    let absolute = rig.path("absolute");
+    let path = tree(&rig, &repo, "b", &["--branch", "old", "--worktree-dir", absolute.to_str().expect("text")]);
+    assert_eq!(path, absolute.join("b"));
+    assert_eq!(rig.git(&path, &["branch", "--show-current"]), "old");
+    tree(&rig, &repo, "c", &["--base", &first]);
+    assert_eq!(rig.rows()[2]["metadata"]["swarm"]["base"], serde_json::json!({"branch": null, "commit": first}));
+    // Each of these is refused before anything is made.
+    for flags in [
+        &["--branch", "old"][..],
+        &["--branch", "main"],
+        &["--base", "nowhere"],
+        &["--branch", "a..b"],
+        &["--branch", "-x"],
+    ] {
+        let words = [&["spawn", "--name", "d", "--worktree"], flags, &["--", "true"]].concat();
+        let said = rig.swarm_in(&repo, &words);
+        assert!(said.code == Some(1) || said.code == Some(2), "{flags:?}: {said:?}");
+        assert!(said.err.starts_with("swarm: error: "), "{flags:?}: {said:?}");
+    }
+    assert_eq!((rig.names().len(), linked(&rig, &repo)), (3, 3));
+    assert!(!rig.path("repo-worktrees/d").exists());
+}
+
+#[test]
+fn outside_of_a_repository_or_without_a_commit_it_is_refused() {
+    let rig = Rig::new();
+    let said = rig.swarm(&["spawn", "--name", "x", "--worktree", "--", "true"]);
+    assert!(said.code == Some(1) && said.err.starts_with("swarm: error: failed to create worktree: "), "{said:?}");
+    let empty = rig.path("empty");
+    std::fs::create_dir(&empty).expect("made");
+    rig.git(&empty, &["init", "-q"]);
+    let said = rig.swarm_in(&empty, &["spawn", "--name", "x", "--worktree", "--", "true"]);
+    assert!(said.code == Some(1) && said.err.contains("has no commit yet"), "{said:?}");
+    assert_eq!(rig.names().len(), 0);
+}
+
+#[test]
+fn uncommitted_work_is_never_removed() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let path = tree(&rig, &repo, "x", &[]);
+    std::fs::write(path.join("file"), "changed\n").expect("written");
+    std::fs::write(path.join("new"), "new\n").expect("written");
+    let kept = "swarm: warning: cannot remove worktree for 'x': worktree has 2 uncommitted change(s)\n\
+                swarm: use --force-dirty to remove anyway\n";
+    rig.swarm(&["kill", "x", "--rm-worktree"]).is(0, "killed x\n", kept);
+    let kept = format!(
+        "swarm: warning: preserving worktree for 'x': worktree has 2 uncommitted change(s)\n\
+         swarm: worktree at: {}\nswarm: use --force-dirty to remove anyway\n",
+        path.display()
+    );
+    rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", &kept);
+    assert_eq!(std::fs::read_to_string(path.join("file")).expect("kept"), "changed\n");
+    assert_eq!(std::fs::read_to_string(path.join("new")).expect("kept"), "new\n");
+    assert_eq!(linked(&rig, &repo), 1);
+}
+
+#[test]
+fn commits_that_nothing_else_holds_are_never_removed() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let path = tree(&rig, &repo, "x", &[]);
+    rig.git(&path, &["checkout", "-q", "--detach"]);
+    rig.git(&path, &["commit", "-q", "--allow-empty", "-m", "precious"]);
+    let commit = rig.git(&path, &["rev-parse", "HEAD"]);
+    let said = rig.swarm(&["kill", "x", "--rm-worktree"]);
+    assert!(said.err.contains(&format!("worktree is at commit {commit}, which no branch or tag contains")), "{said:?}");
+    assert!(path.exists());
+    // A commit on the worktree's branch is kept by the branch.
+    let other = tree(&rig, &repo, "y", &[]);
+    rig.git(&other, &["commit", "-q", "--allow-empty", "-m", "safe"]);
+    let commit = rig.git(&other, &["rev-parse", "HEAD"]);
+    rig.swarm(&["kill", "y", "--rm-worktree"]).is(0, "killed y\n", "");
+    assert!(!other.exists());
+    assert_eq!(rig.git(&repo, &["rev-parse", "y"]), commit);
+}
+
+#[test]
+fn ignored_files_are_no_work_and_a_missing_tree_is_removed_already() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    std::fs::write(repo.join(".gitignore"), "target\n").expect("written");
+    rig.git(&repo, &["add", "."]);
+    rig.git(&repo, &["commit", "-q", "-m", "ignore"]);
+    let path = tree(&rig, &repo, "x", &[]);
+    std::fs::write(path.join("target"), "built").expect("written");
+    rig.swarm(&["kill", "x", "--rm-worktree"]).is(0, "killed x\n", "");
+    assert!(!path.exists());
+    rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", "");
+    let path = tree(&rig, &repo, "y", &[]);
+    rig.swarm(&["kill", "y"]).ok();
+    std::fs::remove_dir_all(&path).expect("removed");
+    rig.swarm(&["clean", "y"]).is(0, "cleaned y\n", "");
+}
+
+#[test]
+fn forced_removal_saves_everything_first() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let path = tree(&rig, &repo, "x", &[]);
+    rig.git(&path, &["commit", "-q", "--allow-empty", "-m", "on the branch"]);
+    std::fs::write(path.join("file"), "staged\n").expect("written");
+    rig.git(&path, &["add", "file"]);
+    std::fs::write(path.join("file"), "in the tree\n").expect("written");
+    std::fs::create_dir(path.join("dir")).expect("made");
+    std::fs::write(path.join("dir/é new"), "untracked\n").expect("written");
+    rig.git(&path, &["checkout", "-q", "--detach"]);
+    rig.git(&path, &["commit", "-q", "--allow-empty", "-m", "detached", "--only"]);
+    let head = rig.git(&path, &["rev-parse", "HEAD"]);
+    let said = rig.swarm(&["kill", "x", "--rm-worktree", "--force-dirty"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "killed x\n"), "{said:?}");
+    let reference = saved(&said, "x");
+    assert!(!path.exists());
+    let show = |what: &str| rig.git(&repo, &["show", &format!("{reference}{what}")]);
+    assert_eq!(
+        (show(":file").as_str(), show(":dir/é new").as_str(), show("^2:file").as_str()),
+        ("in the tree", "untracked", "staged")
+    );
+    assert_eq!(rig.git(&repo, &["rev-parse", &format!("{reference}^1")]), head);
+    // It outlives git's own housekeeping, and can be checked out again.
+    rig.git(&repo, &["gc", "-q", "--prune=now"]);
+    let restored = rig.path("restored");
+    rig.git(&repo, &["worktree", "add", "-q", "--detach", restored.to_str().expect("text"), &reference]);
+    assert_eq!(std::fs::read_to_string(restored.join("dir/é new")).expect("restored"), "untracked\n");
+    // The same on clean; nothing is saved of a tree without work.
+    rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", "");
+    let path = tree(&rig, &repo, "y", &[]);
+    rig.swarm(&["kill", "y"]).ok();
+    rig.swarm(&["clean", "y", "--force-dirty"]).is(0, "cleaned y\n", "");
+    assert!(!path.exists());
+    let path = tree(&rig, &repo, "z", &[]);
+    std::fs::write(path.join("new"), "z\n").expect("written");
+    rig.swarm(&["kill", "z"]).ok();
+    let reference = saved(&rig.swarm(&["clean", "z", "--force-dirty"]), "z");
+    assert_eq!(rig.git(&repo, &["show", &format!("{reference}:new")]), "z");
+}
+
+#[test]
+fn removal_works_from_anywhere_and_keeps_the_registry_true() {
+    // Weakness 16.
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let other = rig.repo_named("other");
+    for (name, cwd) in [("a", Path::new("/")), ("b", other.as_path())] {
+        let path = tree(&rig, &repo, name, &[]);
+        rig.swarm_in(cwd, &["kill", name, "--rm-worktree"]).is(0, &format!("killed {name}\n"), "");
+        assert!(!path.exists());
+        assert_eq!(rig.rows().iter().find(|row| row["name"] == name).expect("a row")["status"], "stopped");
+    }
+    // From inside the worktree, with variables that point elsewhere.
+    let path = tree(&rig, &repo, "c", &[]);
+    let mut command = rig.command(&["kill", "c", "--rm-worktree"]);
+    command
+        .current_dir(&path)
+        .env("GIT_DIR", other.join(".git"))
+        .env("GIT_WORK_TREE", &other)
+        .env("GIT_INDEX_FILE", "/nowhere");
+    crate::common::run(command).is(0, "killed c\n", "");
+    assert!(!path.exists() && other.join("file").exists());
+    assert_eq!(linked(&rig, &repo), 0);
+}
+
+#[test]
+fn a_refused_respawn_leaves_the_worker_running() {
+    // Weakness 17: the original has killed it by then.
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let path = tree(&rig, &repo, "x", &[]);
+    let pid = rig.pid("x");
+    std::fs::write(path.join("new"), "work\n").expect("written");
+    let said = rig
+        .swarm(&["respawn", "x", "--clean-first"])
+        .refused(1, "cannot remove worktree: worktree has 1 uncommitted change(s)");
+    assert!(said.err.contains(&format!("worktree at: {}", path.display())), "{said:?}");
+    assert!(said.err.contains("use --force-dirty to remove anyway, or commit changes first"), "{said:?}");
+    assert!(proc::alive(pid) && rig.pid("x") == pid);
+    let said = rig.swarm(&["respawn", "x", "--clean-first", "--force-dirty"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(!proc::alive(pid) && path.exists() && !path.join("new").exists());
+    let references = rig.git(&repo, &["for-each-ref", "--format=%(refname)", "refs/swarm/trash"]);
+    assert_eq!(rig.git(&repo, &["show", &format!("{references}:new")]), "work");
+}
+
+#[test]
+fn respawn_makes_a_removed_tree_again_on_its_branch() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let path = tree(&rig, &repo, "x", &["--branch", "mine"]);
+    rig.git(&path, &["commit", "-q", "--allow-empty", "-m", "progress"]);
+    let commit = rig.git(&path, &["rev-parse", "HEAD"]);
+    rig.swarm(&["kill", "x", "--rm-worktree"]).is(0, "killed x\n", "");
+    assert!(!path.exists());
+    rig.git(&repo, &["commit", "-q", "--allow-empty", "-m", "meanwhile"]);
+    assert_eq!(rig.swarm_in(Path::new("/"), &["respawn", "x"]).code, Some(0));
+    assert_eq!(
+        (rig.git(&path, &["rev-parse", "HEAD"]), rig.git(&path, &["branch", "--show-current"])),
+        (commit, "mine".to_owned())
+    );
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_trace() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    for flags in [&[][..], &["--tmux"]] {
+        let words = [&["spawn", "--name", "x", "--worktree"], flags, &["--", "./no-such-command"]].concat();
+        rig.swarm_in(&repo, &words).refused(1, "command not found: ./no-such-command");
+        assert!(!rig.path("repo-worktrees/x").exists(), "{flags:?}");
+        assert_eq!((linked(&rig, &repo), branches(&rig, &repo).as_str()), (0, "main"), "{flags:?}");
+        assert_eq!(rig.names().len(), 0, "{flags:?}");
+        assert_eq!(std::fs::read_dir(rig.root().join("w")).map_or(0, Iterator::count), 0, "{flags:?}");
+    }
+    // A branch that was there before stays as it was.
+    rig.git(&repo, &["branch", "kept"]);
+    rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--branch", "kept", "--", "./no-such-command"])
+        .refused(1, "command not found: ./no-such-command");
+    assert_eq!(branches(&rig, &repo), "kept\nmain");
+    assert_eq!(linked(&rig, &repo), 0);
+}
+
+#[test]
+fn a_bare_repository_keeps_its_configuration() {
+    // Weakness 13.
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let bare = rig.path("bare.git");
+    rig.git(&repo, &["clone", "-q", "--bare", ".", bare.to_str().expect("text")]);
+    let config = std::fs::read(bare.join("config")).expect("there");
+    let said = rig.swarm_in(&bare, &["spawn", "--name", "x", "--worktree", "--", "true"]);
+    assert!(said.code == Some(1) && said.err.contains("bare repository"), "{said:?}");
+    // From a worktree of it everything works.
+    let side = rig.path("side");
+    rig.git(&bare, &["worktree", "add", "-q", side.to_str().expect("text"), "-b", "side"]);
+    let path = tree(&rig, &side, "x", &[]);
+    assert_eq!(path, rig.path("side-worktrees/x"));
+    rig.swarm(&["kill", "x", "--rm-worktree"]).is(0, "killed x\n", "");
+    assert!(!path.exists());
+    assert_eq!(std::fs::read(bare.join("config")).expect("there"), config);
+    assert_eq!(rig.git(&bare, &["config", "core.bare"]), "true");
+}
+
+#[test]
+fn six_worktrees_at_once() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    thread::scope(|scope| {
+        let (rig, repo) = (&rig, &repo);
+        for i in 0..6 {
+            scope.spawn(move || spawned(rig, repo, &format!("w{i}"), &[], &["sleep", "600"]));
+        }
+    });
+    assert_eq!((linked(&rig, &repo), rig.names().len()), (6, 6));
+    let said = rig.swarm(&["kill", "--all", "--rm-worktree"]);
+    assert_eq!((said.code, said.err.as_str(), said.out.lines().count()), (Some(0), "", 6));
+    assert_eq!(linked(&rig, &repo), 0);
+    assert!(rig.git_says(&repo, &["fsck", "--no-progress"]).code == Some(0));
+}
+
+#[test]
+fn five_agents_of_one_repository_live_and_go() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    for i in 0..5 {
+        let script = format!(
+            "echo work {i} > result; git add result; git commit -q -m work; echo ready; read -r line; echo \"$line\" > answer"
+        );
+        spawned(&rig, &repo, &format!("agent-{i}"), &["--tmux"], &["sh", "-c", &script]);
+    }
+    for i in 0..5 {
+        let name = format!("agent-{i}");
+        crate::common::wait_until("it is ready", crate::common::SOON, || rig.log(&name, "tmux").contains("ready"));
+    }
+    assert_eq!(rig.swarm(&["send", "--all", "go on"]).ok().lines().count(), 5);
+    rig.swarm(&["wait", "--all", "--timeout", "20"]).ok();
+    for i in 0..5 {
+        assert_eq!(rig.exit(&format!("agent-{i}")), "code 0, exited");
+        assert_eq!(rig.git(&repo, &["show", &format!("agent-{i}:result")]), format!("work {i}"));
+    }
+    // The answers were not committed, so the trees stay.
+    let said = rig.swarm(&["clean", "--all"]);
+    assert_eq!((said.code, said.out.lines().count()), (Some(0), 5));
+    assert_eq!(said.err.matches("worktree has 1 uncommitted change(s)").count(), 5, "{said:?}");
+    assert_eq!((linked(&rig, &repo), rig.names().len()), (5, 0));
+}
