@@ -6,6 +6,7 @@ mod common;
 mod coexist;
 mod crash;
 mod damage;
+mod escaped;
 mod house;
 mod life;
 mod names;

@@ -156,7 +156,8 @@ fn only_a_regular_file_is_opened() {
     };
     let make_dir = |path: &Path| fs::create_dir(path).expect("makes a directory");
     let make_link = |path: &Path| std::os::unix::fs::symlink("elsewhere.json", path).expect("makes a link");
-    let cases: [(&str, &dyn Fn(&Path)); 3] =
+    type Make<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Make<'_>); 3] =
         [("a special file", &make_fifo), ("a directory", &make_dir), ("a symbolic link", &make_link)];
     for (what, make) in cases {
         let (_home, mut store, state) = root();
