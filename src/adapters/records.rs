@@ -73,7 +73,8 @@ impl DiskRecords {
         let dir = self.paths.worker(name, generation);
         let lease = self.lease(&dir, detail);
         let content = lease.content.clone()?;
-        let exit = record(&dir.join("exit.json"));
+        // Held, it runs or is just ending: the same word for both.
+        let exit = if detail == Detail::Word && lease.held { None } else { record(&dir.join("exit.json")) };
         let contract = Contract { restart: content.restart, ..Contract::default() };
         let spec = Box::new(Spec {
             name: name.to_owned(),

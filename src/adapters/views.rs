@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use swarm_actors::model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
-use swarm_actors::ports::Records as _;
+use swarm_actors::ports::{DirFacts, Records as _};
 use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{Entry, Table};
 use swarm_actors::registry::{StoreError, reconcile};
@@ -57,13 +57,20 @@ pub fn load_where(paths: &Paths, detail: Detail, wanted: &dyn Fn(&Row) -> bool) 
     let mut registry = Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() };
     let table = read_table(paths, &records, &mut registry.warnings)?;
     let mut windows = Windows::default();
+    let mut rows = Vec::with_capacity(table.entries.len());
     for (position, entry) in table.entries.iter().enumerate() {
         match &entry.row {
-            Ok(row) if wanted(row) => registry.workers.push(view(&records, &mut windows, row, detail)),
+            Ok(row) if wanted(row) => rows.push(row.as_ref()),
             Ok(_) => {}
             Err(error) => registry.unreadable.push((label(entry, position), error.to_string())),
         }
     }
+    let facts = glance_all(&records, &rows, detail);
+    let views = rows.iter().zip(facts).map(|(row, facts)| {
+        let foreign = if facts.is_none() { windows.process(row, records.boot()) } else { None };
+        reconcile::judge(row, facts.as_ref(), foreign)
+    });
+    registry.workers = views.collect();
     registry.warnings.extend(windows.failed.into_values());
     Ok(registry)
 }
@@ -87,11 +94,40 @@ fn read_table(paths: &Paths, records: &DiskRecords, warnings: &mut Vec<String>) 
     }
 }
 
-fn view(records: &DiskRecords, windows: &mut Windows, row: &Row, detail: Detail) -> WorkerView {
-    let facts = row.swarm().and_then(|meta| records.glance(&row.name, meta.generation, detail));
-    let facts = facts.filter(|facts| reconcile::belongs(row, facts));
-    let foreign = if facts.is_none() { windows.process(row, records.boot()) } else { None };
-    reconcile::judge(row, facts.as_ref(), foreign)
+/// Rows from which on a second processor is worth its start.
+const ROWS_FOR_THREADS_MIN: usize = 64;
+const THREADS_MAX: usize = 4;
+
+/// The records of each row that has any. Small reads from the page cache, many
+/// of them: shared among processors when there are enough.
+fn glance_all(records: &DiskRecords, rows: &[&Row], detail: Detail) -> Vec<Option<DirFacts>> {
+    let glance = |row: &&Row| {
+        let facts = row.swarm().and_then(|meta| records.glance(&row.name, meta.generation, detail));
+        facts.filter(|facts| reconcile::belongs(row, facts))
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    if rows.len() < ROWS_FOR_THREADS_MIN || threads == 1 {
+        return rows.iter().map(glance).collect();
+    }
+    let (first, rest) = rows.split_at(rows.len().div_ceil(threads));
+    std::thread::scope(|scope| {
+        let chunks = rest.chunks(rest.len().div_ceil(threads - 1).max(1));
+        let others: Vec<_> = chunks
+            .map(|chunk| {
+                let work = move || chunk.iter().map(glance).collect::<Vec<_>>();
+                // Where no thread is to be had, the work is done all the same.
+                std::thread::Builder::new().spawn_scoped(scope, work).map_err(|_| chunk)
+            })
+            .collect();
+        let mut facts: Vec<_> = first.iter().map(glance).collect();
+        for other in others {
+            facts.extend(match other {
+                Ok(task) => task.join().expect("looking at records does not panic"),
+                Err(chunk) => chunk.iter().map(glance).collect(),
+            });
+        }
+        facts
+    })
 }
 
 /// The name of a row that could not be read, when at least that much could.
