@@ -53,9 +53,24 @@ pub(super) fn tree_of(entry: &Path) -> Option<PathBuf> {
 }
 
 /// The entry of the worktree at `path`, whether that directory is there or not.
-pub(super) fn entry_of(common: &Path, path: &Path) -> Option<PathBuf> {
+///
+/// # Errors
+/// When there is none among those that could be read, and one could not be: it
+/// must not be taken for a stranger's.
+pub(super) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
     let path = resolved(path);
-    entries(common).into_iter().find(|entry| tree_of(entry).as_deref() == Some(&path))
+    let mut failed = None;
+    for entry in entries(common) {
+        match fs::read_to_string(entry.join("gitdir")) {
+            Ok(text) if entry.join(text.trim_end()).parent().is_some_and(|tree| resolved(tree) == path) => {
+                return Ok(Some(entry));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(None), Err)
 }
 
 fn entries(common: &Path) -> Vec<PathBuf> {
@@ -154,8 +169,8 @@ mod tests {
         fs::write(entry.join("gitdir"), "../../../../real/w/.git\n").unwrap();
         fs::create_dir_all(root.join("real")).unwrap();
         std::os::unix::fs::symlink(root.join("real"), root.join("link")).unwrap();
-        assert_eq!(entry_of(&root.join("r/.git"), &root.join("link/w")), Some(entry.clone()));
-        assert_eq!(entry_of(&root.join("r/.git"), &root.join("link/other")), None);
+        assert_eq!(entry_of(&root.join("r/.git"), &root.join("link/w")).unwrap(), Some(entry.clone()));
+        assert_eq!(entry_of(&root.join("r/.git"), &root.join("link/other")).unwrap(), None);
         remove(&entry).unwrap();
         remove(&entry).unwrap();
         assert!(!root.join("r/.git/worktrees").exists());

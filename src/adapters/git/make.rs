@@ -27,7 +27,7 @@ pub(super) fn make(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
     if plan.makes_branch && objects::has_branch(cli, repo, &plan.branch)? {
         return Err(Fault::new(format!("a branch named '{}' already exists", plan.branch)));
     }
-    if let Some(entry) = admin::entry_of(&common, path) {
+    if let Some(entry) = admin::entry_of(&common, path).map_err(Fault::at(path))? {
         // Its directory is gone or empty; git would ask for force.
         plan::check_abandoned(&entry, path)?;
         admin::remove(&entry).map_err(Fault::at(&entry))?;

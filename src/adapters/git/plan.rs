@@ -92,7 +92,7 @@ fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan)
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         Err(error) => return Err(Fault::at(path)(error)),
     };
-    let entry = admin::entry_of(&common, path);
+    let entry = admin::entry_of(&common, path).map_err(Fault::at(path))?;
     if !there && let Some(entry) = &entry {
         check_abandoned(entry, path)?;
     }

@@ -156,7 +156,7 @@ fn find(path: &Path, base_repo: &Path) -> Result<(PathBuf, PathBuf), Fault> {
         return Err(Fault::new(format!("{shown} is the repository that its workers start from")));
     }
     let foreign = || Fault::new(format!("{shown} is not a worktree of {}", base_repo.display()));
-    let entry = admin::entry_of(&common, path).ok_or_else(foreign)?;
+    let entry = admin::entry_of(&common, path).map_err(Fault::at(path))?.ok_or_else(foreign)?;
     match admin::link_of(path).map_err(Fault::at(path))? {
         Some(link) if admin::resolved(&link) == admin::resolved(&entry) => {}
         Some(_) => return Err(foreign()),

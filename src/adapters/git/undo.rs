@@ -73,7 +73,7 @@ pub(super) fn undo_locked(cli: &Cli, common: &Path, plan: &WorktreePlan, _lock: 
 /// which writes the record first, and so not by us.
 fn own_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
     let link = admin::link_of(path).map_err(Fault::at(path))?;
-    if let Some(entry) = admin::entry_of(common, path) {
+    if let Some(entry) = admin::entry_of(common, path).map_err(Fault::at(path))? {
         let is_other = link.is_some_and(|link| admin::resolved(&link) != admin::resolved(&entry));
         if is_other || path.join(".git").is_dir() || path.is_symlink() {
             return Err(Fault::new(format!("{} is no longer the worktree that was made there", path.display())));
