@@ -128,15 +128,32 @@ impl Gate {
         }
     }
 
-    /// The shim died or is stuck after the promise. The contract's name tells
-    /// whether the command was executed.
+    /// The shim died or is stuck after the promise, or it could not be told. It
+    /// is ended before the handshake is cut: end of file would be a go, because
+    /// the row is still there. Then the contract's name tells whether the command
+    /// was executed.
     fn without_answer(self) -> Result<(), LaunchError> {
-        self.wait_gone();
-        Err(LaunchError::NotStarted("the worker's shim was killed before it could start it".to_owned()))
+        self.end_shim();
+        Err(LaunchError::NotStarted("the worker's shim ended before it could start it".to_owned()))
     }
 
     fn withdraw(mut self) {
-        let _ = self.stream.get_mut().write_all(b"no\n");
+        if self.stream.get_mut().write_all(b"no\n").is_err() {
+            self.end_shim();
+        }
+        self.wait_gone();
+    }
+
+    /// A shim at its gate leaves on SIGTERM; one that does not is killed, and the
+    /// child at the gate leaves by itself.
+    fn end_shim(&self) {
+        for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
+            let Some(fd) = process::pidfd(&self.shim, &self.boot) else { break };
+            let _ = rustix::process::pidfd_send_signal(&fd, signal);
+            if process::wait_all_gone(&[fd], PREPARE_MAX) {
+                break;
+            }
+        }
         self.wait_gone();
     }
 

@@ -247,7 +247,10 @@ impl Records for DiskRecords {
         let this = Self { paths: self.paths.clone(), boot: self.boot.clone() };
         let name = name.to_owned();
         blocking(move || {
-            let Ok(dirs) = fs::read_dir(this.paths.workers()) else { return Ok(()) };
+            let dirs = match fs::read_dir(this.paths.workers()) {
+                Ok(dirs) => dirs,
+                Err(error) => return absent_ok(Err(error)),
+            };
             for dir in dirs.flatten() {
                 let file_name = dir.file_name();
                 let Some((other, generation)) = file_name.to_str().and_then(parse_dir_name) else { continue };

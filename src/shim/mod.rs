@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use swarm_actors::model::{Ended, ExitRecord, Lease, Reason, Spec, TmuxPane, Usage};
+use swarm_actors::model::{Ended, ExitRecord, Lease, Reason, RestartPolicy, Spec, TmuxPane, Usage};
 
 use self::child::Child;
 use self::files::{ExitFile, LeaseFile};
@@ -160,7 +160,7 @@ fn supervise(
     drop(abandoned);
     let record = record(spec, child, reason, survivors);
     exit_file.write(&record)?;
-    wake_supervisor(spec);
+    wake_supervisor(spec, reason);
     // Only now may the lease go: whoever finds it free finds the record too.
     drop(lease);
     Ok(())
@@ -190,8 +190,9 @@ fn record(spec: &Spec, child: &Child, reason: Reason, survivors: Vec<i32>) -> Ex
 
 /// A restart may be due and nobody there to do it, when guard and supervisor
 /// died together: then this is where the next supervisor comes from.
-fn wake_supervisor(spec: &Spec) {
-    if spec.contract.restart == swarm_actors::model::RestartPolicy::Never {
+fn wake_supervisor(spec: &Spec, reason: Reason) {
+    let stays_ended = matches!(reason, Reason::Stopped | Reason::Abandoned);
+    if stays_ended || spec.contract.restart == RestartPolicy::Never {
         return;
     }
     // Resolved now: the working directory may be removed before the guard ends.

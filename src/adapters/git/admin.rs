@@ -60,7 +60,7 @@ pub(super) fn tree_of(entry: &Path) -> Option<PathBuf> {
 pub(super) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
     let path = resolved(path);
     let mut failed = None;
-    for entry in entries(common) {
+    for entry in entries(common)? {
         match fs::read_to_string(entry.join("gitdir")) {
             Ok(text) if entry.join(text.trim_end()).parent().is_some_and(|tree| resolved(tree) == path) => {
                 return Ok(Some(entry));
@@ -73,9 +73,15 @@ pub(super) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>
     failed.map_or(Ok(None), Err)
 }
 
-fn entries(common: &Path) -> Vec<PathBuf> {
-    let listed = fs::read_dir(common.join("worktrees"));
-    listed.into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
+    loop {
+        match fs::read_dir(common.join("worktrees")) {
+            Ok(listed) => return Ok(listed.flatten().map(|entry| entry.path()).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Why it is locked, if it is. What git writes while it makes one does not
@@ -96,7 +102,7 @@ pub(super) fn begun(common: &Path, name: &str) -> Vec<PathBuf> {
             fs::read_dir(entry).is_ok_and(|files| files.flatten().all(|file| file.file_name() == "locked"));
         digits && has_only_lock && locked(entry).is_none()
     };
-    entries(common).into_iter().filter(is_ours).collect()
+    entries(common).unwrap_or_default().into_iter().filter(is_ours).collect()
 }
 
 /// Removes an entry. What says which tree it is for goes last, so that an
