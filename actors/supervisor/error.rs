@@ -4,6 +4,8 @@
 pub enum SupervisorError {
     #[error("cannot start the {0} actor: {1}")]
     Start(&'static str, String),
+    #[error("{0}")]
+    Startup(String),
     #[error(transparent)]
     Store(#[from] crate::registry::StoreError),
     #[error("cannot read the workers' records: {0}")]

@@ -19,7 +19,7 @@ mod requests;
 
 use std::path::PathBuf;
 
-use ractor::{Actor as _, ActorRef};
+use ractor::{Actor as _, ActorRef, SpawnErr};
 use tokio::sync::{mpsc, watch};
 
 pub use error::SupervisorError;
@@ -48,7 +48,11 @@ impl SupervisorHandle {
         let (sender, exit) = watch::channel(None);
         let arguments = actor::SupervisorArguments { root, ports, exit: sender };
         let started = actor::Supervisor::spawn(None, actor::Supervisor, arguments).await;
-        let (actor, _) = started.map_err(|error| SupervisorError::Start("root", error.to_string()))?;
+        let (actor, _) = started.map_err(|error| match error {
+            // Its own sentence, without the runtime's words about it.
+            SpawnErr::StartupFailed(cause) => SupervisorError::Startup(cause.to_string()),
+            error => SupervisorError::Start("root", error.to_string()),
+        })?;
         Ok(Self { actor, exit })
     }
 

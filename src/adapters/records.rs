@@ -197,12 +197,8 @@ pub fn make_dir(path: &Path) -> io::Result<()> {
 
 impl Records for DiskRecords {
     fn scan_now(&self) -> io::Result<Vec<DirFacts>> {
-        let entries = match fs::read_dir(self.paths.workers()) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let entries = list(&self.paths.workers())?;
+        let names: Vec<String> = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         let mut found: Vec<(&str, u64)> = names.iter().filter_map(|name| parse_dir_name(name)).collect();
         found.sort_unstable();
         found.into_iter().filter_map(|(name, generation)| self.read(name, generation).transpose()).collect()
@@ -234,8 +230,7 @@ impl Records for DiskRecords {
     fn tidy(&self) -> BoxFuture<'_, io::Result<()>> {
         let workers = self.paths.workers();
         blocking(move || {
-            let Ok(dirs) = fs::read_dir(workers) else { return Ok(()) };
-            let files = dirs.flatten().filter_map(|dir| fs::read_dir(dir.path()).ok()).flatten().flatten();
+            let files = list(&workers)?.into_iter().flat_map(|dir| list(&dir.path()).unwrap_or_default());
             for file in files.filter(|file| file.file_name().to_string_lossy().contains(".tmp.")) {
                 absent_ok(fs::remove_file(file.path()))?;
             }
@@ -247,11 +242,7 @@ impl Records for DiskRecords {
         let this = Self { paths: self.paths.clone(), boot: self.boot.clone() };
         let name = name.to_owned();
         blocking(move || {
-            let dirs = match fs::read_dir(this.paths.workers()) {
-                Ok(dirs) => dirs,
-                Err(error) => return absent_ok(Err(error)),
-            };
-            for dir in dirs.flatten() {
+            for dir in list(&this.paths.workers())? {
                 let file_name = dir.file_name();
                 let Some((other, generation)) = file_name.to_str().and_then(parse_dir_name) else { continue };
                 if other != name || Some(generation) == keep {
@@ -314,17 +305,25 @@ impl DiskRecords {
 /// The contract goes last, so that a removal that was cut off is still known
 /// for what it is.
 fn remove_dir(dir: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let mut names: Vec<PathBuf> = list(dir)?.into_iter().map(|entry| entry.path()).collect();
     names.sort_by_key(|path| path.file_stem().is_some_and(|stem| stem == "spec"));
     for path in names {
         absent_ok(fs::remove_file(path))?;
     }
     absent_ok(fs::remove_dir(dir))
+}
+
+/// What is in a directory; nothing when it is not there. The standard library
+/// repeats interrupted calls, but not this one.
+fn list(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    loop {
+        match fs::read_dir(dir) {
+            Ok(entries) => return Ok(entries.flatten().collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 fn absent_ok(done: io::Result<()>) -> io::Result<()> {
