@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
 use swarm_actors::model::{ExitRecord, Lease, Spec};
 
@@ -56,10 +57,12 @@ impl ExitFile {
     pub fn reserve() -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open("exit.tmp")?;
         // Where the file system cannot reserve, the write itself will tell.
-        let reserved = fallocate(&file, FallocateFlags::empty(), 0, EXIT_RECORD_BYTES_MAX);
-        match reserved {
-            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => Ok(Self(file)),
-            Err(error) => Err(error.into()),
+        loop {
+            match fallocate(&file, FallocateFlags::empty(), 0, EXIT_RECORD_BYTES_MAX) {
+                Ok(()) | Err(Errno::EOPNOTSUPP) => return Ok(Self(file)),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 

@@ -91,24 +91,26 @@ type Prepared = (Child, ExitFile, Lease);
 
 /// Everything that can fail is done before the start is promised.
 fn prepare(dir: &Path, spec: &Spec, lease: &LeaseFile) -> io::Result<Prepared> {
-    let boot = procfs::boot_id();
+    let boot = procfs::known_boot_id()?;
     let exit_file = ExitFile::reserve()?;
     let child = Child::fork(dir, spec)?;
-    let content = lease_of(spec, &child, &boot);
+    let content = lease_of(spec, &child, &boot)?;
     lease.write(&content)?;
     Ok((child, exit_file, content))
 }
 
-fn lease_of(spec: &Spec, child: &Child, boot: &str) -> Lease {
-    let identity = |pid| procfs::identity(pid, boot).unwrap_or_default();
-    Lease {
+fn lease_of(spec: &Spec, child: &Child, boot: &str) -> io::Result<Lease> {
+    // A lease that names nobody would make a living worker look dead.
+    let unknown = |pid| io::Error::other(format!("cannot read the identity of process {pid}"));
+    let identity = |pid| procfs::identity(pid, boot).ok_or_else(|| unknown(pid));
+    Ok(Lease {
         token: spec.token.clone(),
         started: spec.started.clone(),
-        worker: identity(child.pid()),
-        shim: identity(nix::unistd::getpid().as_raw()),
+        worker: identity(child.pid())?,
+        shim: identity(nix::unistd::getpid().as_raw())?,
         pane: spec.contract.tmux.as_ref().and_then(|_| pane()),
         restart: spec.contract.restart,
-    }
+    })
 }
 
 /// Where this pane is, from what tmux puts into its environment
