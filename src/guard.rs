@@ -208,8 +208,8 @@ fn is_alone(root: &Path) -> bool {
         return true;
     }
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(lock.lock().is_ok()));
-    receiver.recv_timeout(DYING_MAX).unwrap_or(false)
+    let waiting = std::thread::Builder::new().spawn(move || sender.send(lock.lock().is_ok()));
+    waiting.is_ok() && receiver.recv_timeout(DYING_MAX).unwrap_or(false)
 }
 
 #[cfg(test)]

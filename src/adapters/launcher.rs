@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use swarm_actors::model::{Caller, Lease, ProcessId, Spec, TmuxPlace};
 use swarm_actors::ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
@@ -247,7 +246,9 @@ fn listen(dir: &Path) -> io::Result<UnixListener> {
 }
 
 fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
-    wait_readable(listener, PREPARE_MAX)?;
+    if !process::wait_readable(listener, PREPARE_MAX) {
+        return Err(io::Error::from(io::ErrorKind::TimedOut));
+    }
     listener.accept().map(|(stream, _)| stream)
 }
 
@@ -260,18 +261,6 @@ fn read_line(stream: &mut BufReader<UnixStream>, limit: Duration) -> io::Result<
             Err(io::Error::other(format!("no answer within {} s", limit.as_secs())))
         }
         Err(error) => Err(error),
-    }
-}
-
-fn wait_readable(fd: &impl std::os::fd::AsFd, limit: Duration) -> io::Result<()> {
-    let limit = Timespec { tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
-    loop {
-        match poll(&mut [PollFd::new(&fd.as_fd(), PollFlags::IN)], Some(&limit)) {
-            Ok(0) => return Err(io::Error::from(io::ErrorKind::TimedOut)),
-            Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
     }
 }
 

@@ -42,19 +42,18 @@ pub fn pidfd(process: &ProcessId, boot: &str) -> Option<OwnedFd> {
 /// Waits until every one of the processes is gone, at most `limit`.
 pub fn wait_all_gone(fds: &[OwnedFd], limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
-    fds.iter().all(|fd| {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let limit = rustix::event::Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        loop {
-            match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit)) {
-                Err(rustix::io::Errno::INTR) => {}
-                ready => return ready.is_ok_and(|count| count > 0),
-            }
+    fds.iter().all(|fd| wait_readable(fd, deadline.saturating_duration_since(Instant::now())))
+}
+
+/// Waits until there is something to read, or an end, at most `limit`.
+pub fn wait_readable(fd: &impl std::os::fd::AsFd, limit: Duration) -> bool {
+    let (tv_sec, tv_nsec) = (i64::try_from(limit.as_secs()).unwrap_or(i64::MAX), i64::from(limit.subsec_nanos()));
+    loop {
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&rustix::event::Timespec { tv_sec, tv_nsec })) {
+            Err(rustix::io::Errno::INTR) => {}
+            ready => return ready.is_ok_and(|count| count > 0),
         }
-    })
+    }
 }
 
 /// Signals a descendant of this process, when it still is one.

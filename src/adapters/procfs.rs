@@ -73,7 +73,13 @@ pub fn known_boot_id() -> io::Result<String> {
 /// These files have no size and are small: one read gets them whole.
 fn read_once(path: &str) -> Option<String> {
     let mut text = [0_u8; 1024];
-    let length = fs::File::open(path).ok()?.read(&mut text).ok()?;
+    let mut file = fs::File::open(path).ok()?;
+    let length = loop {
+        match file.read(&mut text) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read.ok()?,
+        }
+    };
     Some(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 

@@ -341,11 +341,11 @@ pub fn wait_let_go(path: &Path) -> bool {
         return true;
     }
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    let waiting = std::thread::Builder::new().spawn(move || {
         let lock = libc::flock { l_type: libc::F_RDLCK as _, ..whole_file_lock() };
         let _ = sender.send(fcntl(&file, FcntlArg::F_OFD_SETLKW(&lock)).is_ok());
     });
-    receiver.recv_timeout(LEASE_WAIT_MAX).unwrap_or(false)
+    waiting.is_ok() && receiver.recv_timeout(LEASE_WAIT_MAX).unwrap_or(false)
 }
 
 fn blocking<T: Send + 'static>(

@@ -14,7 +14,7 @@ use serde::Serialize;
 use swarm_actors::model::{Answer, Hello, Refusal, RefusalKind};
 use swarm_actors::registry::store;
 
-use crate::adapters::procfs;
+use crate::adapters::{process, procfs};
 use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build_text};
 use crate::paths::Paths;
 
@@ -222,14 +222,21 @@ fn start_once(paths: &Paths) -> io::Result<String> {
 }
 
 /// The supervisor's first line, or nothing when it died or took too long.
-fn read_ready(pipe: File) -> String {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let mut line = String::new();
-        let _ = BufReader::new(pipe).read_line(&mut line);
-        sender.send(line.trim_end().to_owned())
-    });
-    receiver.recv_timeout(START_MAX).unwrap_or_default()
+fn read_ready(mut pipe: File) -> String {
+    let deadline = std::time::Instant::now() + START_MAX;
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        let mut bytes = [0_u8; 1024];
+        let ready = !left.is_zero() && process::wait_readable(&pipe, left);
+        match if ready { pipe.read(&mut bytes) } else { Ok(0) } {
+            Ok(0) => break,
+            Ok(count) => line.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&line).lines().next().unwrap_or_default().to_owned()
 }
 
 fn make_dirs(paths: &Paths) -> io::Result<()> {
@@ -264,7 +271,7 @@ fn take_turn(paths: &Paths) -> io::Result<File> {
         return Ok(lock);
     }
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(lock.lock().map(|()| lock)));
+    std::thread::Builder::new().spawn(move || sender.send(lock.lock().map(|()| lock)))?;
     match receiver.recv_timeout(START_MAX) {
         Ok(locked) => locked,
         Err(_) => Err(io::Error::other(format!("another command has been starting it for {} s", START_MAX.as_secs()))),
@@ -328,13 +335,13 @@ pub fn stop(paths: &Paths) -> Result<bool, Refusal> {
     let Ok(stream) = connect(paths) else { return Ok(false) };
     let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
     let boot = procfs::boot_id();
-    let fd = procfs::identity(pid, &boot).and_then(|process| crate::adapters::process::pidfd(&process, &boot));
+    let fd = procfs::identity(pid, &boot).and_then(|process| process::pidfd(&process, &boot));
     match send(stream, "POST", "/v1/stop", b"") {
         Ok(_) | Err(Broken::Connection) => {}
         Err(Broken::Refused(refusal)) => return Err(refusal),
         Err(Broken::Upgrade) => return Err(internal("it refused to stop")),
     }
-    let ended = fd.is_none_or(|fd| crate::adapters::process::wait_all_gone(&[fd], Duration::from_secs(10)));
+    let ended = fd.is_none_or(|fd| process::wait_all_gone(&[fd], Duration::from_secs(10)));
     if ended { Ok(true) } else { Err(internal(&format!("it (pid {pid}) did not end within 10 s"))) }
 }
 
