@@ -133,12 +133,11 @@ impl Machine {
     }
 
     fn stop(&mut self) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        if self.wanted.state != WantedState::Stopped {
-            self.wanted.state = WantedState::Stopped;
-            self.wanted.next_start_ms = None;
-            effects.push(Effect::WriteWanted(self.wanted.clone()));
-        }
+        self.wanted.state = WantedState::Stopped;
+        self.wanted.next_start_ms = None;
+        // Also when it is known already: the last write of it may have failed, and
+        // then only this process remembers.
+        let mut effects = vec![Effect::WriteWanted(self.wanted.clone())];
         match self.phase {
             Phase::Running | Phase::Unsupervised => effects.push(Effect::StopTree),
             Phase::BackingOff => {
@@ -228,6 +227,15 @@ mod tests {
         assert!(matches!(&effects[..], [Effect::WriteWanted(w), Effect::StopTree] if w.state == WantedState::Stopped));
         assert_eq!(machine.on(end(Some(Ended::Signal(15)), None), 2).len(), 1);
         assert_eq!(machine.phase, Phase::Ended);
+    }
+
+    #[test]
+    fn a_stop_that_is_asked_for_again_is_written_again() {
+        let mut machine = running(RestartPolicy::Always);
+        machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 1);
+        machine.on(Event::StopAsked, 2);
+        let again = machine.on(Event::StopAsked, 3);
+        assert!(matches!(&again[..], [Effect::WriteWanted(w)] if w.state == WantedState::Stopped));
     }
 
     #[test]
