@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::process::{ExitCode, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use swarm_actors::supervisor::{Exit, SupervisorHandle};
 
 use crate::adapters::procfs;
 use crate::adapters::readable::Readable;
+use crate::allocator;
 use crate::api::server;
 use crate::paths::Paths;
 use crate::wiring::{self, Wired};
@@ -39,23 +40,24 @@ struct Inherited {
     ready: File,
 }
 
-pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let (Some(root), guard) = (arguments.next(), arguments.next()) else { return ExitCode::from(2) };
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let (Some(root), guard) = (arguments.next(), arguments.next()) else { return 2 };
     let guard = guard.and_then(|pid| pid.to_str()?.parse().ok());
     let paths = Paths::new(Path::new(&root));
     wiring::trace();
-    let Ok(mut inherited) = Inherited::take() else { return ExitCode::FAILURE };
+    allocator::one_arena();
+    let Ok(mut inherited) = Inherited::take() else { return 1 };
     match run(&paths, guard, &mut inherited) {
-        Ok(Exit::GaveUp) => ExitCode::from(70),
+        Ok(Exit::GaveUp) => 70,
         Ok(Exit::Idle | Exit::Asked | Exit::Abandoned) => {
             inherited.farewell();
-            ExitCode::SUCCESS
+            0
         }
         Err(error) => {
             tracing::error!(%error, "the supervisor cannot start");
             inherited.say(&format!("error {error}"));
             inherited.farewell();
-            ExitCode::FAILURE
+            1
         }
     }
 }

@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -35,14 +35,14 @@ const KILLS_PAUSE: Duration = Duration::from_millis(500);
 /// `swarm __guard ROOT [adopt|late]`: with `adopt`, standard input is the pipe of
 /// a supervisor that runs already; with `late` it is only for the case that the
 /// others died.
-pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(root) = arguments.next() else { return ExitCode::from(2) };
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let Some(root) = arguments.next() else { return 2 };
     let mode = arguments.next();
     match run(Path::new(&root), mode.as_deref().and_then(OsStr::to_str)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             let _ = writeln!(io::stderr(), "{{\"level\":\"ERROR\",\"message\":\"the guard ends: {error}\"}}");
-            ExitCode::FAILURE
+            1
         }
     }
 }

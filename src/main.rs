@@ -1,34 +1,47 @@
 //! `swarm` supervises fleets of coding agents. This file is the table of
 //! contents: which process this one is, and where its code is.
 
+#![cfg_attr(not(test), no_main)]
+
 mod adapters;
+mod allocator;
 mod api;
 mod cli;
 mod daemon;
+#[cfg(not(test))]
+mod entry;
+mod forkserver;
 mod guard;
 mod paths;
 mod shim;
 mod wiring;
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 
-fn main() -> ExitCode {
-    ignore_file_size_signal();
-    let mut arguments = std::env::args_os().skip(1);
-    let first = arguments.next();
-    match first.as_deref().and_then(|verb| verb.to_str()) {
-        // First, because there is one for every worker and it is to stay small.
+/// Runs this process and returns its exit code.
+fn start(words: Vec<OsString>) -> u8 {
+    let arguments = words.iter().skip(2).cloned();
+    match words.get(1).and_then(|verb| verb.to_str()) {
         Some("__shim") => {
             close_inherited();
-            shim::main(arguments.next().as_deref())
+            shim::main(words.get(2))
+        }
+        Some("__forkserver") => {
+            close_inherited();
+            forkserver::main()
         }
         Some("__guard") => {
             close_inherited();
             guard::main(arguments)
         }
         Some("__supervisor") => daemon::main(arguments),
-        _ => cli::main(),
+        _ => cli::main(&words),
     }
+}
+
+#[cfg(test)]
+fn main() {
+    std::process::exit(start(std::env::args_os().collect()).into());
 }
 
 /// What the caller of the first command, or a tmux server, happened to have open
@@ -38,12 +51,4 @@ fn close_inherited() {
     // SAFETY: no descriptor from 3 on has an owner yet.
     #[expect(unsafe_code, reason = "closing by number takes no owned descriptor")]
     let _ = unsafe { nix::libc::syscall(nix::libc::SYS_close_range, 3, u32::MAX, 0) };
-}
-
-/// A caller's file size limit is to be an error with a name, not a death.
-fn ignore_file_size_signal() {
-    use nix::sys::signal::{SigHandler, Signal, signal};
-    // SAFETY: ignoring installs no handler, so nothing runs in signal context.
-    #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
-    let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
 }

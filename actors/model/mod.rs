@@ -2,6 +2,7 @@
 //! nothing else. No file, clock or process is touched here.
 
 mod event;
+mod metadata;
 mod name;
 mod records;
 mod request;
@@ -9,6 +10,7 @@ mod row;
 mod view;
 
 pub use event::{Event, EventKind};
+pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};
 pub use records::{
     BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Rlimit, Spec, TmuxPane,

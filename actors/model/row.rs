@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
+use super::metadata::Metadata;
 use super::records::BaseRef;
 
 /// The typed view. The first five fields are required, the others default, as
@@ -31,7 +31,7 @@ pub struct Row {
     #[serde(default)]
     pub pid: Option<i64>,
     #[serde(default)]
-    pub metadata: Map<String, Value>,
+    pub metadata: Metadata,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,8 +91,8 @@ impl Row {
 
     /// Our own entry, when this row was made by swarm. Whether it still counts
     /// is for `reconcile` to say: the original copies it into rows it remakes.
-    pub fn swarm(&self) -> Option<SwarmMeta> {
-        self.metadata.get("swarm").and_then(|value| SwarmMeta::deserialize(value).ok())
+    pub fn swarm(&self) -> Option<&SwarmMeta> {
+        self.metadata.swarm()
     }
 
     pub fn key(&self) -> RowKey {
@@ -159,7 +159,7 @@ mod tests {
         )
         .expect("parses");
         assert_eq!(row.usable_pid(), None);
-        assert!(row.env.is_empty() && row.tmux.is_none() && row.metadata.is_empty());
+        assert!(row.env.is_empty() && row.tmux.is_none() && row.metadata == Metadata::default());
         for pid in [0, 1, -7, i64::MAX] {
             assert_eq!(Row { pid: Some(pid), ..row.clone() }.usable_pid(), None);
         }

@@ -1,5 +1,7 @@
 //! A worker as a person sees it: the row and what its records say now.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::records::{ExitRecord, RestartPolicy, TmuxPane};
@@ -45,7 +47,7 @@ impl FineState {
 /// Everything a reading verb needs of one worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerView {
-    pub row: Row,
+    pub row: Arc<Row>,
     pub state: FineState,
     /// The worker's own process, in both modes, while it is alive.
     pub pid: Option<i32>,

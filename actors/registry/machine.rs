@@ -126,7 +126,7 @@ mod tests {
             tmux: None,
             worktree: None,
             pid: Some(99),
-            metadata: serde_json::Map::new(),
+            metadata: crate::model::Metadata::default(),
         }
     }
 

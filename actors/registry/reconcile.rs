@@ -13,9 +13,11 @@
 //! | free | yes | none | pending | lost: it was never executed |
 //! | no directory | | | | the other program's: its process or window decides |
 
+use std::sync::Arc;
+
 use crate::model::{
-    ExitRecord, FineState, ProcessId, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Spec, SwarmMeta, WantedState,
-    WireStatus, WorkerView,
+    ExitRecord, FineState, Metadata, ProcessId, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Spec, SwarmMeta,
+    WantedState, WireStatus, WorkerView,
 };
 use crate::ports::{DirFacts, SpecFacts};
 
@@ -35,14 +37,14 @@ pub fn belongs(row: &Row, facts: &DirFacts) -> bool {
 
 /// Judges one worker. `facts` is the directory that the row's metadata names;
 /// `foreign` the living process of a row that the other program made.
-pub fn judge(row: &Row, facts: Option<&DirFacts>, foreign: Option<ProcessId>) -> WorkerView {
-    match facts.filter(|facts| belongs(row, facts)) {
+pub fn judge(row: Arc<Row>, facts: Option<&DirFacts>, foreign: Option<ProcessId>) -> WorkerView {
+    match facts.filter(|facts| belongs(&row, facts)) {
         Some(facts) => ours(row, facts),
         None => theirs(row, foreign),
     }
 }
 
-fn ours(row: &Row, facts: &DirFacts) -> WorkerView {
+fn ours(row: Arc<Row>, facts: &DirFacts) -> WorkerView {
     let state = fine_state(facts);
     let lease = facts.lease.content.as_ref();
     let living = state.is_running();
@@ -65,7 +67,7 @@ fn ours(row: &Row, facts: &DirFacts) -> WorkerView {
     }
 }
 
-fn theirs(row: &Row, foreign: Option<ProcessId>) -> WorkerView {
+fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
     let state = if foreign.is_some() { FineState::Running } else { FineState::Exited };
     WorkerView {
         row: refreshed(row, state),
@@ -129,9 +131,14 @@ pub fn restart_due(facts: &DirFacts, exit: Option<&ExitRecord>) -> bool {
     }
 }
 
-fn refreshed(row: &Row, state: FineState) -> Row {
+fn refreshed(row: Arc<Row>, state: FineState) -> Arc<Row> {
     let status = if state.is_running() { WireStatus::Running } else { WireStatus::Stopped };
-    Row { status, ..row.clone() }
+    if row.status == status {
+        return row;
+    }
+    let mut row = Arc::unwrap_or_clone(row);
+    row.status = status;
+    Arc::new(row)
 }
 
 /// The row of a start, as it is committed and as a rebuild finds it again.
@@ -140,8 +147,6 @@ pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
     let contract = &spec.contract;
     let base = spec.worktree.as_ref().map(|plan| plan.base.clone());
     let meta = SwarmMeta { id: spec.token.clone(), generation: spec.generation, host: host.to_owned(), base };
-    let mut metadata = serde_json::Map::new();
-    metadata.insert("swarm".to_owned(), serde_json::to_value(meta).expect("plain strings and numbers are JSON"));
     Row {
         name: spec.name.clone(),
         status: WireStatus::Running,
@@ -161,7 +166,7 @@ pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
             base_repo: plan.base_repo.clone(),
         }),
         pid: contract.tmux.is_none().then_some(i64::from(pid)),
-        metadata,
+        metadata: Metadata::of(meta),
     }
 }
 

@@ -26,9 +26,9 @@ const QUARANTINE_MAX: u32 = 1000;
 
 /// What reading gave.
 #[derive(Debug)]
-pub enum Loaded {
+pub enum Loaded<T = Table> {
     Absent,
-    Table(Table),
+    Table(T),
     /// The file's own sentence about what is wrong with it.
     Damaged(String),
 }
@@ -122,17 +122,16 @@ impl Store {
         if let Some(version) = table.newer_schema() {
             return Err(StoreError::NewerSchema { path: self.state(), version });
         }
-        let old = table.clone();
-        let mut new = old.clone();
+        let mut new = table.clone();
         let answers: Vec<_> = batch.into_iter().map(|mutation| apply(&mut new, mutation)).collect();
         if damage.is_some() || answers.iter().any(Result::is_ok) {
-            self.replace(&guard, &old, new)?;
+            self.replace(&guard, new)?;
         }
         Ok(answers)
     }
 
     /// Writes and renames; afterwards the cache is what is on disk.
-    fn replace(&mut self, guard: &LockGuard, old: &Table, new: Table) -> Result<(), StoreError> {
+    fn replace(&mut self, guard: &LockGuard, new: Table) -> Result<(), StoreError> {
         let path = self.state();
         self.temporary += 1;
         let temporary = self.root.join(format!("state.json.tmp.{}.{}", std::process::id(), self.temporary));
@@ -147,8 +146,9 @@ impl Store {
         }
         // Write 3. From here on the commit outlives a power loss.
         if let Err(error) = sync_directory(&self.root) {
-            self.take_back(guard, old);
-            self.cached = None;
+            if let Some((_, old)) = self.cached.take() {
+                self.take_back(guard, &old);
+            }
             return Err(error);
         }
         self.cached = file_id(&path).map(|id| (id, new));
@@ -214,6 +214,14 @@ impl Store {
 /// # Errors
 /// When it is no regular file, too large, or the system refuses.
 pub fn load(path: &Path) -> Result<Loaded, StoreError> {
+    load_with(path, Table::parse)
+}
+
+/// Reads `path` without a lock, and of it what `parse` makes of its text.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Loaded<T>, StoreError> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Absent),
@@ -235,7 +243,7 @@ pub fn load(path: &Path) -> Result<Loaded, StoreError> {
     let file = File::open(path).map_err(|error| io_error("open", path, &error))?;
     file.take(STATE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| io_error("read", path, &error))?;
     let parsed = match std::str::from_utf8(&bytes) {
-        Ok(text) => Table::parse(text),
+        Ok(text) => parse(text),
         Err(error) => Err(format!("it is not UTF-8: {error}")),
     };
     Ok(parsed.map_or_else(Loaded::Damaged, Loaded::Table))

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::model::{Row, RowError, Wire, WireStatus};
@@ -14,7 +14,28 @@ use crate::model::{Row, RowError, Wire, WireStatus};
 pub const SCHEMA_VERSION_MAX: u64 = 1;
 
 /// An object's members in their order, values untouched.
-struct Members(Vec<(String, Box<RawValue>)>);
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+/// The file's text taken apart.
+struct Parts<'a> {
+    before: Vec<(String, &'a RawValue)>,
+    rows: Vec<&'a RawValue>,
+    after: Vec<(String, &'a RawValue)>,
+}
+
+/// Which rows a reader asks for.
+#[derive(Clone, Copy, Debug)]
+pub enum Pick<'a> {
+    All,
+    Named(&'a [&'a str]),
+}
+
+/// A row that cannot be read: its name, or its position, and the cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    pub label: String,
+    pub error: RowError,
+}
 
 /// One row: its text as found, and what could be read of it.
 #[derive(Clone, Debug)]
@@ -33,6 +54,15 @@ pub struct Table {
     pub entries: Vec<Entry>,
 }
 
+impl Pick<'_> {
+    pub fn takes(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(&name),
+        }
+    }
+}
+
 impl Entry {
     pub fn of(row: Row) -> Self {
         let raw = Wire::render(&row, 2).expect("a row has only what JSON can hold");
@@ -49,7 +79,7 @@ impl Entry {
 
     /// The same row with another status; every other byte of it stays.
     pub fn with_status(&self, status: WireStatus) -> Self {
-        let (Ok(row), Ok(Members(members))) = (&self.row, serde_json::from_str::<Members>(&self.raw)) else {
+        let (Ok(row), Ok(Members(members))) = (&self.row, serde_json::from_str::<Members<'_>>(&self.raw)) else {
             return self.clone();
         };
         let row = Row { status, ..row.as_ref().clone() };
@@ -57,9 +87,14 @@ impl Entry {
             WireStatus::Running => "\"running\"",
             WireStatus::Stopped => "\"stopped\"",
         };
-        let value =
-            |key: &str, value: &RawValue| if key == "status" { word.to_owned() } else { value.get().to_owned() };
-        let raw = object(members.iter().map(|(key, raw)| (key.as_str(), value(key, raw))), 2);
+        let mut raw = String::with_capacity(self.raw.len() + 8);
+        raw.push('{');
+        for (index, (key, value)) in members.iter().enumerate() {
+            raw.push_str(if index == 0 { "" } else { "," });
+            member(&mut raw, key, 3);
+            raw.push_str(if key == "status" { word } else { value.get() });
+        }
+        raw.push_str("\n    }");
         Self { raw: raw.into(), row: Ok(Arc::new(row)) }
     }
 }
@@ -76,24 +111,17 @@ impl Table {
     /// A sentence about what makes the whole file unreadable. A single bad row
     /// does not: it is kept as an [`Entry`] without a typed view.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let Members(members) = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let mut table = Self::default();
-        let mut rows = None;
-        for (key, value) in members {
-            if key == "workers" {
-                let list: Vec<&RawValue> =
-                    serde_json::from_str(value.get()).map_err(|_| "\"workers\" is not a list".to_owned())?;
-                rows = Some(list.into_iter().map(Entry::read).collect());
-                continue;
-            }
-            if key == "schema_version" {
-                table.schema_version = serde_json::from_str(value.get()).ok();
-            }
-            let side = if rows.is_none() { &mut table.before } else { &mut table.after };
-            side.push((key, value));
-        }
-        table.entries = rows.ok_or_else(|| "it has no \"workers\"".to_owned())?;
-        Ok(table)
+        let parts: Parts<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let version = parts.before.iter().chain(&parts.after).rfind(|(key, _)| key == "schema_version");
+        let owned = |members: &[(String, &RawValue)]| {
+            members.iter().map(|(key, value)| (key.clone(), (*value).to_owned())).collect()
+        };
+        Ok(Self {
+            schema_version: version.and_then(|(_, value)| serde_json::from_str(value.get()).ok()),
+            before: owned(&parts.before),
+            after: owned(&parts.after),
+            entries: parts.rows.into_iter().map(Entry::read).collect(),
+        })
     }
 
     /// The version of a newer program that wrote it, when it was one.
@@ -112,46 +140,105 @@ impl Table {
     /// The text of the file, foreign parts byte for byte.
     pub fn render(&self) -> String {
         let size = self.entries.iter().map(|entry| entry.raw.len() + 8).sum::<usize>() + 256;
-        let mut rows = String::with_capacity(size);
-        rows.push('[');
+        let mut text = String::with_capacity(size);
+        text.push('{');
+        for (key, value) in &self.before {
+            member(&mut text, key, 1);
+            text.push_str(value.get());
+            text.push(',');
+        }
+        member(&mut text, "workers", 1);
+        text.push('[');
         for (index, entry) in self.entries.iter().enumerate() {
-            rows.push_str(if index == 0 { "\n    " } else { ",\n    " });
-            rows.push_str(&entry.raw);
+            text.push_str(if index == 0 { "\n    " } else { ",\n    " });
+            text.push_str(&entry.raw);
         }
-        rows.push_str(if self.entries.is_empty() { "]" } else { "\n  ]" });
-        if self.before.is_empty() && self.after.is_empty() {
-            return format!("{{\n  \"workers\": {rows}\n}}");
+        text.push_str(if self.entries.is_empty() { "]" } else { "\n  ]" });
+        for (key, value) in &self.after {
+            text.push(',');
+            member(&mut text, key, 1);
+            text.push_str(value.get());
         }
-        let raw = |(key, value): &(String, Box<RawValue>)| (key.clone(), value.get().to_owned());
-        let members: Vec<(String, String)> = (self.before.iter().map(raw))
-            .chain([("workers".to_owned(), rows)])
-            .chain(self.after.iter().map(raw))
-            .collect();
-        object(members.iter().map(|(key, value)| (key.as_str(), value.clone())), 0)
+        text.push_str("\n}");
+        text
     }
 }
 
-/// An object whose values are rendered already, at `depth` levels of indent.
-fn object<'a>(members: impl Iterator<Item = (&'a str, String)>, depth: usize) -> String {
-    let indent = "  ".repeat(depth);
-    let lines: Vec<String> = members
-        .map(|(key, value)| {
-            let key = Wire::render(&key, 0).expect("a string is JSON");
-            format!("{indent}  {key}: {value}")
-        })
-        .collect();
-    format!("{{\n{}\n{indent}}}", lines.join(",\n"))
+/// Reads the rows that are picked, for those who only look: nothing is kept of
+/// the text, and what was not asked for is not looked into.
+///
+/// # Errors
+/// As [`Table::parse`].
+pub fn rows(text: &str, pick: Pick<'_>) -> Result<Vec<Result<Arc<Row>, Unreadable>>, String> {
+    let parts: Parts<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    // A name may be written with escapes.
+    let may_be = |raw: &str| match pick {
+        Pick::All => true,
+        Pick::Named(names) => raw.contains('\\') || names.iter().any(|name| raw.contains(name)),
+    };
+    let read = |(position, raw): (usize, &&RawValue)| {
+        may_be(raw.get()).then(|| Row::parse(raw.get()).map_err(|error| unreadable(raw.get(), position, error)))
+    };
+    let picked = parts
+        .rows
+        .iter()
+        .enumerate()
+        .filter_map(read)
+        .filter(|row| row.as_ref().map_or(true, |row| pick.takes(&row.name)));
+    Ok(picked.map(|row| row.map(Arc::new)).collect())
 }
 
-impl<'de> Deserialize<'de> for Members {
+/// Told by its name, when at least that much can be read.
+fn unreadable(raw: &str, position: usize, error: RowError) -> Unreadable {
+    let value: Option<serde_json::Value> = serde_json::from_str(raw).ok();
+    let name = value.as_ref().and_then(|value| value.get("name")).and_then(|name| name.as_str());
+    let label = name.map_or_else(|| format!("row {}", position + 1), str::to_owned);
+    Unreadable { label, error }
+}
+
+/// Begins a member on a line of its own, at `depth` levels of indent.
+fn member(text: &mut String, key: &str, depth: usize) {
+    text.push('\n');
+    (0..depth).for_each(|_| text.push_str("  "));
+    text.push_str(&Wire::render(&key, 0).expect("a string is JSON"));
+    text.push_str(": ");
+}
+
+impl<'de> Deserialize<'de> for Parts<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Collect;
         impl<'de> Visitor<'de> for Collect {
-            type Value = Members;
+            type Value = Parts<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parts<'de>, A::Error> {
+                let (mut before, mut rows, mut after) = (Vec::new(), None, Vec::new());
+                while let Some(key) = map.next_key::<String>()? {
+                    if key == "workers" {
+                        rows = Some(map.next_value()?);
+                        continue;
+                    }
+                    let side = if rows.is_none() { &mut before } else { &mut after };
+                    side.push((key, map.next_value()?));
+                }
+                let rows = rows.ok_or_else(|| A::Error::custom("it has no \"workers\""))?;
+                Ok(Parts { before, rows, after })
+            }
+        }
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
@@ -204,6 +291,19 @@ mod tests {
         table.entries[0] = table.entries[0].with_status(WireStatus::Stopped);
         assert_eq!(table.render(), ORIGINAL.replace("\"running\"", "\"stopped\""));
         assert_eq!(table.find("a").map(|row| row.status), Some(WireStatus::Stopped));
+    }
+
+    #[test]
+    fn a_reader_gets_what_it_picks_however_it_is_written() {
+        let written = ORIGINAL.replace("\"a\",", "\"\\u0061\",");
+        for text in [ORIGINAL, written.as_str()] {
+            let named = |name: &str| rows(text, Pick::Named(&[name])).expect("parses").len();
+            assert_eq!((named("a"), named("b"), named("sleep")), (1, 0, 0), "{text}");
+            assert_eq!(rows(text, Pick::All).expect("parses").len(), 1);
+        }
+        let bad = rows(r#"{"workers":[{"name":"a"}, 7]}"#, Pick::All).expect("parses");
+        let labels: Vec<_> = bad.into_iter().filter_map(|row| Some(row.err()?.label)).collect();
+        assert_eq!(labels, ["a", "row 2"]);
     }
 
     #[test]

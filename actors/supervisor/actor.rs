@@ -231,8 +231,8 @@ impl State {
             if work.await.is_err() {
                 let refusal = Refusal::new(RefusalKind::Internal, "the request failed inside the supervisor");
                 let _ = answers.send(Answer::Refused(refusal));
+                let _ = answers.send(Answer::Done);
             }
-            let _ = answers.send(Answer::Done);
             let _ = myself.cast(SupervisorMessage::RequestEnded);
         });
         Ok(())

@@ -28,7 +28,7 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
 }
 
 /// Gives the request to each worker and sends what each answers, in the order
-/// of the list.
+/// of the list, and then that it is done.
 pub async fn carry_out(request: Request, workers: Vec<WorkerHandle>, answers: UnboundedSender<Answer>) {
     let all = matches!(&request, Request::Kill(kill) if kill.scope == Scope::All)
         || matches!(&request, Request::Clean(clean) if clean.scope == Scope::All);
@@ -43,6 +43,8 @@ pub async fn carry_out(request: Request, workers: Vec<WorkerHandle>, answers: Un
         };
         let _ = answers.send(answer);
     }
+    // Together with the last answer: the one who asked wakes once for both.
+    let _ = answers.send(Answer::Done);
 }
 
 /// `clean --all` is about the stopped ones only.

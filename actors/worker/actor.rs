@@ -34,7 +34,7 @@ pub struct WorkerArguments {
 pub(super) struct Life {
     pub generation: u64,
     pub lease: Lease,
-    pub contract: Contract,
+    pub timeout_ms: Option<u64>,
 }
 
 pub struct State {
@@ -66,30 +66,9 @@ impl Actor for Worker {
         message: WorkerMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        match message {
-            WorkerMessage::Spawn(request, reply) => drop(reply.send(state.spawn(*request).await)),
-            WorkerMessage::Kill(caller, removal, reply) => drop(reply.send(state.kill(&caller, removal).await)),
-            WorkerMessage::Respawn(caller, removal, reply) => drop(reply.send(state.respawn(&caller, removal).await)),
-            WorkerMessage::Clean(caller, removal, reply) => {
-                let cleaned = state.clean(&caller, removal).await;
-                let gone = cleaned.is_ok();
-                let _ = reply.send(cleaned);
-                if gone {
-                    state.report(Report::Cleaned { name: state.arguments.name.clone() });
-                    myself.stop(None);
-                }
-            }
-            WorkerMessage::Adopt => state.adopt().await,
-            WorkerMessage::ShimGone { generation } => state.shim_gone(generation).await,
-            WorkerMessage::WorkerGone { generation } => state.life_over(generation).await,
-            WorkerMessage::TimeIsUp { generation } => state.time_is_up(generation).await,
-            WorkerMessage::RestartDue { generation } => {
-                if state.life.as_ref().is_none_or(|life| life.generation == generation) {
-                    let _ = state.feed(Event::RestartDue).await;
-                }
-            }
-        }
-        state.tell_liveness();
+        // Boxed: an actor keeps room for its largest future for life, and there
+        // is one actor for every worker.
+        Box::pin(state.receive(&myself, message)).await;
         Ok(())
     }
 
@@ -100,6 +79,33 @@ impl Actor for Worker {
 }
 
 impl State {
+    async fn receive(&mut self, myself: &ActorRef<WorkerMessage>, message: WorkerMessage) {
+        match message {
+            WorkerMessage::Spawn(request, reply) => drop(reply.send(self.spawn(*request).await)),
+            WorkerMessage::Kill(caller, removal, reply) => drop(reply.send(self.kill(&caller, removal).await)),
+            WorkerMessage::Respawn(caller, removal, reply) => drop(reply.send(self.respawn(&caller, removal).await)),
+            WorkerMessage::Clean(caller, removal, reply) => {
+                let cleaned = self.clean(&caller, removal).await;
+                let gone = cleaned.is_ok();
+                let _ = reply.send(cleaned);
+                if gone {
+                    self.report(Report::Cleaned { name: self.arguments.name.clone() });
+                    myself.stop(None);
+                }
+            }
+            WorkerMessage::Adopt => self.adopt().await,
+            WorkerMessage::ShimGone { generation } => self.shim_gone(generation).await,
+            WorkerMessage::WorkerGone { generation } => self.worker_gone(generation).await,
+            WorkerMessage::TimeIsUp { generation } => self.time_is_up(generation).await,
+            WorkerMessage::RestartDue { generation } => {
+                if self.life.as_ref().is_none_or(|life| life.generation == generation) {
+                    let _ = self.feed(Event::RestartDue).await;
+                }
+            }
+        }
+        self.tell_liveness();
+    }
+
     pub(super) fn ports(&self) -> &Ports {
         &self.arguments.ports
     }
@@ -168,7 +174,7 @@ impl State {
         let (generation, myself) = (life.generation, self.myself.clone());
         let gone = self.ports().processes.gone(life.lease.worker.clone());
         // The shim enforced the time limit; without it that falls to us.
-        let limit = life.contract.timeout_ms.map(|limit| {
+        let limit = life.timeout_ms.map(|limit| {
             let up_ms = self.up_ms(&life.lease);
             Duration::from_millis(limit.saturating_sub(up_ms))
         });
@@ -212,7 +218,7 @@ impl State {
         self.life = Some(Life {
             generation: started.generation,
             lease: started.lease.clone(),
-            contract: started.spec.contract.clone(),
+            timeout_ms: started.spec.contract.timeout_ms,
         });
         self.emit(EventKind::WorkerStarted { pid: started.lease.worker.pid });
         self.ports().logs.keep(self.name(), &started.spec.logs, started.spec.contract.log_limit_bytes);
@@ -240,7 +246,7 @@ impl State {
             return Err(Refusal::new(RefusalKind::Start, "its launch contract is lost"));
         };
         let caller = caller_of(&spec.contract, &spec.request);
-        let base = row.swarm().and_then(|meta| meta.base).unwrap_or_default();
+        let base = row.swarm().and_then(|meta| meta.base.clone()).unwrap_or_default();
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base });
         let wanted = Wanted { next_start_ms: None, ..self.machine.wanted.clone() };
         let start = Start {
@@ -286,12 +292,13 @@ impl State {
                 return Err(Refusal::new(RefusalKind::Running, cause).of(self.name()));
             }
         }
-        let facts = self.observe(generation).await;
+        let mut facts = self.observe(generation).await;
         if facts.as_ref().is_none_or(|facts| facts.exit.is_none()) {
             let stopped = processes.stop_unsupervised(&lease).await;
             stopped.map_err(|error| error::of_process(&error).of(self.name()))?;
+            facts = self.observe(generation).await;
         }
-        self.life_over(generation).await;
+        self.life_over(generation, facts).await;
         Ok(())
     }
 
@@ -302,20 +309,26 @@ impl State {
     async fn shim_gone(&mut self, generation: u64) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
         let lease = life.lease.clone();
-        let recorded = self.observe(generation).await.is_some_and(|facts| facts.exit.is_some());
+        let facts = self.observe(generation).await;
+        let recorded = facts.as_ref().is_some_and(|facts| facts.exit.is_some());
         if !recorded && self.ports().processes.is_alive(&lease.worker) {
             tracing::warn!(worker = self.name(), "its shim is gone, the worker goes on without one");
             let _ = self.feed(Event::ShimLost).await;
         } else {
-            self.life_over(generation).await;
+            self.life_over(generation, facts).await;
         }
     }
 
+    pub(super) async fn worker_gone(&mut self, generation: u64) {
+        let facts = self.observe(generation).await;
+        self.life_over(generation, facts).await;
+    }
+
     /// All of it is gone: what its record says goes to the machine.
-    pub(super) async fn life_over(&mut self, generation: u64) {
+    pub(super) async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
         let up_ms = self.up_ms(&life.lease);
-        let exit = self.observe(generation).await.and_then(|facts| facts.exit);
+        let exit = facts.and_then(|facts| facts.exit);
         let end = exit.map_or(End { ended: None, reason: None, up_ms }, |exit| End {
             ended: Some(exit.ended),
             reason: Some(exit.reason),

@@ -20,7 +20,7 @@ impl State {
         self.abort_tasks();
         self.machine.policy = spec.contract.restart;
         self.machine.wanted = facts.wanted.clone();
-        self.life = Some(Life { generation: facts.generation, lease, contract: spec.contract.clone() });
+        self.life = Some(Life { generation: facts.generation, lease, timeout_ms: spec.contract.timeout_ms });
         let state = reconcile::fine_state(facts);
         if state.is_running() {
             self.ports().logs.keep(self.name(), &spec.logs, spec.contract.log_limit_bytes);
@@ -48,7 +48,7 @@ impl State {
             // It ended while nobody looked: decided as if it had ended just now.
             let generation = self.life.as_ref().map_or(0, |life| life.generation);
             self.machine.phase = Phase::Running;
-            self.life_over(generation).await;
+            self.worker_gone(generation).await;
             return;
         };
         let delay_ms = due_ms.saturating_sub(self.ports().clock.wall_ms()).min(backoff::DELAY_MS_MAX);

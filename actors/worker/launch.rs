@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use super::error;
 use crate::model::{
-    BaseRef, Caller, Contract, Lease, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, Wanted, WorktreePlan,
-    WorktreeRequest,
+    BaseRef, Caller, Contract, Lease, Metadata, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, SwarmMeta,
+    Wanted, WorktreePlan, WorktreeRequest,
 };
 use crate::ports::{Ports, Prepared};
 use crate::registry::{Mutation, RegistryHandle, reconcile};
@@ -135,17 +135,14 @@ impl Attempt<'_> {
     fn row(&self, lease: &Lease) -> Row {
         let mut row = reconcile::row_of(self.spec, lease.worker.pid, &self.ports.clock.host());
         if let Tree::Known { base, .. } = &self.start.tree
-            && let Some(serde_json::Value::Object(meta)) = row.metadata.get_mut("swarm")
+            && let Some(meta) = row.swarm()
             && !base.commit.is_empty()
         {
             // A worktree that is made again keeps the base of its first life.
-            let base = serde_json::to_value(base).expect("two plain strings are JSON");
-            meta.insert("base".to_owned(), base);
+            row.metadata = Metadata::of(SwarmMeta { base: Some(base.clone()), ..meta.clone() });
         }
         if let Some(previous) = &self.start.previous {
-            for (key, value) in &previous.metadata {
-                row.metadata.entry(key.clone()).or_insert_with(|| value.clone());
-            }
+            row.metadata = row.metadata.inherit(&previous.metadata);
         }
         row
     }

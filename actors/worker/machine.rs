@@ -135,9 +135,13 @@ impl Machine {
     fn stop(&mut self) -> Vec<Effect> {
         self.wanted.state = WantedState::Stopped;
         self.wanted.next_start_ms = None;
-        // Also when it is known already: the last write of it may have failed, and
-        // then only this process remembers.
-        let mut effects = vec![Effect::WriteWanted(self.wanted.clone())];
+        let mut effects = Vec::new();
+        // Without a policy nothing would start it again. Also when it is known
+        // already: the last write of it may have failed, and then only this
+        // process remembers.
+        if self.policy != RestartPolicy::Never {
+            effects.push(Effect::WriteWanted(self.wanted.clone()));
+        }
         match self.phase {
             Phase::Running | Phase::Unsupervised => effects.push(Effect::StopTree),
             Phase::BackingOff => {
@@ -227,6 +231,12 @@ mod tests {
         assert!(matches!(&effects[..], [Effect::WriteWanted(w), Effect::StopTree] if w.state == WantedState::Stopped));
         assert_eq!(machine.on(end(Some(Ended::Signal(15)), None), 2).len(), 1);
         assert_eq!(machine.phase, Phase::Ended);
+    }
+
+    #[test]
+    fn a_stop_without_a_policy_needs_no_record() {
+        let mut machine = running(RestartPolicy::Never);
+        assert_eq!(machine.on(Event::StopAsked, 1), vec![Effect::StopTree]);
     }
 
     #[test]

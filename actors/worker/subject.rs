@@ -85,10 +85,10 @@ impl Subject {
 
     /// The base that the worktree was made from, as far as it is known.
     pub fn base(&self) -> BaseRef {
-        self.row().and_then(|row| row.swarm()).and_then(|meta| meta.base).unwrap_or_default()
+        self.row().and_then(|row| row.swarm()).and_then(|meta| meta.base.clone()).unwrap_or_default()
     }
 }
 
-fn view(row: &Row, facts: &DirFacts) -> WorkerView {
-    reconcile::judge(row, Some(facts), None)
+fn view(row: &Arc<Row>, facts: &DirFacts) -> WorkerView {
+    reconcile::judge(Arc::clone(row), Some(facts), None)
 }

@@ -1,8 +1,5 @@
 //! Time, randomness and the machine's name.
 
-use std::fs::File;
-use std::io::Read as _;
-
 use nix::time::{ClockId, clock_gettime};
 use swarm_actors::ports::Clock;
 
@@ -20,9 +17,8 @@ impl SystemClock {
 /// 128 random bits in hex.
 pub fn random_token() -> String {
     let mut bytes = [0_u8; 16];
-    let filled = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
-    if filled.is_err() {
-        // Without the device, time and pid still tell two starts on one machine apart.
+    if rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).is_err() {
+        // Time and pid still tell two starts on one machine apart.
         let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
         bytes = (now.as_nanos() ^ (u128::from(std::process::id()) << 96)).to_be_bytes();
     }

@@ -1,63 +1,103 @@
-//! Starting shims: detached ones by `posix_spawn`, those in tmux as the command
+//! Starting shims: detached ones by the fork server, those in tmux as the command
 //! of their window. Both speak the same handshake.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use swarm_actors::model::{Caller, Lease, ProcessId, Spec, TmuxPlace};
 use swarm_actors::ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
 use super::tmux::{Order, Server, Tmux, TmuxError};
 use super::{process, procfs, records};
+use crate::forkserver::ForkServer;
 use crate::paths::Paths;
 
 /// How long a shim has to stand at its gate: a machine under load included.
 const PREPARE_MAX: Duration = Duration::from_secs(10);
+/// After this the fork server is taken for suspended.
+const STUCK: Duration = Duration::from_secs(1);
+/// How often a fork server may die under one start.
+const TRIES_MAX: u32 = 3;
 /// How long an exec may take; a binary on a slow network disk is the longest.
 const EXEC_MAX: Duration = Duration::from_secs(30);
 
+#[derive(Clone)]
 pub struct ShimLauncher {
     paths: Paths,
     executable: PathBuf,
     boot: String,
+    server: Arc<Mutex<Option<Arc<ForkServer>>>>,
 }
 
 /// The supervisor's end of the handshake.
 struct Gate {
-    stream: BufReader<UnixStream>,
+    link: Link,
     shim: ProcessId,
     boot: String,
 }
 
+type Link = BufReader<UnixStream>;
+
 impl ShimLauncher {
     /// `executable` is this program: shims run the same file, also after it was
-    /// replaced or removed.
+    /// replaced or removed. Starts the fork server.
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        Self { paths, executable, boot: procfs::boot_id() }
+        let this = Self { paths, executable, boot: procfs::boot_id(), server: Arc::default() };
+        // Ready for the first worker; should it fail, that worker's start tries again and tells.
+        let _ = this.server();
+        this
     }
 
-    fn detached(&self, dir: &Path, spec: &Spec) -> Result<Prepared, LaunchError> {
-        let (ours, theirs) = UnixStream::pair().map_err(|error| system("make a socket", &error))?;
-        let child = Command::new(&self.executable)
-            .arg("__shim")
-            .arg(dir)
-            .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            // No directory and nothing else that would make this a fork: a
-            // supervisor with much memory would pay for copying its page tables.
-            .arg0("swarm")
-            .spawn();
-        let child = child.map_err(|error| system("start the shim", &error))?;
-        self.prepared(ours, spec, None).inspect_err(|_| reap(child.id()))
+    /// The fork server, a new one where the last is gone.
+    fn server(&self) -> io::Result<Arc<ForkServer>> {
+        let mut kept = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = kept.as_ref().filter(|server| !server.is_gone()) {
+            return Ok(Arc::clone(server));
+        }
+        *kept = None;
+        let server = Arc::new(ForkServer::start(&self.executable, &self.paths.workers())?);
+        *kept = Some(Arc::clone(&server));
+        Ok(server)
     }
 
-    fn in_tmux(&self, dir: &Path, spec: &Spec, place: &TmuxPlace, caller: &Caller) -> Result<Prepared, LaunchError> {
+    async fn detached(&self, dir: &Path, spec: &Spec) -> Result<Prepared, LaunchError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let server = self.server().map_err(|error| system("start the fork server", &error))?;
+            let link = fork(&server, dir).await.map_err(|error| system("start the shim", &error))?;
+            let mut link = BufReader::new(link);
+            let line = match tokio::time::timeout(STUCK, read_line(&mut link, PREPARE_MAX)).await {
+                Ok(line) => line,
+                Err(_) => {
+                    server.wake();
+                    read_line(&mut link, PREPARE_MAX).await
+                }
+            };
+            // It died with the order unread: nothing was started.
+            let lost = line.as_ref().is_ok_and(String::is_empty) && server.is_gone();
+            if !lost || tries >= TRIES_MAX {
+                return self.prepared(line, link, spec, None);
+            }
+        }
+    }
+
+    /// Opens the window; returns the handshake with the shim in it, and its name.
+    fn in_tmux(
+        &self,
+        dir: &Path,
+        spec: &Spec,
+        place: &TmuxPlace,
+        caller: &Caller,
+    ) -> Result<(std::os::unix::net::UnixStream, String), LaunchError> {
         let listener = listen(dir).map_err(|error| system("listen for the shim", &error))?;
         let log = self.paths.logs().join(&spec.logs[0]);
         let made = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&log);
@@ -76,12 +116,28 @@ impl ShimLauncher {
         let order = Order { session: &place.session, name: &spec.name, cwd, argv: &argv, log: &log };
         let opened = tmux.open_window(&order, &known);
         let window = opened.map_err(|error: TmuxError| LaunchError::Tmux(error.to_string()))?;
-        let stream = accept(&listener).map_err(|error| {
+        let link = accept(&listener).map_err(|error| {
             let _ = tmux.kill_window(&window.window_id);
             LaunchError::NotStarted(format!("the window's process did not answer: {error}"))
         })?;
         let _ = std::fs::remove_file(dir.join(crate::shim::SOCKET_NAME));
-        self.prepared(stream, spec, Some(format!("{}:{}", place.session, spec.name)))
+        Ok((link, format!("{}:{}", place.session, spec.name)))
+    }
+
+    async fn in_window(
+        &self,
+        dir: &Path,
+        spec: &Spec,
+        place: &TmuxPlace,
+        caller: &Caller,
+    ) -> Result<Prepared, LaunchError> {
+        let (this, dir, owned, place, caller) =
+            (self.clone(), dir.to_owned(), spec.clone(), place.clone(), caller.clone());
+        let (link, window) = blocking(move || this.in_tmux(&dir, &owned, &place, &caller)).await?;
+        let link = nonblocking(link).map_err(|error| system("talk to the shim", &error))?;
+        let mut link = BufReader::new(link);
+        let line = read_line(&mut link, PREPARE_MAX).await;
+        self.prepared(line, link, spec, Some(window))
     }
 
     /// Servers that hold living workers: their sockets may have been removed,
@@ -99,31 +155,42 @@ impl ShimLauncher {
         servers
     }
 
-    fn prepared(&self, stream: UnixStream, spec: &Spec, window: Option<String>) -> Result<Prepared, LaunchError> {
-        let mut stream = BufReader::new(stream);
-        let line = read_line(&mut stream, PREPARE_MAX)
-            .map_err(|error| LaunchError::NotStarted(format!("its shim did not get ready: {error}")))?;
+    fn prepared(
+        &self,
+        line: io::Result<String>,
+        link: Link,
+        spec: &Spec,
+        window: Option<String>,
+    ) -> Result<Prepared, LaunchError> {
+        let line = line.map_err(|error| LaunchError::NotStarted(format!("its shim did not get ready: {error}")))?;
         if let Some(cause) = line.strip_prefix("failed ") {
             return Err(LaunchError::System(cause.to_owned()));
         }
         let lease = line.strip_prefix("prepared ").and_then(|json| serde_json::from_str::<Lease>(json).ok());
         let lease = lease.filter(|lease| lease.token == spec.token);
         let lease = lease.ok_or_else(|| LaunchError::NotStarted("its shim ended before it was ready".to_owned()))?;
-        let gate = Gate { stream, shim: lease.shim.clone(), boot: self.boot.clone() };
+        let gate = Gate { link, shim: lease.shim.clone(), boot: self.boot.clone() };
         Ok(Prepared { lease, window, gate: Box::new(gate) })
     }
 }
 
 impl Gate {
-    fn open(mut self) -> Result<(), LaunchError> {
-        let said = self.stream.get_mut().write_all(b"go\n").and_then(|()| read_line(&mut self.stream, EXEC_MAX));
+    async fn open(mut self) -> Result<(), LaunchError> {
+        let said = match self.link.write_all(b"go\n").await {
+            Ok(()) => read_line(&mut self.link, EXEC_MAX).await,
+            Err(error) => Err(error),
+        };
         match said.as_deref() {
             Ok("started") => Ok(()),
             Ok(line) if line.starts_with("failed ") => {
-                self.wait_gone();
-                Err(LaunchError::Exec(line["failed ".len()..].to_owned()))
+                let failure = LaunchError::Exec(line["failed ".len()..].to_owned());
+                blocking(move || {
+                    self.wait_gone();
+                    Err(failure)
+                })
+                .await
             }
-            _ => self.without_answer(),
+            _ => blocking(move || self.without_answer()).await,
         }
     }
 
@@ -136,11 +203,10 @@ impl Gate {
         Err(LaunchError::NotStarted("the worker's shim ended before it could start it".to_owned()))
     }
 
-    fn withdraw(mut self) {
-        if self.stream.get_mut().write_all(b"no\n").is_err() {
-            self.end_shim();
-        }
-        self.wait_gone();
+    async fn withdraw(mut self) {
+        let told = self.link.write_all(b"no\n").await.is_ok();
+        let ended = tokio::task::spawn_blocking(move || if told { self.wait_gone() } else { self.end_shim() });
+        let _ = ended.await;
     }
 
     /// A shim at its gate leaves on SIGTERM; one that does not is killed, and the
@@ -160,7 +226,6 @@ impl Gate {
         if let Some(fd) = process::pidfd(&self.shim, &self.boot) {
             process::wait_all_gone(&[fd], PREPARE_MAX);
         }
-        reap(u32::try_from(self.shim.pid).unwrap_or(0));
     }
 }
 
@@ -177,34 +242,33 @@ impl Launcher for ShimLauncher {
     }
 
     fn prepare<'a>(&'a self, spec: &'a Spec, caller: &'a Caller) -> BoxFuture<'a, Result<Prepared, LaunchError>> {
-        let (this, spec, caller) = (self.clone(), spec.clone(), caller.clone());
-        blocking(move || {
-            let dir = this.paths.worker(&spec.name, spec.generation);
-            let prepared = match spec.contract.tmux.clone() {
-                None => this.detached(&dir, &spec),
-                Some(place) => this.in_tmux(&dir, &spec, &place, &caller),
+        let dir = self.paths.worker(&spec.name, spec.generation);
+        Box::pin(async move {
+            let prepared = match &spec.contract.tmux {
+                None => self.detached(&dir, spec).await,
+                Some(place) => self.in_window(&dir, spec, place, caller).await,
             };
             if prepared.is_err() {
                 // The handshake is cut, so a shim that came up leaves; until then
                 // its directory cannot be taken back.
-                records::wait_let_go(&dir.join("lease"));
+                let lease = dir.join("lease");
+                let _ = tokio::task::spawn_blocking(move || records::wait_let_go(&lease)).await;
             }
             prepared
         })
     }
 
     fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<(), LaunchError>> {
-        let paths = self.paths.clone();
-        blocking(move || {
+        Box::pin(async move {
             let token = prepared.lease.token.clone();
             let gate = prepared
                 .gate
                 .downcast::<Gate>()
                 .map_err(|_| LaunchError::System("not a gate of this launcher".to_owned()))?;
-            let opened = gate.open();
+            let opened = gate.open().await;
             // An exec that happened cannot be taken back: the worker runs, with or without its shim.
             match opened {
-                Err(LaunchError::NotStarted(_)) if was_executed(&paths, &token) => Ok(()),
+                Err(LaunchError::NotStarted(_)) if was_executed(&self.paths, &token) => Ok(()),
                 opened => opened,
             }
         })
@@ -212,19 +276,10 @@ impl Launcher for ShimLauncher {
 
     fn withdraw(&self, prepared: Prepared) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let withdrawn = tokio::task::spawn_blocking(move || {
-                if let Ok(gate) = prepared.gate.downcast::<Gate>() {
-                    gate.withdraw();
-                }
-            });
-            let _ = withdrawn.await;
+            if let Ok(gate) = prepared.gate.downcast::<Gate>() {
+                gate.withdraw().await;
+            }
         })
-    }
-}
-
-impl Clone for ShimLauncher {
-    fn clone(&self) -> Self {
-        Self { paths: self.paths.clone(), executable: self.executable.clone(), boot: self.boot.clone() }
     }
 }
 
@@ -245,29 +300,40 @@ fn listen(dir: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(short)
 }
 
-fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+fn accept(listener: &UnixListener) -> io::Result<std::os::unix::net::UnixStream> {
     if !process::wait_readable(listener, PREPARE_MAX) {
         return Err(io::Error::from(io::ErrorKind::TimedOut));
     }
     listener.accept().map(|(stream, _)| stream)
 }
 
-fn read_line(stream: &mut BufReader<UnixStream>, limit: Duration) -> io::Result<String> {
-    stream.get_ref().set_read_timeout(Some(limit))?;
+/// One line; nothing at the end of the stream.
+async fn read_line(link: &mut Link, limit: Duration) -> io::Result<String> {
     let mut line = String::new();
-    match stream.read_line(&mut line) {
-        Ok(_) => Ok(line.trim_end().to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(io::Error::other(format!("no answer within {} s", limit.as_secs())))
-        }
-        Err(error) => Err(error),
+    match tokio::time::timeout(limit, link.read_line(&mut line)).await {
+        Ok(read) => read.map(|_| line.trim_end().to_owned()),
+        Err(_) => Err(io::Error::other(format!("no answer within {} s", limit.as_secs()))),
     }
 }
 
-/// Collects a shim that ended before anyone watched it; others are left alone.
-fn reap(pid: u32) {
-    let Ok(pid) = i32::try_from(pid) else { return };
-    let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid), Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+fn nonblocking(link: std::os::unix::net::UnixStream) -> io::Result<UnixStream> {
+    link.set_nonblocking(true)?;
+    UnixStream::from_std(link)
+}
+
+/// Orders a shim; returns the supervisor's end of the handshake.
+async fn fork(server: &Arc<ForkServer>, dir: &Path) -> io::Result<UnixStream> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    let theirs = OwnedFd::from(theirs);
+    match server.fork(dir, &theirs) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let (server, dir) = (Arc::clone(server), dir.to_owned());
+            let ordered = tokio::task::spawn_blocking(move || server.fork_in_turn(&dir, &theirs, PREPARE_MAX));
+            ordered.await.map_err(io::Error::other)??;
+        }
+        ordered => ordered?,
+    }
+    nonblocking(ours)
 }
 
 fn system(step: &str, error: &io::Error) -> LaunchError {

@@ -50,9 +50,12 @@ impl Logs for LogKeeper {
     fn keep(&self, worker: &str, files: &[String], limit_bytes: u64) {
         for file in files {
             let path = self.dir.join(file);
-            // Made here when it is not there yet, so that it can be watched.
-            let made = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-            let watched = made.and_then(|_| Ok(self.watches.inotify.add_watch(&path, AddWatchFlags::IN_MODIFY)?));
+            let watch = || Ok(self.watches.inotify.add_watch(&path, AddWatchFlags::IN_MODIFY)?);
+            let watched = watch().or_else(|_: io::Error| {
+                // Not there yet: made here, so that it can be watched.
+                OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+                watch()
+            });
             match watched {
                 Ok(descriptor) => {
                     let watched = Watched { worker: worker.to_owned(), path, limit_bytes };

@@ -93,9 +93,6 @@ impl Processes for SystemProcesses {
             {
                 let _ = readable.wait().await;
             }
-            // A shim that this process started is its child, and no one else reaps it.
-            let pid = nix::unistd::Pid::from_raw(process.pid);
-            let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
             Gone
         })
     }

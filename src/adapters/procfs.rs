@@ -2,6 +2,7 @@
 //! supervisor; every answer may be stale by the time it is used, so whoever
 //! signals holds a pidfd first and looks again.
 
+use std::cell::LazyCell;
 use std::fs;
 use std::io::{self, Read as _};
 use std::sync::OnceLock;
@@ -108,11 +109,14 @@ pub fn all() -> io::Result<Vec<i32>> {
 
 /// Every living descendant of `root`, parents before children.
 pub fn descendants(root: i32) -> Vec<i32> {
+    // Made at most once, and only where the kernel keeps no lists of children.
+    let parents = LazyCell::new(parents);
     let mut found = vec![root];
     let mut next = 0;
     while next < found.len() {
-        let children = children(found[next]);
-        for child in children {
+        let parent = found[next];
+        let of_all = || parents.iter().filter(|(_, above)| *above == parent).map(|(pid, _)| *pid).collect();
+        for child in children(parent).unwrap_or_else(of_all) {
             if !found.contains(&child) {
                 found.push(child);
             }
@@ -123,19 +127,19 @@ pub fn descendants(root: i32) -> Vec<i32> {
     found
 }
 
-/// The children of a process: from the kernel's own list where it has one,
-/// else by asking every process for its parent.
-fn children(pid: i32) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let lists: Option<Vec<String>> = tasks
-        .ok()
-        .and_then(|tasks| tasks.flatten().map(|task| fs::read_to_string(task.path().join("children")).ok()).collect());
-    if let Some(lists) = lists.filter(|lists| !lists.is_empty()) {
-        let words = lists.iter().flat_map(|list| list.split_ascii_whitespace());
-        return words.filter_map(|word| word.parse().ok()).collect();
-    }
+/// The children of a process by the kernel's own list, where it has one.
+fn children(pid: i32) -> Option<Vec<i32>> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let lists: Vec<String> =
+        tasks.flatten().map(|task| fs::read_to_string(task.path().join("children")).ok()).collect::<Option<_>>()?;
+    let words = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+    (!lists.is_empty()).then(|| words.filter_map(|word| word.parse().ok()).collect())
+}
+
+/// Every process with its parent.
+fn parents() -> Vec<(i32, i32)> {
     let all = all().unwrap_or_default();
-    all.into_iter().filter(|other| stat(*other).is_some_and(|stat| stat.parent == pid)).collect()
+    all.into_iter().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect()
 }
 
 #[cfg(test)]

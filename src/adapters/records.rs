@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
-use swarm_actors::model::{Contract, RestartPolicy, Spec, Wanted, WorkerName, worker_dir_name};
+use swarm_actors::model::{Contract, Lease, RestartPolicy, Spec, Wanted, WorkerName, worker_dir_name};
 use swarm_actors::ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
 
 use super::procfs;
@@ -25,8 +25,10 @@ const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How closely a view looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Running or stopped, as the original has it.
+    /// Running or stopped, as the original has it, and nothing else.
     Word,
+    /// Also how it ended.
+    Exit,
     /// Also whether a running worker is suspended.
     Fine,
 }
@@ -59,7 +61,7 @@ impl DiskRecords {
         }
         // The lease before the record: a lease that is let go in between has its
         // record, one that is found free has had it all along.
-        let lease = self.lease(&dir, Detail::Fine);
+        let lease = probe(&dir).map_or_else(LeaseFacts::default, |(held, content)| self.with_process(held, content));
         let exit = record(&dir.join("exit.json"));
         let spec = spec(&dir);
         let wanted = record(&dir.join("wanted.json")).unwrap_or_default();
@@ -71,10 +73,19 @@ impl DiskRecords {
     /// the lease repeats of it stands in its place.
     pub fn glance(&self, name: &str, generation: u64, detail: Detail) -> Option<DirFacts> {
         let dir = self.paths.worker(name, generation);
-        let lease = self.lease(&dir, detail);
-        let content = lease.content.clone()?;
+        let (held, content) = probe(&dir)?;
+        let content = content?;
+        let exit = dir.join("exit.json");
+        // Nothing that the record says could make it run.
+        let settled = detail == Detail::Word && !held && content.restart == RestartPolicy::Never && exit.exists();
         // Held, it runs or is just ending: the same word for both.
-        let exit = if detail == Detail::Word && lease.held { None } else { record(&dir.join("exit.json")) };
+        let exit = if settled || (detail != Detail::Fine && held) { None } else { record(&exit) };
+        let lease = if settled || (detail != Detail::Fine && held) {
+            let this_boot = content.worker.boot == self.boot;
+            LeaseFacts { held, this_boot, worker_alive: held, suspended: false, content: Some(content.clone()) }
+        } else {
+            self.with_process(held, Some(content.clone()))
+        };
         let contract = Contract { restart: content.restart, ..Contract::default() };
         let spec = Box::new(Spec {
             name: name.to_owned(),
@@ -87,7 +98,8 @@ impl DiskRecords {
             logs: Vec::new(),
         });
         // A running worker was executed, but for the moment of its start.
-        let pending = exit.is_none() && (detail == Detail::Fine || !lease.held) && dir.join("spec.pending").exists();
+        let looked = !settled && (detail == Detail::Fine || !held);
+        let pending = looked && exit.is_none() && dir.join("spec.pending").exists();
         let spec = if pending { SpecFacts::Pending(spec) } else { SpecFacts::Executed(spec) };
         // Without a policy nothing but a stop was ever wanted, and the exit record tells of it.
         let noted = content.restart != RestartPolicy::Never;
@@ -95,23 +107,22 @@ impl DiskRecords {
         Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted })
     }
 
-    fn lease(&self, dir: &Path, detail: Detail) -> LeaseFacts {
-        let Ok(mut file) = File::open(dir.join("lease")) else { return LeaseFacts::default() };
-        let held = is_held(&file);
-        let text = read_small(&mut file).unwrap_or_default();
-        let content: Option<swarm_actors::model::Lease> = serde_json::from_slice(&text).ok();
+    /// With a look at the worker's process, whose file the kernel renders anew
+    /// each time: the dearest look of all.
+    fn with_process(&self, held: bool, content: Option<Lease>) -> LeaseFacts {
         let this_boot = content.as_ref().is_some_and(|lease| lease.worker.boot == self.boot);
-        // The kernel renders that file anew for each look, the dearest of them all.
-        let looked = !held || detail == Detail::Fine;
-        let stat = content.as_ref().filter(|_| looked).and_then(|lease| procfs::alive(&lease.worker, &self.boot));
-        LeaseFacts {
-            held,
-            content,
-            this_boot,
-            worker_alive: stat.is_some() || !looked,
-            suspended: stat.is_some_and(|stat| stat.is_suspended()),
-        }
+        let stat = content.as_ref().and_then(|lease| procfs::alive(&lease.worker, &self.boot));
+        let suspended = stat.is_some_and(|stat| stat.is_suspended());
+        LeaseFacts { held, content, this_boot, worker_alive: stat.is_some(), suspended }
     }
+}
+
+/// Whether the lease is held, and what it says. `None` when there is none.
+fn probe(dir: &Path) -> Option<(bool, Option<Lease>)> {
+    let mut file = File::open(dir.join("lease")).ok()?;
+    let held = is_held(&file);
+    let text = read_small(&mut file).unwrap_or_default();
+    Some((held, serde_json::from_slice(&text).ok()))
 }
 
 /// A write lock on the whole file, as the shim holds it.

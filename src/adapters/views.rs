@@ -3,11 +3,12 @@
 //! quarantine link when `state.json` is damaged.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use swarm_actors::model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
 use swarm_actors::ports::{DirFacts, Records as _};
 use swarm_actors::registry::store::{self, Loaded};
-use swarm_actors::registry::table::{Entry, Table};
+use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
 
 pub use super::records::Detail;
@@ -15,6 +16,7 @@ use super::records::DiskRecords;
 use super::tmux::{PaneLine, Server, Tmux};
 use super::{foreign, procfs};
 use crate::paths::Paths;
+pub use swarm_actors::registry::table::Pick;
 
 /// What reading the registry gave.
 pub struct Registry {
@@ -37,7 +39,7 @@ impl Registry {
 /// # Errors
 /// When `state.json` cannot be read at all (a directory, no permission, …).
 pub fn load(paths: &Paths) -> Result<Registry, Refusal> {
-    load_where(paths, Detail::Fine, &|_| true)
+    load_where(paths, Detail::Fine, Pick::All)
 }
 
 /// Reads one worker, without looking at the others' processes.
@@ -45,29 +47,27 @@ pub fn load(paths: &Paths) -> Result<Registry, Refusal> {
 /// # Errors
 /// As [`load`].
 pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal> {
-    Ok(load_where(paths, Detail::Fine, &|row| row.name == name)?.workers.into_iter().next())
+    Ok(load_where(paths, Detail::Fine, Pick::Named(&[name]))?.workers.into_iter().next())
 }
 
-/// Reads the rows that `wanted` picks; the rest is only parsed.
+/// Reads the rows that are picked.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_where(paths: &Paths, detail: Detail, wanted: &dyn Fn(&Row) -> bool) -> Result<Registry, Refusal> {
+pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, Refusal> {
     let records = DiskRecords::new(paths.clone());
     let mut registry = Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() };
-    let table = read_table(paths, &records, &mut registry.warnings)?;
     let mut windows = Windows::default();
-    let mut rows = Vec::with_capacity(table.entries.len());
-    for (position, entry) in table.entries.iter().enumerate() {
-        match &entry.row {
-            Ok(row) if wanted(row) => rows.push(row.as_ref()),
-            Ok(_) => {}
-            Err(error) => registry.unreadable.push((label(entry, position), error.to_string())),
+    let mut rows = Vec::new();
+    for row in read_rows(paths, &records, pick, &mut registry.warnings)? {
+        match row {
+            Ok(row) => rows.push(row),
+            Err(bad) => registry.unreadable.push((bad.label, bad.error.to_string())),
         }
     }
     let facts = glance_all(&records, &rows, detail);
-    let views = rows.iter().zip(facts).map(|(row, facts)| {
-        let foreign = if facts.is_none() { windows.process(row, records.boot()) } else { None };
+    let views = rows.into_iter().zip(facts).map(|(row, facts)| {
+        let foreign = if facts.is_none() { windows.process(&row, records.boot()) } else { None };
         reconcile::judge(row, facts.as_ref(), foreign)
     });
     registry.workers = views.collect();
@@ -75,38 +75,49 @@ pub fn load_where(paths: &Paths, detail: Detail, wanted: &dyn Fn(&Row) -> bool) 
     Ok(registry)
 }
 
-fn read_table(paths: &Paths, records: &DiskRecords, warnings: &mut Vec<String>) -> Result<Table, Refusal> {
+fn read_rows(
+    paths: &Paths,
+    records: &DiskRecords,
+    pick: Pick<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Result<Arc<Row>, Unreadable>>, Refusal> {
     let refused = |error: &StoreError| Refusal {
         remedy: error.remedy(),
         ..Refusal::new(RefusalKind::Registry, error.to_string())
     };
-    match store::load(&paths.state()).map_err(|error| refused(&error))? {
-        Loaded::Absent => Ok(Table::default()),
-        Loaded::Table(table) => Ok(table),
+    match store::load_with(&paths.state(), |text| table::rows(text, pick)).map_err(|error| refused(&error))? {
+        Loaded::Absent => Ok(Vec::new()),
+        Loaded::Table(rows) => Ok(rows),
         Loaded::Damaged(cause) => {
             if let Err(error) = store::quarantine(&paths.state()) {
                 warnings.push(error.to_string());
             }
             warnings.push(format!("corrupt state file, rebuilt from the workers' own records ({cause})"));
             let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            Ok(Table::of(reconcile::rebuild(&records.scan_now().unwrap_or_default(), &host)))
+            let rebuilt = reconcile::rebuild(&records.scan_now().unwrap_or_default(), &host);
+            let picked = rebuilt.into_iter().filter(|row| pick.takes(&row.name));
+            Ok(picked.map(|row| Ok(Arc::new(row))).collect())
         }
     }
 }
 
 /// Rows from which on a second processor is worth its start.
-const ROWS_FOR_THREADS_MIN: usize = 64;
+const ROWS_FOR_THREADS_MIN: usize = 256;
 const THREADS_MAX: usize = 4;
 
 /// The records of each row that has any. Small reads from the page cache, many
 /// of them: shared among processors when there are enough.
-fn glance_all(records: &DiskRecords, rows: &[&Row], detail: Detail) -> Vec<Option<DirFacts>> {
-    let glance = |row: &&Row| {
+fn glance_all(records: &DiskRecords, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<DirFacts>> {
+    let glance = |row: &Arc<Row>| {
         let facts = row.swarm().and_then(|meta| records.glance(&row.name, meta.generation, detail));
         facts.filter(|facts| reconcile::belongs(row, facts))
     };
+    if rows.len() < ROWS_FOR_THREADS_MIN {
+        return rows.iter().map(glance).collect();
+    }
+    // Asking costs a dozen system calls.
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    if rows.len() < ROWS_FOR_THREADS_MIN || threads == 1 {
+    if threads == 1 {
         return rows.iter().map(glance).collect();
     }
     let (first, rest) = rows.split_at(rows.len().div_ceil(threads));
@@ -128,13 +139,6 @@ fn glance_all(records: &DiskRecords, rows: &[&Row], detail: Detail) -> Vec<Optio
         }
         facts
     })
-}
-
-/// The name of a row that could not be read, when at least that much could.
-fn label(entry: &Entry, position: usize) -> String {
-    let value: Option<serde_json::Value> = serde_json::from_str(&entry.raw).ok();
-    let name = value.as_ref().and_then(|value| value.get("name")).and_then(|name| name.as_str().map(str::to_owned));
-    name.unwrap_or_else(|| format!("row {}", position + 1))
 }
 
 /// Windows of the other program's workers: one question to tmux per server.

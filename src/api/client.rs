@@ -83,6 +83,8 @@ fn repeated(text: &[u8], attempt: u32) -> serde_json::Result<Vec<u8>> {
 fn attempt_post(paths: &Paths, route: &str, body: &[u8], each: &mut dyn FnMut(Answer)) -> Result<(), Broken> {
     let stream = connect_or_start(paths)?;
     let mut answers = send(stream, "POST", route, body)?;
+    // Somebody works on it.
+    let _ = answers.get_ref().set_read_timeout(Some(WORK_MAX));
     loop {
         let mut line = String::new();
         match answers.read_line(&mut line) {
@@ -94,7 +96,7 @@ fn attempt_post(paths: &Paths, route: &str, body: &[u8], each: &mut dyn FnMut(An
         // A line that was cut off is a connection that broke.
         match serde_json::from_str(&line) {
             Ok(Answer::Done) => return Ok(()),
-            Ok(Answer::Accepted) => drop(answers.get_ref().set_read_timeout(Some(WORK_MAX))),
+            Ok(Answer::Accepted) => {}
             Ok(answer) => each(answer),
             Err(_) => return Err(Broken::Connection),
         }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
@@ -11,6 +12,7 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use serde::de::DeserializeOwned;
 use swarm_actors::model::{Answer, CleanRequest, Hello, KillRequest, RespawnRequest, SpawnRequest};
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use tokio_stream::StreamExt as _;
@@ -27,6 +29,9 @@ const BODY_BYTES_MAX: usize = 16 << 20;
 /// The command waits five seconds for the first byte; what is older than this
 /// is no longer waited for.
 const REQUEST_AGE_MS_MAX: u64 = 4_000;
+
+/// Most answers are there within this, and need no word before them.
+const PROMPT_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
 pub struct Context {
@@ -73,30 +78,41 @@ async fn admit(request: HttpRequest, next: Next) -> Response {
     next.run(request).await
 }
 
-async fn spawn(State(context): State<Context>, Json(mut request): Json<SpawnRequest>) -> Response {
+async fn spawn(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let mut request: SpawnRequest = parse(&body)?;
     if request.caller.environment.is_empty() {
         request.caller.environment = request.contract.environment.clone();
     }
-    answers(&context, Request::Spawn(Box::new(request)))
+    Ok(answers(&context, Request::Spawn(Box::new(request))).await)
 }
 
-async fn kill(State(context): State<Context>, Json(request): Json<KillRequest>) -> Response {
-    answers(&context, Request::Kill(Box::new(request)))
+type Malformed = (StatusCode, String);
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> {
+    serde_json::from_slice(body).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))
 }
 
-async fn clean(State(context): State<Context>, Json(request): Json<CleanRequest>) -> Response {
-    answers(&context, Request::Clean(Box::new(request)))
+async fn kill(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let request: KillRequest = parse(&body)?;
+    Ok(answers(&context, Request::Kill(Box::new(request))).await)
 }
 
-async fn respawn(State(context): State<Context>, Json(request): Json<RespawnRequest>) -> Response {
-    answers(&context, Request::Respawn(Box::new(request)))
+async fn clean(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let request: CleanRequest = parse(&body)?;
+    Ok(answers(&context, Request::Clean(Box::new(request))).await)
 }
 
-/// One line at once, so that the caller knows that somebody works, and one for
-/// each answer as it comes.
-fn answers(context: &Context, request: Request) -> Response {
-    let answers = UnboundedReceiverStream::new(context.handle.request(request));
-    let lines = tokio_stream::once(Answer::Accepted).chain(answers).map(|answer| {
+async fn respawn(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let request: RespawnRequest = parse(&body)?;
+    Ok(answers(&context, Request::Respawn(Box::new(request))).await)
+}
+
+/// One line for each answer as it comes. When the first takes its time, a line
+/// before it, so that the caller knows that somebody works.
+async fn answers(context: &Context, request: Request) -> Response {
+    let mut answers = context.handle.request(request);
+    let first = tokio::time::timeout(PROMPT_MAX, answers.recv()).await.unwrap_or(Some(Answer::Accepted));
+    let lines = tokio_stream::iter(first).chain(UnboundedReceiverStream::new(answers)).map(|answer| {
         serde_json::to_vec(&answer).map(|mut line| {
             line.push(b'\n');
             line

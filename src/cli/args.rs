@@ -3,11 +3,9 @@
 //! prefixes of long options, the last of two equal options wins, and everything
 //! after `--` belongs to the worker's command.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use swarm_actors::model::RestartPolicy;
 
 use super::duration;
@@ -430,55 +428,3 @@ pub struct SupervisorFlags {
     #[arg(long)]
     pub json: bool,
 }
-
-/// Parses the command line.
-///
-/// # Errors
-/// Help, version, or what is wrong; see [`report`].
-pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
-    let cli = Cli::try_parse_from(words)?;
-    if let Command::Send(send) = &cli.command {
-        refuse_flag_as_text(send, words)?;
-    }
-    Ok(cli)
-}
-
-/// Text for a worker may begin with a hyphen (`- fix the bug`, `-1`), but a
-/// single word that looks like an option is more likely a slip, and typing a
-/// slip into an agent cannot be taken back. After `--` anything goes.
-fn refuse_flag_as_text(send: &SendArgs, words: &[OsString]) -> Result<(), clap::Error> {
-    if words.iter().any(|word| word == "--") {
-        return Ok(());
-    }
-    for text in std::iter::once(&send.first).chain(&send.second) {
-        let numeric = text.parse::<f64>().is_ok();
-        if text.len() > 1 && text.starts_with('-') && !text.contains(char::is_whitespace) && !numeric {
-            let cause = format!("unexpected argument '{text}' found; to send it as text, put '--' before it\n");
-            return Err(Cli::command().error(ErrorKind::UnknownArgument, cause));
-        }
-    }
-    Ok(())
-}
-
-/// Prints what [`parse`] returned and gives the exit code: 0 for help and
-/// version, 2 for a mistake, which then begins with `swarm: error:`.
-pub fn report(error: &clap::Error) -> u8 {
-    use std::io::{IsTerminal as _, Write as _};
-    let text = error.render();
-    if !error.use_stderr() {
-        return u8::from(error.print().is_err());
-    }
-    let prefix = if text.to_string().starts_with("error:") { "swarm: " } else { "" };
-    let mut stderr = std::io::stderr().lock();
-    // Nothing is left to tell anybody when standard error itself is gone.
-    let _ = if stderr.is_terminal() && super::render::colour_wanted() {
-        write!(stderr, "{prefix}{}", text.ansi())
-    } else {
-        write!(stderr, "{prefix}{text}")
-    };
-    2
-}
-
-#[cfg(test)]
-#[path = "args_tests.rs"]
-mod tests;

@@ -2,8 +2,7 @@
 //! identity of the request.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 
 use nix::sys::resource::{Resource, getrlimit};
 use swarm_actors::model::{Caller, Refusal, RefusalKind, Rlimit};
@@ -82,24 +81,16 @@ fn textual(variables: impl Iterator<Item = (OsString, OsString)>) -> (Vec<(Strin
 /// 128 random bits in hex.
 fn request_id() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
-    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The file creation mask, read without the moment in which `umask(2)`, which
-/// can only exchange it, would have another one in force.
+/// The file creation mask, which can only be exchanged. A command has one
+/// thread, so nobody sees the other one.
 fn umask() -> u32 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    umask_in(&status).unwrap_or_else(|| {
-        let mask = rustix::process::umask(rustix::fs::Mode::empty());
-        rustix::process::umask(mask);
-        mask.bits()
-    })
-}
-
-fn umask_in(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
-    u32::from_str_radix(line.trim(), 8).ok()
+    let mask = rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
+    rustix::process::umask(mask);
+    mask.bits()
 }
 
 fn rlimits() -> io::Result<Vec<Rlimit>> {
@@ -122,13 +113,6 @@ mod tests {
             assert_eq!(usize::try_from(*resource as i64), Ok(number), "{resource:?}");
         }
         assert_eq!(rlimits().expect("readable").len(), 16);
-    }
-
-    #[test]
-    fn the_umask_is_read_from_the_status() {
-        assert_eq!(umask_in("Name:\tx\nUmask:\t0027\nState:\tR\n"), Some(0o027));
-        assert_eq!(umask_in("Name:\tx\n"), None);
-        assert!(umask() <= 0o777);
     }
 
     #[test]

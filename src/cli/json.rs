@@ -85,7 +85,7 @@ pub struct Exit {
 
 impl<'a> Worker<'a> {
     pub fn of(view: &'a WorkerView) -> Self {
-        let (row, swarm) = (&view.row, view.row.swarm());
+        let (row, swarm) = (view.row.as_ref(), view.row.swarm());
         let pane = view.pane.as_ref();
         let tmux = row.tmux.as_ref().map(|tmux| Tmux {
             session: &tmux.session,
@@ -114,7 +114,7 @@ impl<'a> Worker<'a> {
             tmux,
             worktree,
             generation: swarm.as_ref().map(|swarm| swarm.generation),
-            host: swarm.map(|swarm| swarm.host),
+            host: swarm.map(|swarm| swarm.host.clone()),
             restart: view.restart,
             restarts: view.restarts,
             next_start_ms: view.next_start_ms,

@@ -129,7 +129,7 @@ mod tests {
         let view = sample::process("x");
         let again = |restart| {
             let mut view = WorkerView { restart, ..view.clone() };
-            view.row.started = "2026-01-02T00:01:00.000000".into();
+            std::sync::Arc::make_mut(&mut view.row).started = "2026-01-02T00:01:00.000000".into();
             view
         };
         let mut life = Life::of(&view);

@@ -22,6 +22,7 @@ mod kill;
 mod life;
 mod logs;
 mod ls;
+mod parse;
 mod peek;
 mod plain;
 mod ready;
@@ -41,21 +42,19 @@ mod wait;
 mod watch;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use swarm_actors::model::RefusalKind;
 
-use crate::adapters::views::{Detail, Registry, load, load_where};
+use crate::adapters::views::{Detail, Pick, Registry, load, load_where};
 use crate::paths::Paths;
 use args::Command;
 use error::Failure;
 use screen::Screen;
 
-pub fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    match args::parse(&words) {
-        Ok(cli) => ExitCode::from(screen::run(|screen| dispatch(&cli.command, screen))),
-        Err(error) => ExitCode::from(args::report(&error)),
+pub fn main(words: &[OsString]) -> u8 {
+    match parse::parse(words) {
+        Ok(cli) => screen::run(|screen| dispatch(&cli.command, screen)),
+        Err(error) => parse::report(&error),
     }
 }
 
@@ -91,7 +90,7 @@ fn read(paths: &Paths, screen: &mut Screen) -> Result<Registry, Failure> {
 /// The same for one worker: the others' processes are not looked at, unless
 /// the name is unknown and a near one is to be suggested.
 fn read_one(paths: &Paths, name: &str, screen: &mut Screen) -> Result<Registry, Failure> {
-    let registry = load_where(paths, Detail::Fine, &|row| row.name == name)?;
+    let registry = load_where(paths, Detail::Fine, Pick::Named(&[name]))?;
     if registry.workers.is_empty() {
         return read(paths, screen);
     }

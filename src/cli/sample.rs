@@ -1,5 +1,7 @@
 //! Workers and registries for the tests of this folder.
 
+use std::sync::Arc;
+
 use swarm_actors::model::{
     Ended, ExitRecord, FineState, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Usage, WireStatus, WorkerView,
 };
@@ -30,10 +32,10 @@ pub fn process(name: &str) -> WorkerView {
         tmux: None,
         worktree: None,
         pid: Some(4242),
-        metadata: serde_json::Map::new(),
+        metadata: swarm_actors::model::Metadata::default(),
     };
     WorkerView {
-        row,
+        row: row.into(),
         state: FineState::Running,
         pid: Some(4242),
         watch: None,
@@ -49,11 +51,11 @@ pub fn process(name: &str) -> WorkerView {
 /// A running tmux worker with a worktree.
 pub fn window(name: &str) -> WorkerView {
     let mut view = process(name);
-    view.row.pid = None;
-    view.row.tags.clear();
-    view.row.tmux = Some(RowTmux { session: "swarm-00c0ffee".into(), window: name.into(), socket: None });
-    view.row.worktree =
-        Some(RowWorktree { path: format!("/r/w/{name}"), branch: name.into(), base_repo: "/r/repo".into() });
+    let row = Arc::make_mut(&mut view.row);
+    row.pid = None;
+    row.tags.clear();
+    row.tmux = Some(RowTmux { session: "swarm-00c0ffee".into(), window: name.into(), socket: None });
+    row.worktree = Some(RowWorktree { path: format!("/r/w/{name}"), branch: name.into(), base_repo: "/r/repo".into() });
     view
 }
 
@@ -70,7 +72,9 @@ pub fn ended(name: &str, ended: Ended) -> WorkerView {
         usage: Usage::default(),
         survivors: Vec::new(),
     };
-    WorkerView { state: FineState::Exited, pid: None, exit: Some(exit), ..process(name) }
+    let mut view = WorkerView { state: FineState::Exited, pid: None, exit: Some(exit), ..process(name) };
+    Arc::make_mut(&mut view.row).status = WireStatus::Stopped;
+    view
 }
 
 /// What a verb wrote to its two streams, and its result.
@@ -86,5 +90,5 @@ pub fn said(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> (String, S
 pub fn command(words: &[&str]) -> super::args::Command {
     let words: Vec<std::ffi::OsString> =
         std::iter::once("swarm").chain(words.iter().copied()).map(Into::into).collect();
-    super::args::parse(&words).unwrap_or_else(|error| panic!("{error}")).command
+    super::parse::parse(&words).unwrap_or_else(|error| panic!("{error}")).command
 }

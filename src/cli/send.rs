@@ -173,11 +173,11 @@ pub mod tests {
             tmux,
             worktree: None,
             pid: None,
-            metadata: serde_json::Map::new(),
+            metadata: swarm_actors::model::Metadata::default(),
         };
         let restart = RestartPolicy::Never;
         WorkerView {
-            row,
+            row: row.into(),
             state,
             pid: None,
             watch: None,

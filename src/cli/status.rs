@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn the_line_and_the_code_say_the_same() {
         let mut bare = sample::ended("bare", Ended::Code(0));
-        bare.row.pid = None;
+        std::sync::Arc::make_mut(&mut bare.row).pid = None;
         let registry =
             sample::registry(vec![sample::process("p"), sample::window("w"), sample::ended("e", Ended::Code(3)), bare]);
         assert_eq!(asked("p", &registry), ("p: running (pid 4242, uptime 5m)\n".into(), String::new(), 0));

@@ -14,7 +14,7 @@ use super::life::{BLIND_LOOK, Life, Verdict, has_ended, watch_records};
 use super::render::escape;
 use super::screen::Screen;
 use super::watch::{Changes, Until, allow_many_descriptors, wait_any};
-use crate::adapters::views::{Detail, Registry, load_where};
+use crate::adapters::views::{Detail, Pick, Registry, load_where};
 use crate::paths::Paths;
 
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -96,7 +96,8 @@ impl Wait<'_> {
             if !again {
                 self.pause(&mut waiting, !unwatched.is_empty(), blind)?;
             }
-            registry = load_where(self.paths, Detail::Word, &|row| waiting.iter().any(|life| life.name == row.name))?;
+            let names: Vec<&str> = waiting.iter().map(|life| life.name.as_str()).collect();
+            registry = load_where(self.paths, Detail::Exit, Pick::Named(&names))?;
         }
     }
 

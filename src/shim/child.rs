@@ -27,6 +27,8 @@ pub struct Child {
     report: File,
     ended: Option<Ended>,
     opened: Option<Instant>,
+    /// It has a session and a process group of its own, with its pid as their number.
+    leads: bool,
 }
 
 /// Everything the child needs, made before the fork.
@@ -67,6 +69,7 @@ impl Child {
                 report: File::from(report_in),
                 ended: None,
                 opened: None,
+                leads: spec.contract.tmux.is_none(),
             }),
         }
     }
@@ -77,6 +80,17 @@ impl Child {
 
     pub fn ended(&self) -> Option<Ended> {
         self.ended
+    }
+
+    /// Signals the worker's process group, and wakes what of it is stopped. False
+    /// when there is no such group that is certainly this worker's: once the
+    /// leader was waited for, its number may be another's.
+    pub fn signal_group(&self, to_send: Signal) -> bool {
+        use nix::sys::signal::killpg;
+        self.leads
+            && self.ended.is_none()
+            && killpg(self.pid, to_send).is_ok()
+            && killpg(self.pid, Signal::SIGCONT).is_ok()
     }
 
     pub fn up_ms(&self) -> u64 {

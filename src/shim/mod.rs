@@ -1,5 +1,5 @@
-//! The worker's parent process: `swarm __shim DIR`, in a session of its own or
-//! as the first process of a tmux pane. It outlives the supervisor, holds the
+//! The worker's parent process: a fork of the fork server in a session of its own,
+//! or `swarm __shim DIR` as the first process of a tmux pane. It outlives the supervisor, holds the
 //! lease, ends the process tree and writes the exit record. No runtime and no
 //! thread: it forks.
 //!
@@ -15,15 +15,14 @@ mod link;
 mod signals;
 mod tree;
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::process::ExitCode;
 
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use swarm_actors::model::{Ended, ExitRecord, Lease, Reason, RestartPolicy, Spec, TmuxPane, Usage};
+use swarm_actors::model::{Contract, Ended, ExitRecord, Lease, Reason, RestartPolicy, Spec, TmuxPane, Usage};
 
 use self::child::Child;
 use self::files::{ExitFile, LeaseFile};
@@ -33,24 +32,51 @@ use self::signals::{Signals, Wake};
 use crate::adapters::procfs;
 
 /// Runs one worker from its gate to its exit record.
-pub fn main(dir: Option<&OsStr>) -> ExitCode {
-    let Some(dir) = dir else { return ExitCode::from(2) };
-    match run(Path::new(dir)) {
-        Ok(()) => ExitCode::SUCCESS,
+pub fn main(dir: Option<&OsString>) -> u8 {
+    let Some(dir) = dir else { return 2 };
+    run_in(Path::new(dir), || {})
+}
+
+/// The same, for a fork that is one already; calls `prepared` when it stands at
+/// the gate. Returns the exit code.
+pub fn run_in(dir: &Path, prepared: impl FnOnce()) -> u8 {
+    match run(dir, prepared) {
+        Ok(()) => 0,
         Err(error) => {
             // In a pane this is seen for a moment; a supervisor that waits for
-            // the handshake sees end of file and the reason in its own log.
+            // the handshake sees end of file.
             let _ = writeln!(io::stderr(), "swarm: error: cannot start the worker: {error}");
-            ExitCode::FAILURE
+            1
         }
     }
 }
 
-fn run(dir: &Path) -> io::Result<()> {
+/// Touches the memory that [`run_in`] will need, for a fork that has time now:
+/// the first touch of every page costs as much as a system call.
+pub fn rehearse() {
+    let environment =
+        std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    let spec = Spec {
+        name: String::new(),
+        generation: 1,
+        token: String::new(),
+        request: String::new(),
+        started: String::new(),
+        contract: Contract { environment: environment.collect::<Vec<_>>().into(), ..Contract::default() },
+        worktree: None,
+        logs: Vec::new(),
+    };
+    let text = serde_json::to_vec(&spec).unwrap_or_default();
+    let _ = serde_json::from_slice::<Spec>(&text);
+    let boot = procfs::boot_id();
+    let _ = procfs::identity(nix::unistd::getpid().as_raw(), &boot);
+}
+
+fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     let signals = Signals::block()?;
     std::env::set_current_dir(dir)?;
     let lease = LeaseFile::take()?;
-    let spec = files::read_spec()?;
+    let mut spec = files::read_spec()?;
     let in_tmux = spec.contract.tmux.is_some();
     if !in_tmux {
         nix::unistd::setsid()?;
@@ -66,6 +92,7 @@ fn run(dir: &Path) -> io::Result<()> {
         }
     };
     link.say(&format!("prepared {}", serde_json::to_string(&prepared)?));
+    is_prepared();
     let go = match link.verdict(&signals) {
         Verdict::Go => true,
         Verdict::No => false,
@@ -84,7 +111,20 @@ fn run(dir: &Path) -> io::Result<()> {
         }
     }
     drop(link);
+    give_back(&mut spec);
     supervise(&spec, &mut child, &signals, lease, exit_file)
+}
+
+/// A shim lives as long as its worker, and there are many: what only the start
+/// needed goes back to the system.
+fn give_back(spec: &mut Spec) {
+    spec.contract = Contract {
+        tmux: spec.contract.tmux.take(),
+        restart: spec.contract.restart,
+        timeout_ms: spec.contract.timeout_ms,
+        ..Contract::default()
+    };
+    crate::allocator::trim();
 }
 
 type Prepared = (Child, ExitFile, Lease);

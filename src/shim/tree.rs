@@ -12,6 +12,8 @@ use crate::adapters::procfs;
 
 /// How long a tree has to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the worker's own process group has before the rest is looked for.
+const GROUP_GRACE: Duration = Duration::from_millis(20);
 /// How long SIGKILL is repeated, for what forks meanwhile.
 const INSISTENCE: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_millis(100);
@@ -21,6 +23,10 @@ const HANGUP_GRACE: Duration = Duration::from_secs(1);
 /// Ends all descendants; returns the pids of those that outlived SIGKILL.
 pub fn end(child: &mut Child, signals: &Signals, first: Option<Signal>) -> Vec<i32> {
     if !child.reap() {
+        return Vec::new();
+    }
+    // Nearly all trees are one process group, which needs no search.
+    if first.is_none() && child.signal_group(Signal::SIGTERM) && wait_empty(child, signals, GROUP_GRACE) {
         return Vec::new();
     }
     if let Some(first) = first {

@@ -85,7 +85,9 @@ fn stubborn_workers_end_within_the_grace_and_side_by_side() {
 fn a_kill_does_not_bring_back_what_was_cleaned_nor_lose_what_was_spawned() {
     // Weakness 1: the original saves the list that it read before its wait.
     let rig = Rig::new();
-    rig.spawn_sh("deaf", &[], "trap '' TERM; echo ready; while :; do sleep 600; done");
+    // With a policy the stop is on record, which tells when the kill is under way.
+    let policy = ["--restart", "on-failure"];
+    rig.spawn_sh("deaf", &policy, "trap '' TERM; echo ready; while :; do sleep 600; done");
     rig.spawn("done", &[], &["true"]);
     rig.wait("done");
     wait_until("it is ready", SOON, || rig.log("deaf", "stdout") == "ready\n");

@@ -178,7 +178,7 @@ pub fn foreign_row(name: &str, pid: Option<i64>) -> Row {
         tmux: None,
         worktree: None,
         pid,
-        metadata: serde_json::Map::new(),
+        metadata: swarm_actors::model::Metadata::default(),
     }
 }
 

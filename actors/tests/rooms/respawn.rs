@@ -95,13 +95,14 @@ async fn a_worker_of_the_other_program_becomes_ours() {
     let rig = Rig::start().await;
     let process = rig.world.kernel.fork();
     let mut theirs = foreign_row("a", Some(i64::from(process.pid)));
-    theirs.metadata.insert("theirs".to_owned(), serde_json::json!({"kept": true}));
+    let kept = serde_json::json!({"kept": true});
+    theirs.metadata = serde_json::Map::from_iter([("theirs".to_owned(), kept.clone())]).into();
     rig.world.write_rows(&[theirs]);
     rig.respawn("a").await.expect("starts again");
     assert!(!rig.world.kernel.is_alive(&process));
     assert_eq!(rig.world.state("a"), Some(FineState::Running));
     let row = rig.world.row("a").expect("has a row");
     assert_eq!(row.cmd, ["theirs"]);
-    assert_eq!(row.metadata.get("theirs"), Some(&serde_json::json!({"kept": true})));
+    assert_eq!(row.metadata.members().get("theirs"), Some(&kept));
     rig.check();
 }

@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use super::*;
+use crate::cli::args::{Format, Restart};
 use crate::cli::sample::command;
 
 fn spawn(words: &[&str]) -> SpawnArgs {
@@ -18,6 +21,25 @@ fn refused(words: &[&str]) -> String {
 #[test]
 fn the_command_line_is_sound() {
     Cli::command().debug_assert();
+}
+
+#[test]
+fn a_verb_built_alone_takes_what_it_takes_among_the_others() {
+    let all = Cli::command();
+    assert_eq!(all.get_subcommands().count(), VERBS.len());
+    for (name, arguments) in VERBS {
+        let among = all.find_subcommand(name).unwrap_or_else(|| panic!("no verb {name}"));
+        let ids =
+            |verb: &clap::Command| -> Vec<String> { verb.get_arguments().map(|arg| format!("{arg:?}")).collect() };
+        assert_eq!(ids(among), ids(&arguments(clap::Command::new(name))), "{name}");
+    }
+    for words in
+        [&["swarm", "spawn", "--na", "a", "--tag", "x", "--", "sh", "-c", "--x"][..], &["swarm", "kill", "--all"]]
+    {
+        let words: Vec<OsString> = words.iter().map(Into::into).collect();
+        let (alone, among) = (parse_alone(&words).expect("parses"), Cli::try_parse_from(&words).expect("parses"));
+        assert_eq!(format!("{alone:?}"), format!("{among:?}"));
+    }
 }
 
 #[test]

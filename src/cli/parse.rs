@@ -1,0 +1,97 @@
+//! From words to [`Cli`], and what is said of words that are none.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser as _};
+
+use super::args::{
+    AttachArgs, CleanArgs, Cli, Command, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs, LsArgs,
+    PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
+};
+
+/// Parses the command line.
+///
+/// # Errors
+/// Help, version, or what is wrong; see [`report`].
+pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    let cli = match parse_alone(words) {
+        Some(cli) => cli,
+        None => Cli::try_parse_from(words)?,
+    };
+    if let Command::Send(send) = &cli.command {
+        refuse_flag_as_text(send, words)?;
+    }
+    Ok(cli)
+}
+
+/// Parses a command line without mistakes: only the verb that was typed is
+/// built, not all of them with their help, which takes longer than most verbs.
+fn parse_alone(words: &[OsString]) -> Option<Cli> {
+    let (name, arguments) = VERBS.iter().find(|(name, _)| words.get(1).is_some_and(|word| word == name))?;
+    let top = clap::Command::new("swarm").infer_long_args(true).args_override_self(true);
+    let top = top.subcommand(arguments(clap::Command::new(*name)));
+    Cli::from_arg_matches(&top.try_get_matches_from(words).ok()?).ok()
+}
+
+/// A verb and what adds its arguments.
+type Verb = (&'static str, fn(clap::Command) -> clap::Command);
+
+const VERBS: [Verb; 16] = [
+    ("spawn", SpawnArgs::augment_args),
+    ("ls", LsArgs::augment_args),
+    ("status", StatusArgs::augment_args),
+    ("peek", PeekArgs::augment_args),
+    ("send", SendArgs::augment_args),
+    ("interrupt", InterruptArgs::augment_args),
+    ("eof", EofArgs::augment_args),
+    ("attach", AttachArgs::augment_args),
+    ("logs", LogsArgs::augment_args),
+    ("kill", KillArgs::augment_args),
+    ("wait", WaitArgs::augment_args),
+    ("clean", CleanArgs::augment_args),
+    ("respawn", RespawnArgs::augment_args),
+    ("init", InitArgs::augment_args),
+    ("events", EventsArgs::augment_args),
+    ("supervisor", SupervisorArgs::augment_args),
+];
+
+/// Text for a worker may begin with a hyphen (`- fix the bug`, `-1`), but a
+/// single word that looks like an option is more likely a slip, and typing a
+/// slip into an agent cannot be taken back. After `--` anything goes.
+fn refuse_flag_as_text(send: &SendArgs, words: &[OsString]) -> Result<(), clap::Error> {
+    if words.iter().any(|word| word == "--") {
+        return Ok(());
+    }
+    for text in std::iter::once(&send.first).chain(&send.second) {
+        let numeric = text.parse::<f64>().is_ok();
+        if text.len() > 1 && text.starts_with('-') && !text.contains(char::is_whitespace) && !numeric {
+            let cause = format!("unexpected argument '{text}' found; to send it as text, put '--' before it\n");
+            return Err(Cli::command().error(ErrorKind::UnknownArgument, cause));
+        }
+    }
+    Ok(())
+}
+
+/// Prints what [`parse`] returned and gives the exit code: 0 for help and
+/// version, 2 for a mistake, which then begins with `swarm: error:`.
+pub fn report(error: &clap::Error) -> u8 {
+    use std::io::{IsTerminal as _, Write as _};
+    let text = error.render();
+    if !error.use_stderr() {
+        return u8::from(error.print().is_err());
+    }
+    let prefix = if text.to_string().starts_with("error:") { "swarm: " } else { "" };
+    let mut stderr = std::io::stderr().lock();
+    // Nothing is left to tell anybody when standard error itself is gone.
+    let _ = if stderr.is_terminal() && super::render::colour_wanted() {
+        write!(stderr, "{prefix}{}", text.ansi())
+    } else {
+        write!(stderr, "{prefix}{text}")
+    };
+    2
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;
