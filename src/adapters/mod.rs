@@ -4,6 +4,7 @@ pub mod clock;
 pub mod events;
 pub mod foreign;
 pub mod git;
+pub mod glance;
 pub mod launcher;
 pub mod logs;
 pub mod process;

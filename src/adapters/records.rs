@@ -11,27 +11,16 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
-use swarm_actors::model::{Contract, Lease, RestartPolicy, Spec, Wanted, WorkerName, worker_dir_name};
+use swarm_actors::model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
 use swarm_actors::ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
 
 use super::procfs;
 use crate::paths::Paths;
 
 /// The largest record that is read; an environment is at most 2 MB.
-const RECORD_BYTES_MAX: u64 = 8 << 20;
+pub const RECORD_BYTES_MAX: u64 = 8 << 20;
 /// How long a shim has to decide a start that its supervisor left.
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
-
-/// How closely a view looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
-    /// Running or stopped, as the original has it, and nothing else.
-    Word,
-    /// Also how it ended.
-    Exit,
-    /// Also whether a running worker is suspended.
-    Fine,
-}
 
 pub struct DiskRecords {
     paths: Paths,
@@ -68,47 +57,7 @@ impl DiskRecords {
         Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
     }
 
-    /// What a view needs of one generation, and no more: a list of a thousand
-    /// workers opens two small files for each. The contract is not read; what
-    /// the lease repeats of it stands in its place.
-    pub fn glance(&self, name: &str, generation: u64, detail: Detail) -> Option<DirFacts> {
-        let dir = self.paths.worker(name, generation);
-        let (held, content) = probe(&dir)?;
-        let content = content?;
-        let exit = dir.join("exit.json");
-        // Nothing that the record says could make it run.
-        let settled = detail == Detail::Word && !held && content.restart == RestartPolicy::Never && exit.exists();
-        // Held, it runs or is just ending: the same word for both.
-        let exit = if settled || (detail != Detail::Fine && held) { None } else { record(&exit) };
-        let lease = if settled || (detail != Detail::Fine && held) {
-            let this_boot = content.worker.boot == self.boot;
-            LeaseFacts { held, this_boot, worker_alive: held, suspended: false, content: Some(content.clone()) }
-        } else {
-            self.with_process(held, Some(content.clone()))
-        };
-        let contract = Contract { restart: content.restart, ..Contract::default() };
-        let spec = Box::new(Spec {
-            name: name.to_owned(),
-            generation,
-            token: content.token,
-            request: String::new(),
-            started: content.started,
-            contract,
-            worktree: None,
-            logs: Vec::new(),
-        });
-        // A running worker was executed, but for the moment of its start.
-        let looked = !settled && (detail == Detail::Fine || !held);
-        let pending = looked && exit.is_none() && dir.join("spec.pending").exists();
-        let spec = if pending { SpecFacts::Pending(spec) } else { SpecFacts::Executed(spec) };
-        // Without a policy nothing but a stop was ever wanted, and the exit record tells of it.
-        let noted = content.restart != RestartPolicy::Never;
-        let wanted = noted.then(|| record(&dir.join("wanted.json"))).flatten().unwrap_or_default();
-        Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted })
-    }
-
-    /// With a look at the worker's process, whose file the kernel renders anew
-    /// each time: the dearest look of all.
+    /// The lease, with a look at the worker's process.
     fn with_process(&self, held: bool, content: Option<Lease>) -> LeaseFacts {
         let this_boot = content.as_ref().is_some_and(|lease| lease.worker.boot == self.boot);
         let stat = content.as_ref().and_then(|lease| procfs::alive(&lease.worker, &self.boot));
@@ -131,7 +80,7 @@ pub fn whole_file_lock() -> libc::flock {
 }
 
 /// Whether somebody holds the lease; asking does not take it.
-fn is_held(file: &File) -> bool {
+pub fn is_held(file: &File) -> bool {
     let mut lock = whole_file_lock();
     match fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)) {
         Ok(_) => i32::from(lock.l_type) != libc::F_UNLCK,
@@ -328,8 +277,8 @@ fn remove_dir(dir: &Path) -> io::Result<()> {
 /// repeats interrupted calls, but not this one.
 fn list(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     loop {
-        match fs::read_dir(dir) {
-            Ok(entries) => return Ok(entries.flatten().collect()),
+        match fs::read_dir(dir).and_then(Iterator::collect) {
+            Ok(entries) => return Ok(entries),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

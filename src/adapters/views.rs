@@ -11,7 +11,8 @@ use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
 
-pub use super::records::Detail;
+use super::glance;
+pub use super::glance::Detail;
 use super::records::DiskRecords;
 use super::tmux::{PaneLine, Server, Tmux};
 use super::{foreign, procfs};
@@ -65,7 +66,10 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
             Err(bad) => registry.unreadable.push((bad.label, bad.error.to_string())),
         }
     }
-    let facts = glance_all(&records, &rows, detail);
+    let facts = match glance::Records::open(paths) {
+        Some(records) => glance_all(&records, &rows, detail),
+        None => rows.iter().map(|_| None).collect(),
+    };
     let views = rows.into_iter().zip(facts).map(|(row, facts)| {
         let foreign = if facts.is_none() { windows.process(&row, records.boot()) } else { None };
         reconcile::judge(row, facts.as_ref(), foreign)
@@ -107,11 +111,8 @@ const THREADS_MAX: usize = 4;
 
 /// The records of each row that has any. Small reads from the page cache, many
 /// of them: shared among processors when there are enough.
-fn glance_all(records: &DiskRecords, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<DirFacts>> {
-    let glance = |row: &Arc<Row>| {
-        let facts = row.swarm().and_then(|meta| records.glance(&row.name, meta.generation, detail));
-        facts.filter(|facts| reconcile::belongs(row, facts))
-    };
+fn glance_all(records: &glance::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<DirFacts>> {
+    let glance = |row: &Arc<Row>| records.of(row, detail).filter(|facts| reconcile::belongs(row, facts));
     if rows.len() < ROWS_FOR_THREADS_MIN {
         return rows.iter().map(glance).collect();
     }

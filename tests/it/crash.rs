@@ -53,6 +53,55 @@ fn a_killed_guard_is_replaced() {
     }
 }
 
+/// The fork server and what it keeps in readiness, each with its parent.
+fn fork_servers(rig: &Rig) -> Vec<i32> {
+    let serves = |pid: &i32| proc::words(*pid).get(1).is_some_and(|word| word == "__forkserver");
+    rig.processes().into_iter().filter(serves).collect()
+}
+
+#[test]
+fn workers_start_whatever_becomes_of_the_fork_server() {
+    let rig = Rig::new();
+    rig.spawn("first", &[], &["sleep", "600"]);
+    let (supervisor, _) = both(&rig);
+    let server = |pid: &i32| proc::stat(*pid, 4) == Some(supervisor.to_string());
+    for (round, signal) in [Signal::KILL, Signal::STOP].into_iter().enumerate() {
+        for (whose, only_server) in [("server", true), ("all", false)] {
+            wait_until("a spare is ready", SOON, || fork_servers(&rig).len() == 2);
+            let struck = fork_servers(&rig).into_iter().filter(|pid| !only_server || server(pid));
+            struck.for_each(|pid| proc::signal(pid, signal));
+            // Twice: the first may still find the spare.
+            for number in 0..2 {
+                rig.spawn(&format!("{whose}{round}{number}"), &[], &["sleep", "600"]);
+            }
+        }
+    }
+    assert_eq!(rig.names().len(), 9);
+    assert!(rig.names().iter().all(|name| rig.fine(name) == "running"));
+    assert_eq!(rig.keepers().0, Some(supervisor), "the supervisor went with it");
+    kill_keepers(&rig);
+    let left = fork_servers(&rig);
+    let of_the_next = |pid: &i32| rig.keepers().0.is_some_and(|next| proc::stat(*pid, 4) == Some(next.to_string()));
+    wait_until("the fork server has gone with its supervisor", SOON, || {
+        left.iter().all(|pid| !proc::alive(*pid) || of_the_next(pid))
+    });
+}
+
+#[test]
+fn a_shim_has_a_name_of_its_own_and_no_share_in_the_fork_server() {
+    let rig = Rig::new();
+    let name = "n".repeat(64);
+    rig.spawn(&name, &[], &["sleep", "600"]);
+    let shim = rig.shim(&name);
+    let dir = rig.root().join("w").join(format!("{name}.1"));
+    assert_eq!(proc::words(shim)[..3], ["swarm", "__shim", dir.to_str().expect("text")]);
+    let session = |pid| proc::stat(pid, 6);
+    assert_eq!(session(shim), Some(shim.to_string()));
+    let open = std::fs::read_dir(format!("/proc/{shim}/fd")).expect("there").flatten();
+    let sockets: Vec<_> = open.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect();
+    assert!(sockets.iter().all(|to| !to.to_string_lossy().starts_with("socket:")), "{sockets:?}");
+}
+
 #[test]
 fn a_time_limit_holds_although_both_were_killed() {
     let rig = Rig::new();

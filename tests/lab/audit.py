@@ -24,7 +24,7 @@ LINE = re.compile(r"^(?P<pid>\d+)\s+(?P<call>\w+)\((?P<args>.*)\)\s+= (?P<ret>-?
 EXECUTED = re.compile(r'^(?P<pid>\d+)\s+execve\("(?P<path>[^"]*)", \[(?P<argv>.*?)\]')
 RESUMED = re.compile(r"^(?P<pid>\d+)\s+<\.\.\. (?P<call>\w+) resumed>(?P<tail>.*)$")
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
-OURS = ("supervisor", "shim", "guard", "command")
+OURS = ("supervisor", "forkserver", "shim", "guard", "command")
 WITHOUT_CLOEXEC = {"pipe", "dup", "accept", "epoll_create", "eventfd", "inotify_init", "creat", "open"}
 
 
@@ -46,8 +46,11 @@ class Trace:
             match = LINE.match(line)
             if match:
                 pid = int(match["pid"])
-                if match["call"].startswith("clone") and "CLONE_THREAD" in match["args"]:
-                    self.roles[int(match["ret"])] = self.role(pid)
+                if match["call"].startswith("clone") and match["ret"].isdigit():
+                    if "CLONE_THREAD" in match["args"]:
+                        self.roles[int(match["ret"])] = self.role(pid)
+                    elif self.role(pid) == "forkserver":
+                        self.roles[int(match["ret"])] = "shim"
                 self.calls.append((pid, match["call"], match["args"], match["ret"]))
 
     @staticmethod
@@ -74,7 +77,7 @@ def record(rig: Rig, umask: int) -> Trace:
     """Spawns, kills, respawns and cleans a worker with the running supervisor under strace."""
     rig.must("spawn", "--name", "keep", "--", *rig.worker("sleep", 1000))
     wait_until(lambda: len(rig.ledger_lines()) == 1, 10, "the bystander runs")
-    people = {p.pid: p.role for p in rig.census() if p.role in ("supervisor", "guard")}
+    people = {p.pid: p.role for p in rig.census() if p.role in ("supervisor", "guard", "forkserver")}
     threads = {tid: role for pid, role in people.items() for tid in map(int, os.listdir(f"/proc/{pid}/task"))}
     log = rig.root / "strace.log"
     attach = [word for pid in people for word in ("-p", str(pid))]

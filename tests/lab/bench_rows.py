@@ -420,7 +420,7 @@ def idle(quick: bool, seconds: float) -> list[Row]:
     """An idle minute with 100 workers: no thread of ours wakes, by the kernel's count and by strace."""
     with Swarm() as ours:
         ours.fill(100, SLEEP)
-        people = [p for p in ours.rig.census() if p.role in ("guard", "supervisor", "shim")]
+        people = [p for p in ours.rig.census() if p.role in ("guard", "supervisor", "forkserver", "shim")]
         pids = [p.pid for p in people]
         last = [switches(pids), time.monotonic()]
 

@@ -225,7 +225,7 @@ def half_done(scenario: Scenario, rig: Rig, result: Result, point: dict) -> list
 
 def error_points(points: list[dict]) -> list[dict]:
     """The calls of our own processes, each with each error that it may return."""
-    own = ("command", "supervisor", "shim", "guard", "supervisor-child", "shim-child")
+    own = ("command", "supervisor", "forkserver", "shim", "guard", "supervisor-child", "shim-child")
     made = []
     for point in points:
         # Of fcntl only the locks can fail, and those are points of the kill sweep as well.

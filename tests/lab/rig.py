@@ -234,7 +234,7 @@ class Rig:
 
     def workers(self) -> list[procs.Process]:
         """Processes that run on behalf of a worker (the worker and its descendants)."""
-        return [p for p in self.census() if p.token and p.role not in ("shim", "command", "guard", "supervisor")]
+        return [p for p in self.census() if p.token and p.role not in ("shim", "forkserver", "command", "guard", "supervisor")]
 
     def supervisor(self) -> procs.Process | None:
         found = self.of_role("supervisor")

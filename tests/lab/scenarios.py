@@ -86,7 +86,7 @@ class Scenario:
 
     def attach(self, rig: Rig) -> list[int]:
         """Running processes of ours that take part."""
-        pids = [p.pid for p in rig.census() if p.role in ("guard", "supervisor")]
+        pids = [p.pid for p in rig.census() if p.role in ("guard", "supervisor", "forkserver")]
         folder = rig.folder("x")
         if folder is not None and (folder / "lease").exists():
             shim = json.loads((folder / "lease").read_text())["shim"]["pid"]

@@ -31,7 +31,7 @@ class Soak:
         self.in_tmux: set[str] = set()
         self.shimless: set[str] = set()
         self.tmux_cut: set[str] = set()
-        self.killed = {"supervisor": 0, "guard": 0, "shim": 0, "tmux": 0}
+        self.killed = {"supervisor": 0, "guard": 0, "forkserver": 0, "shim": 0, "tmux": 0}
         self.findings: list[str] = []
         self.longest = 0.0
 
@@ -84,10 +84,15 @@ class Soak:
             self.kill_shim(name)
 
     def kill_supervisor(self) -> None:
-        """The supervisor, now and then with its guard."""
-        both = self.random.random() < 0.2
-        for process in self.rig.census():
-            if process.role == "supervisor" or (both and process.role == "guard"):
+        """The supervisor, now and then with its guard, or the fork server instead."""
+        both, forks = self.random.random() < 0.2, self.random.random() < 0.3
+        struck = {"forkserver"} if forks else {"supervisor", "guard"} if both else {"supervisor"}
+        people = self.rig.census()
+        supervisors = {process.pid for process in people if process.role == "supervisor"}
+        for process in people:
+            # What the fork server keeps ready may be a shim by now; the server itself never is.
+            spare = process.role == "forkserver" and process.ppid not in supervisors
+            if process.role in struck and not spare:
                 self.killed[process.role] += procs.send(process.pid, process.start, signal.SIGKILL)
 
     def kill_shim(self, name: str) -> None:

@@ -105,6 +105,11 @@ def target_of(tid: int, kind: str, args: list[int]) -> str:
     return os.path.normpath(os.path.join(base, path)) if path else base
 
 
+def forked(parent: str, role: str) -> str:
+    """What the fork server forks is a shim, or waits to be one."""
+    return "shim" if parent == "forkserver" else role
+
+
 class Tracer:
     def __init__(self, log, root: str, point: dict | None):
         self.log = log
@@ -123,7 +128,8 @@ class Tracer:
 
     def seize(self, pid: int) -> None:
         """Takes over every thread of a running process."""
-        self.roles[pid] = role_of(read_argv(pid))
+        parent = status_field(pid, "PPid") or 0
+        self.roles[pid] = forked(role_of(read_argv(parent)), role_of(read_argv(pid)))
         while True:
             try:
                 new = [int(t) for t in os.listdir(f"/proc/{pid}/task") if int(t) not in self.threads]
@@ -170,7 +176,7 @@ class Tracer:
         self.threads[tid] = pid
         if pid not in self.roles:
             role = self.roles.get(status_field(tid, "PPid") or 0) or role_of(read_argv(pid))
-            self.roles[pid] = role if role.endswith("-child") or role == "git" else f"{role}-child"
+            self.roles[pid] = role if role.endswith("-child") or role == "git" else forked(role, f"{role}-child")
 
     def entered(self, tid: int, number: int, args: list[int]) -> None:
         """At the entry of a call: count it, and strike when it is the one."""
