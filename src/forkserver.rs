@@ -8,10 +8,11 @@
 //! ahead, takes the message and becomes that generation's shim, which answers
 //! over the handshake. End of file is the supervisor's end, and that of both.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -205,7 +206,8 @@ fn spare(socket: OwnedFd, mut taken: File, mut title: Option<Title>) -> u8 {
 
 /// The next order. End of file ends the process.
 fn next(socket: &OwnedFd) -> io::Result<(PathBuf, OwnedFd)> {
-    let mut text = vec![0_u8; PATH_BYTES_MAX];
+    // On the stack, where it is gone afterwards.
+    let mut text = [0_u8; PATH_BYTES_MAX];
     loop {
         let mut space = nix::cmsg_space!(RawFd);
         let mut into = [IoSliceMut::new(&mut text)];
@@ -225,8 +227,7 @@ fn next(socket: &OwnedFd) -> io::Result<(PathBuf, OwnedFd)> {
         let link = attached.map(|number| unsafe { OwnedFd::from_raw_fd(number) });
         match link {
             Some(link) => {
-                text.truncate(length);
-                return Ok((PathBuf::from(std::ffi::OsString::from_vec(text)), link));
+                return Ok((PathBuf::from(OsStr::from_bytes(&text[..length])), link));
             }
             None if length == 0 => std::process::exit(0),
             None => {}

@@ -31,7 +31,7 @@ pub struct Child {
     leads: bool,
 }
 
-/// Everything the child needs, made before the fork.
+/// Everything the child needs, made while the start is being committed.
 struct Launch {
     argv: Vec<CString>,
     environment: Vec<CString>,
@@ -49,8 +49,7 @@ struct Launch {
 
 impl Child {
     /// Forks the child, which waits at its gate.
-    pub fn fork(dir: &Path, spec: &Spec) -> io::Result<Self> {
-        let launch = Launch::of(dir, spec)?;
+    pub fn fork(dir: &Path, in_tmux: bool) -> io::Result<Self> {
         let (gate_in, gate_out) = pipe()?;
         let (report_in, report_out) = pipe()?;
         // SAFETY: this process has one thread, so the child may do anything.
@@ -58,7 +57,11 @@ impl Child {
         match unsafe { fork() }? {
             ForkResult::Child => {
                 drop((gate_out, report_in));
-                let failure = launch.run(File::from(gate_in));
+                let launch = super::files::read_spec().and_then(|spec| Launch::of(dir, &spec));
+                let failure = match launch {
+                    Ok(launch) => launch.run(File::from(gate_in)),
+                    Err(error) => format!("cannot read the launch contract: {error}"),
+                };
                 let _ = File::from(report_out).write_all(failure.as_bytes());
                 // SAFETY: ends the child without running the parent's exit handlers.
                 unsafe { libc::_exit(127) }
@@ -69,7 +72,7 @@ impl Child {
                 report: File::from(report_in),
                 ended: None,
                 opened: None,
-                leads: spec.contract.tmux.is_none(),
+                leads: !in_tmux,
             }),
         }
     }
@@ -106,7 +109,8 @@ impl Child {
         let gate = self.gate.take().ok_or("the gate was opened before")?;
         self.opened = Some(Instant::now());
         let mut gate = gate;
-        gate.write_all(b"g").map_err(|error| format!("the worker's process is gone: {error}"))?;
+        // A child that is gone already has said why.
+        let _ = gate.write_all(b"g");
         drop(gate);
         let mut failure = String::new();
         self.report.read_to_string(&mut failure).map_err(|error| error.to_string())?;

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
-use swarm_actors::model::{ExitRecord, Lease, Spec};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use swarm_actors::model::{ExitRecord, Lease, RestartPolicy, Spec};
 
 /// More than any exit record needs; reserved while there is space.
 const EXIT_RECORD_BYTES_MAX: i64 = 4096;
@@ -37,6 +39,43 @@ impl LeaseFile {
     }
 }
 
+/// What the shim itself needs of its contract. The rest, which may be large, is
+/// for the child, and goes with it.
+#[derive(Deserialize)]
+pub struct Terms {
+    pub token: String,
+    pub started: String,
+    contract: ContractTerms,
+}
+
+#[derive(Deserialize)]
+struct ContractTerms {
+    tmux: Option<IgnoredAny>,
+    #[serde(default)]
+    restart: RestartPolicy,
+    timeout_ms: Option<u64>,
+}
+
+impl Terms {
+    pub fn read() -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read("spec.pending")?)?)
+    }
+
+    pub fn in_tmux(&self) -> bool {
+        self.contract.tmux.is_some()
+    }
+
+    pub fn restart(&self) -> RestartPolicy {
+        self.contract.restart
+    }
+
+    /// The longest life of the worker.
+    pub fn timeout_ms(&self) -> Option<u64> {
+        self.contract.timeout_ms
+    }
+}
+
+/// All of it.
 pub fn read_spec() -> io::Result<Spec> {
     Ok(serde_json::from_slice(&fs::read("spec.pending")?)?)
 }

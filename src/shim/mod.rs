@@ -22,10 +22,10 @@ use std::path::Path;
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use swarm_actors::model::{Contract, Ended, ExitRecord, Lease, Reason, RestartPolicy, Spec, TmuxPane, Usage};
+use swarm_actors::model::{Contract, Ended, ExitRecord, Lease, Reason, RestartPolicy, TmuxPane, Usage};
 
 use self::child::Child;
-use self::files::{ExitFile, LeaseFile};
+use self::files::{ExitFile, LeaseFile, Terms};
 pub use self::link::SOCKET_NAME;
 use self::link::{Link, Verdict};
 use self::signals::{Signals, Wake};
@@ -51,39 +51,27 @@ pub fn run_in(dir: &Path, prepared: impl FnOnce()) -> u8 {
     }
 }
 
-/// Touches the memory that [`run_in`] will need, for a fork that has time now:
-/// the first touch of every page costs as much as a system call.
+/// Touches what [`run_in`] will need, for a fork that has time now: the first
+/// touch of every page costs as much as a system call.
 pub fn rehearse() {
-    let environment =
-        std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
-    let spec = Spec {
-        name: String::new(),
-        generation: 1,
-        token: String::new(),
-        request: String::new(),
-        started: String::new(),
-        contract: Contract { environment: environment.collect::<Vec<_>>().into(), ..Contract::default() },
-        worktree: None,
-        logs: Vec::new(),
-    };
-    let text = serde_json::to_vec(&spec).unwrap_or_default();
-    let _ = serde_json::from_slice::<Spec>(&text);
     let boot = procfs::boot_id();
-    let _ = procfs::identity(nix::unistd::getpid().as_raw(), &boot);
+    let me = procfs::identity(nix::unistd::getpid().as_raw(), &boot);
+    let text = serde_json::to_vec(&Contract::default()).unwrap_or_default();
+    let _ = (serde_json::from_slice::<serde::de::IgnoredAny>(&text), serde_json::to_string(&me));
 }
 
 fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     let signals = Signals::block()?;
     std::env::set_current_dir(dir)?;
     let lease = LeaseFile::take()?;
-    let mut spec = files::read_spec()?;
-    let in_tmux = spec.contract.tmux.is_some();
+    let terms = Terms::read()?;
+    let in_tmux = terms.in_tmux();
     if !in_tmux {
         nix::unistd::setsid()?;
     }
     prctl::set_child_subreaper(true)?;
     let mut link = Link::open(in_tmux)?;
-    let prepared = prepare(dir, &spec, &lease);
+    let prepared = prepare(dir, &terms, &lease);
     let (mut child, exit_file, prepared) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -97,7 +85,7 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
         Verdict::Go => true,
         Verdict::No => false,
         // The supervisor died: the row is the promise, its token the proof.
-        Verdict::EndOfFile => files::is_committed(dir, &spec.token),
+        Verdict::EndOfFile => files::is_committed(dir, &terms.token),
     };
     if !go {
         child.give_up();
@@ -111,45 +99,34 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
         }
     }
     drop(link);
-    give_back(&mut spec);
-    supervise(&spec, &mut child, &signals, lease, exit_file)
-}
-
-/// A shim lives as long as its worker, and there are many: what only the start
-/// needed goes back to the system.
-fn give_back(spec: &mut Spec) {
-    spec.contract = Contract {
-        tmux: spec.contract.tmux.take(),
-        restart: spec.contract.restart,
-        timeout_ms: spec.contract.timeout_ms,
-        ..Contract::default()
-    };
+    // There is one of this process for every worker.
     crate::allocator::trim();
+    supervise(&terms, &mut child, &signals, lease, exit_file)
 }
 
 type Prepared = (Child, ExitFile, Lease);
 
 /// Everything that can fail is done before the start is promised.
-fn prepare(dir: &Path, spec: &Spec, lease: &LeaseFile) -> io::Result<Prepared> {
+fn prepare(dir: &Path, terms: &Terms, lease: &LeaseFile) -> io::Result<Prepared> {
     let boot = procfs::known_boot_id()?;
     let exit_file = ExitFile::reserve()?;
-    let child = Child::fork(dir, spec)?;
-    let content = lease_of(spec, &child, &boot)?;
+    let child = Child::fork(dir, terms.in_tmux())?;
+    let content = lease_of(terms, &child, &boot)?;
     lease.write(&content)?;
     Ok((child, exit_file, content))
 }
 
-fn lease_of(spec: &Spec, child: &Child, boot: &str) -> io::Result<Lease> {
+fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
     // A lease that names nobody would make a living worker look dead.
     let unknown = |pid| io::Error::other(format!("cannot read the identity of process {pid}"));
     let identity = |pid| procfs::identity(pid, boot).ok_or_else(|| unknown(pid));
     Ok(Lease {
-        token: spec.token.clone(),
-        started: spec.started.clone(),
+        token: terms.token.clone(),
+        started: terms.started.clone(),
         worker: identity(child.pid())?,
         shim: identity(nix::unistd::getpid().as_raw())?,
-        pane: spec.contract.tmux.as_ref().and_then(|_| pane()),
-        restart: spec.contract.restart,
+        pane: if terms.in_tmux() { pane() } else { None },
+        restart: terms.restart(),
     })
 }
 
@@ -168,13 +145,13 @@ fn pane() -> Option<TmuxPane> {
 
 /// From the exec to the exit record.
 fn supervise(
-    spec: &Spec,
+    terms: &Terms,
     child: &mut Child,
     signals: &Signals,
     lease: LeaseFile,
     exit_file: ExitFile,
 ) -> io::Result<()> {
-    let timer = signals::deadline(spec.contract.timeout_ms)?;
+    let timer = signals::deadline(terms.timeout_ms())?;
     let abandoned = signals::watch_removal();
     let mut reason = Reason::Exited;
     let mut survivors = Vec::new();
@@ -187,7 +164,7 @@ fn supervise(
         let order = match signals.wait(timer.as_ref())? {
             Wake::Child => continue,
             Wake::Terminate => Reason::Stopped,
-            Wake::Hangup if spec.contract.tmux.is_some() => Reason::Closed,
+            Wake::Hangup if terms.in_tmux() => Reason::Closed,
             Wake::Hangup => continue,
             Wake::Deadline => Reason::Timeout,
             Wake::Removal if lease.is_removed() => Reason::Abandoned,
@@ -195,26 +172,26 @@ fn supervise(
         };
         reason = order;
         // In a terminal the polite word is hang-up: an interactive shell ignores SIGTERM.
-        let first = spec.contract.tmux.is_some().then_some(nix::sys::signal::Signal::SIGHUP);
+        let first = terms.in_tmux().then_some(nix::sys::signal::Signal::SIGHUP);
         survivors.extend(tree::end(child, signals, first));
         break;
     }
     drop(abandoned);
-    let record = record(spec, child, reason, survivors);
+    let record = record(terms, child, reason, survivors);
     exit_file.write(&record)?;
-    wake_supervisor(spec, reason);
+    wake_supervisor(terms, reason);
     // Only now may the lease go: whoever finds it free finds the record too.
     drop(lease);
     Ok(())
 }
 
-fn record(spec: &Spec, child: &Child, reason: Reason, survivors: Vec<i32>) -> ExitRecord {
+fn record(terms: &Terms, child: &Child, reason: Reason, survivors: Vec<i32>) -> ExitRecord {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
     let micros = |time: nix::sys::time::TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     ExitRecord {
-        token: spec.token.clone(),
-        started: spec.started.clone(),
+        token: terms.token.clone(),
+        started: terms.started.clone(),
         pid: child.pid(),
         // A process that outlived SIGKILL has not ended; that is as bad as the signal.
         ended: child.ended().unwrap_or(Ended::Signal(9)),
@@ -232,9 +209,9 @@ fn record(spec: &Spec, child: &Child, reason: Reason, survivors: Vec<i32>) -> Ex
 
 /// A restart may be due and nobody there to do it, when guard and supervisor
 /// died together: then this is where the next supervisor comes from.
-fn wake_supervisor(spec: &Spec, reason: Reason) {
+fn wake_supervisor(terms: &Terms, reason: Reason) {
     let stays_ended = matches!(reason, Reason::Stopped | Reason::Abandoned);
-    if stays_ended || spec.contract.restart == RestartPolicy::Never {
+    if stays_ended || terms.restart() == RestartPolicy::Never {
         return;
     }
     // Resolved now: the working directory may be removed before the guard ends.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{Ended, FineState, RefusalKind, TmuxPlace, WantedState, WireStatus};
+use swarm_actors::model::{Ended, FineState, RefusalKind, RestartPolicy, TmuxPlace, WantedState, WireStatus};
 use swarm_actors::testing::{Fault, World};
 
-use crate::fixture::{Rig, clean, foreign_row, request, with_tree};
+use crate::fixture::{Rig, clean, foreign_row, request, restarting, with_tree};
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_executed_before_its_row_is_committed() {
@@ -142,7 +142,7 @@ async fn a_name_has_one_worker() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_is_on_disk_before_the_first_signal() {
     let rig = Rig::start().await;
-    rig.spawn(request("a")).await.expect("starts");
+    rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("starts");
     rig.kill("a").await.expect("ends");
     let position = |call| rig.world.script.position(call).expect("was called");
     assert!(position("write_wanted a.1") < position("stop_by_shim a.1"));
@@ -157,7 +157,7 @@ async fn a_stop_is_on_disk_before_the_first_signal() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_that_cannot_be_recorded_signals_nobody() {
     let rig = Rig::start().await;
-    rig.spawn(request("a")).await.expect("starts");
+    rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("starts");
     rig.world.script.at("write_wanted", Fault::Error("no space left"));
     rig.kill("a").await.expect_err("it could not be recorded");
     assert_eq!(rig.world.script.position("stop_by_shim a.1"), None);
