@@ -21,6 +21,10 @@ use std::ffi::OsString;
 /// Runs this process and returns its exit code.
 fn start(words: Vec<OsString>) -> u8 {
     let arguments = words.iter().skip(2).cloned();
+    // These are executed as /proc/…/exe, and would be called that.
+    if words.get(1).is_some_and(|verb| verb.as_encoded_bytes().starts_with(b"__")) {
+        let _ = nix::sys::prctl::set_name(c"swarm");
+    }
     match words.get(1).and_then(|verb| verb.to_str()) {
         Some("__shim") => {
             close_inherited();
