@@ -58,6 +58,9 @@ pub enum Command {
     /// Show what a worker has written
     #[command(after_help = examples::LOGS)]
     Logs(LogsArgs),
+    /// Show what a worker has done to its repository, committed or not
+    #[command(after_help = examples::DIFF)]
+    Diff(DiffArgs),
     /// Stop workers; they stay registered
     #[command(after_help = examples::KILL)]
     Kill(KillArgs),
@@ -287,6 +290,20 @@ pub struct LogsArgs {
     pub raw: bool,
     /// Print one JSON object a line
     #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    pub name: String,
+    /// Only how many lines of which files
+    #[arg(long, conflicts_with = "name_only")]
+    pub stat: bool,
+    /// Only the names of files
+    #[arg(long)]
+    pub name_only: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with_all = ["stat", "name_only"])]
     pub json: bool,
 }
 

@@ -63,6 +63,15 @@ Examples:
   swarm logs tests --follow
   swarm logs fix --history --lines 5000";
 
+pub const DIFF: &str = "\
+Examples:
+  swarm diff fix
+  swarm diff fix --stat
+  swarm diff fix | git apply --index        take it over by hand
+
+Compares with the point of its base branch that it started from or last took over. Uncommitted and untracked
+files count, ignored ones and what tools make (node_modules, target/debug, *.log, …) do not. Changes nothing.";
+
 pub const KILL: &str = "\
 Examples:
   swarm kill fix

@@ -11,6 +11,7 @@ mod args;
 mod attach;
 mod caller;
 mod clean;
+mod diff;
 mod duration;
 mod error;
 mod events;
@@ -70,6 +71,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Wait(args) => wait::run(args, &paths()?, screen),
         Command::Logs(args) => logs::run(args, &paths()?, screen),
         Command::Events(args) => events::run(args, &paths()?, screen),
+        Command::Diff(args) => diff::run(args, &paths()?, screen),
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),
         Command::Send(args) => terminal::send(args, &paths()?, screen),

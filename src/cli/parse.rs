@@ -6,8 +6,8 @@ use clap::error::ErrorKind;
 use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser as _};
 
 use super::args::{
-    AttachArgs, CleanArgs, Cli, Command, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs, LsArgs,
-    PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
+    AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs,
+    LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
 
 /// Parses the command line.
@@ -37,7 +37,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 16] = [
+const VERBS: [Verb; 17] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -47,6 +47,7 @@ const VERBS: [Verb; 16] = [
     ("eof", EofArgs::augment_args),
     ("attach", AttachArgs::augment_args),
     ("logs", LogsArgs::augment_args),
+    ("diff", DiffArgs::augment_args),
     ("kill", KillArgs::augment_args),
     ("wait", WaitArgs::augment_args),
     ("clean", CleanArgs::augment_args),

@@ -59,6 +59,7 @@ Commands:
   eof         Send Ctrl-D to a tmux worker
   attach      Take the terminal to the window of a tmux worker
   logs        Show what a worker has written
+  diff        Show what a worker has done to its repository, committed or not
   kill        Stop workers; they stay registered
   wait        Wait until workers have ended (exit code 1 when the time is up)
   clean       Forget stopped workers, with their logs and clean worktrees

@@ -356,3 +356,35 @@ fn five_agents_of_one_repository_live_and_go() {
     assert_eq!(said.err.matches("worktree has 1 uncommitted change(s)").count(), 5, "{said:?}");
     assert_eq!((linked(&rig, &repo), rig.names().len()), (5, 0));
 }
+
+#[test]
+fn a_diff_shows_what_a_worker_did_and_can_be_taken_over_by_hand() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let script = "echo two >> file; git commit -qam work; echo three > new; mkdir dist; echo x > dist/x";
+    spawned(&rig, &repo, "x", &[], &["sh", "-c", script]);
+    rig.wait("x");
+    let note = "swarm: note: 1 untracked path(s) are of a kind that is not landed: dist/x\n";
+    rig.swarm(&["diff", "x", "--name-only"]).is(0, "file\nnew\n", note);
+    let json: serde_json::Value =
+        serde_json::from_str(&rig.swarm(&["diff", "x", "--json"]).ok()).expect("one line of JSON");
+    assert_eq!(json["schema"], "swarm.diff/1");
+    let file = serde_json::json!({"path": "file", "status": "modified", "added": 1, "deleted": 0});
+    assert_eq!((&json["files"][0], &json["left_out"][0]), (&file, &serde_json::json!("dist/x")));
+
+    // Also when it was stopped and its base has gone on; nothing is changed by looking.
+    std::fs::write(repo.join("other"), "base\n").expect("written");
+    rig.git(&repo, &["add", "."]);
+    rig.git(&repo, &["commit", "-qm", "base goes on"]);
+    let patch = rig.path("patch");
+    std::fs::write(&patch, rig.swarm(&["diff", "x"]).out).expect("written");
+    rig.git(&repo, &["apply", "--index", patch.to_str().expect("text")]);
+    assert_eq!(std::fs::read_to_string(repo.join("new")).expect("taken over"), "three\n");
+    assert!(rig.swarm(&["diff", "x", "--stat"]).out.contains("2 files changed"));
+
+    rig.spawn("plain", &[], &["true"]);
+    let line = "swarm: error: worker 'plain' has no worktree, so nothing of it would land\n";
+    rig.swarm(&["diff", "plain"]).is(1, "", line);
+    let unknown = rig.swarm(&["diff", "y"]);
+    assert!(unknown.code == Some(1) && unknown.err.contains("worker 'y' not found"), "{unknown:?}");
+}

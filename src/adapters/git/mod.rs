@@ -17,6 +17,7 @@ mod objects;
 mod parse;
 mod plan;
 mod remove;
+pub mod topic;
 mod trash;
 mod undo;
 

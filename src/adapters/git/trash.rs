@@ -100,16 +100,7 @@ pub(super) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     if place.is_whole {
         check(cli, place)?;
     }
-    let scratch = Scratch::new(&place.git_dir, "index");
-    match place.index() {
-        Some(index) => fs::copy(&index, &scratch.path).map(|_| ()).map_err(Fault::at(&index))?,
-        None => {
-            if let Some(head) = &place.head {
-                step(cli, place, &scratch).args(["read-tree", head]).run()?;
-            }
-        }
-    }
-    unhide(cli, place, &scratch)?;
+    let scratch = index_copy(cli, place)?;
     let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
     let is_merged = entries.iter().all(|entry| entry.stage == 0);
     let index_tree = match is_merged {
@@ -134,8 +125,23 @@ pub(super) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     Ok(Saved { reference, commit })
 }
 
+/// A copy of the index that hides nothing.
+pub(super) fn index_copy(cli: &Cli, place: &Place) -> Result<Scratch, Fault> {
+    let scratch = Scratch::new(&place.git_dir, "index");
+    match place.index() {
+        Some(index) => fs::copy(&index, &scratch.path).map(|_| ()).map_err(Fault::at(&index))?,
+        None => {
+            if let Some(head) = &place.head {
+                step(cli, place, &scratch).args(["read-tree", head]).run()?;
+            }
+        }
+    }
+    unhide(cli, place, &scratch)?;
+    Ok(scratch)
+}
+
 /// A writing call that uses the copy of the index.
-fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scratch) -> Call<'a> {
+pub(super) fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scratch) -> Call<'a> {
     place.call(cli.write(&place.tree)).args(DURABLE).args(PLAIN).env("GIT_INDEX_FILE", &scratch.path)
 }
 
@@ -281,6 +287,11 @@ impl Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self { path: dir.join(format!("swarm-{what}-{}-{count}", std::process::id())) }
+    }
+
+    /// The name alone, for what is no single file and is removed by its user.
+    pub(super) fn into_path(self) -> PathBuf {
+        self.path.clone()
     }
 
     pub(super) fn create(&self) -> Result<File, Fault> {
