@@ -8,10 +8,12 @@
 //!   supervisor the root actor: owns the rooms, restarts them, ends the process
 //!   registry   the only writer of state.json
 //!   worker     one actor per worker: start, watch, restart, stop, remove
+//!   merge      the queue in which finished work reaches its base branch
 //! ```
 //!
 //! Rooms ask only downwards (supervisor → worker → registry) and cast upwards.
 
+pub mod merge;
 pub mod model;
 pub mod ports;
 pub mod registry;

@@ -1,0 +1,291 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::super::queue::Rules;
+use super::*;
+
+/// A repository in which a commit is the list of the items in it.
+#[derive(Clone, Debug, Default)]
+struct World {
+    base: Vec<ItemId>,
+    /// Items that turn every commit red that they are in.
+    bad: BTreeSet<ItemId>,
+    /// Items that conflict with another item when that is below them.
+    conflicts: BTreeMap<ItemId, ItemId>,
+    /// Items whose landing is kept off by somebody's edits.
+    edited: BTreeSet<ItemId>,
+    /// Verifications that fail although nothing is wrong, by their number.
+    flakes: BTreeSet<usize>,
+    verifications: usize,
+    /// Every state of the base there was.
+    history: Vec<Vec<ItemId>>,
+}
+
+fn name(commit: &[ItemId]) -> String {
+    commit.iter().map(u64::to_string).collect::<Vec<_>>().join("+")
+}
+
+fn read(commit: &str) -> Vec<ItemId> {
+    commit.split('+').filter(|part| !part.is_empty()).map(|part| part.parse().expect("an id")).collect()
+}
+
+impl World {
+    /// What the world answers to the effect that waits for an answer.
+    fn answer(&mut self, effect: &Effect) -> Event {
+        match effect {
+            Effect::ReadBase => Event::BaseRead(Ok(name(&self.base))),
+            Effect::Build { item, onto } => {
+                let mut commit = read(onto);
+                if commit.contains(item) {
+                    return Event::Built(Build::Nothing);
+                }
+                if self.conflicts.get(item).is_some_and(|other| commit.contains(other)) {
+                    return Event::Built(Build::Conflict(vec!["f".into()]));
+                }
+                commit.push(*item);
+                Event::Built(Build::Made(name(&commit)))
+            }
+            Effect::Verify { commit, of } => {
+                self.verifications += 1;
+                assert!(read(commit).contains(of));
+                let red = read(commit).iter().any(|item| self.bad.contains(item));
+                let flake = self.flakes.contains(&self.verifications);
+                Event::Verified(if red || flake { Verdict::Red("red".into()) } else { Verdict::Green })
+            }
+            Effect::Land { from, to } => Event::Landed(self.land(&read(from), read(to))),
+            Effect::Resolve { .. } => Event::Resolved(Resolution::Failed("cannot".into())),
+            Effect::Save | Effect::Settled(_) => unreachable!("is not answered"),
+        }
+    }
+
+    fn land(&mut self, from: &[ItemId], to: Vec<ItemId>) -> Landing {
+        if self.base.starts_with(&to) {
+            return Landing::Done;
+        }
+        if self.base != from {
+            return Landing::Moved;
+        }
+        if to.iter().any(|item| self.edited.contains(item)) {
+            return Landing::Overlap(vec!["f".into()]);
+        }
+        self.base.clone_from(&to);
+        self.history.push(to);
+        Landing::Done
+    }
+}
+
+/// The one effect that waits for an answer; there is never more than one.
+fn waiting(effects: &[Effect]) -> Option<Effect> {
+    let asked: Vec<&Effect> =
+        effects.iter().filter(|effect| !matches!(effect, Effect::Save | Effect::Settled(_))).collect();
+    assert!(asked.len() <= 1, "{asked:?}");
+    assert_eq!(effects.first(), Some(&Effect::Save), "nothing before the journal");
+    asked.first().map(|effect| (*effect).clone())
+}
+
+fn add(queue: &mut Queue, count: u64) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    for at_ms in 0..count {
+        let id = queue.next;
+        let added = Event::Added { name: format!("w{id}"), tip: format!("t{id}"), priority: 0, at_ms };
+        let more = queue.on(added);
+        if waiting(&more).is_some() {
+            effects = more;
+        }
+    }
+    effects
+}
+
+/// Runs until nothing waits; dies and is started again before the steps in `crashes`.
+fn run(queue: &mut Queue, world: &mut World, effects: &[Effect], crashes: &BTreeSet<usize>) {
+    let mut asked = waiting(effects);
+    for step in 0..5_000 {
+        let Some(effect) = asked else { return };
+        let event = world.answer(&effect);
+        if crashes.contains(&step) {
+            // The effect was carried out, and the answer died with the process.
+            let journal = serde_json::to_string(queue).expect("is written");
+            *queue = serde_json::from_str(&journal).expect("is read");
+            asked = waiting(&queue.resume());
+        } else {
+            asked = waiting(&queue.on(event));
+        }
+    }
+    panic!("no end: {queue:?}");
+}
+
+fn with_rules(batch: usize, verify_each: bool) -> Queue {
+    Queue { rules: Rules { batch, verify_each, ..Rules::default() }, ..Queue::default() }
+}
+
+fn landed(queue: &Queue) -> Vec<ItemId> {
+    let is_landed = |item: &&Item| matches!(item.state, State::Landed { .. });
+    queue.items.iter().filter(is_landed).map(|item| item.id).collect()
+}
+
+#[test]
+fn one_bad_of_32_in_batches_of_8_costs_twelve_verifications_at_most() {
+    for bad in 0..32 {
+        let (mut queue, mut world) = (with_rules(8, false), World { bad: [bad].into(), ..World::default() });
+        queue.paused = true;
+        add(&mut queue, 32);
+        let effects = queue.on(Event::Resume);
+        run(&mut queue, &mut world, &effects, &BTreeSet::new());
+        assert_eq!((landed(&queue).len(), world.base.len()), (31, 31));
+        assert!(matches!(queue.items[usize::try_from(bad).expect("small")].state, State::Rejected { .. }));
+        assert!(world.verifications <= 12, "{} for {bad}", world.verifications);
+    }
+}
+
+#[test]
+fn a_flaky_verification_rejects_nobody_and_is_told() {
+    let mut queue = with_rules(4, false);
+    let mut world = World { flakes: [1].into(), ..World::default() };
+    queue.paused = true;
+    add(&mut queue, 4);
+    let effects = queue.on(Event::Resume);
+    run(&mut queue, &mut world, &effects, &BTreeSet::new());
+    assert_eq!(landed(&queue), [0, 1, 2, 3]);
+    assert_eq!(queue.items.iter().filter(|item| item.flaky).count(), 1);
+}
+
+#[test]
+fn priority_comes_before_age() {
+    let mut queue = with_rules(1, false);
+    queue.paused = true;
+    for (number, priority) in [0, 5, 0, 9].into_iter().enumerate() {
+        queue.on(Event::Added { name: number.to_string(), tip: String::new(), priority, at_ms: 0 });
+    }
+    let (mut world, effects) = (World::default(), queue.on(Event::Resume));
+    run(&mut queue, &mut world, &effects, &BTreeSet::new());
+    assert_eq!(world.base, [3, 1, 0, 2]);
+}
+
+#[test]
+fn a_conflict_with_a_neighbour_is_looked_at_alone_and_the_others_go_on() {
+    let mut queue = with_rules(8, false);
+    let mut world = World { conflicts: [(1, 0)].into(), ..World::default() };
+    queue.paused = true;
+    add(&mut queue, 3);
+    let effects = queue.on(Event::Resume);
+    run(&mut queue, &mut world, &effects, &BTreeSet::new());
+    assert_eq!(world.base, [0, 2]);
+    assert_eq!(queue.items[1].state, State::Conflict { files: vec!["f".into()] });
+    // Nobody asks for it again but a person.
+    assert_eq!(waiting(&queue.on(Event::Pause)), None);
+    assert_eq!(waiting(&queue.on(Event::Retry(1))), None);
+    assert_eq!(waiting(&queue.on(Event::Resume)), Some(Effect::ReadBase));
+}
+
+#[test]
+fn the_resolver_has_its_tries_and_then_a_person() {
+    let mut queue = with_rules(1, false);
+    queue.rules.resolver_tries = 2;
+    let mut world = World { conflicts: [(0, 7)].into(), base: vec![7], ..World::default() };
+    let effects = add(&mut queue, 2);
+    run(&mut queue, &mut world, &effects, &BTreeSet::new());
+    assert!(matches!(&queue.items[0].state, State::Waiting { reason, .. } if reason == "cannot"));
+    assert_eq!((queue.items[0].resolved, landed(&queue)), (2, vec![1]));
+}
+
+#[test]
+fn only_the_item_that_touches_a_persons_edits_waits() {
+    let mut queue = with_rules(8, false);
+    let mut world = World { edited: [1].into(), ..World::default() };
+    queue.paused = true;
+    add(&mut queue, 3);
+    let effects = queue.on(Event::Resume);
+    run(&mut queue, &mut world, &effects, &BTreeSet::new());
+    assert_eq!(landed(&queue), [0, 2]);
+    assert!(matches!(&queue.items[1].state, State::Waiting { files, .. } if files == &["f"]));
+}
+
+#[test]
+fn what_cannot_be_found_out_is_tried_again_and_then_waits() {
+    let mut queue = with_rules(1, false);
+    let mut effects = add(&mut queue, 1);
+    let mut verifications = 0;
+    let mut world = World::default();
+    while let Some(effect) = waiting(&effects) {
+        let event = if matches!(effect, Effect::Verify { .. }) {
+            verifications += 1;
+            Event::Verified(Verdict::Unknown("killed".into()))
+        } else {
+            world.answer(&effect)
+        };
+        effects = queue.on(event);
+    }
+    assert_eq!(verifications, 3);
+    assert!(matches!(&queue.items[0].state, State::Waiting { reason, .. } if reason == "killed"));
+}
+
+#[test]
+fn what_is_landing_cannot_be_dropped() {
+    let mut queue = with_rules(1, false);
+    queue.rules.verifies = false;
+    let mut world = World::default();
+    let mut effects = add(&mut queue, 1);
+    while let Some(effect) = waiting(&effects) {
+        queue.on(Event::Drop(0));
+        effects = queue.on(world.answer(&effect));
+    }
+    assert_eq!(landed(&queue), [0]);
+}
+
+proptest! {
+    /// M1, M3, M4, M6 and M7 of the queue, as far as decisions go.
+    #[test]
+    fn what_is_good_lands_once_and_nothing_else_does(
+        count in 1_u64..20,
+        batch in 1_usize..9,
+        verify_each in any::<bool>(),
+        bad in proptest::collection::btree_set(0_u64..20, 0..4),
+        conflicts in proptest::collection::btree_map(0_u64..20, 0_u64..20, 0..4),
+        crashes in proptest::collection::btree_set(0_usize..120, 0..20),
+        moves in proptest::collection::btree_set(0_usize..120, 0..6),
+    ) {
+        let mut queue = with_rules(batch, verify_each);
+        let conflicts: BTreeMap<_, _> = conflicts.into_iter().filter(|(item, other)| item != other).collect();
+        let mut world = World { bad: bad.clone(), conflicts: conflicts.clone(), ..World::default() };
+        queue.paused = true;
+        add(&mut queue, count);
+        let mut asked = waiting(&queue.on(Event::Resume));
+        let mut step = 0;
+        while let Some(effect) = asked {
+            prop_assert!(step < 5_000, "no end: {:?}", queue);
+            if moves.contains(&step) {
+                // Somebody commits to the base.
+                world.base.push(1_000 + u64::try_from(step).expect("small"));
+            }
+            let before = world.base.clone();
+            let event = world.answer(&effect);
+            prop_assert!(world.base.starts_with(&before), "the base was moved back");
+            asked = if crashes.contains(&step) {
+                let journal = serde_json::to_string(&queue).expect("is written");
+                queue = serde_json::from_str(&journal).expect("is read");
+                waiting(&queue.resume())
+            } else {
+                waiting(&queue.on(event))
+            };
+            step += 1;
+        }
+        let on_base: Vec<ItemId> = world.base.iter().copied().filter(|item| *item < 1_000).collect();
+        let once: BTreeSet<ItemId> = on_base.iter().copied().collect();
+        prop_assert_eq!(once.len(), on_base.len(), "landed twice");
+        for item in &queue.items {
+            prop_assert!(item.state.is_settled(), "{:?}", item);
+            let landed = matches!(item.state, State::Landed { .. } | State::Noop);
+            prop_assert_eq!(landed, once.contains(&item.id), "{:?}", item);
+            let rejected = matches!(item.state, State::Rejected { .. });
+            prop_assert!(!rejected || bad.contains(&item.id), "{:?}", item);
+            prop_assert!(!landed || !bad.contains(&item.id), "{:?}", item);
+            let free = !bad.contains(&item.id) && !conflicts.contains_key(&item.id);
+            prop_assert!(!free || landed, "a good one was left: {:?}", item);
+        }
+        // Every state of the base that the queue made was green.
+        for state in &world.history {
+            prop_assert!(state.iter().all(|item| !bad.contains(item)));
+        }
+    }
+}
