@@ -31,6 +31,21 @@ pub enum State {
 }
 
 impl State {
+    /// The word for it, on the screen and in JSON.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Active => "active",
+            Self::Resolving => "resolving",
+            Self::Landed { .. } => "landed",
+            Self::Noop => "noop",
+            Self::Conflict { .. } => "conflict",
+            Self::Rejected { .. } => "rejected",
+            Self::Waiting { .. } => "waiting",
+            Self::Dropped => "dropped",
+        }
+    }
+
     /// Whether nothing more will be done about it by itself.
     pub fn is_settled(&self) -> bool {
         match self {

@@ -4,6 +4,7 @@
 //! All of it may block or take long, so each method returns a future; an
 //! implementation moves blocking work off the actors' thread.
 
+mod landing;
 mod launch;
 mod process;
 mod records;
@@ -13,6 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub use landing::{Landings, Target};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};

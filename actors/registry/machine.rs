@@ -35,8 +35,8 @@ pub fn apply(table: &mut Table, mutation: Mutation) -> Result<(), Refused> {
         }
         Mutation::Replace { expect, row } => {
             let at = expected(table, &row.name, &expect)?;
-            table.entries.remove(at);
-            table.entries.push(Entry::of(*row));
+            let earlier = table.entries.remove(at);
+            table.entries.push(Entry::after(&earlier, *row));
         }
         Mutation::Remove { name, expect } => {
             let at = expected(table, &name, &expect)?;

@@ -69,6 +69,26 @@ impl Entry {
         Self { raw: raw.into(), row: Ok(Arc::new(row)) }
     }
 
+    /// The row of a new life. What other programs keep in the row beside the
+    /// known members stays, behind them.
+    pub fn after(earlier: &Self, row: Row) -> Self {
+        let new = Self::of(row);
+        let (Ok(Members(known)), Ok(Members(before))) = (members(&new.raw), members(&earlier.raw)) else { return new };
+        let theirs: Vec<_> =
+            before.into_iter().filter(|(key, _)| known.iter().all(|(other, _)| other != key)).collect();
+        if theirs.is_empty() {
+            return new;
+        }
+        let mut raw = new.raw.trim_end_matches('}').trim_end().to_owned();
+        for (key, value) in theirs {
+            raw.push(',');
+            member(&mut raw, &key, 3);
+            raw.push_str(value.get());
+        }
+        raw.push_str("\n    }");
+        Self { raw: raw.into(), row: new.row }
+    }
+
     fn read(raw: &RawValue) -> Self {
         Self { raw: raw.get().into(), row: Row::parse(raw.get()).map(Arc::new) }
     }
@@ -79,7 +99,7 @@ impl Entry {
 
     /// The same row with another status; every other byte of it stays.
     pub fn with_status(&self, status: WireStatus) -> Self {
-        let (Ok(row), Ok(Members(members))) = (&self.row, serde_json::from_str::<Members<'_>>(&self.raw)) else {
+        let (Ok(row), Ok(Members(members))) = (&self.row, members(&self.raw)) else {
             return self.clone();
         };
         let row = Row { status, ..row.as_ref().clone() };
@@ -206,6 +226,10 @@ fn unreadable(raw: &str, position: usize, error: RowError) -> Unreadable {
     Unreadable { label, error }
 }
 
+fn members(raw: &str) -> Result<Members<'_>, serde_json::Error> {
+    serde_json::from_str(raw)
+}
+
 /// Begins a member on a line of its own, at `depth` levels of indent.
 fn member(text: &mut String, key: &str, depth: usize) {
     text.push('\n');
@@ -293,6 +317,22 @@ mod tests {
     fn a_file_of_the_original_comes_back_byte_for_byte() {
         let table = Table::parse(ORIGINAL).expect("parses");
         assert_eq!(table.render(), ORIGINAL);
+    }
+
+    #[test]
+    fn a_new_life_keeps_what_others_put_into_the_row() {
+        let table = Table::parse(ORIGINAL).expect("parses");
+        let row =
+            Row { started: "2026-01-02T00:00:00.000001".into(), ..table.find("a").expect("there").as_ref().clone() };
+        let after = Entry::after(&table.entries[0], row.clone());
+        let text = Table { entries: vec![after.clone()], ..Table::default() }.render();
+        assert!(after.raw.ends_with("    },\n      \"theirs\": [1,2]\n    }"), "{}", after.raw);
+        assert_eq!(
+            Table::parse(&text).expect("parses").find("a").map(|row| row.started.clone()),
+            Some(row.started.clone())
+        );
+        assert_eq!(Entry::after(&after, row.clone()).raw, after.raw);
+        assert_eq!(Entry::after(&Entry::of(row.clone()), row.clone()).raw, Entry::of(row).raw);
     }
 
     #[test]

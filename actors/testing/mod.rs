@@ -6,6 +6,7 @@
 //!           ├── Kernel      processes by identity, and which boot this is
 //!           ├── FakeRecords the directories below w/
 //!           └── FakeLauncher, FakeProcesses, FakeWorktrees, FakeEvents, FakeLogs, FakeClock
+//!   FakeLandings             one repository and one merge queue's journal
 //! ```
 //!
 //! Only `state.json` is real, in a directory that the test gives. A world
@@ -15,6 +16,7 @@ mod clock;
 mod events;
 mod invariants;
 mod kernel;
+mod landings;
 mod launcher;
 mod processes;
 mod records;
@@ -25,6 +27,7 @@ mod world;
 pub use clock::FakeClock;
 pub use events::{FakeEvents, FakeLogs};
 pub use kernel::Kernel;
+pub use landings::FakeLandings;
 pub use launcher::FakeLauncher;
 pub use processes::FakeProcesses;
 pub use records::{FakeRecords, Key};

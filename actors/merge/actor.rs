@@ -1,0 +1,199 @@
+//! The shell around [`machine`](super::machine): one event at a time, the
+//! journal before everything, one effect under way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::task::AbortHandle;
+
+use super::error::MergeError;
+use super::machine::{Effect, Event};
+use super::message::{Ask, MergeMessage, Told};
+use super::queue::{ItemId, Phase, Queue, State as ItemState};
+use crate::ports::{Clock, Landings, Target};
+
+/// How long a journal that could not be written is left alone.
+const SAVE_PAUSE: Duration = Duration::from_secs(1);
+
+pub struct Merge;
+
+#[derive(Clone)]
+pub struct MergeArguments {
+    pub target: Target,
+    pub landings: Arc<dyn Landings>,
+    pub clock: Arc<dyn Clock>,
+    /// Upwards, without waiting.
+    pub tell: Arc<dyn Fn(Told) + Send + Sync>,
+}
+
+pub struct State {
+    arguments: MergeArguments,
+    myself: ActorRef<MergeMessage>,
+    /// As journaled.
+    queue: Queue,
+    /// Answers that came while the journal could not be written.
+    waiting: VecDeque<Event>,
+    /// The effect that is under way.
+    task: Option<AbortHandle>,
+    busy: bool,
+}
+
+impl Actor for Merge {
+    type Msg = MergeMessage;
+    type State = State;
+    type Arguments = MergeArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<MergeMessage>,
+        arguments: MergeArguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let loaded = arguments.landings.load(&arguments.target).await;
+        let queue = loaded.map_err(|error| MergeError::Unreadable(error.to_string()))?.unwrap_or_default();
+        let mut state = State { arguments, myself, queue, waiting: VecDeque::new(), task: None, busy: false };
+        let mut resumed = state.queue.clone();
+        let effects = resumed.resume();
+        // Nothing new was decided: what is asked for again is what the journal says.
+        state.queue = resumed;
+        state.perform(effects).await;
+        state.tell_business();
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<MergeMessage>,
+        message: MergeMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            MergeMessage::Ask(ask, reply) => drop(reply.send(state.ask(ask).await)),
+            MergeMessage::Look(reply) => drop(reply.send(state.queue.clone())),
+            MergeMessage::Answered(event) => {
+                state.waiting.push_back(event);
+                state.take_waiting().await;
+            }
+            MergeMessage::SaveAgain => state.take_waiting().await,
+        }
+        state.tell_business();
+        Ok(())
+    }
+
+    async fn post_stop(&self, _: ActorRef<MergeMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
+        if let Some(task) = state.task.take() {
+            task.abort();
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Carries out what was asked, once it is journaled.
+    async fn ask(&mut self, ask: Ask) -> Result<Option<ItemId>, MergeError> {
+        let added = matches!(ask, Ask::Add { .. }).then_some(self.queue.next);
+        let event = match ask {
+            Ask::Add { name, tip, priority } => {
+                Event::Added { name, tip, priority, at_ms: self.arguments.clock.wall_ms() }
+            }
+            Ask::Drop(id) => {
+                self.may(id, "dropped", |state| {
+                    matches!(
+                        state,
+                        ItemState::Active | ItemState::Resolving | ItemState::Landed { .. } | ItemState::Noop
+                    )
+                })?;
+                Event::Drop(id)
+            }
+            Ask::Retry(id) => {
+                self.may(id, "tried again", |state| {
+                    !state.is_settled() || matches!(state, ItemState::Landed { .. } | ItemState::Noop)
+                })?;
+                Event::Retry(id)
+            }
+            Ask::Pause => Event::Pause,
+            Ask::Resume => Event::Resume,
+        };
+        self.take(event).await?;
+        Ok(added)
+    }
+
+    fn may(&self, id: ItemId, done: &'static str, is_against: fn(&ItemState) -> bool) -> Result<(), MergeError> {
+        let item = self.queue.item(id).ok_or(MergeError::Unknown(id))?;
+        if is_against(&item.state) { Err(MergeError::State(id, item.state.word(), done)) } else { Ok(()) }
+    }
+
+    /// Takes the answers in their order, as far as the journal lets.
+    async fn take_waiting(&mut self) {
+        while let Some(event) = self.waiting.front().cloned() {
+            if let Err(error) = self.take(event).await {
+                tracing::error!(branch = %self.arguments.target.branch, %error, "the merge queue waits for its journal");
+                self.myself.send_after(SAVE_PAUSE, || MergeMessage::SaveAgain);
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// One event: decided, journaled, and only then carried out. When the journal
+    /// cannot be written nothing has happened.
+    async fn take(&mut self, event: Event) -> Result<(), MergeError> {
+        let mut decided = self.queue.clone();
+        let effects = decided.on(event);
+        let saved = self.arguments.landings.save(&self.arguments.target, &decided).await;
+        saved.map_err(|error| MergeError::Journal(error.to_string()))?;
+        self.queue = decided;
+        self.perform(effects).await;
+        Ok(())
+    }
+
+    async fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                // Done before: no effect is carried out of a queue that is not on disk.
+                Effect::Save => {}
+                Effect::Settled(id) => {
+                    let Some(item) = self.queue.item(id).cloned() else { continue };
+                    self.arguments.landings.tidy(&self.arguments.target, &item).await;
+                    (self.arguments.tell)(Told::Settled(Box::new(item)));
+                }
+                effect => self.begin(effect),
+            }
+        }
+    }
+
+    /// Carries out one effect beside this actor, which goes on answering.
+    fn begin(&mut self, effect: Effect) {
+        let (arguments, myself, queue) = (self.arguments.clone(), self.myself.clone(), self.queue.clone());
+        let task = tokio::spawn(async move {
+            if let Some(event) = carry_out(&arguments, &queue, effect).await {
+                let _ = myself.cast(MergeMessage::Answered(event));
+            }
+        });
+        self.task = Some(task.abort_handle());
+    }
+
+    fn tell_business(&mut self) {
+        let resolving = self.queue.items.iter().any(|item| item.state == ItemState::Resolving);
+        let busy = self.queue.phase != Phase::Idle || resolving || !self.waiting.is_empty();
+        if busy != self.busy {
+            self.busy = busy;
+            (self.arguments.tell)(Told::Busy(busy));
+        }
+    }
+}
+
+async fn carry_out(arguments: &MergeArguments, queue: &Queue, effect: Effect) -> Option<Event> {
+    let (landings, target) = (&arguments.landings, &arguments.target);
+    Some(match effect {
+        Effect::ReadBase => Event::BaseRead(landings.read_base(target).await),
+        Effect::Build { item, onto } => Event::Built(landings.build(target, queue.item(item)?, &onto).await),
+        Effect::Verify { commit, of } => Event::Verified(landings.verify(target, queue.item(of)?, &commit).await),
+        Effect::Land { from, to } => Event::Landed(landings.land(target, &from, &to).await),
+        Effect::Resolve { item, onto, files } => {
+            Event::Resolved(landings.resolve(target, queue.item(item)?, &onto, &files).await)
+        }
+        Effect::Save | Effect::Settled(_) => return None,
+    })
+}

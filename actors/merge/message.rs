@@ -1,0 +1,44 @@
+//! The merge actor's whole protocol.
+
+use ractor::RpcReplyPort;
+
+use super::error::MergeError;
+use super::machine::Event;
+use super::queue::{Item, ItemId, Queue};
+
+/// What a queue is asked and told.
+#[derive(Debug)]
+pub enum MergeMessage {
+    /// From people and workers; answered when it is durable.
+    Ask(Ask, RpcReplyPort<Result<Option<ItemId>, MergeError>>),
+    /// The queue as it is now.
+    Look(RpcReplyPort<Queue>),
+    /// From the task that carried out an effect.
+    Answered(Event),
+    /// The journal could not be written; from the timer.
+    SaveAgain,
+}
+
+/// What may be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Finished work: a worker or branch and the commit that is to land.
+    Add {
+        name: String,
+        tip: String,
+        priority: i32,
+    },
+    Drop(ItemId),
+    Retry(ItemId),
+    Pause,
+    Resume,
+}
+
+/// What the queue tells upwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Whether it needs this process.
+    Busy(bool),
+    /// An item reached its end for now.
+    Settled(Box<Item>),
+}

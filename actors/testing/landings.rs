@@ -1,0 +1,156 @@
+//! A repository in which a commit is the list of the items in it, and a journal
+//! in memory that holds what a disk would hold.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::script::Script;
+use crate::merge::machine::{Build, Landing, Resolution, Verdict};
+use crate::merge::queue::{Item, ItemId, Queue};
+use crate::ports::{BoxFuture, Landings, Target};
+
+pub struct FakeLandings {
+    script: Arc<Script>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// As text, as a disk has it.
+    journal: Option<String>,
+    base: Vec<ItemId>,
+    bad: BTreeSet<ItemId>,
+    /// Items whose files the base has changed, too.
+    conflicting: BTreeSet<ItemId>,
+}
+
+impl FakeLandings {
+    pub fn new(script: Arc<Script>) -> Self {
+        Self { script, inner: Mutex::default() }
+    }
+
+    /// What the base branch holds.
+    pub fn base(&self) -> Vec<ItemId> {
+        self.with(|inner| inner.base.clone())
+    }
+
+    /// Every verification with this item is red.
+    pub fn make_bad(&self, item: ItemId) {
+        self.with(|inner| inner.bad.insert(item));
+    }
+
+    pub fn make_conflicting(&self, item: ItemId) {
+        self.with(|inner| inner.conflicting.insert(item));
+    }
+
+    /// A person commits to the base.
+    pub fn commit(&self, item: ItemId) {
+        self.with(|inner| inner.base.push(item));
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn name(commit: &[ItemId]) -> String {
+    commit.iter().map(u64::to_string).collect::<Vec<_>>().join("+")
+}
+
+fn read(commit: &str) -> Vec<ItemId> {
+    commit.split('+').filter_map(|part| part.parse().ok()).collect()
+}
+
+impl Landings for FakeLandings {
+    fn load<'a>(&'a self, _: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {
+        Box::pin(async move {
+            self.script.before("load", "queue").await.map_err(io::Error::other)?;
+            let journal = self.with(|inner| inner.journal.clone());
+            journal.map(|text| serde_json::from_str(&text).map_err(io::Error::other)).transpose()
+        })
+    }
+
+    fn save<'a>(&'a self, _: &'a Target, queue: &'a Queue) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            self.script.before("save", "queue").await.map_err(io::Error::other)?;
+            let text = serde_json::to_string(queue).map_err(io::Error::other)?;
+            self.with(|inner| inner.journal = Some(text));
+            self.script.after("save").await.map_err(io::Error::other)
+        })
+    }
+
+    fn read_base<'a>(&'a self, _: &'a Target) -> BoxFuture<'a, Result<String, String>> {
+        Box::pin(async move {
+            self.script.before("read_base", "base").await?;
+            Ok(name(&self.base()))
+        })
+    }
+
+    fn build<'a>(&'a self, _: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
+        Box::pin(async move {
+            if let Err(cause) = self.script.before("build", &item.name).await {
+                return Build::Failed(cause);
+            }
+            let mut commit = read(onto);
+            if self.with(|inner| inner.conflicting.contains(&item.id)) {
+                return Build::Conflict(vec!["f".to_owned()]);
+            }
+            if commit.contains(&item.id) {
+                return Build::Nothing;
+            }
+            commit.push(item.id);
+            Build::Made(name(&commit))
+        })
+    }
+
+    fn verify<'a>(&'a self, _: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            if let Err(cause) = self.script.before("verify", &item.name).await {
+                return Verdict::Unknown(cause);
+            }
+            match read(commit).iter().any(|item| self.with(|inner| inner.bad.contains(item))) {
+                true => Verdict::Red("exit code 1".to_owned()),
+                false => Verdict::Green,
+            }
+        })
+    }
+
+    fn land<'a>(&'a self, _: &'a Target, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
+        Box::pin(async move {
+            if let Err(cause) = self.script.before("land", to).await {
+                return Landing::Failed(cause);
+            }
+            let landing = self.with(|inner| {
+                if inner.base.starts_with(&read(to)) {
+                    Landing::Done
+                } else if inner.base == read(from) {
+                    inner.base = read(to);
+                    Landing::Done
+                } else {
+                    Landing::Moved
+                }
+            });
+            match self.script.after("land").await {
+                Ok(()) => landing,
+                Err(cause) => Landing::Failed(cause),
+            }
+        })
+    }
+
+    fn resolve<'a>(&'a self, _: &'a Target, item: &'a Item, _: &'a str, _: &'a [String]) -> BoxFuture<'a, Resolution> {
+        Box::pin(async move {
+            if let Err(cause) = self.script.before("resolve", &item.name).await {
+                return Resolution::Failed(cause);
+            }
+            self.with(|inner| inner.conflicting.remove(&item.id));
+            Resolution::Done(format!("{}-resolved", item.tip))
+        })
+    }
+
+    fn tidy<'a>(&'a self, _: &'a Target, item: &'a Item) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.script.note(format!("tidy {}", item.name));
+        })
+    }
+}

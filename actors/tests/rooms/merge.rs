@@ -1,0 +1,206 @@
+//! The merge actor: the journal before everything, and nothing lost or landed
+//! twice whatever is cut off.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use swarm_actors::merge::queue::{Item, State};
+use swarm_actors::merge::{Ask, MergeArguments, MergeError, MergeHandle, Told};
+use swarm_actors::ports::Target;
+use swarm_actors::testing::{FakeClock, FakeLandings, Fault, Script};
+
+use crate::fixture::parent;
+
+struct Bench {
+    script: Arc<Script>,
+    landings: Arc<FakeLandings>,
+    told: Arc<Mutex<Vec<Told>>>,
+    queue: MergeHandle,
+}
+
+impl Bench {
+    async fn start() -> Self {
+        let script = Arc::<Script>::default();
+        let landings = Arc::new(FakeLandings::new(Arc::clone(&script)));
+        let told = Arc::<Mutex<Vec<Told>>>::default();
+        let queue = open(&landings, &told).await.expect("starts");
+        Self { script, landings, told, queue }
+    }
+
+    /// Killed in the middle of whatever it does, and started again.
+    async fn crash(&mut self) {
+        self.queue.cell().kill_and_wait(None).await.expect("can be killed");
+        self.script.forget_faults();
+        self.queue = open(&self.landings, &self.told).await.expect("starts again");
+    }
+
+    async fn add(&self, name: &str) -> Result<u64, MergeError> {
+        let ask = Ask::Add { name: name.to_owned(), tip: format!("tip of {name}"), priority: 0 };
+        self.queue.ask(ask).await.map(|id| id.expect("a number"))
+    }
+
+    async fn items(&self) -> Vec<Item> {
+        self.queue.look().await.expect("answers").items
+    }
+
+    /// Lets everything happen that can.
+    async fn settle(&self) {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+
+    async fn words(&self) -> Vec<&'static str> {
+        self.items().await.iter().map(|item| item.state.word()).collect()
+    }
+
+    fn settled(&self) -> Vec<String> {
+        let told = self.told.lock().expect("no panic");
+        let line = |told: &Told| match told {
+            Told::Settled(item) => Some(format!("{} {}", item.name, item.state.word())),
+            Told::Busy(_) => None,
+        };
+        told.iter().filter_map(line).collect()
+    }
+}
+
+async fn open(landings: &Arc<FakeLandings>, told: &Arc<Mutex<Vec<Told>>>) -> Result<MergeHandle, ractor::SpawnErr> {
+    let told = Arc::clone(told);
+    let arguments = MergeArguments {
+        target: Target { repository: "/r/.git".to_owned(), branch: "refs/heads/main".to_owned() },
+        landings: Arc::<FakeLandings>::clone(landings),
+        clock: Arc::new(FakeClock::default()),
+        tell: Arc::new(move |one| told.lock().expect("no panic").push(one)),
+    };
+    MergeHandle::start(arguments, parent().await).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_lands_in_the_order_in_which_it_was_finished() {
+    let bench = Bench::start().await;
+    for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
+        assert_eq!(bench.add(name).await, Ok(u64::try_from(number).expect("small")));
+    }
+    bench.settle().await;
+    assert_eq!(bench.landings.base(), [0, 1, 2]);
+    assert_eq!(bench.settled(), ["a landed", "b landed", "c landed"]);
+    let told = bench.told.lock().expect("no panic");
+    assert_eq!((told.first(), told.last()), (Some(&Told::Busy(true)), Some(&Told::Busy(false))));
+    drop(told);
+    let position = |call| bench.script.position(call).expect("was called");
+    assert!(position("save queue") < position("read_base base") && position("verify a") < position("land 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_one_and_a_conflict_block_nobody() {
+    let bench = Bench::start().await;
+    bench.landings.make_bad(0);
+    bench.landings.make_conflicting(1);
+    for name in ["bad", "conflict", "good"] {
+        bench.add(name).await.expect("is taken");
+    }
+    bench.settle().await;
+    assert_eq!(bench.words().await, ["rejected", "conflict", "landed"]);
+    assert_eq!(bench.landings.base(), [2]);
+    assert_eq!(bench.items().await[0].state, State::Rejected { reason: "exit code 1".to_owned() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_at_any_step_each_lands_once() {
+    for step in ["read_base", "build", "verify", "land", "land.after", "save", "save.after"] {
+        for nth in 0.. {
+            let mut bench = Bench::start().await;
+            bench.queue.ask(Ask::Pause).await.expect("pauses");
+            bench.landings.make_bad(1);
+            for name in ["a", "b", "c"] {
+                bench.add(name).await.expect("is taken");
+            }
+            // The earlier ones of this step pass, the last one never returns.
+            (0..nth).for_each(|_| bench.script.at(step, Fault::Run(Box::new(|| {}))));
+            bench.script.at(step, Fault::Hang);
+            let queue = bench.queue.clone();
+            let resumed = tokio::spawn(async move { queue.ask(Ask::Resume).await });
+            bench.settle().await;
+            resumed.abort();
+            let reached = bench.script.unmet().is_empty();
+            bench.crash().await;
+            // Perhaps the request itself was what was cut off.
+            bench.queue.ask(Ask::Resume).await.expect("goes on");
+            bench.settle().await;
+            assert_eq!(bench.landings.base(), [0, 2], "{step} {nth}");
+            assert_eq!(bench.words().await, ["landed", "rejected", "landed"], "{step} {nth}");
+            if !reached {
+                assert!(nth >= 2, "{step} was reached {nth} times only");
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_journaled_did_not_happen() {
+    let bench = Bench::start().await;
+    bench.script.at("save", Fault::Error("no space left"));
+    let refused = bench.add("a").await;
+    assert_eq!(refused, Err(MergeError::Journal("no space left".to_owned())));
+    bench.settle().await;
+    assert_eq!((bench.items().await.len(), bench.landings.base().len()), (0, 0));
+    assert_eq!(bench.script.position("read_base base"), None);
+
+    // An answer of git waits for the disk instead of being lost.
+    let script = Arc::clone(&bench.script);
+    let full = move || (0..3).for_each(|_| script.at("save", Fault::Error("no space left")));
+    bench.script.at("build", Fault::Run(Box::new(full)));
+    bench.add("a").await.expect("is taken");
+    bench.settle().await;
+    assert_eq!(bench.landings.base(), [0]);
+    assert_eq!(bench.script.unmet(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_base_that_somebody_moved_is_built_upon_again() {
+    let bench = Bench::start().await;
+    let landings = Arc::clone(&bench.landings);
+    bench.script.at("land", Fault::Run(Box::new(move || landings.commit(100))));
+    bench.add("a").await.expect("is taken");
+    bench.settle().await;
+    assert_eq!(bench.landings.base(), [100, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_queue_takes_and_lands_nothing_until_it_goes_on() {
+    let mut bench = Bench::start().await;
+    bench.queue.ask(Ask::Pause).await.expect("pauses");
+    bench.add("a").await.expect("is taken");
+    bench.settle().await;
+    bench.crash().await;
+    bench.settle().await;
+    assert_eq!((bench.words().await, bench.landings.base()), (vec!["queued"], Vec::new()));
+    bench.queue.ask(Ask::Resume).await.expect("goes on");
+    bench.settle().await;
+    assert_eq!(bench.landings.base(), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn asking_for_the_impossible_is_refused_and_changes_nothing() {
+    let bench = Bench::start().await;
+    bench.landings.make_bad(1);
+    for name in ["a", "b"] {
+        bench.add(name).await.expect("is taken");
+    }
+    bench.settle().await;
+    let before = bench.items().await;
+    assert_eq!(bench.queue.ask(Ask::Drop(7)).await, Err(MergeError::Unknown(7)));
+    assert_eq!(bench.queue.ask(Ask::Drop(0)).await, Err(MergeError::State(0, "landed", "dropped")));
+    assert_eq!(bench.queue.ask(Ask::Retry(0)).await, Err(MergeError::State(0, "landed", "tried again")));
+    assert_eq!(bench.items().await, before);
+    bench.queue.ask(Ask::Drop(1)).await.expect("a rejected one may go");
+    assert_eq!(bench.words().await, ["landed", "dropped"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_cannot_be_read_starts_nothing() {
+    let bench = Bench::start().await;
+    bench.script.at("load", Fault::Error("torn"));
+    let error = open(&bench.landings, &bench.told).await.err().expect("does not start");
+    assert!(error.to_string().contains("the merge queue's journal cannot be read: torn"), "{error}");
+    assert_eq!(bench.script.position("save queue"), None);
+}
