@@ -1,5 +1,5 @@
 //! The shell around [`machine`](super::machine): one event at a time, the
-//! journal before everything, one effect under way.
+//! journal before everything.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use super::error::MergeError;
 use super::machine::{Effect, Event};
 use super::message::{Ask, MergeMessage, Told};
-use super::queue::{ItemId, Phase, Queue, State as ItemState};
+use super::queue::{ItemId, Queue, State as ItemState};
 use crate::ports::{Clock, Landings, Target};
 
 /// How long a journal that could not be written is left alone.
@@ -35,8 +35,8 @@ pub struct State {
     queue: Queue,
     /// Answers that came while the journal could not be written.
     waiting: VecDeque<Event>,
-    /// The effect that is under way.
-    task: Option<AbortHandle>,
+    /// The effects that are under way.
+    tasks: Vec<AbortHandle>,
     busy: bool,
 }
 
@@ -52,10 +52,10 @@ impl Actor for Merge {
     ) -> Result<State, ActorProcessingErr> {
         let loaded = arguments.landings.load(&arguments.target).await;
         let queue = loaded.map_err(|error| MergeError::Unreadable(error.to_string()))?.unwrap_or_default();
-        let mut state = State { arguments, myself, queue, waiting: VecDeque::new(), task: None, busy: false };
+        let mut state = State { arguments, myself, queue, waiting: VecDeque::new(), tasks: Vec::new(), busy: false };
         let mut resumed = state.queue.clone();
+        // A function of the journal alone: a crash before the next save comes to the same.
         let effects = resumed.resume();
-        // Nothing new was decided: what is asked for again is what the journal says.
         state.queue = resumed;
         state.perform(effects).await;
         state.tell_business();
@@ -82,9 +82,7 @@ impl Actor for Merge {
     }
 
     async fn post_stop(&self, _: ActorRef<MergeMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
-        if let Some(task) = state.task.take() {
-            task.abort();
-        }
+        state.tasks.drain(..).for_each(|task| task.abort());
         Ok(())
     }
 }
@@ -98,18 +96,11 @@ impl State {
                 Event::Added { name, tip, priority, at_ms: self.arguments.clock.wall_ms() }
             }
             Ask::Drop(id) => {
-                self.may(id, "dropped", |state| {
-                    matches!(
-                        state,
-                        ItemState::Active | ItemState::Resolving | ItemState::Landed { .. } | ItemState::Noop
-                    )
-                })?;
+                self.may(id, "dropped", ItemState::may_be_dropped)?;
                 Event::Drop(id)
             }
             Ask::Retry(id) => {
-                self.may(id, "tried again", |state| {
-                    !state.is_settled() || matches!(state, ItemState::Landed { .. } | ItemState::Noop)
-                })?;
+                self.may(id, "tried again", ItemState::may_be_retried)?;
                 Event::Retry(id)
             }
             Ask::Pause => Event::Pause,
@@ -119,9 +110,9 @@ impl State {
         Ok(added)
     }
 
-    fn may(&self, id: ItemId, done: &'static str, is_against: fn(&ItemState) -> bool) -> Result<(), MergeError> {
+    fn may(&self, id: ItemId, done: &'static str, may_be: fn(&ItemState) -> bool) -> Result<(), MergeError> {
         let item = self.queue.item(id).ok_or(MergeError::Unknown(id))?;
-        if is_against(&item.state) { Err(MergeError::State(id, item.state.word(), done)) } else { Ok(()) }
+        if may_be(&item.state) { Ok(()) } else { Err(MergeError::State(id, item.state.word(), done)) }
     }
 
     /// Takes the answers in their order, as far as the journal lets.
@@ -151,8 +142,6 @@ impl State {
     async fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                // Done before: no effect is carried out of a queue that is not on disk.
-                Effect::Save => {}
                 Effect::Settled(id) => {
                     let Some(item) = self.queue.item(id).cloned() else { continue };
                     self.arguments.landings.tidy(&self.arguments.target, &item).await;
@@ -171,12 +160,12 @@ impl State {
                 let _ = myself.cast(MergeMessage::Answered(event));
             }
         });
-        self.task = Some(task.abort_handle());
+        self.tasks.retain(|task| !task.is_finished());
+        self.tasks.push(task.abort_handle());
     }
 
     fn tell_business(&mut self) {
-        let resolving = self.queue.items.iter().any(|item| item.state == ItemState::Resolving);
-        let busy = self.queue.phase != Phase::Idle || resolving || !self.waiting.is_empty();
+        let busy = self.queue.is_busy() || !self.waiting.is_empty();
         if busy != self.busy {
             self.busy = busy;
             (self.arguments.tell)(Told::Busy(busy));
@@ -192,8 +181,8 @@ async fn carry_out(arguments: &MergeArguments, queue: &Queue, effect: Effect) ->
         Effect::Verify { commit, of } => Event::Verified(landings.verify(target, queue.item(of)?, &commit).await),
         Effect::Land { from, to } => Event::Landed(landings.land(target, &from, &to).await),
         Effect::Resolve { item, onto, files } => {
-            Event::Resolved(landings.resolve(target, queue.item(item)?, &onto, &files).await)
+            Event::Resolved(item, landings.resolve(target, queue.item(item)?, &onto, &files).await)
         }
-        Effect::Save | Effect::Settled(_) => return None,
+        Effect::Settled(_) => return None,
     })
 }

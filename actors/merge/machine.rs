@@ -31,7 +31,7 @@ pub enum Event {
     Built(Build),
     Verified(Verdict),
     Landed(Landing),
-    Resolved(Resolution),
+    Resolved(ItemId, Resolution),
     Pause,
     Resume,
     Drop(ItemId),
@@ -75,12 +75,11 @@ pub enum Resolution {
     Failed(String),
 }
 
-/// What is to be done, in this order. Each but `Save` and `Settled` is answered
-/// by one event, and only one of those is ever under way.
+/// What is to be done once the queue is durable. Each but `Settled` is answered
+/// by one event. One step of the chain is under way at a time; resolvers work
+/// beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Make the queue durable before anything that follows.
-    Save,
     ReadBase,
     Build {
         item: ItemId,
@@ -129,14 +128,13 @@ impl Queue {
             Event::Built(build) => self.built(build, &mut effects),
             Event::Verified(verdict) => self.verified(verdict, &mut effects),
             Event::Landed(landing) => self.landed(landing, &mut effects),
-            Event::Resolved(resolution) => self.resolved(resolution, &mut effects),
+            Event::Resolved(id, resolution) => self.resolved(id, resolution),
             Event::Pause => self.paused = true,
             Event::Resume => self.paused = false,
             Event::Drop(id) => self.drop_item(id, &mut effects),
             Event::Retry(id) => self.retry(id),
         }
         self.begin(&mut effects);
-        effects.insert(0, Effect::Save);
         effects
     }
 
@@ -147,7 +145,7 @@ impl Queue {
         let mut effects = Vec::new();
         match self.phase.clone() {
             Phase::Idle => {}
-            Phase::Building { .. } => self.give_back(&[]),
+            Phase::Building { .. } => self.give_back(),
             Phase::Verifying { chain, search, .. } => effects.push(verify(&chain, search.at)),
             Phase::Landing { base, chain } => effects.push(land(base, &chain)),
         }
@@ -158,15 +156,13 @@ impl Queue {
             }
         }
         self.begin(&mut effects);
-        effects.insert(0, Effect::Save);
         effects
     }
 
     /// Starts on the next items when nothing is under way.
     fn begin(&mut self, effects: &mut Vec<Effect>) {
-        let busy = self.phase != Phase::Idle || self.items.iter().any(|item| item.state == State::Resolving);
         let todo = self.turn();
-        if busy || self.paused || todo.is_empty() {
+        if self.phase != Phase::Idle || self.paused || todo.is_empty() {
             return;
         }
         for id in &todo {
@@ -226,8 +222,6 @@ impl Queue {
                 } else if tries < self.rules.resolver_tries {
                     self.set(id, State::Resolving);
                     effects.push(Effect::Resolve { item: id, onto, files });
-                    self.give_back(&[id]);
-                    return;
                 } else {
                     self.settle(id, State::Conflict { files }, effects);
                 }
@@ -320,7 +314,7 @@ impl Queue {
                 }
                 self.phase = Phase::Idle;
             }
-            Landing::Moved => self.give_back(&[]),
+            Landing::Moved => self.give_back(),
             // Perhaps only one of them touches what the person edits.
             Landing::Overlap(_) if chain.len() > 1 => {
                 for link in &chain {
@@ -328,54 +322,41 @@ impl Queue {
                         item.alone = true;
                     }
                 }
-                self.give_back(&[]);
+                self.give_back();
             }
             Landing::Overlap(files) => self.all_wait("uncommitted edits are in the way", files, effects),
             Landing::Failed(reason) => self.all_wait(&reason, Vec::new(), effects),
         }
     }
 
-    fn resolved(&mut self, resolution: Resolution, effects: &mut Vec<Effect>) {
-        let Some(item) = self.items.iter_mut().find(|item| item.state == State::Resolving) else { return };
+    /// The item has its turn again, with what the resolver made or without. When
+    /// it conflicts still and no try is left, that is told with the files.
+    fn resolved(&mut self, id: ItemId, resolution: Resolution) {
+        let Some(item) = self.item_mut(id).filter(|item| item.state == State::Resolving) else { return };
         item.resolved += 1;
-        let id = item.id;
-        match resolution {
-            Resolution::Done(tip) => {
-                item.tip = tip;
-                item.state = State::Queued;
-            }
-            Resolution::Failed(_) if item.resolved < self.rules.resolver_tries => item.state = State::Queued,
-            Resolution::Failed(reason) => self.settle(id, State::Waiting { reason, files: Vec::new() }, effects),
+        item.state = State::Queued;
+        if let Resolution::Done(tip) = resolution {
+            item.tip = tip;
         }
     }
 
     fn drop_item(&mut self, id: ItemId, effects: &mut Vec<Effect>) {
-        // What is under way may be landing at this moment: too late to take it out.
-        let may = self.item(id).is_some_and(|item| {
-            !matches!(item.state, State::Active | State::Resolving | State::Landed { .. } | State::Noop)
-        });
-        if may {
+        if self.item(id).is_some_and(|item| item.state.may_be_dropped()) {
             self.settle(id, State::Dropped, effects);
         }
     }
 
     fn retry(&mut self, id: ItemId) {
-        let again = self.item(id).is_some_and(|item| {
-            matches!(
-                item.state,
-                State::Conflict { .. } | State::Rejected { .. } | State::Waiting { .. } | State::Dropped
-            )
-        });
-        if again && let Some(item) = self.item_mut(id) {
+        if let Some(item) = self.item_mut(id).filter(|item| item.state.may_be_retried()) {
             item.resolved = 0;
             item.state = State::Queued;
         }
     }
 
     /// Nothing came of what is under way: its items have their turn again.
-    fn give_back(&mut self, but: &[ItemId]) {
+    fn give_back(&mut self) {
         for item in &mut self.items {
-            if item.state == State::Active && !but.contains(&item.id) {
+            if item.state == State::Active {
                 item.state = State::Queued;
             }
         }

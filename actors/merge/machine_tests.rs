@@ -54,8 +54,8 @@ impl World {
                 Event::Verified(if red || flake { Verdict::Red("red".into()) } else { Verdict::Green })
             }
             Effect::Land { from, to } => Event::Landed(self.land(&read(from), read(to))),
-            Effect::Resolve { .. } => Event::Resolved(Resolution::Failed("cannot".into())),
-            Effect::Save | Effect::Settled(_) => unreachable!("is not answered"),
+            Effect::Resolve { item, .. } => Event::Resolved(*item, Resolution::Failed("cannot".into())),
+            Effect::Settled(_) => unreachable!("is not answered"),
         }
     }
 
@@ -75,13 +75,18 @@ impl World {
     }
 }
 
-/// The one effect that waits for an answer; there is never more than one.
+/// The step of the chain that waits for an answer; there is never more than one.
 fn waiting(effects: &[Effect]) -> Option<Effect> {
-    let asked: Vec<&Effect> =
-        effects.iter().filter(|effect| !matches!(effect, Effect::Save | Effect::Settled(_))).collect();
+    let beside = |effect: &&Effect| !matches!(effect, Effect::Settled(_) | Effect::Resolve { .. });
+    let asked: Vec<&Effect> = effects.iter().filter(beside).collect();
     assert!(asked.len() <= 1, "{asked:?}");
-    assert_eq!(effects.first(), Some(&Effect::Save), "nothing before the journal");
     asked.first().map(|effect| (*effect).clone())
+}
+
+/// The resolvers that were set to work.
+fn resolvers(effects: &[Effect]) -> Vec<ItemId> {
+    let item = |effect: &Effect| if let Effect::Resolve { item, .. } = effect { Some(*item) } else { None };
+    effects.iter().filter_map(item).collect()
 }
 
 fn add(queue: &mut Queue, count: u64) -> Vec<Effect> {
@@ -183,10 +188,30 @@ fn the_resolver_has_its_tries_and_then_a_person() {
     let mut queue = with_rules(1, false);
     queue.rules.resolver_tries = 2;
     let mut world = World { conflicts: [(0, 7)].into(), base: vec![7], ..World::default() };
-    let effects = add(&mut queue, 2);
+    let mut effects = add(&mut queue, 2);
+    for tried in 0..2 {
+        // The others go on while it works.
+        let mut at_work = Vec::new();
+        while let Some(effect) = waiting(&effects) {
+            effects = queue.on(world.answer(&effect));
+            at_work.extend(resolvers(&effects));
+        }
+        assert_eq!((at_work, landed(&queue)), (vec![0], vec![1]));
+        assert_eq!((queue.items[0].resolved, queue.items[0].state.word()), (tried, "resolving"));
+        assert_eq!(waiting(&queue.on(Event::Drop(0))), None, "its resolver is at it");
+        effects = queue.on(Event::Resolved(0, Resolution::Failed("cannot".into())));
+    }
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
-    assert!(matches!(&queue.items[0].state, State::Waiting { reason, .. } if reason == "cannot"));
-    assert_eq!((queue.items[0].resolved, landed(&queue)), (2, vec![1]));
+    assert_eq!(queue.items[0].state, State::Conflict { files: vec!["f".into()] });
+    // Asked for by a person it has its tries again, and what the resolver makes lands.
+    let mut effects = queue.on(Event::Retry(0));
+    while let Some(effect) = waiting(&effects) {
+        effects = queue.on(world.answer(&effect));
+    }
+    world.conflicts.clear();
+    let effects = queue.on(Event::Resolved(0, Resolution::Done("other tip".into())));
+    run(&mut queue, &mut world, &effects, &BTreeSet::new());
+    assert_eq!((queue.items[0].tip.as_str(), landed(&queue)), ("other tip", vec![0, 1]));
 }
 
 #[test]

@@ -46,6 +46,17 @@ impl State {
         }
     }
 
+    /// Whether a person may take it out: not while it may be landing at this
+    /// moment, and not when it has.
+    pub fn may_be_dropped(&self) -> bool {
+        !matches!(self, Self::Active | Self::Resolving | Self::Landed { .. } | Self::Noop)
+    }
+
+    /// Whether a person may have it tried again.
+    pub fn may_be_retried(&self) -> bool {
+        self.is_settled() && !matches!(self, Self::Landed { .. } | Self::Noop)
+    }
+
     /// Whether nothing more will be done about it by itself.
     pub fn is_settled(&self) -> bool {
         match self {
@@ -168,6 +179,11 @@ impl Queue {
 
     pub(super) fn item_mut(&mut self, id: ItemId) -> Option<&mut Item> {
         self.items.iter_mut().find(|item| item.id == id)
+    }
+
+    /// Whether something is under way.
+    pub fn is_busy(&self) -> bool {
+        self.phase != Phase::Idle || self.items.iter().any(|item| item.state == State::Resolving)
     }
 
     /// Those whose turn is next: by priority, then by age, as many as a batch holds.
