@@ -100,8 +100,7 @@ impl ForkServer {
 
     /// Whether it has ended, so that what it was asked last may not be done.
     pub fn is_gone(&self) -> bool {
-        let mut wait = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
-        poll(&mut wait, PollTimeout::ZERO).is_err() || wait[0].any() == Some(true)
+        hung_up(&self.socket)
     }
 
     /// Somebody may have suspended it.
@@ -119,6 +118,12 @@ impl Drop for ForkServer {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Whether the other end is gone.
+fn hung_up(socket: &OwnedFd) -> bool {
+    let mut wait = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+    poll(&mut wait, PollTimeout::ZERO).is_ok() && wait[0].any() == Some(true)
 }
 
 /// The fork server's own part.
@@ -171,11 +176,7 @@ fn wait_taken(socket: &OwnedFd, mut taken: File) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    let hung_up = {
-        let mut wait = [PollFd::new(socket.as_fd(), PollFlags::empty())];
-        poll(&mut wait, PollTimeout::ZERO).is_ok() && wait[0].any() == Some(true)
-    };
-    if hung_up {
+    if hung_up(socket) {
         std::process::exit(0);
     }
     if taken.read(&mut [0]).unwrap_or(0) == 0 {

@@ -3,7 +3,6 @@
 //! lease and the row repeat of it stands in its place.
 
 use std::fs::File;
-use std::io::Read as _;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, open, openat};
@@ -13,11 +12,8 @@ use swarm_actors::model::{Contract, Lease, RestartPolicy, Row, Spec, worker_dir_
 use swarm_actors::ports::{DirFacts, LeaseFacts, SpecFacts};
 
 use super::procfs;
-use super::records::{RECORD_BYTES_MAX, is_held};
+use super::records::{is_held, parse};
 use crate::paths::Paths;
-
-/// Most records are smaller, and are read in one piece.
-const PIECE: usize = 1024;
 
 /// How closely a view looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,16 +122,4 @@ fn spec(row: &Row, generation: u64, token: String, started: String) -> Spec {
         worktree: None,
         logs: Vec::new(),
     }
-}
-
-fn parse<T: DeserializeOwned>(file: &mut File) -> Option<T> {
-    let mut piece = [0_u8; PIECE];
-    let length = file.read(&mut piece).ok()?;
-    // A regular file that gives less than was asked for has no more.
-    if length < PIECE {
-        return serde_json::from_slice(&piece[..length]).ok();
-    }
-    let mut text = piece.to_vec();
-    file.take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use swarm_actors::model::{Caller, Lease, ProcessId, Spec, TmuxPlace};
@@ -14,6 +14,7 @@ use swarm_actors::ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
+use tokio::sync::Mutex;
 
 use super::tmux::{Order, Server, Tmux, TmuxError};
 use super::{process, procfs, records};
@@ -34,6 +35,7 @@ pub struct ShimLauncher {
     paths: Paths,
     executable: PathBuf,
     boot: String,
+    /// Locked while one is being started, so that there is one.
     server: Arc<Mutex<Option<Arc<ForkServer>>>>,
 }
 
@@ -50,20 +52,23 @@ impl ShimLauncher {
     /// `executable` is this program: shims run the same file, also after it was
     /// replaced or removed. Starts the fork server.
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        let this = Self { paths, executable, boot: procfs::boot_id(), server: Arc::default() };
         // Ready for the first worker; should it fail, that worker's start tries again and tells.
-        let _ = this.server();
-        this
+        let server = ForkServer::start(&executable, &paths.workers()).ok().map(Arc::new);
+        Self { paths, executable, boot: procfs::boot_id(), server: Arc::new(Mutex::new(server)) }
     }
 
     /// The fork server, a new one where the last is gone.
-    fn server(&self) -> io::Result<Arc<ForkServer>> {
-        let mut kept = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+    async fn server(&self) -> io::Result<Arc<ForkServer>> {
+        let mut kept = self.server.lock().await;
         if let Some(server) = kept.as_ref().filter(|server| !server.is_gone()) {
             return Ok(Arc::clone(server));
         }
-        *kept = None;
-        let server = Arc::new(ForkServer::start(&self.executable, &self.paths.workers())?);
+        let (gone, executable, workers) = (kept.take(), self.executable.clone(), self.paths.workers());
+        let started = tokio::task::spawn_blocking(move || {
+            drop(gone);
+            ForkServer::start(&executable, &workers)
+        });
+        let server = Arc::new(started.await.map_err(io::Error::other)??);
         *kept = Some(Arc::clone(&server));
         Ok(server)
     }
@@ -72,7 +77,7 @@ impl ShimLauncher {
         let mut tries = 0;
         loop {
             tries += 1;
-            let server = self.server().map_err(|error| system("start the fork server", &error))?;
+            let server = self.server().await.map_err(|error| system("start the fork server", &error))?;
             let link = fork(&server, dir).await.map_err(|error| system("start the shim", &error))?;
             let mut link = BufReader::new(link);
             let line = match tokio::time::timeout(STUCK, read_line(&mut link, PREPARE_MAX)).await {

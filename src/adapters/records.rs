@@ -18,7 +18,7 @@ use super::procfs;
 use crate::paths::Paths;
 
 /// The largest record that is read; an environment is at most 2 MB.
-pub const RECORD_BYTES_MAX: u64 = 8 << 20;
+const RECORD_BYTES_MAX: u64 = 8 << 20;
 /// How long a shim has to decide a start that its supervisor left.
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
@@ -70,8 +70,7 @@ impl DiskRecords {
 fn probe(dir: &Path) -> Option<(bool, Option<Lease>)> {
     let mut file = File::open(dir.join("lease")).ok()?;
     let held = is_held(&file);
-    let text = read_small(&mut file).unwrap_or_default();
-    Some((held, serde_json::from_slice(&text).ok()))
+    Some((held, parse(&mut file)))
 }
 
 /// A write lock on the whole file, as the shim holds it.
@@ -104,20 +103,20 @@ fn spec(dir: &Path) -> SpecFacts {
 /// Reads a record; anything that is not one counts as absent.
 fn record<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
-    serde_json::from_slice(&read_small(&mut file).ok()?).ok()
+    parse(&mut file)
 }
 
-/// Most records fit into one read, and a regular file that gives less than was
-/// asked for has no more.
-fn read_small(file: &mut File) -> io::Result<Vec<u8>> {
-    let mut text = vec![0_u8; 1024];
-    let length = file.read(&mut text)?;
-    let whole = length < text.len();
-    text.truncate(length);
-    if !whole {
-        file.take(RECORD_BYTES_MAX).read_to_end(&mut text)?;
+/// Reads what is in a record's file. Most fit into one read, and a regular file
+/// that gives less than was asked for has no more.
+pub fn parse<T: DeserializeOwned>(file: &mut File) -> Option<T> {
+    let mut piece = [0_u8; 1024];
+    let length = file.read(&mut piece).ok()?;
+    if length < piece.len() {
+        return serde_json::from_slice(&piece[..length]).ok();
     }
-    Ok(text)
+    let mut text = piece.to_vec();
+    file.take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 /// Splits `name.generation`.
