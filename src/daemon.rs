@@ -30,8 +30,9 @@ pub const ANOTHER: &str = "another supervisor";
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long blocking work may delay the end.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
-/// Idle threads of the pool leave soon, so that an idle supervisor sleeps.
-const THREAD_KEEP: Duration = Duration::from_secs(3);
+/// Idle threads of the pool stay: while there is one, work for the pool can
+/// always be taken on, also when the machine has no thread to give.
+const THREAD_KEEP: Duration = Duration::from_hours(24 * 365);
 
 /// What the process was started with: its life line to the guard, and where to
 /// say that it is ready.
@@ -69,9 +70,20 @@ fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Resu
         .enable_time()
         .thread_keep_alive(THREAD_KEEP)
         .build()?;
+    first_thread(&runtime)?;
     let exit = runtime.block_on(supervise(paths, guard, inherited));
     runtime.shutdown_timeout(SHUTDOWN_MAX);
     exit
+}
+
+/// The pool's first thread. Where none can be made tokio panics (and only
+/// then), so it is made here, where that is an answer.
+fn first_thread(runtime: &tokio::runtime::Runtime) -> io::Result<()> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let made = std::panic::catch_unwind(|| drop(runtime.spawn_blocking(|| ())));
+    std::panic::set_hook(hook);
+    made.map_err(|_| io::Error::other("the machine gives it no thread (see ulimit -u)"))
 }
 
 async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Exit> {
