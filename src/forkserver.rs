@@ -144,6 +144,7 @@ fn serve() -> io::Result<std::convert::Infallible> {
     // SAFETY: ignoring installs no handler.
     #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
+    let mut is_needed = false;
     loop {
         let (taken, takes) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: this process has one thread, so the child may do anything.
@@ -155,12 +156,29 @@ fn serve() -> io::Result<std::convert::Infallible> {
             }
             Ok(ForkResult::Parent { .. }) => {
                 drop(takes);
+                is_needed = false;
                 wait_taken(&socket, File::from(taken))?;
             }
+            // There may be memory again when there is an order.
+            Err(_) if !is_needed => {
+                wait_order(&socket)?;
+                is_needed = true;
+            }
             Err(error) => {
+                is_needed = false;
                 let (_, link) = next(&socket)?;
                 let _ = File::from(link).write_all(format!("failed cannot fork: {}\n", error.desc()).as_bytes());
             }
+        }
+    }
+}
+
+/// Waits until there is an order, and leaves it.
+fn wait_order(socket: &OwnedFd) -> io::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+            Err(Errno::EINTR) => {}
+            waited => return Ok(waited.map(drop)?),
         }
     }
 }

@@ -8,6 +8,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -15,6 +16,10 @@ use super::signals::Signals;
 
 /// The socket's name in the generation's directory, for shims in tmux panes.
 pub const SOCKET_NAME: &str = "hs.sock";
+
+/// Where the kernel has no memory for a line, there is some in a moment.
+const TRIES_MAX: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the supervisor decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +48,14 @@ impl Link {
 
     /// Says one line. A supervisor that died does not hear it, which is its loss.
     pub fn say(&mut self, line: &str) {
-        if let Some(stream) = &mut self.0 {
-            let _ = stream.write_all(format!("{line}\n").as_bytes());
+        let Some(stream) = &mut self.0 else { return };
+        let text = format!("{line}\n");
+        for _ in 0..TRIES_MAX {
+            // The line is smaller than the socket's room: all of it is taken, or nothing.
+            match stream.write_all(text.as_bytes()) {
+                Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => std::thread::sleep(PAUSE),
+                _ => return,
+            }
         }
     }
 
