@@ -13,6 +13,7 @@ mod entry;
 mod forkserver;
 mod guard;
 mod paths;
+mod runner;
 mod shim;
 mod wiring;
 
@@ -37,6 +38,10 @@ fn start(words: Vec<OsString>) -> u8 {
         Some("__guard") => {
             close_inherited();
             guard::main(arguments)
+        }
+        Some("__runner") => {
+            close_inherited();
+            runner::main(arguments)
         }
         Some("__supervisor") => daemon::main(arguments),
         _ => cli::main(&words),

@@ -53,6 +53,10 @@ impl Paths {
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }
+    /// A directory for each merge queue.
+    pub fn merges(&self) -> PathBuf {
+        self.root.join("merge")
+    }
     /// `kind` is `stdout`, `stderr` or `tmux`.
     pub fn log(&self, name: &str, kind: &str) -> PathBuf {
         self.logs().join(format!("{name}.{kind}.log"))

@@ -11,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 use crate::adapters::clock::SystemClock;
 use crate::adapters::events::EventLog;
 use crate::adapters::git::Git;
+use crate::adapters::landing::GitLandings;
 use crate::adapters::launcher::ShimLauncher;
 use crate::adapters::logs::LogKeeper;
 use crate::adapters::process::SystemProcesses;
@@ -35,6 +36,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
     let ports = Ports {
         clock: Arc::new(SystemClock::new()),
         events: Arc::<EventLog>::clone(&events),
+        landings: Arc::new(GitLandings::new(paths.clone(), executable.clone())),
         launcher: Arc::new(ShimLauncher::new(paths.clone(), executable)),
         logs: Arc::new(LogKeeper::start(paths.logs())?),
         processes: Arc::new(SystemProcesses::new()),

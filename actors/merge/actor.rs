@@ -11,8 +11,9 @@ use tokio::task::AbortHandle;
 use super::error::MergeError;
 use super::machine::{Effect, Event};
 use super::message::{Ask, MergeMessage, Told};
-use super::queue::{ItemId, Queue, State as ItemState};
-use crate::ports::{Clock, Landings, Target};
+use super::queue::{Item, ItemId, Queue, State as ItemState};
+use crate::model::Target;
+use crate::ports::{Clock, Landings};
 
 /// How long a journal that could not be written is left alone.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
@@ -31,8 +32,9 @@ pub struct MergeArguments {
 pub struct State {
     arguments: MergeArguments,
     myself: ActorRef<MergeMessage>,
-    /// As journaled.
     queue: Queue,
+    /// What of it is journaled.
+    kept: Queue,
     /// Answers that came while the journal could not be written.
     waiting: VecDeque<Event>,
     /// The effects that are under way.
@@ -52,11 +54,10 @@ impl Actor for Merge {
     ) -> Result<State, ActorProcessingErr> {
         let loaded = arguments.landings.load(&arguments.target).await;
         let queue = loaded.map_err(|error| MergeError::Unreadable(error.to_string()))?.unwrap_or_default();
-        let mut state = State { arguments, myself, queue, waiting: VecDeque::new(), tasks: Vec::new(), busy: false };
-        let mut resumed = state.queue.clone();
+        let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), queue.clone());
+        let mut state = State { arguments, myself, queue, kept, waiting, tasks, busy: false };
         // A function of the journal alone: a crash before the next save comes to the same.
-        let effects = resumed.resume();
-        state.queue = resumed;
+        let effects = state.queue.resume();
         state.perform(effects).await;
         state.tell_business();
         Ok(state)
@@ -90,10 +91,14 @@ impl Actor for Merge {
 impl State {
     /// Carries out what was asked, once it is journaled.
     async fn ask(&mut self, ask: Ask) -> Result<Option<ItemId>, MergeError> {
-        let added = matches!(ask, Ask::Add { .. }).then_some(self.queue.next);
+        let added = matches!(ask, Ask::Add(_)).then_some(self.queue.next);
         let event = match ask {
-            Ask::Add { name, tip, priority } => {
-                Event::Added { name, tip, priority, at_ms: self.arguments.clock.wall_ms() }
+            Ask::Add(addition) => {
+                let same = |item: &&Item| item.key.is_some() && item.key == addition.key;
+                if let Some(known) = self.queue.items.iter().find(same) {
+                    return Ok(Some(known.id));
+                }
+                Event::Added(addition, self.arguments.clock.wall_ms())
             }
             Ask::Drop(id) => {
                 self.may(id, "dropped", ItemState::may_be_dropped)?;
@@ -101,6 +106,9 @@ impl State {
             }
             Ask::Retry(id) => {
                 self.may(id, "tried again", ItemState::may_be_retried)?;
+                if let Some(item) = self.queue.item(id).filter(|item| item.tip.is_empty()) {
+                    return Err(MergeError::NoTip(id, item.name.clone()));
+                }
                 Event::Retry(id)
             }
             Ask::Pause => Event::Pause,
@@ -127,13 +135,25 @@ impl State {
         }
     }
 
-    /// One event: decided, journaled, and only then carried out. When the journal
-    /// cannot be written nothing has happened.
+    /// One event: decided, journaled as far as it has to outlive a crash, and only
+    /// then carried out. When the journal cannot be written nothing has happened.
     async fn take(&mut self, event: Event) -> Result<(), MergeError> {
         let mut decided = self.queue.clone();
         let effects = decided.on(event);
-        let saved = self.arguments.landings.save(&self.arguments.target, &decided).await;
-        saved.map_err(|error| MergeError::Journal(error.to_string()))?;
+        let now_ms = self.arguments.clock.wall_ms();
+        for effect in &effects {
+            if let Effect::Settled(id) = effect
+                && let Some(item) = decided.item_mut(*id)
+            {
+                item.settled_ms = Some(now_ms);
+            }
+        }
+        let kept = decided.kept();
+        if kept != self.kept {
+            let saved = self.arguments.landings.save(&self.arguments.target, &kept).await;
+            saved.map_err(|error| MergeError::Journal(error.to_string()))?;
+            self.kept = kept;
+        }
         self.queue = decided;
         self.perform(effects).await;
         Ok(())
@@ -174,14 +194,16 @@ impl State {
 }
 
 async fn carry_out(arguments: &MergeArguments, queue: &Queue, effect: Effect) -> Option<Event> {
-    let (landings, target) = (&arguments.landings, &arguments.target);
+    let (landings, target, rules) = (&arguments.landings, &arguments.target, &queue.rules);
     Some(match effect {
         Effect::ReadBase => Event::BaseRead(landings.read_base(target).await),
-        Effect::Build { item, onto } => Event::Built(landings.build(target, queue.item(item)?, &onto).await),
-        Effect::Verify { commit, of } => Event::Verified(landings.verify(target, queue.item(of)?, &commit).await),
+        Effect::Build { item, onto } => Event::Built(landings.build(target, rules, queue.item(item)?, &onto).await),
+        Effect::Verify { commit, of } => {
+            Event::Verified(landings.verify(target, rules, queue.item(of)?, &commit).await)
+        }
         Effect::Land { from, to } => Event::Landed(landings.land(target, &from, &to).await),
         Effect::Resolve { item, onto, files } => {
-            Event::Resolved(item, landings.resolve(target, queue.item(item)?, &onto, &files).await)
+            Event::Resolved(item, landings.resolve(target, rules, queue.item(item)?, &onto, &files).await)
         }
         Effect::Settled(_) => return None,
     })

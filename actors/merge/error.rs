@@ -8,6 +8,8 @@ pub enum MergeError {
     Unknown(ItemId),
     #[error("item {0} is {1}, so it cannot be {2}")]
     State(ItemId, &'static str, &'static str),
+    #[error("item {0} has no commit yet; `swarm merge add {1}` looks at the work again")]
+    NoTip(ItemId, String),
     /// Nothing was changed.
     #[error("the merge queue's journal cannot be written: {0}")]
     Journal(String),

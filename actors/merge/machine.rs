@@ -12,7 +12,7 @@
 //! and what came after is queued again. So one bad item of a batch costs a
 //! logarithm of verifications and never the others' place.
 
-use super::queue::{Item, ItemId, Link, Phase, Queue, Red, Search, State};
+use super::queue::{Addition, Item, ItemId, Link, Phase, Queue, Red, Search, State};
 
 /// Looks at one commit that may come to nothing before its items wait.
 const LOST_MAX: u32 = 3;
@@ -20,12 +20,7 @@ const LOST_MAX: u32 = 3;
 /// What the world answers, or a person asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    Added {
-        name: String,
-        tip: String,
-        priority: i32,
-        at_ms: u64,
-    },
+    Added(Addition, u64),
     /// Answers of effects.
     BaseRead(Result<String, String>),
     Built(Build),
@@ -109,21 +104,7 @@ impl Queue {
     pub fn on(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Added { name, tip, priority, at_ms } => {
-                let item = Item {
-                    id: self.next,
-                    name,
-                    tip,
-                    priority,
-                    added_ms: at_ms,
-                    state: State::Queued,
-                    resolved: 0,
-                    flaky: false,
-                    alone: false,
-                };
-                self.next += 1;
-                self.items.push(item);
-            }
+            Event::Added(addition, at_ms) => self.add(addition, at_ms, &mut effects),
             Event::BaseRead(base) => self.base_read(base, &mut effects),
             Event::Built(build) => self.built(build, &mut effects),
             Event::Verified(verdict) => self.verified(verdict, &mut effects),
@@ -138,6 +119,32 @@ impl Queue {
         effects
     }
 
+    fn add(&mut self, addition: Addition, at_ms: u64, effects: &mut Vec<Effect>) {
+        let Addition { name, tip, priority, key, rules, waits } = addition;
+        if let Some(rules) = rules {
+            self.rules = rules;
+        }
+        let id = self.next;
+        self.next += 1;
+        self.items.push(Item {
+            id,
+            name,
+            tip,
+            priority,
+            added_ms: at_ms,
+            state: State::Queued,
+            resolved: 0,
+            flaky: false,
+            alone: false,
+            key,
+            settled_ms: None,
+            verified_by: None,
+        });
+        if let Some(reason) = waits {
+            self.settle(id, State::Waiting { reason, files: Vec::new() }, effects);
+        }
+    }
+
     /// After a start of the supervisor: what was under way is done again, from
     /// what git says. A landing is asked for once more; git answers whether it
     /// has happened.
@@ -145,8 +152,7 @@ impl Queue {
         let mut effects = Vec::new();
         match self.phase.clone() {
             Phase::Idle => {}
-            Phase::Building { .. } => self.give_back(),
-            Phase::Verifying { chain, search, .. } => effects.push(verify(&chain, search.at)),
+            Phase::Building { .. } | Phase::Verifying { .. } => self.give_back(),
             Phase::Landing { base, chain } => effects.push(land(base, &chain)),
         }
         for item in &mut self.items {
@@ -193,7 +199,7 @@ impl Queue {
         let (base, chain) = (base.clone(), chain.clone());
         if chain.is_empty() {
             self.phase = Phase::Idle;
-        } else if self.rules.verifies {
+        } else if self.rules.verify.is_some() {
             let at = if self.rules.verify_each { 0 } else { chain.len() - 1 };
             effects.push(verify(&chain, at));
             self.phase = Phase::Verifying { base, chain, search: Search { at, ..Search::default() } };
@@ -219,7 +225,7 @@ impl Queue {
                 // what it is. They go on first.
                 if !self.is_first_link() {
                     self.set(id, State::Queued);
-                } else if tries < self.rules.resolver_tries {
+                } else if self.rules.resolver.is_some() && tries < self.rules.resolver_tries {
                     self.set(id, State::Resolving);
                     effects.push(Effect::Resolve { item: id, onto, files });
                 } else {
@@ -309,7 +315,11 @@ impl Queue {
         let chain = chain.clone();
         match landing {
             Landing::Done => {
+                let verified_by = self.rules.verify.clone();
                 for link in chain {
+                    if let Some(item) = self.item_mut(link.item) {
+                        item.verified_by.clone_from(&verified_by);
+                    }
                     self.settle(link.item, State::Landed { commit: link.commit }, effects);
                 }
                 self.phase = Phase::Idle;
@@ -353,16 +363,6 @@ impl Queue {
         }
     }
 
-    /// Nothing came of what is under way: its items have their turn again.
-    fn give_back(&mut self) {
-        for item in &mut self.items {
-            if item.state == State::Active {
-                item.state = State::Queued;
-            }
-        }
-        self.phase = Phase::Idle;
-    }
-
     fn all_wait(&mut self, reason: &str, files: Vec<String>, effects: &mut Vec<Effect>) {
         let active = self.items.iter().filter(|item| item.state == State::Active);
         for id in active.map(|item| item.id).collect::<Vec<_>>() {
@@ -374,6 +374,7 @@ impl Queue {
     fn settle(&mut self, id: ItemId, state: State, effects: &mut Vec<Effect>) {
         self.set(id, state);
         effects.push(Effect::Settled(id));
+        self.forget_oldest();
     }
 
     fn set(&mut self, id: ItemId, state: State) {

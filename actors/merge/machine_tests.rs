@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::super::queue::Rules;
+use super::super::queue::{Addition, Rules};
 use super::*;
 
 /// A repository in which a commit is the list of the items in it.
@@ -93,7 +93,8 @@ fn add(queue: &mut Queue, count: u64) -> Vec<Effect> {
     let mut effects = Vec::new();
     for at_ms in 0..count {
         let id = queue.next;
-        let added = Event::Added { name: format!("w{id}"), tip: format!("t{id}"), priority: 0, at_ms };
+        let added =
+            Event::Added(Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() }, at_ms);
         let more = queue.on(added);
         if waiting(&more).is_some() {
             effects = more;
@@ -110,7 +111,7 @@ fn run(queue: &mut Queue, world: &mut World, effects: &[Effect], crashes: &BTree
         let event = world.answer(&effect);
         if crashes.contains(&step) {
             // The effect was carried out, and the answer died with the process.
-            let journal = serde_json::to_string(queue).expect("is written");
+            let journal = serde_json::to_string(&queue.kept()).expect("is written");
             *queue = serde_json::from_str(&journal).expect("is read");
             asked = waiting(&queue.resume());
         } else {
@@ -121,7 +122,8 @@ fn run(queue: &mut Queue, world: &mut World, effects: &[Effect], crashes: &BTree
 }
 
 fn with_rules(batch: usize, verify_each: bool) -> Queue {
-    Queue { rules: Rules { batch, verify_each, ..Rules::default() }, ..Queue::default() }
+    let rules = Rules { batch, verify_each, verify: Some("check".to_owned()), ..Rules::default() };
+    Queue { rules, ..Queue::default() }
 }
 
 fn landed(queue: &Queue) -> Vec<ItemId> {
@@ -160,7 +162,10 @@ fn priority_comes_before_age() {
     let mut queue = with_rules(1, false);
     queue.paused = true;
     for (number, priority) in [0, 5, 0, 9].into_iter().enumerate() {
-        queue.on(Event::Added { name: number.to_string(), tip: String::new(), priority, at_ms: 0 });
+        queue.on(Event::Added(
+            Addition { name: number.to_string(), tip: String::new(), priority, ..Addition::default() },
+            0,
+        ));
     }
     let (mut world, effects) = (World::default(), queue.on(Event::Resume));
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
@@ -186,7 +191,7 @@ fn a_conflict_with_a_neighbour_is_looked_at_alone_and_the_others_go_on() {
 #[test]
 fn the_resolver_has_its_tries_and_then_a_person() {
     let mut queue = with_rules(1, false);
-    queue.rules.resolver_tries = 2;
+    queue.rules.resolver = Some("resolve".to_owned());
     let mut world = World { conflicts: [(0, 7)].into(), base: vec![7], ..World::default() };
     let mut effects = add(&mut queue, 2);
     for tried in 0..2 {
@@ -248,7 +253,7 @@ fn what_cannot_be_found_out_is_tried_again_and_then_waits() {
 #[test]
 fn what_is_landing_cannot_be_dropped() {
     let mut queue = with_rules(1, false);
-    queue.rules.verifies = false;
+    queue.rules.verify = None;
     let mut world = World::default();
     let mut effects = add(&mut queue, 1);
     while let Some(effect) = waiting(&effects) {

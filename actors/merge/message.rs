@@ -4,7 +4,7 @@ use ractor::RpcReplyPort;
 
 use super::error::MergeError;
 use super::machine::Event;
-use super::queue::{Item, ItemId, Queue};
+use super::queue::{Addition, Item, ItemId, Queue};
 
 /// What a queue is asked and told.
 #[derive(Debug)]
@@ -22,12 +22,9 @@ pub enum MergeMessage {
 /// What may be asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Finished work: a worker or branch and the commit that is to land.
-    Add {
-        name: String,
-        tip: String,
-        priority: i32,
-    },
+    /// Finished work: a worker or branch and the commit that is to land. Asked for
+    /// again under the same key it is the same item.
+    Add(Addition),
     Drop(ItemId),
     Retry(ItemId),
     Pause,

@@ -23,7 +23,7 @@ use queue::{ItemId, Queue};
 const CALL_MS_MAX: u64 = 30_000;
 
 /// The way to one queue.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct MergeHandle {
     actor: ActorRef<MergeMessage>,
 }

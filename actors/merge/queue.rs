@@ -3,6 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Items that are done and still told of.
+pub const HISTORY_MAX: usize = 1_000;
+
 /// Number of an item, in the order in which the queue heard of them.
 pub type ItemId = u64;
 
@@ -54,7 +57,12 @@ impl State {
 
     /// Whether a person may have it tried again.
     pub fn may_be_retried(&self) -> bool {
-        self.is_settled() && !matches!(self, Self::Landed { .. } | Self::Noop)
+        self.is_settled() && !self.is_done()
+    }
+
+    /// Whether it is settled for good.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Landed { .. } | Self::Noop)
     }
 
     /// Whether nothing more will be done about it by itself.
@@ -94,6 +102,28 @@ pub struct Item {
     /// It is to be built without others: together they could not land.
     #[serde(default)]
     pub alone: bool,
+    /// What asked for it, which asks once: a worker's token or a request.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// When it came to its end for now, Unix milliseconds.
+    #[serde(default)]
+    pub settled_ms: Option<u64>,
+    /// The command that verified it.
+    #[serde(default)]
+    pub verified_by: Option<String>,
+}
+
+/// An item in the making.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addition {
+    pub name: String,
+    pub tip: String,
+    pub priority: i32,
+    pub key: Option<String>,
+    /// How items are taken from now on.
+    pub rules: Option<Rules>,
+    /// Why it cannot have a tip yet.
+    pub waits: Option<String>,
 }
 
 /// A step of the chain that is under way: one item on top of the one before.
@@ -142,22 +172,53 @@ pub struct Red {
     pub reason: String,
 }
 
+/// What lands for an item.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// A merge commit on the base.
+    #[default]
+    Merge,
+    /// One commit with all of it.
+    Squash,
+    /// Its commits, one by one, on top of the base.
+    Rebase,
+}
+
 /// How items are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
-    /// Items that are built and verified together.
+    /// Items that are verified together. Where nothing verifies, all that wait land together.
     pub batch: usize,
     /// Verify each item of a batch, not only the last.
     pub verify_each: bool,
-    /// Whether there is anything to verify with.
-    pub verifies: bool,
-    /// Tries of the resolver for one item; zero when there is none.
+    /// The command that says whether a commit is good.
+    pub verify: Option<String>,
+    /// How long that may take, and the resolver too, in milliseconds.
+    pub timeout_ms: u64,
+    /// The command that resolves conflicts.
+    pub resolver: Option<String>,
+    /// Its tries for one item.
     pub resolver_tries: u32,
+    pub strategy: Strategy,
 }
+
+/// [`Rules::timeout_ms`] where nobody said otherwise.
+pub const TIMEOUT_MS: u64 = 30 * 60 * 1000;
+/// [`Rules::resolver_tries`] where nobody said otherwise.
+pub const RESOLVER_TRIES: u32 = 2;
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { batch: 1, verify_each: false, verifies: true, resolver_tries: 0 }
+        Self {
+            batch: 1,
+            verify_each: false,
+            verify: None,
+            timeout_ms: TIMEOUT_MS,
+            resolver: None,
+            resolver_tries: RESOLVER_TRIES,
+            strategy: Strategy::Merge,
+        }
     }
 }
 
@@ -194,6 +255,38 @@ impl Queue {
             Some(first) if first.alone => 1,
             _ => queued.iter().take_while(|item| !item.alone).count(),
         };
-        queued.iter().take(self.rules.batch.max(1).min(together)).map(|item| item.id).collect()
+        let batch = if self.rules.verify.is_some() { self.rules.batch.max(1) } else { usize::MAX };
+        queued.iter().take(batch.min(together)).map(|item| item.id).collect()
+    }
+
+    /// What of it has to outlive a crash. Candidates are built and verified anew;
+    /// a landing is kept, because it may have happened.
+    #[must_use]
+    pub fn kept(&self) -> Self {
+        let mut kept = self.clone();
+        if !matches!(kept.phase, Phase::Idle | Phase::Landing { .. }) {
+            kept.give_back();
+        }
+        kept
+    }
+
+    /// Nothing came of what is under way: its items have their turn again.
+    pub(super) fn give_back(&mut self) {
+        for item in &mut self.items {
+            if item.state == State::Active {
+                item.state = State::Queued;
+            }
+        }
+        self.phase = Phase::Idle;
+    }
+
+    /// Forgets the oldest of those that are done when there are too many.
+    pub(super) fn forget_oldest(&mut self) {
+        let done = |item: &Item| item.state.is_done() || item.state == State::Dropped;
+        if self.items.iter().filter(|item| done(item)).count() > HISTORY_MAX
+            && let Some(oldest) = self.items.iter().position(done)
+        {
+            self.items.remove(oldest);
+        }
     }
 }

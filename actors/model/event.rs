@@ -47,4 +47,20 @@ pub enum EventKind {
     WorktreeSaved { reference: String, commit: String },
     #[serde(rename = "start.aborted")]
     StartAborted { cause: String },
+    /// Finished work of `worker` (or of a branch) waits to land.
+    #[serde(rename = "merge.queued")]
+    MergeQueued { item: u64, base: String },
+    /// An item came to its end for now; `state` as in `merge ls`.
+    #[serde(rename = "merge.settled")]
+    MergeSettled {
+        item: u64,
+        base: String,
+        state: String,
+        commit: Option<String>,
+        cause: Option<String>,
+        files: Vec<String>,
+    },
+    /// Finished work could not even be queued.
+    #[serde(rename = "merge.refused")]
+    MergeRefused { cause: String },
 }

@@ -2,6 +2,7 @@
 //! nothing else. No file, clock or process is touched here.
 
 mod event;
+mod merge;
 mod metadata;
 mod name;
 mod records;
@@ -10,6 +11,7 @@ mod row;
 mod view;
 
 pub use event::{Event, EventKind};
+pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};
 pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};
 pub use records::{

@@ -63,6 +63,9 @@ pub struct Contract {
     pub timeout_ms: Option<u64>,
     /// Size in bytes at which a log is rotated.
     pub log_limit_bytes: u64,
+    /// Enter the merge queue when it has ended with success.
+    #[serde(default)]
+    pub merge: bool,
 }
 
 /// One resource limit of the caller, by its number in `<sys/resource.h>`.

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::merge::MergeLine;
 use super::records::{Contract, Environment, Rlimit};
 
 /// Who calls: what a worker inherits and what tools run with.
@@ -91,6 +92,8 @@ pub enum Answer {
     Spawned(Spawned),
     /// Something about one worker that is final for it.
     Worker(WorkerLine),
+    /// An item or queue was added or changed.
+    Merge(MergeLine),
     /// For stderr, while it goes on.
     Warning(String),
     /// Refused or failed; nothing (more) was done for `name`.

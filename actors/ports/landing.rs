@@ -3,22 +3,43 @@
 
 use std::io;
 
-use serde::{Deserialize, Serialize};
-
 use super::BoxFuture;
 use crate::merge::machine::{Build, Landing, Resolution, Verdict};
-use crate::merge::queue::{Item, Queue};
+use crate::merge::queue::{Item, Queue, Rules};
+use crate::model::{BaseRef, Caller, MergeSettings, Refusal, RowWorktree, Target};
 
-/// Where a queue lands.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Target {
-    /// The repository's common directory, absolute.
-    pub repository: String,
-    /// Full name of the base branch, `refs/heads/…`.
-    pub branch: String,
+/// Work that is said to be finished.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// Worker or branch.
+    pub name: String,
+    /// The worker's worktree and recorded base; none for a branch.
+    pub worker: Option<(RowWorktree, Option<BaseRef>)>,
+    /// The base branch that was asked for.
+    pub base: Option<String>,
+    pub settings: MergeSettings,
+    pub caller: Caller,
+}
+
+/// What of it is to land, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completed {
+    pub target: Target,
+    /// Pinned, so that nothing collects it; empty when it waits.
+    pub tip: String,
+    pub rules: Rules,
+    /// What a person has to do before there is a commit to land.
+    pub waits: Option<String>,
 }
 
 pub trait Landings: Send + Sync {
+    /// The queues that have a journal.
+    fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>>;
+
+    /// Turns what a worker left into a commit, finds out where it is to land and
+    /// by which rules, and remembers the caller, as whom git will run.
+    fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>>;
+
     /// The queue as it was journaled last; none when there never was one.
     fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>>;
 
@@ -29,10 +50,17 @@ pub trait Landings: Send + Sync {
     fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>>;
 
     /// Puts the item's tip on top of `onto`. Moves nothing and checks out nothing.
-    fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build>;
+    fn build<'a>(&'a self, target: &'a Target, rules: &'a Rules, item: &'a Item, onto: &'a str)
+    -> BoxFuture<'a, Build>;
 
     /// Runs the verification on a commit, in a directory of the queue's own.
-    fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict>;
+    fn verify<'a>(
+        &'a self,
+        target: &'a Target,
+        rules: &'a Rules,
+        item: &'a Item,
+        commit: &'a str,
+    ) -> BoxFuture<'a, Verdict>;
 
     /// Moves the base from one commit to the other, unless it is elsewhere. A
     /// base that holds `to` already counts as done.
@@ -42,6 +70,7 @@ pub trait Landings: Send + Sync {
     fn resolve<'a>(
         &'a self,
         target: &'a Target,
+        rules: &'a Rules,
         item: &'a Item,
         onto: &'a str,
         files: &'a [String],

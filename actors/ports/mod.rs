@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-pub use landing::{Landings, Target};
+pub use landing::{Completed, Completion, Landings};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
@@ -57,6 +57,7 @@ pub trait Logs: Send + Sync {
 pub struct Ports {
     pub clock: Arc<dyn Clock>,
     pub events: Arc<dyn Events>,
+    pub landings: Arc<dyn Landings>,
     pub launcher: Arc<dyn Launcher>,
     pub logs: Arc<dyn Logs>,
     pub processes: Arc<dyn Processes>,

@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use super::adopt;
 use super::error::SupervisorError;
 use super::machine::{Child, Effect, Event, Machine};
+use super::merges::Merges;
 use super::message::{Exit, Request, SupervisorMessage};
 use crate::model::{Answer, EventKind, Refusal, RefusalKind};
 use crate::ports::Ports;
@@ -32,11 +33,12 @@ pub struct State {
     root: PathBuf,
     pub(super) ports: Ports,
     exit: watch::Sender<Option<Exit>>,
-    myself: ActorRef<SupervisorMessage>,
+    pub(super) myself: ActorRef<SupervisorMessage>,
     machine: Machine,
     pub(super) registry: RegistryHandle,
     workers: BTreeMap<String, WorkerHandle>,
-    names: BTreeMap<ActorId, String>,
+    pub(super) merges: Merges,
+    pub(super) children: BTreeMap<ActorId, Child>,
     /// The idle timer that is armed.
     idle: Option<AbortHandle>,
 }
@@ -53,11 +55,22 @@ impl Actor for Supervisor {
     ) -> Result<State, ActorProcessingErr> {
         let SupervisorArguments { root, ports, exit } = arguments;
         let registry = start_registry(&root, &ports, myself.get_cell()).await?;
-        let (workers, names) = (BTreeMap::new(), BTreeMap::new());
-        let mut state =
-            State { root, ports, exit, myself, machine: Machine::default(), registry, workers, names, idle: None };
+        let mut state = State {
+            root,
+            ports,
+            exit,
+            myself,
+            machine: Machine::default(),
+            registry,
+            workers: BTreeMap::new(),
+            merges: Merges::default(),
+            children: BTreeMap::new(),
+            idle: None,
+        };
         // Only here: later, others of this process write beside it.
         state.ports.records.tidy().await.map_err(SupervisorError::Records)?;
+        // Before the workers: one that has finished enters its queue.
+        state.resume_merges().await;
         state.adopt_all().await?;
         let effects = state.machine.arm_when_idle();
         state.perform(effects).await?;
@@ -72,15 +85,18 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             SupervisorMessage::Request(request, answers) => state.begin(request, answers).await?,
+            SupervisorMessage::MergeRequest(request, answers) => {
+                state.feed(Event::RequestBegan).await?;
+                state.begin_merge(*request, answers);
+            }
             SupervisorMessage::RequestEnded => {
                 state.feed(Event::RequestEnded).await?;
                 state.notice_others().await;
             }
-            SupervisorMessage::Report(Report::Live { name, live }) => state.feed(Event::Live { name, live }).await?,
-            SupervisorMessage::Report(Report::Cleaned { name }) => {
-                state.workers.remove(&name);
-                state.feed(Event::Cleaned { name }).await?;
-            }
+            SupervisorMessage::Report(report) => state.reported(report).await?,
+            SupervisorMessage::Merge(target, told) => state.merge_told(target, told).await?,
+            SupervisorMessage::Queue(target, reply) => drop(reply.send(state.queue(&target).await)),
+            SupervisorMessage::Queues(reply) => drop(reply.send(state.merges.all())),
             SupervisorMessage::IdleTimer(number) => state.feed(Event::IdleTimer(number)).await?,
             SupervisorMessage::Stop(exit) => state.feed(Event::Stop(exit)).await?,
             SupervisorMessage::Live(reply) => drop(reply.send(state.machine.live())),
@@ -102,7 +118,7 @@ impl Actor for Supervisor {
                 state.feed(Event::ChildFailed { child, now_ms }).await?;
             }
             SupervisionEvent::ActorTerminated(cell, _, _) => {
-                state.names.remove(&cell.get_id());
+                state.children.remove(&cell.get_id());
             }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
         }
@@ -111,7 +127,22 @@ impl Actor for Supervisor {
 }
 
 impl State {
-    async fn feed(&mut self, event: Event) -> Result<(), ActorProcessingErr> {
+    async fn reported(&mut self, report: Report) -> Result<(), ActorProcessingErr> {
+        match report {
+            Report::Live { name, live } => self.feed(Event::Live { child: Child::Worker(name), live }).await,
+            Report::Cleaned { name } => {
+                self.workers.remove(&name);
+                self.feed(Event::Live { child: Child::Worker(name), live: false }).await
+            }
+            Report::Finished { key, completion } => {
+                self.feed(Event::RequestBegan).await?;
+                self.enqueue(key, *completion);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) async fn feed(&mut self, event: Event) -> Result<(), ActorProcessingErr> {
         let effects = self.machine.on(event);
         if !self.machine.is_idle() {
             self.disarm();
@@ -145,6 +176,7 @@ impl State {
                 }
                 Effect::RestartWorker(name) => self.restart_worker(&name).await?,
                 Effect::RestartAll => self.restart_all().await?,
+                Effect::RestartMerge(target) => self.restart_merge(&target).await,
                 Effect::End(exit) => {
                     let reason = format!("{exit:?}").to_lowercase();
                     self.emit(EventKind::SupervisorStopped { reason });
@@ -171,7 +203,7 @@ impl State {
         for worker in std::mem::take(&mut self.workers).into_values() {
             worker.cell().kill_and_wait(None).await?;
         }
-        self.names.clear();
+        self.children.retain(|_, child| matches!(child, Child::Merge(_)));
         self.registry = start_registry(&self.root, &self.ports, self.myself.get_cell()).await?;
         self.adopt_all().await
     }
@@ -198,7 +230,7 @@ impl State {
         };
         let worker = WorkerHandle::start(arguments, self.myself.get_cell()).await;
         let worker = worker.map_err(|error| SupervisorError::Start("worker", error.to_string()))?;
-        self.names.insert(worker.cell().get_id(), name.to_owned());
+        self.children.insert(worker.cell().get_id(), Child::Worker(name.to_owned()));
         self.workers.insert(name.to_owned(), worker.clone());
         Ok(worker)
     }
@@ -207,7 +239,7 @@ impl State {
         if cell.get_id() == self.registry.cell().get_id() {
             return Some(Child::Registry);
         }
-        self.names.remove(&cell.get_id()).map(Child::Worker)
+        self.children.remove(&cell.get_id())
     }
 
     /// Hands the request to the workers it names; a task waits for them.
@@ -239,8 +271,12 @@ impl State {
     }
 
     fn emit(&self, kind: EventKind) {
+        self.emit_of(None, kind);
+    }
+
+    pub(super) fn emit_of(&self, worker: Option<String>, kind: EventKind) {
         let at_ms = self.ports.clock.wall_ms();
-        self.ports.events.emit(crate::model::Event { at_ms, worker: None, generation: None, request: None, kind });
+        self.ports.events.emit(crate::model::Event { at_ms, worker, generation: None, request: None, kind });
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::message::Exit;
-use crate::model::Row;
+use crate::model::{Row, Target};
 use crate::ports::{DirFacts, SpecFacts};
 use crate::registry::reconcile;
 
@@ -23,18 +23,18 @@ pub enum Child {
     Registry,
     /// Restarted alone: it adopts what is on disk.
     Worker(String),
+    /// Restarted alone: it resumes what its journal says.
+    Merge(Target),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     RequestBegan,
     RequestEnded,
+    /// A child needs this process, or not any more.
     Live {
-        name: String,
+        child: Child,
         live: bool,
-    },
-    Cleaned {
-        name: String,
     },
     /// A child panicked or returned an error, `now_ms` after boot.
     ChildFailed {
@@ -51,21 +51,23 @@ pub enum Effect {
     /// Fire `IdleTimer(number)` after [`IDLE_MS_MAX`].
     ArmIdle(u64),
     RestartWorker(String),
+    RestartMerge(Target),
     RestartAll,
     End(Exit),
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    live: BTreeSet<String>,
+    live: BTreeSet<Child>,
     requests: usize,
     failures: BTreeMap<Child, VecDeque<u64>>,
     idle_timer: u64,
 }
 
 impl Machine {
+    /// How many workers need this process.
     pub fn live(&self) -> usize {
-        self.live.len()
+        self.live.iter().filter(|child| matches!(child, Child::Worker(_))).count()
     }
 
     pub fn on(&mut self, event: Event) -> Vec<Effect> {
@@ -78,12 +80,12 @@ impl Machine {
                 self.requests = self.requests.saturating_sub(1);
                 self.arm_when_idle()
             }
-            Event::Live { name, live: true } => {
-                self.live.insert(name);
+            Event::Live { child, live: true } => {
+                self.live.insert(child);
                 Vec::new()
             }
-            Event::Live { name, live: false } | Event::Cleaned { name } => {
-                self.live.remove(&name);
+            Event::Live { child, live: false } => {
+                self.live.remove(&child);
                 self.arm_when_idle()
             }
             Event::ChildFailed { child, now_ms } => self.child_failed(child, now_ms),
@@ -118,12 +120,16 @@ impl Machine {
         // What the failed one needed is told anew by its successor, or by nobody.
         let mut effects = match child {
             Child::Registry => {
-                self.live.clear();
+                self.live.retain(|child| matches!(child, Child::Merge(_)));
                 vec![Effect::RestartAll]
             }
             Child::Worker(name) => {
-                self.live.remove(&name);
+                self.live.remove(&Child::Worker(name.clone()));
                 vec![Effect::RestartWorker(name)]
+            }
+            Child::Merge(target) => {
+                self.live.remove(&Child::Merge(target.clone()));
+                vec![Effect::RestartMerge(target)]
             }
         };
         effects.extend(self.arm_when_idle());
@@ -187,9 +193,9 @@ mod tests {
     fn it_leaves_only_when_nothing_needs_it() {
         let mut machine = Machine::default();
         machine.on(Event::RequestBegan);
-        machine.on(Event::Live { name: "a".to_owned(), live: true });
+        machine.on(Event::Live { child: Child::Worker("a".to_owned()), live: true });
         assert_eq!(machine.on(Event::RequestEnded), Vec::new());
-        let armed = machine.on(Event::Live { name: "a".to_owned(), live: false });
+        let armed = machine.on(Event::Live { child: Child::Worker("a".to_owned()), live: false });
         assert_eq!(armed, vec![Effect::ArmIdle(1)]);
         machine.on(Event::RequestBegan);
         assert_eq!(machine.on(Event::IdleTimer(1)), Vec::new());
@@ -201,7 +207,7 @@ mod tests {
     #[test]
     fn a_child_that_keeps_failing_ends_the_supervisor() {
         let mut machine = Machine::default();
-        machine.on(Event::Live { name: "b".to_owned(), live: true });
+        machine.on(Event::Live { child: Child::Worker("b".to_owned()), live: true });
         let child = Child::Worker("a".to_owned());
         let fail = |now_ms| Event::ChildFailed { child: child.clone(), now_ms };
         for now_ms in 0..5 {
@@ -216,7 +222,7 @@ mod tests {
     #[test]
     fn a_failed_worker_counts_only_once_its_successor_says_so() {
         let mut machine = Machine::default();
-        machine.on(Event::Live { name: "a".to_owned(), live: true });
+        machine.on(Event::Live { child: Child::Worker("a".to_owned()), live: true });
         let failed = Event::ChildFailed { child: Child::Worker("a".to_owned()), now_ms: 1 };
         assert_eq!(machine.on(failed), vec![Effect::RestartWorker("a".to_owned()), Effect::ArmIdle(1)]);
         assert_eq!(machine.live(), 0);

@@ -3,7 +3,8 @@
 use ractor::RpcReplyPort;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::model::{Answer, CleanRequest, KillRequest, RespawnRequest, SpawnRequest};
+use crate::merge::{MergeHandle, Told};
+use crate::model::{Answer, CleanRequest, KillRequest, MergeRequest, Refusal, RespawnRequest, SpawnRequest, Target};
 use crate::worker::Report;
 
 /// What a person or a script asks for.
@@ -33,10 +34,18 @@ pub enum SupervisorMessage {
     /// Answers go to the sender, `Done` is the last. Its receiver may be gone:
     /// the work is done all the same.
     Request(Request, UnboundedSender<Answer>),
+    /// The same about merge queues.
+    MergeRequest(Box<MergeRequest>, UnboundedSender<Answer>),
     /// From the task that carried out a request.
     RequestEnded,
     /// From a worker.
     Report(Report),
+    /// From a merge queue.
+    Merge(Target, Told),
+    /// The queue of this base, started when there is none.
+    Queue(Target, RpcReplyPort<Result<MergeHandle, Refusal>>),
+    /// All queues that there are.
+    Queues(RpcReplyPort<Vec<(Target, MergeHandle)>>),
     /// From the timer, with the number it was armed under.
     IdleTimer(u64),
     Stop(Exit),

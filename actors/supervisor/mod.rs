@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   root ──┬── registry        restarted with all workers (rest for one)
-//!          └── worker × N      restarted alone; each adopts what is on disk
+//!          ├── worker × N      restarted alone; each adopts what is on disk
+//!          └── merge × N       restarted alone; each resumes its journal
 //! ```
 //!
 //! More than five failures of one child in ten seconds end the process, and the
@@ -14,6 +15,7 @@ mod actor;
 mod adopt;
 mod error;
 pub mod machine;
+mod merges;
 mod message;
 mod requests;
 
@@ -26,7 +28,7 @@ pub use error::SupervisorError;
 use message::SupervisorMessage;
 pub use message::{Exit, Request};
 
-use crate::model::Answer;
+use crate::model::{Answer, MergeRequest, QueueView};
 use crate::ports::Ports;
 
 /// How long a question about the supervisor itself may take, in milliseconds.
@@ -67,6 +69,25 @@ impl SupervisorHandle {
     /// How many workers need this process.
     pub async fn live(&self) -> usize {
         ractor::call_t!(self.actor, SupervisorMessage::Live, CALL_MS_MAX).unwrap_or(0)
+    }
+
+    /// The same for a request about merge queues.
+    pub fn merge(&self, request: MergeRequest) -> mpsc::UnboundedReceiver<Answer> {
+        let (answers, receiver) = mpsc::unbounded_channel();
+        let _ = self.actor.cast(SupervisorMessage::MergeRequest(Box::new(request), answers));
+        receiver
+    }
+
+    /// All merge queues as they are now.
+    pub async fn queues(&self) -> Vec<QueueView> {
+        let queues = ractor::call_t!(self.actor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
+        let mut views = Vec::with_capacity(queues.len());
+        for (target, queue) in queues {
+            if let Ok(queue) = queue.look().await {
+                views.push(QueueView { target, queue });
+            }
+        }
+        views
     }
 
     /// Ends the supervisor; workers go on.

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
 use crate::merge::machine::{Build, Landing, Resolution, Verdict};
-use crate::merge::queue::{Item, ItemId, Queue};
-use crate::ports::{BoxFuture, Landings, Target};
+use crate::merge::queue::{Item, ItemId, Queue, Rules};
+use crate::model::{Refusal, RefusalKind, Target};
+use crate::ports::{BoxFuture, Completed, Completion, Landings};
 
 pub struct FakeLandings {
     script: Arc<Script>,
@@ -54,6 +55,11 @@ impl FakeLandings {
     }
 }
 
+/// The one that there is.
+pub fn target() -> Target {
+    Target { repository: "/repo/.git".to_owned(), branch: "refs/heads/main".to_owned() }
+}
+
 fn name(commit: &[ItemId]) -> String {
     commit.iter().map(u64::to_string).collect::<Vec<_>>().join("+")
 }
@@ -63,6 +69,22 @@ fn read(commit: &str) -> Vec<ItemId> {
 }
 
 impl Landings for FakeLandings {
+    fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>> {
+        Box::pin(async move {
+            let known = self.with(|inner| inner.journal.is_some());
+            Ok(known.then(target).into_iter().collect())
+        })
+    }
+
+    fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>> {
+        Box::pin(async move {
+            let done = self.script.before("complete", &completion.name).await;
+            done.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
+            let (tip, rules) = (format!("tip of {}", completion.name), Rules::default());
+            Ok(Completed { target: target(), tip, rules, waits: None })
+        })
+    }
+
     fn load<'a>(&'a self, _: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {
         Box::pin(async move {
             self.script.before("load", "queue").await.map_err(io::Error::other)?;
@@ -87,7 +109,7 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn build<'a>(&'a self, _: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
+    fn build<'a>(&'a self, _: &'a Target, _: &'a Rules, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
         Box::pin(async move {
             if let Err(cause) = self.script.before("build", &item.name).await {
                 return Build::Failed(cause);
@@ -104,7 +126,7 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn verify<'a>(&'a self, _: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
+    fn verify<'a>(&'a self, _: &'a Target, _: &'a Rules, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
             if let Err(cause) = self.script.before("verify", &item.name).await {
                 return Verdict::Unknown(cause);
@@ -138,7 +160,14 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn resolve<'a>(&'a self, _: &'a Target, item: &'a Item, _: &'a str, _: &'a [String]) -> BoxFuture<'a, Resolution> {
+    fn resolve<'a>(
+        &'a self,
+        _: &'a Target,
+        _: &'a Rules,
+        item: &'a Item,
+        _: &'a str,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Resolution> {
         Box::pin(async move {
             if let Err(cause) = self.script.before("resolve", &item.name).await {
                 return Resolution::Failed(cause);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::clock::FakeClock;
 use super::events::{FakeEvents, FakeLogs};
 use super::kernel::Kernel;
+use super::landings::FakeLandings;
 use super::launcher::FakeLauncher;
 use super::processes::FakeProcesses;
 use super::records::FakeRecords;
@@ -24,6 +25,7 @@ pub struct World {
     pub clock: Arc<FakeClock>,
     pub events: Arc<FakeEvents>,
     pub kernel: Arc<Kernel>,
+    pub landings: Arc<FakeLandings>,
     pub launcher: Arc<FakeLauncher>,
     pub logs: Arc<FakeLogs>,
     pub processes: FakeProcesses,
@@ -53,6 +55,7 @@ impl World {
             clock,
             events: Arc::default(),
             kernel,
+            landings: Arc::new(FakeLandings::new(Arc::clone(&script))),
             launcher: Arc::new(shims),
             logs: Arc::default(),
             processes,
@@ -66,6 +69,7 @@ impl World {
         Ports {
             clock: self.clock.clone(),
             events: self.events.clone(),
+            landings: self.landings.clone(),
             launcher: self.launcher.clone(),
             logs: self.logs.clone(),
             processes: Arc::new(self.processes.clone()),

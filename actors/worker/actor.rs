@@ -12,8 +12,10 @@ use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
 use super::subject::Subject;
 use super::{Reporter, error};
-use crate::model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Wanted};
-use crate::ports::{DirFacts, Ports};
+use crate::model::{
+    Caller, Contract, EventKind, ExitRecord, Lease, MergeSettings, Reason, Refusal, RefusalKind, Wanted,
+};
+use crate::ports::{Completion, DirFacts, Ports};
 use crate::registry::RegistryHandle;
 
 /// How long a stop may take: the shim's five seconds of grace, its five of
@@ -328,7 +330,7 @@ impl State {
     pub(super) async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
         let up_ms = self.up_ms(&life.lease);
-        let exit = facts.and_then(|facts| facts.exit);
+        let exit = facts.as_ref().and_then(|facts| facts.exit.clone());
         let end = exit.map_or(End { ended: None, reason: None, up_ms }, |exit| End {
             ended: Some(exit.ended),
             reason: Some(exit.reason),
@@ -338,10 +340,32 @@ impl State {
         if let Err(refusal) = self.feed(Event::LifeEnded(end)).await {
             tracing::error!(worker = self.name(), cause = %refusal.cause, "the end of a worker could not be handled");
         }
+        if let Some(facts) = &facts {
+            self.tell_finished(facts).await;
+        }
         if matches!(self.subject().await, Ok(Subject::None)) {
             // The other program dropped the row: cleaned, and only the records are left.
             self.remove_leftovers(None).await;
         }
+    }
+
+    /// It ended with success, stays ended, and is to land.
+    pub(super) async fn tell_finished(&self, facts: &DirFacts) {
+        let by_itself = |exit: &ExitRecord| exit.ended.is_success() && exit.reason == Reason::Exited;
+        let (Some(spec), true) = (facts.spec.spec(), facts.exit.as_ref().is_some_and(by_itself)) else { return };
+        if !spec.contract.merge || self.machine.phase != Phase::Ended {
+            return;
+        }
+        let Ok(Subject::Ours { row, .. }) = self.subject().await else { return };
+        let Some(worktree) = row.worktree.clone() else { return };
+        let completion = Box::new(Completion {
+            name: self.name().to_owned(),
+            worker: Some((worktree, row.swarm().and_then(|meta| meta.base.clone()))),
+            base: None,
+            settings: MergeSettings::default(),
+            caller: caller_of(&spec.contract, &spec.request),
+        });
+        self.report(Report::Finished { key: spec.token.clone(), completion });
     }
 
     async fn time_is_up(&mut self, generation: u64) {

@@ -38,6 +38,7 @@ impl State {
             FineState::Failed => self.machine.phase = Phase::Failed,
             FineState::Exited | FineState::Stopped | FineState::Lost | FineState::Interrupted => {
                 self.machine.phase = Phase::Ended;
+                self.tell_finished(facts).await;
             }
         }
     }

@@ -3,6 +3,7 @@
 use ractor::RpcReplyPort;
 
 use crate::model::{Caller, Refusal, SpawnRequest, Spawned, WorkerLine};
+use crate::ports::Completion;
 
 /// What is to become of the worktree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,4 +47,7 @@ pub enum Report {
     Live { name: String, live: bool },
     /// It is gone for good.
     Cleaned { name: String },
+    /// It ended with success and is to land. Told again by whoever adopts it; the
+    /// key is that of its start.
+    Finished { key: String, completion: Box<Completion> },
 }

@@ -36,6 +36,7 @@ pub use launch::Started;
 use message::WorkerMessage;
 pub use message::{Removal, Report};
 pub use subject::LOG_LIMIT_BYTES;
+pub(crate) use subject::Subject;
 
 use crate::model::{Caller, Refusal, RefusalKind, SpawnRequest, Spawned, WorkerLine};
 

@@ -5,6 +5,7 @@ pub mod events;
 pub mod foreign;
 pub mod git;
 pub mod glance;
+pub mod landing;
 pub mod launcher;
 pub mod logs;
 pub mod process;

@@ -137,7 +137,7 @@ impl Processes for SystemProcesses {
 
 /// Ends what `members` lists, again and again until it lists nothing: TERM,
 /// five seconds, KILL.
-fn end_set(members: &dyn Fn() -> Vec<i32>) -> Result<(), ProcessError> {
+pub fn end_set(members: &dyn Fn() -> Vec<i32>) -> Result<(), ProcessError> {
     let began = Instant::now();
     let mut signal = rustix::process::Signal::TERM;
     let mut signalled = Vec::new();

@@ -50,6 +50,7 @@ pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn F
         let name = match &answer {
             Answer::Spawned(spawned) => Some(spawned.name.clone()),
             Answer::Worker(line) => Some(line.name.clone()),
+            Answer::Merge(line) => Some(line.name.clone()),
             Answer::Refused(refusal) => refusal.name.clone(),
             Answer::Accepted | Answer::Warning(_) | Answer::Done => None,
         };
@@ -307,14 +308,23 @@ fn internal(cause: &str) -> Refusal {
 /// # Errors
 /// When one runs and does not answer.
 pub fn hello(paths: &Paths) -> Result<Option<Hello>, Refusal> {
+    let Some(text) = get(paths, "/v1/hello")? else { return Ok(None) };
+    serde_json::from_str(&text).map(Some).map_err(|error| internal(&error.to_string()))
+}
+
+/// What the supervisor answers at `route`, or `None` when none runs.
+///
+/// # Errors
+/// When one runs and does not answer.
+pub fn get(paths: &Paths, route: &str) -> Result<Option<String>, Refusal> {
     let Ok(stream) = connect(paths) else { return Ok(None) };
     let mut text = String::new();
-    match send(stream, "GET", "/v1/hello", b"") {
+    match send(stream, "GET", route, b"") {
         Ok(mut reply) => drop(reply.read_to_string(&mut text)),
         Err(Broken::Refused(refusal)) => return Err(refusal),
         Err(Broken::Connection | Broken::Upgrade) => return Ok(None),
     }
-    serde_json::from_str(&text).map(Some).map_err(|error| internal(&error.to_string()))
+    Ok(Some(text))
 }
 
 /// Starts a supervisor where none runs.

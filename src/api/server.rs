@@ -13,8 +13,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
-use swarm_actors::model::{Answer, CleanRequest, Hello, KillRequest, RespawnRequest, SpawnRequest};
+use swarm_actors::model::{Answer, CleanRequest, Hello, KillRequest, MergeRequest, RespawnRequest, SpawnRequest};
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
@@ -50,6 +51,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route("/v1/kill", post(kill))
         .route("/v1/clean", post(clean))
         .route("/v1/respawn", post(respawn))
+        .route("/v1/merge", post(merge).get(queues))
         .layer(admitted);
     let router = work
         .route("/v1/workers/{name}", get(worker))
@@ -107,10 +109,22 @@ async fn respawn(State(context): State<Context>, body: Bytes) -> Result<Response
     Ok(answers(&context, Request::Respawn(Box::new(request))).await)
 }
 
+async fn merge(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let request: MergeRequest = parse(&body)?;
+    Ok(stream(context.handle.merge(request)).await)
+}
+
+async fn queues(State(context): State<Context>) -> Response {
+    Json(context.handle.queues().await).into_response()
+}
+
+async fn answers(context: &Context, request: Request) -> Response {
+    stream(context.handle.request(request)).await
+}
+
 /// One line for each answer as it comes. When the first takes its time, a line
 /// before it, so that the caller knows that somebody works.
-async fn answers(context: &Context, request: Request) -> Response {
-    let mut answers = context.handle.request(request);
+async fn stream(mut answers: UnboundedReceiver<Answer>) -> Response {
     let first = tokio::time::timeout(PROMPT_MAX, answers.recv()).await.unwrap_or(Some(Answer::Accepted));
     let lines = tokio_stream::iter(first).chain(UnboundedReceiverStream::new(answers)).map(|answer| {
         serde_json::to_vec(&answer).map(|mut line| {

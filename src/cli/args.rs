@@ -10,6 +10,7 @@ use swarm_actors::model::RestartPolicy;
 
 use super::duration;
 use super::examples;
+use super::merge::args::MergeArgs;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -29,7 +30,6 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one of them in the life of the process")]
 pub enum Command {
     /// Start a worker
     #[command(after_help = examples::SPAWN)]
@@ -70,6 +70,9 @@ pub enum Command {
     /// Forget stopped workers, with their logs and clean worktrees
     #[command(after_help = examples::CLEAN)]
     Clean(CleanArgs),
+    /// Land finished work on its base branch, one verified step at a time
+    #[command(after_help = examples::MERGE)]
+    Merge(MergeArgs),
     /// Start a worker again as it was started
     #[command(after_help = examples::RESPAWN)]
     Respawn(RespawnArgs),
@@ -132,6 +135,9 @@ pub struct SpawnArgs {
     /// When to start the command again after it has ended
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Restart::Never)]
     pub restart: Restart,
+    /// Land its work on the base branch when it has ended with success (needs --worktree)
+    #[arg(long, requires = "worktree")]
+    pub merge: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -123,6 +123,13 @@ fn sentence(kind: &EventKind) -> String {
         EventKind::WorkerCleaning => "being cleaned".into(),
         EventKind::WorkerCleaned => "cleaned".into(),
         EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),
+        EventKind::MergeQueued { item, base } => format!("queued for {base} (item {item})"),
+        EventKind::MergeSettled { item, base, state, commit, cause, files } => {
+            let what = commit.as_ref().or(cause.as_ref()).cloned().unwrap_or_else(|| files.join(", "));
+            let what = if what.is_empty() { what } else { format!(": {what}") };
+            format!("{state}, item {item} of {base}{what}")
+        }
+        EventKind::MergeRefused { cause } => format!("cannot be queued: {cause}"),
         EventKind::StartAborted { cause } => format!("start aborted: {cause}"),
     }
 }

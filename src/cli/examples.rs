@@ -72,6 +72,25 @@ Examples:
 Compares with the point of its base branch that it started from or last took over. Uncommitted and untracked
 files count, ignored ones and what tools make (node_modules, target/debug, *.log, …) do not. Changes nothing.";
 
+pub const MERGE: &str = "\
+Examples:
+  swarm spawn --name fix --worktree --merge -- claude -p 'mend the parser'
+  swarm merge add fix docs --verify 'make test'
+  swarm merge wait && git log --first-parent
+  swarm merge status docs
+  swarm merge log
+
+[merge] in swarm.toml at the repository's root sets verify, batch, timeout (seconds), resolver, max_retries, strategy.
+Nothing of yours is checked out, stashed or overwritten: uncommitted edits in the way make an item wait.";
+
+pub const MERGE_ADD: &str = "\
+Examples:
+  swarm merge add fix
+  swarm merge add fix docs --base release --priority 5
+  swarm merge add feature/x --verify 'cargo test' --batch 8
+
+What a worker left uncommitted is committed first, but for untracked files of kinds that tools make.";
+
 pub const KILL: &str = "\
 Examples:
   swarm kill fix

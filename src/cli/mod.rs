@@ -23,6 +23,7 @@ mod kill;
 mod life;
 mod logs;
 mod ls;
+mod merge;
 mod parse;
 mod peek;
 mod plain;
@@ -72,6 +73,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Logs(args) => logs::run(args, &paths()?, screen),
         Command::Events(args) => events::run(args, &paths()?, screen),
         Command::Diff(args) => diff::run(args, &paths()?, screen),
+        Command::Merge(args) => merge::run(&args.action, &paths()?, screen),
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),
         Command::Send(args) => terminal::send(args, &paths()?, screen),

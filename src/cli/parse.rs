@@ -9,6 +9,7 @@ use super::args::{
     AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs,
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
+use super::merge::args::MergeArgs;
 
 /// Parses the command line.
 ///
@@ -37,7 +38,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 17] = [
+const VERBS: [Verb; 18] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -48,6 +49,7 @@ const VERBS: [Verb; 17] = [
     ("attach", AttachArgs::augment_args),
     ("logs", LogsArgs::augment_args),
     ("diff", DiffArgs::augment_args),
+    ("merge", MergeArgs::augment_args),
     ("kill", KillArgs::augment_args),
     ("wait", WaitArgs::augment_args),
     ("clean", CleanArgs::augment_args),

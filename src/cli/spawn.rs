@@ -45,7 +45,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         Answer::Spawned(started) => spawned = Some(started),
         Answer::Refused(refusal) => refused = Some(refusal),
         Answer::Warning(text) => screen.warning(&text),
-        Answer::Worker(_) | Answer::Accepted | Answer::Done => {}
+        Answer::Worker(_) | Answer::Merge(_) | Answer::Accepted | Answer::Done => {}
     })?;
     match (spawned, refused) {
         (_, Some(refusal)) => Err(refusal.into()),
@@ -118,6 +118,7 @@ fn build(
         restart: args.restart.into(),
         timeout_ms: args.timeout.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1)),
         log_limit_bytes: parse_log_limit(log_limit)?,
+        merge: args.merge,
     };
     Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree })
 }

@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use swarm_actors::merge::queue::{Item, State};
+use swarm_actors::merge::queue::{Addition, Item, Rules, State};
 use swarm_actors::merge::{Ask, MergeArguments, MergeError, MergeHandle, Told};
-use swarm_actors::ports::Target;
+use swarm_actors::model::Target;
 use swarm_actors::testing::{FakeClock, FakeLandings, Fault, Script};
 
 use crate::fixture::parent;
@@ -35,7 +35,9 @@ impl Bench {
     }
 
     async fn add(&self, name: &str) -> Result<u64, MergeError> {
-        let ask = Ask::Add { name: name.to_owned(), tip: format!("tip of {name}"), priority: 0 };
+        let rules = Some(Rules { verify: Some("check".to_owned()), ..Rules::default() });
+        let (name, tip) = (name.to_owned(), format!("tip of {name}"));
+        let ask = Ask::Add(Addition { name, tip, rules, ..Addition::default() });
         self.queue.ask(ask).await.map(|id| id.expect("a number"))
     }
 
@@ -200,7 +202,7 @@ async fn asking_for_the_impossible_is_refused_and_changes_nothing() {
 async fn a_journal_that_cannot_be_read_starts_nothing() {
     let bench = Bench::start().await;
     bench.script.at("load", Fault::Error("torn"));
-    let error = open(&bench.landings, &bench.told).await.err().expect("does not start");
+    let error = open(&bench.landings, &bench.told).await.expect_err("does not start");
     assert!(error.to_string().contains("the merge queue's journal cannot be read: torn"), "{error}");
     assert_eq!(bench.script.position("save queue"), None);
 }

@@ -10,7 +10,7 @@ const INITIALIZING: &str = "initializing";
 
 /// The directory that all worktrees of a repository share, found from the
 /// toplevel of one of them.
-pub(super) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
+pub(in crate::adapters) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
     let dot_git = toplevel.join(".git");
     let git_dir = match link_of(toplevel)? {
         Some(target) => target,
@@ -32,7 +32,7 @@ pub(super) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
 
 /// Where the `.git` file of a worktree points; none when it is a directory or
 /// not there.
-pub(super) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
+pub(in crate::adapters) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
     let dot_git = tree.join(".git");
     match fs::symlink_metadata(&dot_git) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -46,7 +46,7 @@ pub(super) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// The tree that an entry stands for, as it is written down there.
-pub(super) fn tree_of(entry: &Path) -> Option<PathBuf> {
+pub(in crate::adapters) fn tree_of(entry: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(entry.join("gitdir")).ok()?;
     let dot_git = entry.join(text.trim_end());
     Some(resolved(dot_git.parent()?))
@@ -57,7 +57,7 @@ pub(super) fn tree_of(entry: &Path) -> Option<PathBuf> {
 /// # Errors
 /// When there is none among those that could be read, and one could not be: it
 /// must not be taken for a stranger's.
-pub(super) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
+pub(in crate::adapters) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
     let path = resolved(path);
     let mut failed = None;
     for entry in entries(common)? {
@@ -73,7 +73,7 @@ pub(super) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>
     failed.map_or(Ok(None), Err)
 }
 
-fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
+pub(in crate::adapters) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
     loop {
         match fs::read_dir(common.join("worktrees")) {
             Ok(listed) => return Ok(listed.flatten().map(|entry| entry.path()).collect()),
@@ -86,7 +86,7 @@ fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Why it is locked, if it is. What git writes while it makes one does not
 /// count: under the creation lock nobody is making it.
-pub(super) fn locked(entry: &Path) -> Option<String> {
+pub(in crate::adapters) fn locked(entry: &Path) -> Option<String> {
     let reason = fs::read(entry.join("locked")).ok()?;
     let reason = String::from_utf8_lossy(&reason).trim().to_owned();
     (reason != INITIALIZING).then_some(reason)
@@ -94,7 +94,7 @@ pub(super) fn locked(entry: &Path) -> Option<String> {
 
 /// Entries for a tree called `name` that git had only just begun: no tree is
 /// written down yet.
-pub(super) fn begun(common: &Path, name: &str) -> Vec<PathBuf> {
+pub(in crate::adapters) fn begun(common: &Path, name: &str) -> Vec<PathBuf> {
     let is_ours = |entry: &PathBuf| {
         let id = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let digits = id.strip_prefix(name).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
@@ -107,7 +107,7 @@ pub(super) fn begun(common: &Path, name: &str) -> Vec<PathBuf> {
 
 /// Removes an entry. What says which tree it is for goes last, so that an
 /// interrupted removal is found again.
-pub(super) fn remove(entry: &Path) -> io::Result<()> {
+pub(in crate::adapters) fn remove(entry: &Path) -> io::Result<()> {
     for file in ignore_missing(fs::read_dir(entry))?.into_iter().flatten() {
         let file = file?;
         if file.file_name() != "gitdir" {
@@ -125,7 +125,7 @@ pub(super) fn remove(entry: &Path) -> io::Result<()> {
 
 /// Removes a worktree's directory, its `.git` file last: as long as that is
 /// there the rest is known to belong to the worktree.
-pub(super) fn remove_tree(tree: &Path) -> io::Result<()> {
+pub(in crate::adapters) fn remove_tree(tree: &Path) -> io::Result<()> {
     for file in ignore_missing(fs::read_dir(tree))?.into_iter().flatten() {
         let file = file?;
         if file.file_name() != ".git" {
@@ -143,7 +143,7 @@ fn remove_any(path: &Path) -> io::Result<()> {
     ignore_missing(removed).map(|_| ())
 }
 
-pub(super) fn ignore_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(in crate::adapters) fn ignore_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -152,7 +152,7 @@ pub(super) fn ignore_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> 
 }
 
 /// The path without symbolic links, as far as it exists.
-pub(super) fn resolved(path: &Path) -> PathBuf {
+pub(in crate::adapters) fn resolved(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
     }

@@ -20,7 +20,7 @@ use super::parse;
 /// For everything that only looks.
 const READ_MS_MAX: u64 = 60_000;
 /// For everything that checks files out, deletes or saves them.
-pub(super) const TREE_MS_MAX: u64 = 600_000;
+pub(in crate::adapters) const TREE_MS_MAX: u64 = 600_000;
 /// For what is still in the pipes of a git that was killed.
 const DRAIN_MS_MAX: u64 = 5_000;
 const STDOUT_BYTES_MAX: usize = 64 << 20;
@@ -45,7 +45,7 @@ const UNSET: [&str; 13] = [
 ];
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CliError {
+pub(in crate::adapters) enum CliError {
     #[error("git is not installed or not in PATH")]
     Missing,
     #[error("git could not be run: {0}")]
@@ -62,11 +62,11 @@ pub(super) enum CliError {
 
 impl CliError {
     /// Whether git ended without a chance to tidy up behind itself.
-    pub(super) fn was_cut_off(&self) -> bool {
+    pub(in crate::adapters) fn was_cut_off(&self) -> bool {
         matches!(self, Self::Signal(_) | Self::Timeout(_))
     }
 
-    pub(super) fn remedy(&self) -> Option<String> {
+    pub(in crate::adapters) fn remedy(&self) -> Option<String> {
         match self {
             Self::Missing => Some("install git 2.38 or newer, or put it into PATH".to_owned()),
             Self::Signal(_) => Some("run the command again".to_owned()),
@@ -88,7 +88,7 @@ enum Kind {
 }
 
 /// The git of one caller.
-pub(super) struct Cli {
+pub(in crate::adapters) struct Cli {
     program: PathBuf,
     environment: Vec<(String, String)>,
     /// The caller's umask, when this process has another one.
@@ -96,7 +96,7 @@ pub(super) struct Cli {
 }
 
 impl Cli {
-    pub(super) fn new(caller: &Caller) -> Result<Self, CliError> {
+    pub(in crate::adapters) fn new(caller: &Caller) -> Result<Self, CliError> {
         let environment: Vec<_> =
             caller.environment.iter().filter(|(key, _)| !UNSET.contains(&key.as_str())).cloned().collect();
         let search =
@@ -111,19 +111,19 @@ impl Cli {
     }
 
     /// The value of a variable in the caller's environment.
-    pub(super) fn variable(&self, key: &str) -> Option<&str> {
+    pub(in crate::adapters) fn variable(&self, key: &str) -> Option<&str> {
         self.environment.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn read(&self, dir: &Path) -> Call<'_> {
+    pub(in crate::adapters) fn read(&self, dir: &Path) -> Call<'_> {
         self.call(Kind::Read, dir, READ_MS_MAX)
     }
 
-    pub(super) fn write(&self, dir: &Path) -> Call<'_> {
+    pub(in crate::adapters) fn write(&self, dir: &Path) -> Call<'_> {
         self.call(Kind::Write, dir, TREE_MS_MAX)
     }
 
-    pub(super) fn user(&self, dir: &Path) -> Call<'_> {
+    pub(in crate::adapters) fn user(&self, dir: &Path) -> Call<'_> {
         self.call(Kind::User, dir, TREE_MS_MAX)
     }
 
@@ -137,7 +137,7 @@ impl Cli {
 }
 
 /// One call of git in the making.
-pub(super) struct Call<'a> {
+pub(in crate::adapters) struct Call<'a> {
     cli: &'a Cli,
     kind: Kind,
     args: Vec<OsString>,
@@ -147,28 +147,33 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    pub(super) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+    pub(in crate::adapters) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.args.push(arg.as_ref().to_owned());
         self
     }
 
-    pub(super) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+    pub(in crate::adapters) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
-    pub(super) fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+    pub(in crate::adapters) fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
         self.variables.push((key.into(), value.as_ref().to_owned()));
         self
     }
 
-    pub(super) fn input(mut self, file: File) -> Self {
+    pub(in crate::adapters) fn input(mut self, file: File) -> Self {
         self.input = Some(file);
         self
     }
 
     /// Runs it to its end and gives what it printed.
-    pub(super) fn run(self) -> Result<Vec<u8>, CliError> {
+    pub(in crate::adapters) fn run(self) -> Result<Vec<u8>, CliError> {
+        self.run_for(&[0]).map(|(_, out)| out)
+    }
+
+    /// The same where more exit codes than 0 are answers.
+    pub(in crate::adapters) fn run_for(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         let limit = self.limit;
         let child = self.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => CliError::Missing,
@@ -181,24 +186,30 @@ impl Call<'_> {
         if let Some(signal) = ended.status.signal() {
             return Err(CliError::Signal(signal));
         }
-        if !ended.status.success() {
-            let code = ended.status.code().unwrap_or(-1);
+        let code = ended.status.code().unwrap_or(-1);
+        if !answers.contains(&code) {
             let message =
                 parse::first_useful_line(&ended.stderr).unwrap_or_else(|| format!("git exited with code {code}"));
             return Err(CliError::Exit { code, message });
         }
-        if ended.overflow { Err(CliError::TooMuch) } else { Ok(ended.stdout) }
+        if ended.overflow { Err(CliError::TooMuch) } else { Ok((code, ended.stdout)) }
+    }
+
+    /// Starts it and leaves it running, for a conversation over its pipes. Its
+    /// group is its own.
+    pub(in crate::adapters) fn start(self) -> io::Result<Child> {
+        self.command().stdin(Stdio::piped()).spawn()
     }
 
     /// Like `run`, for an answer of one line.
-    pub(super) fn line(self) -> Result<String, CliError> {
+    pub(in crate::adapters) fn line(self) -> Result<String, CliError> {
         let out = self.run()?;
         let text = String::from_utf8_lossy(&out);
         Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
     }
 
     /// Like `line`, where exit code 1 means that there is no such thing.
-    pub(super) fn line_if_any(self) -> Result<Option<String>, CliError> {
+    pub(in crate::adapters) fn line_if_any(self) -> Result<Option<String>, CliError> {
         match self.line() {
             Ok(line) => Ok(Some(line).filter(|line| !line.is_empty())),
             Err(CliError::Exit { code: 1, .. }) => Ok(None),
@@ -206,7 +217,12 @@ impl Call<'_> {
         }
     }
 
-    fn spawn(self) -> io::Result<Child> {
+    fn spawn(mut self) -> io::Result<Child> {
+        let input = self.input.take().map_or_else(Stdio::null, Stdio::from);
+        self.command().stdin(input).spawn()
+    }
+
+    fn command(self) -> Command {
         // The program is named by its path, so that std can use posix_spawn
         // and a large supervisor is not forked. Only a foreign umask needs the
         // detour over a shell.
@@ -224,14 +240,14 @@ impl Call<'_> {
             .envs(self.cli.environment.iter().map(|(key, value)| (key, value)))
             .env("LC_ALL", "C")
             .env("GIT_TERMINAL_PROMPT", "0")
-            .stdin(self.input.map_or_else(Stdio::null, Stdio::from))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
         if self.kind == Kind::Read {
             command.env("GIT_OPTIONAL_LOCKS", "0");
         }
-        command.envs(self.variables).spawn()
+        command.envs(self.variables);
+        command
     }
 }
 

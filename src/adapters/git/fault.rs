@@ -11,35 +11,35 @@ use super::lock::LockError;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{cause}")]
-pub(super) struct Fault {
-    pub(super) cause: String,
-    pub(super) remedy: Option<String>,
+pub(in crate::adapters) struct Fault {
+    pub(in crate::adapters) cause: String,
+    pub(in crate::adapters) remedy: Option<String>,
     /// A tool or the system failed, so it says nothing about the worktree.
-    pub(super) broken: bool,
+    pub(in crate::adapters) broken: bool,
 }
 
 impl Fault {
-    pub(super) fn new(cause: impl Into<String>) -> Self {
+    pub(in crate::adapters) fn new(cause: impl Into<String>) -> Self {
         Self { cause: cause.into(), remedy: None, broken: false }
     }
 
-    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    pub(in crate::adapters) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
     /// A system call about `path` failed.
-    pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
+    pub(in crate::adapters) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
         move |error| Self { broken: true, ..Self::new(format!("{}: {error}", path.display())) }
     }
 
     /// It kept a worktree from being made.
-    pub(super) fn create(self) -> WorktreeError {
+    pub(in crate::adapters) fn create(self) -> WorktreeError {
         WorktreeError::Create { cause: self.cause, remedy: self.remedy }
     }
 
     /// It kept a worktree from being judged, saved or removed.
-    pub(super) fn unknown(self) -> WorktreeError {
+    pub(in crate::adapters) fn unknown(self) -> WorktreeError {
         let cause = match self.remedy {
             Some(remedy) => format!("{} ({remedy})", self.cause),
             None => self.cause,
@@ -52,6 +52,12 @@ impl From<CliError> for Fault {
     fn from(error: CliError) -> Self {
         let broken = !matches!(error, CliError::Exit { .. });
         Self { cause: error.to_string(), remedy: error.remedy(), broken }
+    }
+}
+
+impl From<git2::Error> for Fault {
+    fn from(error: git2::Error) -> Self {
+        Self { broken: true, ..Self::new(error.message()) }
     }
 }
 

@@ -16,7 +16,7 @@ const FILE_CLOCK_MS_MAX: u64 = 50;
 /// Removes lock files that a git which was cut off left behind, when they are
 /// no older than `since` and no living process holds them open. Gives those
 /// that are still there.
-pub(super) fn clear_stale_locks(locks: &[PathBuf], since: Option<SystemTime>) -> Vec<PathBuf> {
+pub(in crate::adapters) fn clear_stale_locks(locks: &[PathBuf], since: Option<SystemTime>) -> Vec<PathBuf> {
     let since = since.map(|time| time - Duration::from_millis(FILE_CLOCK_MS_MAX));
     let is_stale = |lock: &Path| {
         let made = fs::symlink_metadata(lock).and_then(|metadata| metadata.modified());
@@ -47,7 +47,7 @@ fn processes() -> Vec<Pid> {
 /// Waits until no git is making the worktree at `path` any more. A supervisor
 /// that was killed leaves its git running, and undoing under its hands would
 /// leave files behind.
-pub(super) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault> {
+pub(in crate::adapters) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault> {
     let deadline = Instant::now() + limit;
     for pid in processes().into_iter().filter(|pid| is_git_at(*pid, path)) {
         // Opened first and looked at again, so that it is the same process.

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-pub(super) const LOCK_WAIT_MS_MAX: u64 = 60_000;
+pub(in crate::adapters) const LOCK_WAIT_MS_MAX: u64 = 60_000;
 const FILE: &str = "swarm-worktree.lock";
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LockError {
+pub(in crate::adapters) enum LockError {
     #[error("cannot lock {}: {cause}", path.display())]
     Io { path: PathBuf, cause: io::Error },
     #[error("another worktree of this repository has been in the making for {} s (process {holder} holds {})", waited.as_secs(), path.display())]
@@ -22,12 +22,12 @@ pub(super) enum LockError {
 
 /// Proof that the repository's creation lock is held.
 #[derive(Debug)]
-pub(super) struct CreationLock {
+pub(in crate::adapters) struct CreationLock {
     _file: File,
 }
 
 /// Takes the lock of the repository whose common directory is `common`.
-pub(super) fn acquire(common: &Path, limit: Duration) -> Result<CreationLock, LockError> {
+pub(in crate::adapters) fn acquire(common: &Path, limit: Duration) -> Result<CreationLock, LockError> {
     let path = common.join(FILE);
     let failed = |cause| LockError::Io { path: path.clone(), cause };
     let deadline = Instant::now() + limit;

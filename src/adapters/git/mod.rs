@@ -7,18 +7,18 @@
 //!
 //! `plan` → `make` → (`undo` when it never executed | `check`, `remove`)
 
-mod admin;
-mod cli;
-mod fault;
-mod holders;
-mod lock;
+pub(super) mod admin;
+pub(super) mod cli;
+pub(super) mod fault;
+pub(super) mod holders;
+pub(super) mod lock;
 mod make;
-mod objects;
-mod parse;
+pub(super) mod objects;
+pub(super) mod parse;
 mod plan;
 mod remove;
 pub mod topic;
-mod trash;
+pub(super) mod trash;
 mod undo;
 
 #[cfg(test)]
@@ -57,6 +57,12 @@ fn blocking<'a, T: Send + 'static>(
             Err(error) => Err(WorktreeError::Tool(format!("git work broke off: {error}"))),
         }
     })
+}
+
+/// The common directory of the repository that the caller is in.
+pub fn common_dir(caller: &Caller) -> Option<String> {
+    let cli = Cli::new(caller).ok()?;
+    cli.read(Path::new(&caller.cwd)).args(["rev-parse", "--path-format=absolute", "--git-common-dir"]).line().ok()
 }
 
 fn cli(caller: &Caller) -> Result<Cli, Fault> {

@@ -11,34 +11,34 @@ use super::cli::{Cli, CliError};
 use super::fault::Fault;
 
 /// What is asked of a repository.
-pub(super) struct Question<'a> {
+pub(in crate::adapters) struct Question<'a> {
     /// Where to look for it.
-    pub(super) cwd: &'a Path,
-    pub(super) branch: &'a str,
-    pub(super) base: Option<&'a str>,
+    pub(in crate::adapters) cwd: &'a Path,
+    pub(in crate::adapters) branch: &'a str,
+    pub(in crate::adapters) base: Option<&'a str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(in crate::adapters) struct Facts {
     /// None for a bare repository.
-    pub(super) toplevel: Option<PathBuf>,
+    pub(in crate::adapters) toplevel: Option<PathBuf>,
     /// None when there is no commit yet.
-    pub(super) head: Option<BaseRef>,
+    pub(in crate::adapters) head: Option<BaseRef>,
     /// None when nothing was asked, or there is no such commit.
-    pub(super) base: Option<BaseRef>,
+    pub(in crate::adapters) base: Option<BaseRef>,
     /// The commit of the asked branch, when there is such a branch.
-    pub(super) tip: Option<String>,
+    pub(in crate::adapters) tip: Option<String>,
     /// A branch whose name and the asked one cannot be together, as `w` and `w/x`.
-    pub(super) clash: Option<String>,
+    pub(in crate::adapters) clash: Option<String>,
 }
 
 /// Whether git takes it as the name of a branch.
-pub(super) fn is_branch_name(branch: &str) -> bool {
+pub(in crate::adapters) fn is_branch_name(branch: &str) -> bool {
     let special = branch.starts_with('-') || branch == "HEAD" || branch == "@";
     !special && !branch.is_empty() && Reference::is_valid_name(&format!("refs/heads/{branch}"))
 }
 
-pub(super) fn look(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
+pub(in crate::adapters) fn look(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
     match by_library(cli, question) {
         // Not every way to write a commit is known to libgit2.
         Ok(facts) if question.base.is_none() || facts.base.is_some() => Ok(facts),
@@ -129,7 +129,7 @@ fn by_command(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
 }
 
 /// The commit that a name stands for.
-pub(super) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>, CliError> {
+pub(in crate::adapters) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>, CliError> {
     let name = format!("{name}^{{commit}}");
     match cli.read(at).args(["rev-parse", "--verify", "-q", "--end-of-options", &name]).line_if_any() {
         // git says it so when the name exists but is no commit.
@@ -139,7 +139,7 @@ pub(super) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>,
 }
 
 /// The commit of a local branch, when there is such a branch.
-pub(super) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<String>, CliError> {
+pub(in crate::adapters) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<String>, CliError> {
     if !is_branch_name(branch) {
         return Ok(None);
     }
@@ -153,7 +153,7 @@ pub(super) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<St
 }
 
 /// Whether a branch is there, by libgit2 when it can.
-pub(super) fn has_branch(cli: &Cli, repo: &Path, branch: &str) -> Result<bool, Fault> {
+pub(in crate::adapters) fn has_branch(cli: &Cli, repo: &Path, branch: &str) -> Result<bool, Fault> {
     let fast = Repository::open(repo).and_then(|repo| tip(&repo, branch));
     match fast {
         Ok(tip) => Ok(tip.is_some()),

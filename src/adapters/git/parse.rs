@@ -2,27 +2,27 @@
 
 /// One entry of `git status --porcelain -z`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) staged: u8,
-    pub(super) unstaged: u8,
-    pub(super) path: Vec<u8>,
+pub(in crate::adapters) struct Change {
+    pub(in crate::adapters) staged: u8,
+    pub(in crate::adapters) unstaged: u8,
+    pub(in crate::adapters) path: Vec<u8>,
 }
 
 impl Change {
     /// An untracked directory that is listed as one although every file was
     /// asked for: a repository of its own.
-    pub(super) fn is_embedded_repository(&self) -> bool {
+    pub(in crate::adapters) fn is_embedded_repository(&self) -> bool {
         self.staged == b'?' && self.path.ends_with(b"/")
     }
 
     /// A tracked file that is gone from the directory, and nothing else.
-    pub(super) fn is_plain_deletion(&self) -> bool {
+    pub(in crate::adapters) fn is_plain_deletion(&self) -> bool {
         self.staged == b' ' && self.unstaged == b'D'
     }
 }
 
 /// Reads `git status --porcelain=v1 -z`.
-pub(super) fn status(out: &[u8]) -> Vec<Change> {
+pub(in crate::adapters) fn status(out: &[u8]) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut fields = out.split(|byte| *byte == 0);
     while let Some(field) = fields.next() {
@@ -39,16 +39,16 @@ pub(super) fn status(out: &[u8]) -> Vec<Change> {
 
 /// One worktree of `git worktree list --porcelain -z`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(super) path: String,
+pub(in crate::adapters) struct Listed {
+    pub(in crate::adapters) path: String,
     /// Full name, or none when it is detached or bare.
-    pub(super) branch: Option<String>,
+    pub(in crate::adapters) branch: Option<String>,
     /// The reason given, possibly empty.
-    pub(super) locked: Option<String>,
-    pub(super) prunable: bool,
+    pub(in crate::adapters) locked: Option<String>,
+    pub(in crate::adapters) prunable: bool,
 }
 
-pub(super) fn worktrees(out: &[u8]) -> Vec<Listed> {
+pub(in crate::adapters) fn worktrees(out: &[u8]) -> Vec<Listed> {
     let mut listed: Vec<Listed> = Vec::new();
     for field in out.split(|byte| *byte == 0) {
         let field = String::from_utf8_lossy(field);
@@ -69,16 +69,16 @@ pub(super) fn worktrees(out: &[u8]) -> Vec<Listed> {
 
 /// One entry of `git ls-files -s -z` or of `git ls-tree -r -z`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) mode: String,
-    pub(super) id: String,
+pub(in crate::adapters) struct Entry {
+    pub(in crate::adapters) mode: String,
+    pub(in crate::adapters) id: String,
     /// 0 for what is merged; always 0 for a tree.
-    pub(super) stage: u8,
-    pub(super) path: Vec<u8>,
+    pub(in crate::adapters) stage: u8,
+    pub(in crate::adapters) path: Vec<u8>,
 }
 
 /// Reads `MODE ID STAGE<tab>PATH` of an index.
-pub(super) fn index(out: &[u8]) -> Vec<Entry> {
+pub(in crate::adapters) fn index(out: &[u8]) -> Vec<Entry> {
     entries(out, |words| {
         let [mode, id, stage] = words else { return None };
         Some(((*mode).to_owned(), (*id).to_owned(), stage.parse().ok()?))
@@ -86,7 +86,7 @@ pub(super) fn index(out: &[u8]) -> Vec<Entry> {
 }
 
 /// Reads `MODE TYPE ID<tab>PATH` of a tree.
-pub(super) fn tree(out: &[u8]) -> Vec<Entry> {
+pub(in crate::adapters) fn tree(out: &[u8]) -> Vec<Entry> {
     entries(out, |words| {
         let [mode, _, id] = words else { return None };
         Some(((*mode).to_owned(), (*id).to_owned(), 0))
@@ -105,7 +105,7 @@ fn entries(out: &[u8], head: impl Fn(&[&str]) -> Option<(String, String, u8)>) -
 
 /// The paths of `git ls-files -v -z` that git was told not to look at: a small
 /// letter for assume-unchanged, `S` for skip-worktree.
-pub(super) fn hidden(out: &[u8]) -> Vec<Vec<u8>> {
+pub(in crate::adapters) fn hidden(out: &[u8]) -> Vec<Vec<u8>> {
     let is_hidden = |tag: &u8| tag.is_ascii_lowercase() || *tag == b'S';
     let fields = out.split(|byte| *byte == 0);
     fields
@@ -116,7 +116,7 @@ pub(super) fn hidden(out: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// The line of git's stderr that says what is wrong, without its prefix.
-pub(super) fn first_useful_line(stderr: &[u8]) -> Option<String> {
+pub(in crate::adapters) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let prefixed = ["fatal: ", "error: "].iter().find_map(|p| lines.iter().find_map(|line| line.strip_prefix(p)));

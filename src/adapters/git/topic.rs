@@ -99,11 +99,12 @@ fn look(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Resu
     let base = base_commit(&cli, repo, base)?;
     let fork = cli.read(&at).args(["merge-base", &base, &tip]).line_if_any()?;
     let fork = fork.ok_or_else(|| Fault::new(format!("'{}' and its base have nothing in common", worktree.branch)))?;
-    let mut topic = Topic { tree: format!("{tip}^{{tree}}"), cli, at, store: None, fork, tip, left_out: Vec::new() };
-    if is_there {
-        topic.add_uncommitted(tree)?;
-    }
-    Ok(topic)
+    let seen = match is_there {
+        true => snapshot(&cli, tree, &tip, Objects::Discard)?,
+        false => Snapshot { tree: None, left_out: Vec::new(), store: None },
+    };
+    let tree = seen.tree.unwrap_or_else(|| format!("{tip}^{{tree}}"));
+    Ok(Topic { cli, at, store: seen.store, fork, tip, tree, left_out: seen.left_out })
 }
 
 /// Where the base is now; the recorded commit when its branch is gone.
@@ -145,50 +146,71 @@ impl Topic {
         let plain = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color"];
         Ok(call.args(plain).args(words).args([&self.fork, &self.tree]).run()?)
     }
+}
 
-    fn add_uncommitted(&mut self, tree: &Path) -> Result<(), Fault> {
-        let git_dir = PathBuf::from(self.cli.read(tree).args(["rev-parse", "--absolute-git-dir"]).line()?);
-        let place = Place {
-            git_dir: git_dir.clone(),
-            tree: tree.to_owned(),
-            head: Some(self.tip.clone()),
-            branch: None,
-            is_whole: true,
-        };
-        let changes = trash::status(&self.cli, &place, "all")?;
-        if changes.is_empty() && trash::hidden_changes(&self.cli, &place)? == 0 {
-            return Ok(());
-        }
-        let untracked = changes.iter().filter(|change| change.staged == b'?').map(|change| &change.path);
-        let (out, kept): (Vec<_>, Vec<_>) =
-            untracked.partition(|path| path.ends_with(b"/") || is_never_committed(&String::from_utf8_lossy(path)));
-        self.left_out = out.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
-        if kept.len() > UNTRACKED_MAX {
-            let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
-            return Err(Fault::new(cause).remedy("commit what is meant, ignore the rest (.gitignore)"));
-        }
-        let index = trash::index_copy(&self.cli, &place)?;
-        let common = self.cli.read(tree).args(["rev-parse", "--path-format=absolute", "--git-common-dir"]).line()?;
-        let store = Store::make(&git_dir, Path::new(&common))?;
-        let step = || store.of(trash::step(&self.cli, &place, &index));
-        let entries = parse::index(&step().args(["ls-files", "-s", "-z"]).run()?);
-        if let Some(entry) = entries.iter().find(|entry| entry.stage != 0) {
-            let path = String::from_utf8_lossy(&entry.path).into_owned();
-            return Err(Fault::new(format!("{path} has an unresolved conflict")).remedy("resolve it in the worktree"));
-        }
-        step().args(["add", "-u", "--sparse", "--", "."]).run()?;
-        if !kept.is_empty() {
-            let list_file = Scratch::new(&git_dir, "list");
-            let mut list = list_file.create()?;
-            let text = kept.iter().map(|path| path.as_slice()).collect::<Vec<_>>().join(&0);
-            list.write_all(&text).and_then(|()| list.rewind()).map_err(|error| Fault::new(error.to_string()))?;
-            let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
-            step().env("GIT_LITERAL_PATHSPECS", "1").args(add).input(list).run()?;
-        }
-        self.tree = step().arg("write-tree").line()?;
-        self.store = Some(store);
-        Ok(())
+/// What lies uncommitted in a worktree.
+pub(in crate::adapters) struct Snapshot {
+    /// The tip's tree with it; none when there is nothing.
+    pub(in crate::adapters) tree: Option<String>,
+    /// Untracked paths that are not in it.
+    pub(in crate::adapters) left_out: Vec<String>,
+    store: Option<Store>,
+}
+
+/// Whether what is made for looking stays in the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::adapters) enum Objects {
+    Keep,
+    Discard,
+}
+
+/// Looks at what lies uncommitted in `tree`, whose last commit is `tip`. Touches
+/// neither its index nor its files.
+pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> Result<Snapshot, Fault> {
+    let git_dir = PathBuf::from(cli.read(tree).args(["rev-parse", "--absolute-git-dir"]).line()?);
+    let place = Place {
+        git_dir: git_dir.clone(),
+        tree: tree.to_owned(),
+        head: Some(tip.to_owned()),
+        branch: None,
+        is_whole: true,
+    };
+    let changes = trash::status(cli, &place, "all")?;
+    if changes.is_empty() && trash::hidden_changes(cli, &place)? == 0 {
+        return Ok(Snapshot { tree: None, left_out: Vec::new(), store: None });
     }
+    let untracked = changes.iter().filter(|change| change.staged == b'?').map(|change| &change.path);
+    let (out, kept): (Vec<_>, Vec<_>) =
+        untracked.partition(|path| path.ends_with(b"/") || is_never_committed(&String::from_utf8_lossy(path)));
+    let left_out = out.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    if kept.len() > UNTRACKED_MAX {
+        let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
+        return Err(Fault::new(cause).remedy("commit what is meant, ignore the rest (.gitignore)"));
+    }
+    let index = trash::index_copy(cli, &place)?;
+    let store = match objects {
+        Objects::Keep => None,
+        Objects::Discard => {
+            let common = cli.read(tree).args(["rev-parse", "--path-format=absolute", "--git-common-dir"]).line()?;
+            Some(Store::make(&git_dir, Path::new(&common))?)
+        }
+    };
+    let step = || store.iter().fold(trash::step(cli, &place, &index), |call, store| store.of(call));
+    let entries = parse::index(&step().args(["ls-files", "-s", "-z"]).run()?);
+    if let Some(entry) = entries.iter().find(|entry| entry.stage != 0) {
+        let path = String::from_utf8_lossy(&entry.path).into_owned();
+        return Err(Fault::new(format!("{path} has an unresolved conflict")).remedy("resolve it in the worktree"));
+    }
+    step().args(["add", "-u", "--sparse", "--", "."]).run()?;
+    if !kept.is_empty() {
+        let list_file = Scratch::new(&git_dir, "list");
+        let mut list = list_file.create()?;
+        let text = kept.iter().map(|path| path.as_slice()).collect::<Vec<_>>().join(&0);
+        list.write_all(&text).and_then(|()| list.rewind()).map_err(|error| Fault::new(error.to_string()))?;
+        let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
+        step().env("GIT_LITERAL_PATHSPECS", "1").args(add).input(list).run()?;
+    }
+    Ok(Snapshot { tree: Some(step().arg("write-tree").line()?), left_out, store })
 }
 
 /// New objects go here and with this value; the repository's own are read

@@ -20,7 +20,7 @@ use super::fault::Fault;
 use super::objects;
 use super::parse::{self, Change};
 
-const DURABLE: [&str; 4] = ["-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync"];
+pub(in crate::adapters) const DURABLE: [&str; 4] = ["-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync"];
 const PLAIN: [&str; 6] =
     ["-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false", "-c", "i18n.commitEncoding=UTF-8"];
 
@@ -29,20 +29,26 @@ const UNFINISHED: [&str; 4] = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", 
 
 /// A worktree as git is to be told of it: by name and not by discovery, which
 /// would find another repository when something is missing here.
-pub(super) struct Place {
+pub(in crate::adapters) struct Place {
     /// The worktree's own record, or the common directory when that record is
     /// only half made.
-    pub(super) git_dir: PathBuf,
-    pub(super) tree: PathBuf,
+    pub(in crate::adapters) git_dir: PathBuf,
+    pub(in crate::adapters) tree: PathBuf,
     /// None when there is no commit yet.
-    pub(super) head: Option<String>,
+    pub(in crate::adapters) head: Option<String>,
     /// Full name; none when HEAD is detached.
-    pub(super) branch: Option<String>,
-    pub(super) is_whole: bool,
+    pub(in crate::adapters) branch: Option<String>,
+    pub(in crate::adapters) is_whole: bool,
 }
 
 impl Place {
-    pub(super) fn of(cli: &Cli, common: &Path, entry: &Path, tree: &Path, base: &str) -> Result<Self, Fault> {
+    pub(in crate::adapters) fn of(
+        cli: &Cli,
+        common: &Path,
+        entry: &Path,
+        tree: &Path,
+        base: &str,
+    ) -> Result<Self, Fault> {
         let mut place = Self {
             git_dir: entry.to_owned(),
             tree: tree.to_owned(),
@@ -61,7 +67,7 @@ impl Place {
         Ok(place)
     }
 
-    pub(super) fn call<'a>(&self, call: Call<'a>) -> Call<'a> {
+    pub(in crate::adapters) fn call<'a>(&self, call: Call<'a>) -> Call<'a> {
         let mut git_dir = OsString::from("--git-dir=");
         git_dir.push(&self.git_dir);
         let mut tree = OsString::from("--work-tree=");
@@ -75,7 +81,7 @@ impl Place {
 }
 
 /// What differs from HEAD; `untracked` as git's option takes it.
-pub(super) fn status(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Change>, Fault> {
+pub(in crate::adapters) fn status(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Change>, Fault> {
     // The user's setting may hide untracked files, which are work all the same.
     let untracked = format!("--untracked-files={untracked}");
     let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=none", &untracked];
@@ -83,7 +89,7 @@ pub(super) fn status(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Ch
 }
 
 /// Names what a save could not keep.
-pub(super) fn check(cli: &Cli, place: &Place) -> Result<(), Fault> {
+pub(in crate::adapters) fn check(cli: &Cli, place: &Place) -> Result<(), Fault> {
     let changes = status(cli, place, "all")?;
     match changes.iter().find(|change| change.is_embedded_repository()) {
         Some(change) => Err(Fault::new(format!(
@@ -96,7 +102,7 @@ pub(super) fn check(cli: &Cli, place: &Place) -> Result<(), Fault> {
 }
 
 /// Saves everything and looks whether it was everything.
-pub(super) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault> {
+pub(in crate::adapters) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault> {
     if place.is_whole {
         check(cli, place)?;
     }
@@ -126,7 +132,7 @@ pub(super) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
 }
 
 /// A copy of the index that hides nothing.
-pub(super) fn index_copy(cli: &Cli, place: &Place) -> Result<Scratch, Fault> {
+pub(in crate::adapters) fn index_copy(cli: &Cli, place: &Place) -> Result<Scratch, Fault> {
     let scratch = Scratch::new(&place.git_dir, "index");
     match place.index() {
         Some(index) => fs::copy(&index, &scratch.path).map(|_| ()).map_err(Fault::at(&index))?,
@@ -141,13 +147,13 @@ pub(super) fn index_copy(cli: &Cli, place: &Place) -> Result<Scratch, Fault> {
 }
 
 /// A writing call that uses the copy of the index.
-pub(super) fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scratch) -> Call<'a> {
+pub(in crate::adapters) fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scratch) -> Call<'a> {
     place.call(cli.write(&place.tree)).args(DURABLE).args(PLAIN).env("GIT_INDEX_FILE", &scratch.path)
 }
 
 /// Files that differ from the index although `git status` does not say so,
 /// because the user told git not to look (assume-unchanged, skip-worktree).
-pub(super) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
+pub(in crate::adapters) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     let Some(index) = place.index() else { return Ok(0) };
     let listed = place.call(cli.read(&place.tree)).args(["ls-files", "-v", "-z"]).run()?;
     if parse::hidden(&listed).is_empty() {
@@ -278,23 +284,23 @@ fn verify(cli: &Cli, place: &Place, scratch: &Scratch, reference: &str, commit: 
 
 /// A file beside the worktree's own, which goes when it is no longer needed.
 /// What a crash leaves of it goes with the worktree's record.
-pub(super) struct Scratch {
+pub(in crate::adapters) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    pub(super) fn new(dir: &Path, what: &str) -> Self {
+    pub(in crate::adapters) fn new(dir: &Path, what: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self { path: dir.join(format!("swarm-{what}-{}-{count}", std::process::id())) }
     }
 
     /// The name alone, for what is no single file and is removed by its user.
-    pub(super) fn into_path(self) -> PathBuf {
+    pub(in crate::adapters) fn into_path(self) -> PathBuf {
         self.path.clone()
     }
 
-    pub(super) fn create(&self) -> Result<File, Fault> {
+    pub(in crate::adapters) fn create(&self) -> Result<File, Fault> {
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&self.path);
         options.map_err(Fault::at(&self.path))
     }

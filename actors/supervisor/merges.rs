@@ -1,0 +1,229 @@
+//! Merge queues: who starts them, and what is handed to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ractor::{ActorProcessingErr, ActorRef};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::actor::State;
+use super::machine::{Child, Event};
+use super::message::SupervisorMessage;
+use crate::merge::queue::{Addition, ItemId, State as ItemState};
+use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, Told};
+use crate::model::{
+    Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Target,
+};
+use crate::ports::{Completion, Ports};
+use crate::registry::RegistryHandle;
+use crate::worker::Subject;
+
+/// How long a question about the queues may take, in milliseconds.
+const CALL_MS_MAX: u64 = 30_000;
+
+/// The queues that run.
+#[derive(Default)]
+pub struct Merges(BTreeMap<Target, MergeHandle>);
+
+impl Merges {
+    pub fn all(&self) -> Vec<(Target, MergeHandle)> {
+        self.0.iter().map(|(target, queue)| (target.clone(), queue.clone())).collect()
+    }
+}
+
+impl State {
+    /// Every queue that has a journal goes on. One that cannot is told of, and the
+    /// others and the workers are none the worse for it.
+    pub(super) async fn resume_merges(&mut self) {
+        match self.ports.landings.targets().await {
+            Ok(targets) => {
+                for target in targets {
+                    self.resume_merge(&target).await;
+                }
+            }
+            Err(error) => tracing::error!(%error, "the merge queues cannot be listed"),
+        }
+    }
+
+    async fn resume_merge(&mut self, target: &Target) {
+        if let Err(refusal) = self.queue(target).await {
+            tracing::error!(branch = %target.branch, cause = %refusal.cause, "a merge queue cannot go on");
+        }
+    }
+
+    /// The queue of this base, started when there is none.
+    pub(super) async fn queue(&mut self, target: &Target) -> Result<MergeHandle, Refusal> {
+        if let Some(queue) = self.merges.0.get(target) {
+            return Ok(queue.clone());
+        }
+        let (myself, about) = (self.myself.clone(), target.clone());
+        let arguments = MergeArguments {
+            target: target.clone(),
+            landings: Arc::clone(&self.ports.landings),
+            clock: Arc::clone(&self.ports.clock),
+            tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Merge(about.clone(), told)))),
+        };
+        let started = MergeHandle::start(arguments, self.myself.get_cell()).await;
+        let queue = started.map_err(|error| Refusal::new(RefusalKind::Internal, error.to_string()))?;
+        self.children.insert(queue.cell().get_id(), Child::Merge(target.clone()));
+        self.merges.0.insert(target.clone(), queue.clone());
+        Ok(queue)
+    }
+
+    pub(super) async fn restart_merge(&mut self, target: &Target) {
+        self.merges.0.remove(target);
+        self.resume_merge(target).await;
+    }
+
+    pub(super) async fn merge_told(&mut self, target: Target, told: Told) -> Result<(), ActorProcessingErr> {
+        let item = match told {
+            Told::Busy(live) => return self.feed(Event::Live { child: Child::Merge(target), live }).await,
+            Told::Settled(item) => item,
+        };
+        let (mut commit, mut cause, mut files) = (None, None, Vec::new());
+        let state = item.state.word().to_owned();
+        match item.state {
+            ItemState::Landed { commit: landed } => commit = Some(landed),
+            ItemState::Rejected { reason } => cause = Some(reason),
+            ItemState::Waiting { reason, files: named } => (cause, files) = (Some(reason), named),
+            ItemState::Conflict { files: named } => files = named,
+            _ => {}
+        }
+        let base = target.base().to_owned();
+        self.emit_of(Some(item.name), EventKind::MergeSettled { item: item.id, base, state, commit, cause, files });
+        Ok(())
+    }
+
+    /// A worker that has finished enters its queue; a task looks after it.
+    pub(super) fn enqueue(&self, key: String, completion: Completion) {
+        let desk = self.desk();
+        self.beside(async move {
+            let name = completion.name.clone();
+            if let Err(refusal) = desk.add(key, completion, 0).await {
+                tracing::warn!(worker = %name, cause = %refusal.cause, "finished work cannot be queued");
+                desk.emit(name, EventKind::MergeRefused { cause: refusal.cause });
+            }
+        });
+    }
+
+    /// Carries out what a person asked for.
+    pub(super) fn begin_merge(&self, request: MergeRequest, answers: UnboundedSender<Answer>) {
+        let desk = self.desk();
+        self.beside(async move {
+            desk.carry_out(request, &answers).await;
+            let _ = answers.send(Answer::Done);
+        });
+    }
+
+    /// Works beside this actor, which counts it as a request that began.
+    fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let myself = self.myself.clone();
+        tokio::spawn(async move {
+            // A panic ends the request, not the count of requests.
+            let _ = tokio::spawn(work).await;
+            let _ = myself.cast(SupervisorMessage::RequestEnded);
+        });
+    }
+
+    fn desk(&self) -> Desk {
+        Desk { ports: self.ports.clone(), registry: self.registry.clone(), supervisor: self.myself.clone() }
+    }
+}
+
+/// What a request about queues is carried out with.
+struct Desk {
+    ports: Ports,
+    registry: RegistryHandle,
+    supervisor: ActorRef<SupervisorMessage>,
+}
+
+impl Desk {
+    async fn carry_out(&self, request: MergeRequest, answers: &UnboundedSender<Answer>) {
+        let MergeRequest { caller, order } = request;
+        let (target, ask, item, done) = match order {
+            MergeOrder::Add { names, base, priority, settings } => {
+                for name in names {
+                    let key = format!("{}/{name}", caller.request);
+                    let (base, settings, caller) = (base.clone(), settings.clone(), caller.clone());
+                    let wanted = Completion { name: name.clone(), worker: None, base, settings, caller };
+                    let added = match self.looked_up(wanted).await {
+                        Ok(completion) => self.add(key, completion, priority).await,
+                        Err(refusal) => Err(refusal),
+                    };
+                    let _ =
+                        answers.send(added.map_or_else(|refusal| Answer::Refused(refusal.of(&name)), Answer::Merge));
+                }
+                return;
+            }
+            MergeOrder::Retry { target, item } => (target, Ask::Retry(item), Some(item), "queued"),
+            MergeOrder::Drop { target, item } => (target, Ask::Drop(item), Some(item), "dropped"),
+            MergeOrder::Pause { target } => (target, Ask::Pause, None, "paused"),
+            MergeOrder::Resume { target } => (target, Ask::Resume, None, "resumed"),
+        };
+        let answer = match self.ask(&target, ask).await {
+            Ok(_) => {
+                let name = self.name_of(&target, item).await;
+                Answer::Merge(MergeLine { target, item, name, done: done.to_owned(), reason: None })
+            }
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        let _ = answers.send(answer);
+    }
+
+    /// What is known of a worker of that name; a branch has nothing to look up.
+    async fn looked_up(&self, mut completion: Completion) -> Result<Completion, Refusal> {
+        let name = completion.name.as_str();
+        let subject = Subject::read(&self.ports, &self.registry, name).await?;
+        let Some(row) = subject.row() else { return Ok(completion) };
+        if subject.is_running() {
+            let refusal = Refusal::new(RefusalKind::Running, format!("worker '{name}' is still at work"));
+            return Err(refusal.remedy(format!("swarm wait {name}, then add it")));
+        }
+        let Some(worktree) = &row.worktree else {
+            let cause = format!("worker '{name}' has no worktree, so nothing of it would land");
+            return Err(Refusal::new(RefusalKind::Invalid, cause));
+        };
+        completion.worker = Some((worktree.clone(), row.swarm().and_then(|meta| meta.base.clone())));
+        Ok(completion)
+    }
+
+    async fn add(&self, key: String, completion: Completion, priority: i32) -> Result<MergeLine, Refusal> {
+        let name = completion.name.clone();
+        let done = self.ports.landings.complete(completion).await?;
+        let (rules, waits) = (Some(done.rules), done.waits.clone());
+        let addition = Addition { name: name.clone(), tip: done.tip, priority, key: Some(key), rules, waits };
+        let item = self.ask(&done.target, Ask::Add(addition)).await?;
+        let base = done.target.base().to_owned();
+        self.emit(name.clone(), EventKind::MergeQueued { item: item.unwrap_or_default(), base });
+        let word = if done.waits.is_some() { "waiting" } else { "queued" };
+        Ok(MergeLine { target: done.target, item, name, done: word.to_owned(), reason: done.waits })
+    }
+
+    async fn ask(&self, target: &Target, ask: Ask) -> Result<Option<ItemId>, Refusal> {
+        let about = target.clone();
+        let queue = ractor::call_t!(self.supervisor, SupervisorMessage::Queue, CALL_MS_MAX, about);
+        let queue = queue.map_err(|_| Refusal::new(RefusalKind::Stopping, "the supervisor is ending"))??;
+        queue.ask(ask).await.map_err(|error| {
+            let kind = match error {
+                MergeError::Unknown(_) => RefusalKind::NotFound,
+                MergeError::State(..) | MergeError::NoTip(..) => RefusalKind::Invalid,
+                MergeError::Journal(_) | MergeError::Unreadable(_) => RefusalKind::Registry,
+                MergeError::Closed => RefusalKind::Stopping,
+            };
+            Refusal::new(kind, error.to_string())
+        })
+    }
+
+    async fn name_of(&self, target: &Target, item: Option<ItemId>) -> String {
+        let Some(item) = item else { return String::new() };
+        let queue = ractor::call_t!(self.supervisor, SupervisorMessage::Queue, CALL_MS_MAX, target.clone());
+        let Ok(Ok(queue)) = queue else { return String::new() };
+        let found = queue.look().await.ok().and_then(|queue| queue.item(item).map(|item| item.name.clone()));
+        found.unwrap_or_default()
+    }
+
+    fn emit(&self, name: String, kind: EventKind) {
+        let at_ms = self.ports.clock.wall_ms();
+        self.ports.events.emit(Happening { at_ms, worker: Some(name), generation: None, request: None, kind });
+    }
+}

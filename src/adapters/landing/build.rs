@@ -1,0 +1,272 @@
+//! An item's work on top of a commit, as a new commit that only a reference of
+//! ours names. In this process where the merge is trivial, else by `git
+//! merge-tree`; no directory of anybody is touched.
+
+use std::collections::BTreeSet;
+
+use git2::{Oid, Repository, Signature, Sort};
+use swarm_actors::merge::machine::Build;
+use swarm_actors::merge::queue::{Item, Strategy};
+
+use super::desk::Desk;
+use super::trees;
+use crate::adapters::git::fault::Fault;
+use crate::adapters::git::objects;
+
+/// A merge of trees: the result's id, or the paths in conflict.
+enum Merged {
+    Tree(String),
+    Conflict(Vec<String>),
+}
+
+/// One commit to be made.
+struct Draft<'a> {
+    tree: &'a str,
+    parents: &'a [&'a str],
+    message: &'a str,
+    /// Whose commit it was; the caller's by default.
+    author: Option<&'a Signature<'a>>,
+}
+
+pub(super) fn build(desk: &Desk, strategy: Strategy, item: &Item, onto: &str) -> Result<Build, Fault> {
+    let library = desk.library();
+    let built = Builder { desk, library: library.as_ref(), item, onto }.build(strategy)?;
+    if let Build::Made(commit) = &built {
+        pin(desk, library.as_ref(), commit)?;
+    }
+    Ok(built)
+}
+
+/// Candidates are kept from `git gc` by one reference, to the newest: it holds
+/// those before it.
+fn pin(desk: &Desk, library: Option<&Repository>, commit: &str) -> Result<(), Fault> {
+    let name = reference(desk);
+    let pinned = library.map(|repo| {
+        let id = Oid::from_str(commit)?;
+        repo.reference(&name, id, true, "swarm: candidate").map(drop)
+    });
+    match pinned {
+        Some(Ok(())) => Ok(()),
+        _ => Ok(desk.write().args(["update-ref", &name, commit]).run().map(drop)?),
+    }
+}
+
+/// The reference to this queue's candidates.
+pub(super) fn reference(desk: &Desk) -> String {
+    let id = desk.own.file_name().unwrap_or_default().to_string_lossy();
+    format!("refs/swarm/cand/{id}")
+}
+
+struct Builder<'a> {
+    desk: &'a Desk,
+    library: Option<&'a Repository>,
+    item: &'a Item,
+    onto: &'a str,
+}
+
+impl Builder<'_> {
+    fn build(&self, strategy: Strategy) -> Result<Build, Fault> {
+        let tip = self.item.tip.as_str();
+        if !self.is_there(tip) {
+            return Err(Fault::new(format!("commit {tip} is gone from the repository")));
+        }
+        let bases = self.merge_bases(self.onto, tip)?;
+        let base = match bases.as_slice() {
+            [] => return Err(Fault::new("it has no common history with its base")),
+            [base, ..] => base,
+        };
+        if base == tip {
+            return Ok(Build::Nothing);
+        }
+        if strategy == Strategy::Rebase {
+            return self.rebase(base);
+        }
+        let merged = match bases.len() {
+            1 => self.merge(base, self.onto, tip)?,
+            // More than one: git makes one of them first.
+            _ => self.by_command(None, self.onto, tip)?,
+        };
+        let tree = match merged {
+            Merged::Tree(tree) => tree,
+            Merged::Conflict(files) => return Ok(Build::Conflict(files)),
+        };
+        if tree == self.tree_of(self.onto)? {
+            return Ok(Build::Nothing);
+        }
+        let name = &self.item.name;
+        let (parents, message) = match strategy {
+            Strategy::Merge => (vec![self.onto, tip], format!("Merge {name}\n\n{}", self.trailer())),
+            Strategy::Squash | Strategy::Rebase => {
+                (vec![self.onto], format!("{name}\n\n{}\n{}", self.subjects(base)?, self.trailer()))
+            }
+        };
+        self.commit(&Draft { tree: &tree, parents: &parents, message: &message, author: None }).map(Build::Made)
+    }
+
+    fn is_there(&self, commit: &str) -> bool {
+        let seen = self.library.is_some_and(|repo| Oid::from_str(commit).is_ok_and(|id| repo.find_commit(id).is_ok()));
+        // What could not be found out shows at the next step.
+        seen || !objects::commit(&self.desk.cli, &self.desk.common, commit).is_ok_and(|found| found.is_none())
+    }
+
+    fn trailer(&self) -> String {
+        format!("Swarm-Completion: {}/{}\n", self.item.name, self.item.id)
+    }
+
+    /// The topic's commits, oldest first, as lines.
+    fn subjects(&self, base: &str) -> Result<String, Fault> {
+        let range = format!("{base}..{}", self.item.tip);
+        let out = self.desk.read().args(["log", "--reverse", "--no-merges", "--format=* %s", &range]).run()?;
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    /// Each commit of the topic that is no merge, on top of the one before.
+    fn rebase(&self, base: &str) -> Result<Build, Fault> {
+        let Some(repo) = self.library else {
+            return Err(Fault::new("this repository's format allows no rebase here").remedy("--strategy merge"));
+        };
+        let mut walk = repo.revwalk()?;
+        walk.set_sorting(Sort::TOPOLOGICAL | Sort::REVERSE)?;
+        walk.push(Oid::from_str(&self.item.tip)?)?;
+        walk.hide(Oid::from_str(base)?)?;
+        let mut at = self.onto.to_owned();
+        for id in walk {
+            let commit = repo.find_commit(id?)?;
+            if commit.parent_count() != 1 {
+                continue;
+            }
+            let (before, after) = (commit.parent_id(0)?.to_string(), commit.id().to_string());
+            let tree = match self.merge(&before, &at, &after)? {
+                Merged::Tree(tree) => tree,
+                Merged::Conflict(files) => return Ok(Build::Conflict(files)),
+            };
+            if tree == self.tree_of(&at)? {
+                continue;
+            }
+            let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
+            let author = commit.author();
+            at = self.commit(&Draft { tree: &tree, parents: &[&at], message: &message, author: Some(&author) })?;
+        }
+        Ok(if at == self.onto { Build::Nothing } else { Build::Made(at) })
+    }
+
+    fn merge_bases(&self, one: &str, other: &str) -> Result<Vec<String>, Fault> {
+        if let Some(repo) = self.library
+            && let Ok(bases) = by_library(repo, one, other)
+        {
+            return Ok(bases);
+        }
+        let (_, out) = self.desk.read().args(["merge-base", "--all", one, other]).run_for(&[0, 1])?;
+        Ok(String::from_utf8_lossy(&out).lines().map(str::to_owned).collect())
+    }
+
+    fn merge(&self, base: &str, ours: &str, theirs: &str) -> Result<Merged, Fault> {
+        if let Some(repo) = self.library
+            && let Ok(Some(tree)) = trivially(repo, base, ours, theirs)
+        {
+            return Ok(Merged::Tree(tree.to_string()));
+        }
+        self.by_command(Some(base), ours, theirs)
+    }
+
+    fn by_command(&self, base: Option<&str>, ours: &str, theirs: &str) -> Result<Merged, Fault> {
+        let mut call = self.desk.write().args(["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z"]);
+        if let Some(base) = base.filter(|base| *base != ours) {
+            call = call.arg(format!("--merge-base={base}"));
+        }
+        let (code, out) = call.args([ours, theirs]).run_for(&[0, 1])?;
+        let mut fields = out.split(|byte| *byte == 0 || *byte == b'\n').filter(|field| !field.is_empty());
+        let tree = fields.next().map(|id| String::from_utf8_lossy(id).into_owned()).unwrap_or_default();
+        if code == 1 {
+            let files: BTreeSet<String> = fields.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+            return Ok(Merged::Conflict(files.into_iter().collect()));
+        }
+        if let Some(base) = base {
+            self.check(base, ours, theirs, &tree)?;
+        }
+        Ok(Merged::Tree(tree))
+    }
+
+    /// Nothing may land that the topic did not touch. Where one side renamed what
+    /// the other changed, the change is found under the new name.
+    fn check(&self, base: &str, ours: &str, theirs: &str, tree: &str) -> Result<(), Fault> {
+        let (topic, landed) = (self.paths(base, theirs, &[])?, self.paths(ours, tree, &[])?);
+        let strange: Vec<&String> = landed.difference(&topic).collect();
+        if strange.is_empty() {
+            return Ok(());
+        }
+        // A rename is a path that is gone on one side since the base.
+        let gone =
+            self.paths(base, ours, &["--diff-filter=D"])?.len() + self.paths(base, theirs, &["--diff-filter=D"])?.len();
+        if strange.len() <= gone {
+            return Ok(());
+        }
+        Err(Fault::new(format!("the merge would change {}, which {} never touched", strange[0], self.item.name)))
+    }
+
+    fn paths(&self, from: &str, to: &str, words: &[&str]) -> Result<BTreeSet<String>, Fault> {
+        let call = self.desk.read().args(["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"]);
+        let out = call.args(words).args([from, to]).run()?;
+        let fields = out.split(|byte| *byte == 0).filter(|field| !field.is_empty());
+        Ok(fields.map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+    }
+
+    fn tree_of(&self, commit: &str) -> Result<String, Fault> {
+        if let Some(repo) = self.library
+            && let Ok(found) = Oid::from_str(commit).and_then(|id| repo.find_commit(id))
+        {
+            return Ok(found.tree_id().to_string());
+        }
+        tree_of(self.desk, commit)
+    }
+
+    fn commit(&self, draft: &Draft<'_>) -> Result<String, Fault> {
+        let identity = self.desk.identity()?;
+        if let Some(repo) = self.library {
+            let made = (|| {
+                let parents = draft.parents.iter().map(|id| repo.find_commit(Oid::from_str(id)?));
+                let parents = parents.collect::<Result<Vec<_>, git2::Error>>()?;
+                let tree = repo.find_tree(Oid::from_str(draft.tree)?)?;
+                let caller = identity.author()?;
+                let (author, committer) = (draft.author.unwrap_or(&caller), identity.committer()?);
+                repo.commit(None, author, &committer, draft.message, &tree, &parents.iter().collect::<Vec<_>>())
+            })();
+            if let Ok(id) = made {
+                return Ok(id.to_string());
+            }
+        }
+        commit_tree(self.desk, draft.tree, draft.parents, draft.message, draft.author)
+    }
+}
+
+/// The commit's tree, as git says.
+pub(super) fn tree_of(desk: &Desk, commit: &str) -> Result<String, Fault> {
+    Ok(desk.read().args(["rev-parse", "--verify", "--end-of-options", &format!("{commit}^{{tree}}")]).line()?)
+}
+
+/// A commit by `git commit-tree`, unsigned.
+pub(super) fn commit_tree(
+    desk: &Desk,
+    tree: &str,
+    parents: &[&str],
+    message: &str,
+    author: Option<&Signature<'_>>,
+) -> Result<String, Fault> {
+    let call = desk.identity()?.environment(desk.write(), author);
+    let call = call.args(["-c", "commit.gpgSign=false", "commit-tree", "-m", message]);
+    let call = parents.iter().fold(call, |call, parent| call.args(["-p", parent]));
+    Ok(call.arg(tree).line()?)
+}
+
+fn by_library(repo: &Repository, one: &str, other: &str) -> Result<Vec<String>, git2::Error> {
+    match repo.merge_bases(Oid::from_str(one)?, Oid::from_str(other)?) {
+        Ok(bases) => Ok(bases.iter().map(Oid::to_string).collect()),
+        Err(error) if trees::is_absent(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn trivially(repo: &Repository, base: &str, ours: &str, theirs: &str) -> Result<Option<Oid>, git2::Error> {
+    let tree = |id: &str| Ok::<_, git2::Error>(repo.find_commit(Oid::from_str(id)?)?.tree_id());
+    trees::merge(repo, tree(base)?, tree(ours)?, tree(theirs)?)
+}

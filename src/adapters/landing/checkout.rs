@@ -1,0 +1,410 @@
+//! A directory that has the base checked out comes along when the base moves,
+//! with whatever a person has uncommitted in it that is not in the way.
+//!
+//! The new index is made beside the old one and put in its place while we hold
+//! `index.lock`, a file of ours whose inode is on record: so after a crash the
+//! lock is known to be ours, and the old index is whole. What the landing would
+//! write is on record, too, with how each file looked before: only a file that
+//! looks different now, and holds a part of what we were writing, is put back.
+//! (A git that is killed in the middle of `read-tree -u` leaves files missing,
+//! empty or cut off.)
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd as _;
+
+use super::desk::Desk;
+use super::trees;
+use crate::adapters::git::cli::CliError;
+use crate::adapters::git::fault::Fault;
+use crate::adapters::git::{admin, holders, parse};
+use crate::adapters::records::write_durably;
+
+const MARKER: &str = "landing.json";
+const INDEX: &str = "swarm-landing.index";
+const LOCK: &str = "swarm-landing.lock";
+/// How long a git of somebody else may hold the index.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// How long a git that outlived its supervisor may go on.
+const GIT_WAIT: Duration = Duration::from_secs(600);
+
+/// What a landing is about to do, for the one who finds it half done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Marker {
+    from: String,
+    to: String,
+    started: SystemTime,
+    checkouts: Vec<Checkout>,
+}
+
+/// One directory that has the base checked out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Checkout {
+    tree: PathBuf,
+    git_dir: PathBuf,
+    /// Of the file that becomes `index.lock`.
+    lock: u64,
+    /// What the landing writes there.
+    files: Vec<Written>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Written {
+    path: Vec<u8>,
+    /// How the file looked before; none when there was none.
+    before: Option<Look>,
+}
+
+/// Enough of `lstat(2)` to see that a file is the same as before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Look {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Look {
+    fn at(path: &Path) -> Option<Self> {
+        let seen = fs::symlink_metadata(path).ok().filter(|seen| !seen.is_dir())?;
+        Some(Self { inode: seen.ino(), bytes: seen.len(), modified: (seen.mtime(), seen.mtime_nsec()) })
+    }
+}
+
+impl Marker {
+    pub(super) fn load(desk: &Desk) -> Result<Option<Self>, Fault> {
+        let path = desk.own.join(MARKER);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| Fault::at(&path)(error.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Fault::at(&path)(error)),
+        }
+    }
+
+    pub(super) fn save(&self, desk: &Desk) -> Result<(), Fault> {
+        let text = serde_json::to_vec(self).map_err(|error| Fault::new(error.to_string()))?;
+        write_durably(&desk.own, MARKER, &text).map_err(Fault::at(&desk.own))
+    }
+
+    pub(super) fn remove(&self, desk: &Desk) -> Result<(), Fault> {
+        admin::ignore_missing(fs::remove_file(desk.own.join(MARKER))).map(drop).map_err(Fault::at(&desk.own))
+    }
+}
+
+pub(super) struct Plan {
+    pub(super) marker: Marker,
+}
+
+pub(super) enum Planned {
+    Ready(Plan),
+    /// It must wait for a person.
+    Busy(String),
+}
+
+/// How bringing the files along went.
+pub(super) enum Brought {
+    Done,
+    /// Uncommitted edits in these files would be overwritten; nothing was.
+    Overlap(Vec<String>),
+    Refused(String),
+}
+
+/// Finds out who has the base checked out and what would change there.
+pub(super) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> {
+    let mut marker = Marker { from: from.into(), to: to.into(), started: SystemTime::now(), checkouts: Vec::new() };
+    let holders = match holders_of_base(desk)? {
+        Ok(holders) => holders,
+        Err(why) => return Ok(Planned::Busy(why)),
+    };
+    if holders.is_empty() {
+        return Ok(Planned::Ready(Plan { marker }));
+    }
+    let paths = written(desk, from, to)?;
+    for (tree, git_dir) in holders {
+        // Without an index nothing is checked out.
+        if !git_dir.join("index").exists() {
+            continue;
+        }
+        let lock = git_dir.join(LOCK);
+        let failed = Fault::at(&lock);
+        admin::ignore_missing(fs::remove_file(&lock)).map_err(&failed)?;
+        let made = fs::File::create_new(&lock).and_then(|file| file.metadata()).map_err(&failed)?;
+        let look = |path: &Vec<u8>| {
+            let before = Look::at(&tree.join(std::ffi::OsStr::from_bytes(path)));
+            Written { path: path.clone(), before }
+        };
+        let files = paths.iter().map(look).collect();
+        marker.checkouts.push(Checkout { tree, git_dir, lock: made.ino(), files });
+    }
+    Ok(Planned::Ready(Plan { marker }))
+}
+
+/// A directory and its own git directory.
+type Holder = (PathBuf, PathBuf);
+
+/// Who has the base checked out, or why it must not be moved now.
+fn holders_of_base(desk: &Desk) -> Result<Result<Vec<Holder>, String>, Fault> {
+    let head = format!("ref: {}", desk.target.branch);
+    let mut dirs: Vec<Holder> = Vec::new();
+    match desk.library() {
+        Some(repo) => {
+            dirs.extend(repo.workdir().filter(|_| !repo.is_bare()).map(|tree| (tree.to_owned(), desk.common.clone())));
+            let entries = admin::entries(&desk.common).map_err(Fault::at(&desk.common))?;
+            dirs.extend(entries.into_iter().filter_map(|entry| Some((admin::tree_of(&entry)?, entry))));
+        }
+        None => {
+            let listed = desk.read().args(["worktree", "list", "--porcelain", "-z"]).run()?;
+            for worktree in
+                parse::worktrees(&listed).into_iter().filter(|tree| tree.branch.as_ref() == Some(&desk.target.branch))
+            {
+                let tree = PathBuf::from(&worktree.path);
+                if !tree.exists() {
+                    continue;
+                }
+                let git_dir = desk.cli.read(&tree).args(["rev-parse", "--absolute-git-dir"]).line()?;
+                dirs.push((tree, PathBuf::from(git_dir)));
+            }
+            return Ok(Ok(dirs));
+        }
+    }
+    let says = |path: PathBuf, text: &str| fs::read_to_string(path).is_ok_and(|said| said.trim_end() == text);
+    for (tree, git_dir) in &dirs {
+        for kind in ["rebase-merge", "rebase-apply"] {
+            if says(git_dir.join(kind).join("head-name"), &desk.target.branch) {
+                let why = format!("'{}' is being rebased in {}", desk.target.base(), tree.display());
+                return Ok(Err(format!("{why} (finish or abort that, then swarm merge retry)")));
+            }
+        }
+    }
+    dirs.retain(|(tree, git_dir)| says(git_dir.join("HEAD"), &head) && tree.exists());
+    Ok(Ok(dirs))
+}
+
+/// The paths that differ between two commits.
+fn written(desk: &Desk, from: &str, to: &str) -> Result<Vec<Vec<u8>>, Fault> {
+    if let Some(repo) = desk.library()
+        && let Ok(paths) = trees::differing(&repo, from, to)
+    {
+        return Ok(paths);
+    }
+    let call = desk.read().args(["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"]);
+    let out = call.args([from, to]).run()?;
+    Ok(out.split(|byte| *byte == 0).filter(|field| !field.is_empty()).map(<[u8]>::to_vec).collect())
+}
+
+impl Plan {
+    /// Takes the locks of all indexes, or says who has one of them.
+    pub(super) fn lock(&self) -> Result<Option<String>, Fault> {
+        for checkout in &self.marker.checkouts {
+            let lock = checkout.git_dir.join("index.lock");
+            if !take(&checkout.git_dir.join(LOCK), &lock).map_err(Fault::at(&lock))? {
+                self.unlock()?;
+                let why = format!("another git has held {} for {} s", lock.display(), LOCK_WAIT.as_secs());
+                return Ok(Some(format!("{why} (when none runs there, remove that file; then swarm merge retry)")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets go of what is ours.
+    pub(super) fn unlock(&self) -> Result<(), Fault> {
+        self.marker.checkouts.iter().try_for_each(Checkout::let_go)
+    }
+
+    /// Brings files and indexes from one commit to the other. What is refused has
+    /// changed nothing.
+    pub(super) fn bring(&self, desk: &Desk, from: &str, to: &str) -> Result<Brought, Fault> {
+        for checkout in &self.marker.checkouts {
+            match checkout.bring(desk, from, to)? {
+                Brought::Done => {}
+                refused => return Ok(refused),
+            }
+        }
+        for checkout in &self.marker.checkouts {
+            let (new, index) = (checkout.git_dir.join(INDEX), checkout.git_dir.join("index"));
+            fs::rename(&new, &index).map_err(Fault::at(&index))?;
+        }
+        Ok(Brought::Done)
+    }
+}
+
+/// Makes `lock` a second name of `ours`, when it is free or becomes so in time.
+fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
+    let deadline = Instant::now() + LOCK_WAIT;
+    let mut watch = None;
+    loop {
+        match fs::hard_link(ours, lock) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(_) => {}
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        match &watch {
+            // Watched first and tried again, so that no change is missed.
+            None => {
+                let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+                let dir = lock.parent().unwrap_or(lock);
+                changes.add_watch(dir, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM)?;
+                watch = Some(changes);
+            }
+            Some(changes) => {
+                let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+                let _ = poll(&mut [PollFd::new(changes.as_fd(), PollFlags::POLLIN)], left);
+                let _ = changes.read_events();
+            }
+        }
+    }
+}
+
+impl Checkout {
+    fn bring(&self, desk: &Desk, from: &str, to: &str) -> Result<Brought, Fault> {
+        let new = self.git_dir.join(INDEX);
+        fs::copy(self.git_dir.join("index"), &new).map_err(Fault::at(&new))?;
+        let step = || desk.write_at(&self.tree).env("GIT_INDEX_FILE", &new);
+        let read_tree = || step().args(["read-tree", "-m", "-u", "--no-recurse-submodules", from, to]).run();
+        let mut brought = read_tree();
+        if matches!(brought, Err(CliError::Exit { .. })) {
+            // Files that were only touched are not in the way.
+            let _ = step().args(["update-index", "-q", "--refresh"]).run();
+            brought = read_tree();
+        }
+        match brought {
+            Ok(_) => Ok(Brought::Done),
+            Err(CliError::Exit { message, .. }) => {
+                let files = self.overlapping(desk)?;
+                Ok(if files.is_empty() { Brought::Refused(message) } else { Brought::Overlap(files) })
+            }
+            // Cut off in the middle, perhaps.
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What is uncommitted among the files that the landing writes.
+    fn overlapping(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
+        let status = desk.cli.read(&self.tree).args(["status", "--porcelain", "-z", "-uall"]).run()?;
+        let touched = |path: &[u8]| {
+            let below =
+                |one: &[u8], other: &[u8]| one.strip_prefix(other).is_some_and(|rest| rest.first() == Some(&b'/'));
+            self.files.iter().any(|file| file.path == path || below(&file.path, path) || below(path, &file.path))
+        };
+        let changes = parse::status(&status).into_iter().filter(|change| touched(&change.path));
+        Ok(changes.map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect())
+    }
+
+    /// Removes the lock when it is ours, and what was made beside it.
+    fn let_go(&self) -> Result<(), Fault> {
+        let lock = self.git_dir.join("index.lock");
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
+            fs::remove_file(&lock).map_err(Fault::at(&lock))?;
+        }
+        for name in [LOCK, INDEX, "swarm-landing.index.lock"] {
+            let path = self.git_dir.join(name);
+            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Puts back what a landing that was cut off wrote, when its index is still
+    /// the old one.
+    fn restore(&self, desk: &Desk, marker: &Marker) -> Result<(), Fault> {
+        let index =
+            desk.cli.read(&self.tree).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run()?;
+        let differs = |path: &[u8]| index.split(|byte| *byte == 0).any(|other| other == path);
+        if !self.files.iter().any(|file| differs(&file.path)) {
+            return Ok(());
+        }
+        let mut old = Vec::new();
+        for file in &self.files {
+            let path = self.tree.join(std::ffi::OsStr::from_bytes(&file.path));
+            if Look::at(&path) == file.before || !self.is_ours(desk, marker, file, &path)? {
+                continue;
+            }
+            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
+            match file.before {
+                Some(_) => old.push(file.path.clone()),
+                None => remove_empty(path.parent(), &self.tree),
+            }
+        }
+        if old.is_empty() {
+            return Ok(());
+        }
+        let list = self.git_dir.join(INDEX);
+        let failed = Fault::at(&list);
+        fs::write(&list, old.join(&0)).map_err(&failed)?;
+        let input = fs::File::open(&list).map_err(&failed)?;
+        // Not under the lock: it only reads the index.
+        desk.write_at(&self.tree).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
+        // Their times are new, which git is told.
+        fs::copy(self.git_dir.join("index"), &list).map_err(&failed)?;
+        let refresh = desk.write_at(&self.tree).env("GIT_INDEX_FILE", &list);
+        let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
+        let index = self.git_dir.join("index");
+        fs::rename(&list, &index).map_err(Fault::at(&index))
+    }
+
+    /// Whether what is there is a part of what the landing wrote or removed.
+    fn is_ours(&self, desk: &Desk, marker: &Marker, file: &Written, path: &Path) -> Result<bool, Fault> {
+        let found = match fs::symlink_metadata(path) {
+            Ok(seen) if seen.is_dir() => return Ok(false),
+            Ok(seen) if seen.is_symlink() => fs::read_link(path).map(|to| to.as_os_str().as_bytes().to_vec()),
+            Ok(_) => fs::read(path),
+            // Missing where there was one: removed to be written anew.
+            Err(_) => return Ok(true),
+        };
+        let found = found.map_err(Fault::at(path))?;
+        for commit in [&marker.to, &marker.from] {
+            let name = [commit.as_bytes(), b":", &file.path].concat();
+            let call =
+                desk.cli.read(&self.tree).args(["cat-file", "--filters"]).arg(std::ffi::OsStr::from_bytes(&name));
+            match call.run() {
+                Ok(whole) if whole.starts_with(&found) => return Ok(true),
+                Ok(_) | Err(CliError::Exit { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Directories that the landing made, as far as nothing is in them.
+fn remove_empty(dir: Option<&Path>, tree: &Path) {
+    let mut dir = dir;
+    while let Some(path) = dir.filter(|path| *path != tree && path.starts_with(tree)) {
+        if fs::remove_dir(path).is_err() {
+            return;
+        }
+        dir = path.parent();
+    }
+}
+
+/// Takes back what a landing left that was cut off, so that it can be begun anew.
+pub(super) fn mend(desk: &Desk, marker: &Marker) -> Result<(), Fault> {
+    holders::wait_for_git_at(&desk.common, GIT_WAIT)?;
+    let mut locks = vec![
+        desk.common.join(format!("{}.lock", desk.target.branch)),
+        desk.common.join("HEAD.lock"),
+        desk.common.join("packed-refs.lock"),
+    ];
+    for checkout in &marker.checkouts {
+        if !checkout.tree.exists() || !checkout.git_dir.exists() {
+            continue;
+        }
+        holders::wait_for_git_at(&checkout.tree, GIT_WAIT)?;
+        checkout.restore(desk, marker)?;
+        checkout.let_go()?;
+        locks.push(checkout.git_dir.join("HEAD.lock"));
+    }
+    // One that is not ours keeps the next landing from its lock, which says so.
+    holders::clear_stale_locks(&locks, Some(marker.started));
+    marker.remove(desk)
+}

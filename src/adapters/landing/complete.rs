@@ -1,0 +1,125 @@
+//! From "finished" to a commit that can land: what a worker left uncommitted
+//! becomes a commit on its branch, never on the base, and the tip is pinned.
+
+use std::path::{Path, PathBuf};
+
+use swarm_actors::model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
+use swarm_actors::ports::{Completed, Completion};
+
+use super::{config, journal, told};
+use crate::adapters::git::cli::Cli;
+use crate::adapters::git::fault::Fault;
+use crate::adapters::git::objects;
+use crate::adapters::git::topic::{Objects, snapshot};
+use crate::adapters::git::trash::DURABLE;
+use crate::paths::Paths;
+
+/// Where tips wait that have not landed; a reference is named after its commit.
+const DONE: &str = "refs/swarm/done";
+
+pub(super) fn complete(paths: &Paths, completion: &Completion) -> Result<Completed, Refusal> {
+    let tool = |fault: Fault| Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) };
+    let cli = Cli::new(&completion.caller).map_err(|error| tool(error.into()))?;
+    let repo = match &completion.worker {
+        Some((worktree, _)) => PathBuf::from(&worktree.base_repo),
+        None => PathBuf::from(&completion.caller.cwd),
+    };
+    let target = target(&cli, &repo, completion)?;
+    let toplevel = cli.read(&repo).args(["rev-parse", "--show-toplevel"]).line().ok().map(PathBuf::from);
+    let rules = config::rules(toplevel.as_deref(), &completion.settings)?;
+    let work = match &completion.worker {
+        Some((worktree, _)) => of_worker(&cli, &completion.name, worktree, &target),
+        None => of_branch(&cli, &repo, &completion.name)?,
+    };
+    let failed = |error: std::io::Error| Refusal::new(RefusalKind::Registry, format!("the merge queue: {error}"));
+    journal::remember(paths, &target, &completion.caller).map_err(failed)?;
+    match work {
+        Ok(tip) => {
+            pin(&cli, &repo, &tip).map_err(tool)?;
+            Ok(Completed { target, tip, rules, waits: None })
+        }
+        // It has its place in the list, where a person finds out why.
+        Err(fault) => Ok(Completed { target, tip: String::new(), rules, waits: Some(told(fault)) }),
+    }
+}
+
+/// The repository and base branch that a completion is for.
+fn target(cli: &Cli, repo: &Path, completion: &Completion) -> Result<Target, Refusal> {
+    let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
+    let common = cli.read(repo).args(["rev-parse", "--path-format=absolute", "--git-common-dir"]).line();
+    let common = common.map_err(|error| invalid(format!("{}: {error}", repo.display())))?;
+    let recorded = match &completion.worker {
+        Some((_, base)) => base.as_ref().and_then(|BaseRef { branch, .. }| branch.clone()),
+        None => cli.read(repo).args(["symbolic-ref", "-q", "--short", "HEAD"]).line_if_any().ok().flatten(),
+    };
+    let base = completion.base.as_deref().map(|base| base.strip_prefix("refs/heads/").unwrap_or(base).to_owned());
+    let Some(base) = base.or(recorded) else {
+        let cause = format!(
+            "'{}' began at a commit and not at a branch, so it is not known where it is to land",
+            completion.name
+        );
+        return Err(invalid(cause).remedy(format!("swarm merge add {} --base BRANCH", completion.name)));
+    };
+    match objects::branch_tip(cli, repo, &base) {
+        Ok(Some(_)) => Ok(Target { repository: common, branch: format!("refs/heads/{base}") }),
+        Ok(None) => {
+            let cause = format!("there is no branch '{base}' to land on");
+            Err(Refusal::new(RefusalKind::NotFound, cause).remedy("--base BRANCH names another"))
+        }
+        Err(error) => Err(invalid(error.to_string())),
+    }
+}
+
+fn of_branch(cli: &Cli, repo: &Path, name: &str) -> Result<Result<String, Fault>, Refusal> {
+    let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
+    match objects::branch_tip(cli, repo, branch) {
+        Ok(Some(tip)) => Ok(Ok(tip)),
+        Ok(None) => {
+            let cause = format!("there is no worker '{name}', and no such branch in {}", repo.display());
+            Err(Refusal::new(RefusalKind::NotFound, cause).remedy("swarm ls, git branch"))
+        }
+        Err(error) => Err(Refusal::new(RefusalKind::Tool, error.to_string())),
+    }
+}
+
+/// The tip of a worker's work, with what it left uncommitted.
+fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> Result<String, Fault> {
+    let (repo, tree) = (Path::new(&worktree.base_repo), Path::new(&worktree.path));
+    let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
+    if !tree.join(".git").exists() {
+        return objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none);
+    }
+    let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
+    let head = cli.read(tree).args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;
+    let seen = snapshot(cli, tree, &tip, Objects::Keep)?;
+    let Some(uncommitted) = seen.tree.filter(|id| !is_tree_of(cli, tree, &tip, id)) else { return Ok(tip) };
+    if head.as_deref() == Some(target.branch.as_str()) {
+        let cause = format!("its worktree has the base '{}' itself checked out, with uncommitted work", target.base());
+        return Err(Fault::new(cause).remedy(format!("git -C {} switch -c BRANCH, then add it again", tree.display())));
+    }
+    let write = || cli.write(tree).args(DURABLE);
+    let message = format!("Work of {name}\n\nCommitted by swarm: it was left uncommitted.\n");
+    let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
+    let commit = write().args(plain).line()?;
+    if head.is_some() {
+        write().args(["update-ref", "-m", "swarm: uncommitted work", "HEAD", &commit, &tip]).run()?;
+        // The files are as committed; only the index is still of before.
+        write().args(["reset", "-q"]).run()?;
+    }
+    Ok(commit)
+}
+
+fn is_tree_of(cli: &Cli, at: &Path, commit: &str, tree: &str) -> bool {
+    let named = cli.read(at).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
+    named.is_ok_and(|named| named == tree)
+}
+
+fn pin(cli: &Cli, repo: &Path, tip: &str) -> Result<(), Fault> {
+    let name = pinned(tip);
+    Ok(cli.write(repo).args(DURABLE).args(["update-ref", "-m", "swarm: finished work", &name, tip]).run().map(drop)?)
+}
+
+/// The reference that keeps a tip.
+pub(super) fn pinned(tip: &str) -> String {
+    format!("{DONE}/{tip}")
+}

@@ -1,0 +1,92 @@
+//! `[merge]` of `swarm.toml` at the repository's root, and what was typed over it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Deserialize;
+use swarm_actors::merge::queue::Rules;
+use swarm_actors::model::{MergeSettings, Refusal, RefusalKind};
+
+pub const FILE: &str = "swarm.toml";
+
+#[derive(Default, Deserialize)]
+struct File {
+    #[serde(default)]
+    merge: MergeSettings,
+}
+
+/// The rules that hold for the repository whose root is `toplevel`.
+///
+/// # Errors
+/// When the file cannot be read or says something that is no rule.
+pub(super) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Rules, Refusal> {
+    let file = match toplevel {
+        Some(toplevel) => read(&toplevel.join(FILE))?,
+        None => MergeSettings::default(),
+    };
+    let standard = Rules::default();
+    let rules = Rules {
+        batch: typed.batch.or(file.batch).unwrap_or(standard.batch),
+        verify_each: typed.verify_each.or(file.verify_each).unwrap_or(standard.verify_each),
+        verify: typed.verify.clone().or(file.verify).filter(|command| !command.trim().is_empty()),
+        timeout_ms: typed.timeout.or(file.timeout).map_or(standard.timeout_ms, |limit| limit.saturating_mul(1000)),
+        resolver: typed.resolver.clone().or(file.resolver).filter(|command| !command.trim().is_empty()),
+        resolver_tries: typed.max_retries.or(file.max_retries).unwrap_or(standard.resolver_tries),
+        strategy: typed.strategy.or(file.strategy).unwrap_or(standard.strategy),
+    };
+    if rules.batch == 0 || rules.timeout_ms == 0 {
+        let which = if rules.batch == 0 { "batch" } else { "timeout" };
+        return Err(Refusal::new(RefusalKind::Invalid, format!("merge.{which} is 0, it must be 1 at least")));
+    }
+    Ok(rules)
+}
+
+fn read(path: &Path) -> Result<MergeSettings, Refusal> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(MergeSettings::default()),
+        Err(error) => return Err(Refusal::new(RefusalKind::Invalid, format!("{}: {error}", path.display()))),
+    };
+    match toml::from_str::<File>(&text) {
+        Ok(file) => Ok(file.merge),
+        Err(error) => {
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            let cause = format!("{}, line {line}: {}", path.display(), error.message());
+            Err(Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use swarm_actors::merge::queue::Strategy;
+
+    fn with(text: &str, typed: &MergeSettings) -> Result<Rules, String> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE), text).unwrap();
+        rules(Some(dir.path()), typed).map_err(|refusal| refusal.cause.replace(dir.path().to_str().unwrap(), ""))
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_the_defaults() {
+        let text =
+            "[worktree]\nx = 1\n[merge]\nverify = \"make test\"\nbatch = 4\nstrategy = \"squash\"\ntimeout = 9\n";
+        let rules = with(text, &MergeSettings { batch: Some(2), ..MergeSettings::default() }).unwrap();
+        assert_eq!((rules.verify.as_deref(), rules.batch, rules.timeout_ms), (Some("make test"), 2, 9_000));
+        assert_eq!((rules.strategy, rules.resolver_tries), (Strategy::Squash, 2));
+        assert_eq!(super::rules(None, &MergeSettings::default()).unwrap(), Rules::default());
+        let off = MergeSettings { verify: Some(String::new()), ..MergeSettings::default() };
+        assert_eq!(with(text, &off).unwrap().verify, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let none = MergeSettings::default();
+        let unknown = with("[merge]\nverfy = \"x\"\n", &none).unwrap_err();
+        assert!(unknown.starts_with("/swarm.toml, line 2: unknown field `verfy`"), "{unknown}");
+        assert!(with("[merge]\nbatch = \"x\"\n", &none).unwrap_err().contains("line 2"));
+        assert_eq!(with("[merge]\nbatch = 0\n", &none).unwrap_err(), "merge.batch is 0, it must be 1 at least");
+    }
+}

@@ -1,0 +1,142 @@
+//! What every step of one queue needs: the caller's git, where things lie, and as
+//! whom to commit.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use git2::{Repository, Signature, Time};
+use swarm_actors::model::{Caller, Target};
+
+use super::journal;
+use crate::adapters::git::cli::{Call, Cli};
+use crate::adapters::git::fault::Fault;
+use crate::adapters::git::trash::DURABLE;
+use crate::paths::Paths;
+
+pub(super) struct Desk {
+    pub(super) cli: Cli,
+    pub(super) caller: Caller,
+    pub(super) target: Target,
+    /// The repository's common directory.
+    pub(super) common: PathBuf,
+    /// The queue's own directory.
+    pub(super) own: PathBuf,
+    pub(super) executable: PathBuf,
+    identity: OnceLock<Result<Identity, Fault>>,
+}
+
+/// Who commits, by the caller's environment and git's configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Identity {
+    author: (String, String),
+    committer: (String, String),
+    /// Whether commits of this person are signed.
+    pub(super) signs: bool,
+}
+
+impl Desk {
+    pub(super) fn open(paths: &Paths, target: &Target, executable: &Path) -> Result<Self, Fault> {
+        let own = journal::place(paths, target);
+        let caller = journal::caller(paths, target).map_err(Fault::at(&own))?;
+        Ok(Self {
+            cli: Cli::new(&caller)?,
+            caller,
+            target: target.clone(),
+            common: PathBuf::from(&target.repository),
+            own,
+            executable: executable.to_owned(),
+            identity: OnceLock::new(),
+        })
+    }
+
+    /// A call that looks, anywhere in the repository.
+    pub(super) fn read(&self) -> Call<'_> {
+        self.cli.read(&self.common)
+    }
+
+    /// A call that writes, and what it wrote survives a power cut.
+    pub(super) fn write(&self) -> Call<'_> {
+        self.write_at(&self.common)
+    }
+
+    pub(super) fn write_at(&self, dir: &Path) -> Call<'_> {
+        self.cli.write(dir).args(DURABLE)
+    }
+
+    /// The repository for libgit2; none where that does not know its format.
+    pub(super) fn library(&self) -> Option<Repository> {
+        Repository::open(&self.common).ok()
+    }
+
+    pub(super) fn identity(&self) -> Result<&Identity, Fault> {
+        self.identity.get_or_init(|| self.ask_identity()).as_ref().map_err(Clone::clone)
+    }
+
+    fn ask_identity(&self) -> Result<Identity, Fault> {
+        let all = self.read().args(["var", "-l"]).run()?;
+        let all = String::from_utf8_lossy(&all);
+        // Configuration comes first and may hold anything, also lines like these.
+        let last = |key: &str| all.lines().rev().find_map(|line| line.strip_prefix(key));
+        let person = |key| last(key).and_then(person).ok_or_else(nobody);
+        Ok(Identity {
+            author: person("GIT_AUTHOR_IDENT=")?,
+            committer: person("GIT_COMMITTER_IDENT=")?,
+            signs: last("commit.gpgsign=").is_some_and(|value| ["true", "1", "yes", "on"].contains(&value)),
+        })
+    }
+}
+
+impl Identity {
+    pub(super) fn author(&self) -> Result<Signature<'static>, git2::Error> {
+        Signature::now(&self.author.0, &self.author.1)
+    }
+
+    pub(super) fn committer(&self) -> Result<Signature<'static>, git2::Error> {
+        Signature::now(&self.committer.0, &self.committer.1)
+    }
+
+    /// For `git commit-tree`, with the author of `of` where it is somebody's commit.
+    pub(super) fn environment<'a>(&self, call: Call<'a>, of: Option<&Signature<'_>>) -> Call<'a> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let call = match of {
+            Some(author) => call
+                .env("GIT_AUTHOR_NAME", text(author.name_bytes()))
+                .env("GIT_AUTHOR_EMAIL", text(author.email_bytes()))
+                .env("GIT_AUTHOR_DATE", date(author.when())),
+            None => call.env("GIT_AUTHOR_NAME", &self.author.0).env("GIT_AUTHOR_EMAIL", &self.author.1),
+        };
+        call.env("GIT_COMMITTER_NAME", &self.committer.0).env("GIT_COMMITTER_EMAIL", &self.committer.1)
+    }
+}
+
+fn date(time: Time) -> String {
+    let (sign, minutes) = (time.sign(), time.offset_minutes().abs());
+    format!("{} {sign}{:02}{:02}", time.seconds(), minutes / 60, minutes % 60)
+}
+
+fn nobody() -> Fault {
+    let remedy = "git config --global user.name NAME; git config --global user.email MAIL";
+    Fault::new("git does not know as whom to commit").remedy(remedy)
+}
+
+/// `Name <mail> seconds zone`.
+fn person(text: &str) -> Option<(String, String)> {
+    let (name, rest) = text.split_once(" <")?;
+    let (mail, _) = rest.split_once('>')?;
+    let is_made_up = name.is_empty() || mail.is_empty() || mail.ends_with(".(none)");
+    (!is_made_up).then(|| (name.to_owned(), mail.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_commits_is_read_and_what_git_made_up_is_not() {
+        let some = Some(("Ada L".to_owned(), "ada@example.org".to_owned()));
+        assert_eq!(person("Ada L <ada@example.org> 1700000000 +0100"), some);
+        assert_eq!(person("root <root@host.(none)> 1700000000 +0100"), None);
+        assert_eq!(person(" <x@y> 1 +0000"), None);
+        assert_eq!(date(Time::new(5, -90)), "5 -0130");
+    }
+}

@@ -1,0 +1,184 @@
+//! Landing by git: what a merge queue asks of the repository and of the disk.
+//!
+//! `complete` → `build` → `verify` → `land`, and `resolve` beside it. Nothing here
+//! checks out or changes a directory of a person, but for the files of a landing
+//! in a directory that has the base checked out ([`checkout`]). Every step finds
+//! out first how far it came the last time.
+
+mod build;
+mod checkout;
+mod complete;
+mod config;
+mod desk;
+pub mod journal;
+mod land;
+mod resolve;
+mod run;
+mod scratch;
+mod trees;
+mod verify;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use swarm_actors::merge::machine::{Build, Landing, Resolution, Verdict};
+use swarm_actors::merge::queue::{Item, Queue, Rules};
+use swarm_actors::model::{Refusal, RefusalKind, Target};
+use swarm_actors::ports::{BoxFuture, Completed, Completion, Landings};
+
+use super::git::fault::Fault;
+use crate::paths::Paths;
+use desk::Desk;
+
+/// Landing in the repositories of this machine.
+pub struct GitLandings {
+    paths: Paths,
+    /// This program, which runs verifications and resolvers.
+    executable: PathBuf,
+    desks: Mutex<BTreeMap<Target, Arc<Desk>>>,
+}
+
+impl GitLandings {
+    pub fn new(paths: Paths, executable: PathBuf) -> Self {
+        Self { paths, executable, desks: Mutex::default() }
+    }
+
+    /// What the steps of this queue are carried out with.
+    fn desk(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
+        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = desks.get(target) {
+            return Ok(Arc::clone(desk));
+        }
+        let desk = Arc::new(Desk::open(&self.paths, target, &self.executable)?);
+        desks.insert(target.clone(), Arc::clone(&desk));
+        Ok(desk)
+    }
+
+    /// The next step looks at the caller and at git's configuration anew.
+    fn forget(&self, target: &Target) {
+        self.desks.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+    }
+
+    /// Carries out one blocking step away from the actors' thread.
+    async fn step<T: Send + 'static>(
+        &self,
+        target: &Target,
+        work: impl FnOnce(&Desk) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let desk = self.desk(target)?;
+        let done = tokio::task::spawn_blocking(move || work(&desk)).await;
+        done.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
+    }
+}
+
+/// Cause and remedy in one sentence, as an item carries it.
+fn told(fault: Fault) -> String {
+    match fault.remedy {
+        Some(remedy) => format!("{} ({remedy})", fault.cause),
+        None => fault.cause,
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+impl Landings for GitLandings {
+    fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>> {
+        let paths = self.paths.clone();
+        Box::pin(blocking(move || journal::targets(&paths)))
+    }
+
+    fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>> {
+        let paths = self.paths.clone();
+        Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || complete::complete(&paths, &completion)).await;
+            let broken = |error: tokio::task::JoinError| Refusal::new(RefusalKind::Internal, error.to_string());
+            let completed = done.map_err(broken)??;
+            self.forget(&completed.target);
+            Ok(completed)
+        })
+    }
+
+    fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {
+        let (paths, target) = (self.paths.clone(), target.clone());
+        Box::pin(blocking(move || journal::load(&paths, &target)))
+    }
+
+    fn save<'a>(&'a self, target: &'a Target, queue: &'a Queue) -> BoxFuture<'a, io::Result<()>> {
+        let (paths, target, queue) = (self.paths.clone(), target.clone(), queue.clone());
+        Box::pin(blocking(move || journal::save(&paths, &target, &queue)))
+    }
+
+    fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>> {
+        self.forget(target);
+        Box::pin(async move { self.step(target, land::base).await.map_err(told) })
+    }
+
+    fn build<'a>(
+        &'a self,
+        target: &'a Target,
+        rules: &'a Rules,
+        item: &'a Item,
+        onto: &'a str,
+    ) -> BoxFuture<'a, Build> {
+        let (item, strategy, onto) = (item.clone(), rules.strategy, onto.to_owned());
+        Box::pin(async move {
+            let built = self.step(target, move |desk| build::build(desk, strategy, &item, &onto)).await;
+            built.unwrap_or_else(|fault| Build::Failed(told(fault)))
+        })
+    }
+
+    fn verify<'a>(
+        &'a self,
+        target: &'a Target,
+        rules: &'a Rules,
+        item: &'a Item,
+        commit: &'a str,
+    ) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let desk = match self.desk(target) {
+                Ok(desk) => desk,
+                Err(fault) => return Verdict::Unknown(told(fault)),
+            };
+            verify::verify(desk, rules, item, commit).await.unwrap_or_else(|fault| Verdict::Unknown(told(fault)))
+        })
+    }
+
+    fn land<'a>(&'a self, target: &'a Target, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        Box::pin(async move {
+            let landed = self.step(target, move |desk| land::land(desk, &from, &to)).await;
+            landed.unwrap_or_else(|fault| Landing::Failed(told(fault)))
+        })
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        target: &'a Target,
+        rules: &'a Rules,
+        item: &'a Item,
+        onto: &'a str,
+        files: &'a [String],
+    ) -> BoxFuture<'a, Resolution> {
+        Box::pin(async move {
+            let desk = match self.desk(target) {
+                Ok(desk) => desk,
+                Err(fault) => return Resolution::Failed(told(fault)),
+            };
+            let resolved = resolve::resolve(desk, rules, item, onto, files).await;
+            resolved.unwrap_or_else(|fault| Resolution::Failed(told(fault)))
+        })
+    }
+
+    fn tidy<'a>(&'a self, target: &'a Target, item: &'a Item) -> BoxFuture<'a, ()> {
+        let item = item.clone();
+        Box::pin(async move {
+            if let Err(fault) = self.step(target, move |desk| land::tidy(desk, &item)).await {
+                tracing::warn!(cause = %fault.cause, "what an item needed on its way stays");
+            }
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! A conflict goes to the user's resolver: a directory of its own with the merge
+//! begun and the markers in the files. What it makes becomes the item's new tip,
+//! and is built and verified like any other.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use swarm_actors::merge::machine::Resolution;
+use swarm_actors::merge::queue::{Item, Rules};
+
+use super::desk::Desk;
+use super::verify::{off_thread, open_log};
+use super::{build, complete, run, scratch};
+use crate::adapters::git::fault::Fault;
+use crate::runner::Outcome;
+
+/// What the markers of `git merge` begin with; `=======` alone is also a line of
+/// Markdown.
+const MARKERS: [&[u8]; 2] = [b"<<<<<<< ", b">>>>>>> "];
+
+fn name(item: &Item) -> String {
+    format!("resolve-{}", item.id)
+}
+
+pub(super) async fn resolve(
+    desk: Arc<Desk>,
+    rules: &Rules,
+    item: &Item,
+    onto: &str,
+    files: &[String],
+) -> Result<Resolution, Fault> {
+    let Some(command) = &rules.resolver else { return Ok(Resolution::Failed("there is no resolver".to_owned())) };
+    let log = desk.own.join("logs").join(format!("{}.resolver.log", item.id));
+    let (at, wanted, base, fresh) = (Arc::clone(&desk), item.clone(), onto.to_owned(), log.clone());
+    let dir = off_thread(move || {
+        open_log(&fresh)?;
+        let dir = scratch::prepare(&at, &name(&wanted), &base)?;
+        // Exit code 1 is what is wanted: the conflict, with its markers.
+        let merge =
+            ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
+        at.identity()?.environment(at.write_at(&dir), None).args(merge).arg(&wanted.tip).run_for(&[0, 1])?;
+        Ok(dir)
+    });
+    let dir = dir.await?;
+    let variables = [
+        ("SWARM_MERGE_FILES", files.join("\n")),
+        ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
+        ("SWARM_MERGE_ONTO", onto.to_owned()),
+        ("SWARM_MERGE_TIP", item.tip.clone()),
+        ("SWARM_MERGE_ITEM", item.id.to_string()),
+        ("SWARM_MERGE_NAME", item.name.clone()),
+    ];
+    let order = run::Order { dir: &dir, log: &log, limit_ms: rules.timeout_ms, command, variables: &variables };
+    let outcome = run::run(&desk, &order).await?;
+    let why = match outcome {
+        Outcome::Code(0) => None,
+        Outcome::Code(code) => Some(format!("ended with code {code}")),
+        Outcome::Timeout => Some(format!("took longer than {} s", rules.timeout_ms / 1000)),
+        Outcome::Signal(signal) => Some(format!("was ended by signal {signal}")),
+        Outcome::Unknown(why) => Some(why),
+    };
+    let (item, onto, files) = (item.clone(), onto.to_owned(), files.to_vec());
+    off_thread(move || {
+        let result = match why {
+            Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; its output is in {}", log.display()))),
+            None => take(&desk, &dir, &item, &onto, &files),
+        };
+        scratch::remove(&desk, &name(&item))?;
+        result
+    })
+    .await
+}
+
+/// The resolver's result as a commit on top of the item's tip.
+fn take(desk: &Desk, dir: &Path, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
+    let head = desk.cli.read(dir).args(["rev-parse", "--verify", "HEAD"]).line()?;
+    if head == onto {
+        desk.write_at(dir).args(["add", "-A", "--"]).args(files).run().or_else(|error| {
+            // A file that both sides removed is no path any more.
+            if files.iter().any(|file| !dir.join(file).exists()) { Ok(Vec::new()) } else { Err(error) }
+        })?;
+        desk.write_at(dir).args(["add", "-u", "--", "."]).run()?;
+    }
+    if let Some(file) = files.iter().find(|file| has_markers(&dir.join(file))) {
+        return Ok(Resolution::Failed(format!("the resolver left conflict markers in {file}")));
+    }
+    let tip = if head == onto {
+        let tree = desk.write_at(dir).arg("write-tree").line()?;
+        let message =
+            format!("Merge {} into {}\n\nConflicts resolved by the resolver.\n", desk.target.base(), item.name);
+        build::commit_tree(desk, &tree, &[&item.tip, onto], &message, None)?
+    } else {
+        // It committed by itself: a merge of both, or something else.
+        let has = |commit: &str| {
+            let call = desk.cli.read(dir).args(["merge-base", "--is-ancestor", commit, &head]);
+            call.run_for(&[0, 1]).map(|(code, _)| code == 0)
+        };
+        if !has(onto)? || !has(&item.tip)? {
+            return Ok(Resolution::Failed(
+                "the resolver committed something that is no merge of both sides".to_owned(),
+            ));
+        }
+        head
+    };
+    desk.write().args(["update-ref", &complete::pinned(&tip), &tip]).run()?;
+    Ok(Resolution::Done(tip))
+}
+
+fn has_markers(path: &Path) -> bool {
+    let text = fs::read(path).unwrap_or_default();
+    text.split(|byte| *byte == b'\n').any(|line| MARKERS.iter().any(|marker| line.starts_with(marker)))
+}

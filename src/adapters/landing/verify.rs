@@ -1,0 +1,68 @@
+//! The user's command says whether a commit is good. Only what it says counts:
+//! a command that was ended by a signal, or could not be run, said nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use swarm_actors::merge::machine::Verdict;
+use swarm_actors::merge::queue::{Item, Rules};
+
+use super::desk::Desk;
+use super::{run, scratch};
+use crate::adapters::git::fault::Fault;
+use crate::runner::Outcome;
+
+/// Where a queue's verifications happen, in its directory.
+const SCRATCH: &str = "verify";
+
+/// Where the output of an item's verifications is.
+pub(super) fn log(desk: &Desk, item: &Item) -> PathBuf {
+    desk.own.join("logs").join(format!("{}.log", item.id))
+}
+
+pub(super) async fn verify(desk: Arc<Desk>, rules: &Rules, item: &Item, commit: &str) -> Result<Verdict, Fault> {
+    let Some(command) = &rules.verify else { return Ok(Verdict::Green) };
+    let log = log(&desk, item);
+    let (at, wanted, fresh) = (Arc::clone(&desk), commit.to_owned(), log.clone());
+    let dir = off_thread(move || {
+        open_log(&fresh)?;
+        scratch::prepare(&at, SCRATCH, &wanted)
+    });
+    let dir = dir.await?;
+    let variables = [
+        ("SWARM_MERGE_COMMIT", commit.to_owned()),
+        ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
+        ("SWARM_MERGE_ITEM", item.id.to_string()),
+        ("SWARM_MERGE_NAME", item.name.clone()),
+    ];
+    let order = run::Order { dir: &dir, log: &log, limit_ms: rules.timeout_ms, command, variables: &variables };
+    let outcome = run::run(&desk, &order).await?;
+    let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; its output is in {}", log.display())));
+    match outcome {
+        Outcome::Code(0) => {
+            let (at, wanted) = (Arc::clone(&desk), commit.to_owned());
+            match off_thread(move || scratch::changed(&at, &dir, &wanted)).await? {
+                None => Ok(Verdict::Green),
+                Some(how) => red(format!("passed, but {how}")),
+            }
+        }
+        Outcome::Code(code) => red(format!("ended with code {code}")),
+        Outcome::Timeout => red(format!("took longer than {} s and was ended", rules.timeout_ms / 1000)),
+        Outcome::Signal(signal) => Ok(Verdict::Unknown(format!("'{command}' was ended by signal {signal}"))),
+        Outcome::Unknown(why) => Ok(Verdict::Unknown(why)),
+    }
+}
+
+/// An empty log, in a directory that is there.
+pub(super) fn open_log(log: &std::path::Path) -> Result<(), Fault> {
+    let dir = log.parent().unwrap_or(log);
+    std::fs::create_dir_all(dir).map_err(Fault::at(dir))?;
+    std::fs::write(log, b"").map_err(Fault::at(log))
+}
+
+pub(super) async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
+}

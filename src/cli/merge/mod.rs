@@ -1,0 +1,124 @@
+//! `swarm merge`: finished work on its way to the base branch.
+
+pub mod args;
+mod queues;
+mod show;
+mod wait;
+
+use serde_json::{Value, json};
+use swarm_actors::model::{Answer, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind};
+
+use self::args::{AddArgs, ItemArgs, MergeAction, QueueArgs};
+use self::queues::Queues;
+use super::caller;
+use super::error::Failure;
+use super::json;
+use super::render::escape;
+use super::screen::Screen;
+use crate::api::client;
+use crate::paths::Paths;
+
+pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    match action {
+        MergeAction::Add(args) => add(args, paths, screen),
+        MergeAction::Ls(args) => show::list(args, &Queues::read(paths, args.base.as_deref())?, screen),
+        MergeAction::Status(args) => show::status(args, &Queues::read(paths, args.base.as_deref())?, screen),
+        MergeAction::Log(args) => show::log(args, &Queues::read(paths, args.base.as_deref())?, screen),
+        MergeAction::Wait(args) => wait::run(args, paths, screen),
+        MergeAction::Retry(args) => item(args, paths, screen, |target, item| MergeOrder::Retry { target, item }),
+        MergeAction::Drop(args) => item(args, paths, screen, |target, item| MergeOrder::Drop { target, item }),
+        MergeAction::Pause(args) => queue(args, paths, screen, |target| MergeOrder::Pause { target }),
+        MergeAction::Resume(args) => queue(args, paths, screen, |target| MergeOrder::Resume { target }),
+    }
+}
+
+fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let mut names: Vec<String> = Vec::new();
+    for name in &args.names {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    let settings = args.rules.settings();
+    let order = MergeOrder::Add { names, base: args.base.clone(), priority: args.priority, settings };
+    send(order, args.json, paths, screen)
+}
+
+fn item(
+    args: &ItemArgs,
+    paths: &Paths,
+    screen: &mut Screen,
+    order: impl FnOnce(swarm_actors::model::Target, u64) -> MergeOrder,
+) -> Result<u8, Failure> {
+    let queues = Queues::read(paths, args.base.as_deref())?;
+    let (target, item) = queues.find(&args.item)?;
+    send(order(target.clone(), item.id), args.json, paths, screen)
+}
+
+fn queue(
+    args: &QueueArgs,
+    paths: &Paths,
+    screen: &mut Screen,
+    order: impl FnOnce(swarm_actors::model::Target) -> MergeOrder,
+) -> Result<u8, Failure> {
+    let queues = Queues::read(paths, args.base.as_deref())?;
+    send(order(queues.one()?.target.clone()), args.json, paths, screen)
+}
+
+/// Asks the supervisor and says each answer as it comes.
+fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let request = MergeRequest { caller: caller::collect()?.caller, order };
+    let mut objects: Vec<Value> = Vec::new();
+    let (mut code, mut broken) = (0, None);
+    client::post(paths, "/v1/merge", &request, &mut |answer| match answer {
+        Answer::Merge(line) => {
+            objects.push(object(&line));
+            if !as_json && broken.is_none() {
+                broken = say(&line, screen).err();
+            }
+        }
+        Answer::Refused(refusal) => {
+            code = 1;
+            screen.refusal(&refusal);
+            objects.push(json!({"name": refusal.name, "error": refusal.cause, "hint": refusal.remedy}));
+        }
+        Answer::Warning(text) => screen.warning(&text),
+        Answer::Spawned(_) | Answer::Worker(_) | Answer::Accepted | Answer::Done => {}
+    })?;
+    if let Some(failure) = broken {
+        return Err(failure);
+    }
+    if objects.is_empty() {
+        return Err(Refusal::new(RefusalKind::Internal, "the supervisor gave no answer").into());
+    }
+    if as_json {
+        json::print_list(screen, "swarm.merged/1", "items", objects)?;
+    }
+    Ok(code)
+}
+
+fn say(line: &MergeLine, screen: &mut Screen) -> Result<(), Failure> {
+    let base = escape(line.target.base()).into_owned();
+    let text = match line.item {
+        Some(item) if line.done == "dropped" => format!("dropped {} (item {item})", escape(&line.name)),
+        Some(item) => format!("{} {} for {base} (item {item})", line.done, escape(&line.name)),
+        None => format!("{} the queue of {base}", line.done),
+    };
+    screen.line(&text)?;
+    screen.flush()?;
+    if let Some(reason) = &line.reason {
+        screen.warning(&format!("it cannot land yet: {reason}"));
+    }
+    Ok(())
+}
+
+fn object(line: &MergeLine) -> Value {
+    json!({
+        "repository": line.target.repository,
+        "base": line.target.base(),
+        "item": line.item,
+        "name": line.name,
+        "done": line.done,
+        "reason": line.reason,
+    })
+}

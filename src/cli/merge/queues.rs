@@ -1,0 +1,81 @@
+//! Which queues and items are meant: those of the repository that one is in,
+//! else all that there are.
+
+use swarm_actors::merge::queue::Item;
+use swarm_actors::model::{QueueView, Refusal, RefusalKind, Target, nearest};
+
+use crate::adapters::git;
+use crate::adapters::landing::journal;
+use crate::api::client;
+use crate::cli::caller;
+use crate::cli::error::Failure;
+use crate::paths::Paths;
+
+pub struct Queues(pub Vec<QueueView>);
+
+impl Queues {
+    /// From the supervisor, or from the disk when there is none.
+    pub fn read(paths: &Paths, base: Option<&str>) -> Result<Self, Failure> {
+        let all = match client::get(paths, "/v1/merge")? {
+            Some(text) => serde_json::from_str(&text)
+                .map_err(|error| Refusal::new(RefusalKind::Internal, format!("the supervisor's answer: {error}")))?,
+            None => journal::views(paths).map_err(|error| Failure::system("cannot read the merge queues", &error))?,
+        };
+        Self(all).chosen(base)
+    }
+
+    fn chosen(mut self, base: Option<&str>) -> Result<Self, Failure> {
+        if !self.0.is_empty()
+            && let Some(here) = git::common_dir(&caller::collect()?.caller)
+        {
+            self.0.retain(|view| view.target.repository == here);
+        }
+        if let Some(base) = base.map(|base| base.strip_prefix("refs/heads/").unwrap_or(base)) {
+            self.0.retain(|view| view.target.base() == base);
+            if self.0.is_empty() {
+                let cause = format!("there is no merge queue for '{base}' here");
+                return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("swarm merge ls").into());
+            }
+        }
+        Ok(self)
+    }
+
+    /// The only one.
+    pub fn one(&self) -> Result<&QueueView, Failure> {
+        match self.0.as_slice() {
+            [one] => Ok(one),
+            [] => Err(none()),
+            many => {
+                let bases: Vec<&str> = many.iter().map(|view| view.target.base()).collect();
+                let cause = format!("there are several merge queues: {}", bases.join(", "));
+                Err(Refusal::new(RefusalKind::Invalid, cause).remedy("name one with --base").into())
+            }
+        }
+    }
+
+    /// The item of that number, or the newest of that name.
+    pub fn find(&self, wanted: &str) -> Result<(&Target, &Item), Failure> {
+        let of_number = wanted.parse::<u64>().ok();
+        if of_number.is_some() && self.0.len() > 1 {
+            self.one()?;
+        }
+        let found = self.0.iter().filter_map(|view| {
+            let number = of_number.and_then(|number| view.queue.item(number));
+            let item = number.or_else(|| view.queue.items.iter().rev().find(|item| item.name == wanted))?;
+            Some((&view.target, item))
+        });
+        found.max_by_key(|(_, item)| item.added_ms).ok_or_else(|| self.unknown(wanted))
+    }
+
+    fn unknown(&self, wanted: &str) -> Failure {
+        let names = self.0.iter().flat_map(|view| view.queue.items.iter().map(|item| item.name.as_str()));
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("there is no item '{wanted}' in a merge queue here"));
+        let remedy = nearest(wanted, names).map(|near| format!("did you mean '{near}'?"));
+        Failure::from(refusal.remedy(remedy.unwrap_or_else(|| "swarm merge ls --all".to_owned()))).unknown_is_two()
+    }
+}
+
+fn none() -> Failure {
+    let refusal = Refusal::new(RefusalKind::NotFound, "there is no merge queue here");
+    refusal.remedy("swarm merge add NAME makes one").into()
+}

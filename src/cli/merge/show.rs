@@ -1,0 +1,221 @@
+//! Queues and items, for people and for programs.
+
+use serde_json::{Value, json};
+use swarm_actors::merge::queue::{Item, Phase, State};
+use swarm_actors::model::{QueueView, Target};
+
+use super::args::{ItemArgs, LogArgs, LsArgs};
+use super::queues::Queues;
+use crate::cli::error::Failure;
+use crate::cli::json;
+use crate::cli::render::{Clock, escape, table, words};
+use crate::cli::screen::Screen;
+
+/// So many of an item's files are named on one line.
+const FILES_MAX: usize = 3;
+/// A commit's name on the screen.
+const COMMIT: usize = 10;
+
+const GREEN: &str = "\x1b[32m";
+const RED: &str = "\x1b[31m";
+const YELLOW: &str = "\x1b[33m";
+
+pub fn list(args: &LsArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, Failure> {
+    let is_shown = |item: &Item| args.all || !(item.state.is_done() || item.state == State::Dropped);
+    if args.json {
+        let shown = queues.0.iter().map(|view| queue_object(view, is_shown)).collect();
+        json::print_list(screen, "swarm.merge/1", "queues", shown)?;
+        return Ok(0);
+    }
+    let clock = Clock::system();
+    let many = queues.0.len() > 1;
+    for view in &queues.0 {
+        let items: Vec<&Item> = view.queue.items.iter().filter(|item| is_shown(item)).collect();
+        if many && !items.is_empty() {
+            screen.line(&format!("{} ({}):", escape(view.target.base()), escape(&view.target.repository)))?;
+        }
+        if view.queue.paused {
+            screen.warning(&format!("the queue of {} is paused", view.target.base()));
+        }
+        let rows: Vec<Vec<String>> = items.iter().map(|item| row(view, item, &clock)).collect();
+        screen.bytes(painted(&rows, 2, screen.colour).as_bytes())?;
+    }
+    screen.flush()?;
+    Ok(0)
+}
+
+/// ITEM NAME STATE SINCE WHY
+fn row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
+    let since = item.settled_ms.filter(|_| item.state.is_settled()).unwrap_or(item.added_ms);
+    let age = clock.since_ms(since).map(words).unwrap_or_default();
+    vec![item.id.to_string(), escape(&item.name).into_owned(), stage(view, item).to_owned(), age, why(item)]
+}
+
+/// The state, finer while it is under way.
+fn stage(view: &QueueView, item: &Item) -> &'static str {
+    match (&item.state, &view.queue.phase) {
+        (State::Active, Phase::Building { .. }) => "building",
+        (State::Active, Phase::Verifying { .. }) => "verifying",
+        (State::Active, Phase::Landing { .. }) => "landing",
+        (state, _) => state.word(),
+    }
+}
+
+fn why(item: &Item) -> String {
+    let files = |files: &[String]| {
+        let named = files.iter().take(FILES_MAX).map(|file| escape(file).into_owned()).collect::<Vec<_>>().join(", ");
+        let more = if files.len() > FILES_MAX { ", …" } else { "" };
+        format!("{named}{more}")
+    };
+    match &item.state {
+        State::Landed { commit } => short(commit).to_owned(),
+        State::Conflict { files: named } => files(named),
+        State::Rejected { reason } => escape(reason).into_owned(),
+        State::Waiting { reason, files: named } if named.is_empty() => escape(reason).into_owned(),
+        State::Waiting { reason, files: named } => format!("{}: {}", escape(reason), files(named)),
+        _ => String::new(),
+    }
+}
+
+fn short(commit: &str) -> &str {
+    commit.get(..COMMIT).unwrap_or(commit)
+}
+
+fn painted(rows: &[Vec<String>], column: usize, colour: bool) -> String {
+    table(rows, |_, at, text| {
+        if !colour || at != column {
+            return None;
+        }
+        match text.trim_end() {
+            "landed" | "noop" => Some(GREEN),
+            "conflict" | "rejected" => Some(RED),
+            "waiting" => Some(YELLOW),
+            _ => None,
+        }
+    })
+}
+
+pub fn status(args: &ItemArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, Failure> {
+    let (target, item) = queues.find(&args.item)?;
+    let Some(view) = queues.0.iter().find(|view| view.target == *target) else { return Ok(2) };
+    if args.json {
+        json::print(screen, "swarm.merge.item/1", &item_object(view, item))?;
+    } else {
+        for line in lines(view, target, item) {
+            screen.line(&line)?;
+        }
+    }
+    Ok(u8::from(!item.state.is_done()))
+}
+
+fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
+    let clock = Clock::system();
+    let mut lines =
+        vec![format!("{} (item {} of {}): {}", escape(&item.name), item.id, escape(target.base()), stage(view, item))];
+    let mut say = |key: &str, value: String| lines.push(format!("  {key:<10}{value}"));
+    say("queued", clock.local(item.added_ms));
+    if let Some(at_ms) = item.settled_ms.filter(|_| item.state.is_settled()) {
+        say("settled", clock.local(at_ms));
+    }
+    if !item.tip.is_empty() {
+        say("tip", item.tip.clone());
+    }
+    match &item.state {
+        State::Landed { commit } => say("commit", commit.clone()),
+        State::Conflict { files } => {
+            files.iter().for_each(|file| say("conflict", escape(file).into_owned()));
+            let name = escape(&item.name);
+            say("by hand", format!("merge {} into {name}, commit, then swarm merge add {name}", escape(target.base())));
+        }
+        State::Rejected { reason } => say("why", escape(reason).into_owned()),
+        State::Waiting { reason, files } => {
+            say("why", escape(reason).into_owned());
+            files.iter().for_each(|file| say("file", escape(file).into_owned()));
+            let verb = if item.tip.is_empty() { "add" } else { "retry" };
+            say("then", format!("swarm merge {verb} {}", escape(&item.name)));
+        }
+        _ => {}
+    }
+    if let Some(command) = &item.verified_by {
+        say("verified", format!("{}{}", escape(command), if item.flaky { " (failed once, then passed)" } else { "" }));
+    }
+    if item.resolved > 0 {
+        say("resolver", format!("tried {} time(s)", item.resolved));
+    }
+    lines
+}
+
+pub fn log(args: &LogArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, Failure> {
+    let settled = queues.0.iter().flat_map(|view| view.queue.items.iter().map(move |item| (view, item)));
+    let mut settled: Vec<_> = settled.filter(|(_, item)| item.state.is_settled()).collect();
+    settled.sort_by_key(|(_, item)| item.settled_ms);
+    let first = args.lines.map_or(0, |lines| settled.len().saturating_sub(lines));
+    let settled = &settled[first..];
+    if args.json {
+        let objects = settled.iter().map(|(view, item)| item_object(view, item)).collect();
+        json::print_list(screen, "swarm.merge.log/1", "items", objects)?;
+        return Ok(0);
+    }
+    let clock = Clock::system();
+    let rows: Vec<Vec<String>> = settled.iter().map(|(view, item)| log_row(view, item, &clock)).collect();
+    screen.bytes(painted(&rows, 3, screen.colour).as_bytes())?;
+    screen.flush()?;
+    Ok(0)
+}
+
+/// WHEN ITEM NAME STATE BASE TOOK VERIFIED WHY
+fn log_row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
+    let took = item.settled_ms.map(|at| words(at.saturating_sub(item.added_ms) / 1000)).unwrap_or_default();
+    let verified = match (&item.verified_by, item.flaky) {
+        (None, _) => "unverified".to_owned(),
+        (Some(command), false) => escape(command).into_owned(),
+        (Some(command), true) => format!("{} (flaky)", escape(command)),
+    };
+    vec![
+        item.settled_ms.map(|at| clock.local(at)).unwrap_or_default(),
+        item.id.to_string(),
+        escape(&item.name).into_owned(),
+        item.state.word().to_owned(),
+        escape(view.target.base()).into_owned(),
+        took,
+        if matches!(item.state, State::Landed { .. }) { verified } else { "-".to_owned() },
+        why(item),
+    ]
+}
+
+fn queue_object(view: &QueueView, is_shown: impl Fn(&Item) -> bool) -> Value {
+    let items = view.queue.items.iter().filter(|item| is_shown(item));
+    json!({
+        "repository": view.target.repository,
+        "base": view.target.base(),
+        "paused": view.queue.paused,
+        "items": items.map(|item| item_object(view, item)).collect::<Vec<_>>(),
+    })
+}
+
+pub fn item_object(view: &QueueView, item: &Item) -> Value {
+    let (mut reason, mut files, mut commit) = (None, &[][..], None);
+    match &item.state {
+        State::Landed { commit: landed } => commit = Some(landed),
+        State::Conflict { files: named } => files = named,
+        State::Rejected { reason: why } => reason = Some(why),
+        State::Waiting { reason: why, files: named } => (reason, files) = (Some(why), named),
+        _ => {}
+    }
+    json!({
+        "item": item.id,
+        "name": item.name,
+        "base": view.target.base(),
+        "state": stage(view, item),
+        "reason": reason,
+        "files": files,
+        "commit": commit,
+        "tip": Some(&item.tip).filter(|tip| !tip.is_empty()),
+        "priority": item.priority,
+        "queued_ms": item.added_ms,
+        "settled_ms": item.settled_ms.filter(|_| item.state.is_settled()),
+        "verified_by": item.verified_by,
+        "flaky": item.flaky,
+        "resolver_tries": item.resolved,
+    })
+}
