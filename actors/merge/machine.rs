@@ -217,15 +217,16 @@ impl Queue {
         let onto = chain.last().map_or(&*base, |link| &link.commit).clone();
         match build {
             Build::Made(commit) => chain.push(Link { item: id, commit }),
+            // With others below it that have not landed, it may be because of them: what it
+            // is shows alone. They go on first.
+            Build::Nothing | Build::Failed(_) | Build::Conflict(_) if !self.is_first_link() => {
+                self.set(id, State::Queued)
+            }
             Build::Nothing => self.settle(id, State::Noop, effects),
             Build::Failed(reason) => self.settle(id, State::Waiting { reason, files: Vec::new() }, effects),
             Build::Conflict(files) => {
                 let tries = self.item(id).map_or(0, |item| item.resolved);
-                // With others below it, the conflict may be with them: alone it is seen
-                // what it is. They go on first.
-                if !self.is_first_link() {
-                    self.set(id, State::Queued);
-                } else if self.rules.resolver.is_some() && tries < self.rules.resolver_tries {
+                if self.rules.resolver.is_some() && tries < self.rules.resolver_tries {
                     self.set(id, State::Resolving);
                     effects.push(Effect::Resolve { item: id, onto, files });
                 } else {

@@ -11,22 +11,22 @@ use swarm_actors::ports::{Force, Saved, WorktreeError, Worktrees};
 use super::Git;
 use super::cli::Cli;
 
-pub(super) struct Fixture {
+pub(in crate::adapters) struct Fixture {
     _dir: tempfile::TempDir,
     /// Where everything lies.
-    pub(super) root: PathBuf,
-    pub(super) repo: PathBuf,
-    pub(super) caller: Caller,
+    pub(in crate::adapters) root: PathBuf,
+    pub(in crate::adapters) repo: PathBuf,
+    pub(in crate::adapters) caller: Caller,
 }
 
 /// What a command printed, without the last line's end.
-pub(super) fn text(out: &[u8]) -> String {
+pub(in crate::adapters) fn text(out: &[u8]) -> String {
     String::from_utf8_lossy(out).trim_end().to_owned()
 }
 
 impl Fixture {
     /// A repository `repo` with one commit on `main`.
-    pub(super) fn new() -> Self {
+    pub(in crate::adapters) fn new() -> Self {
         let fix = Self::empty();
         fs::write(fix.repo.join(".gitignore"), "ignored\n").unwrap();
         fix.commit("first", "f", "1\n");
@@ -34,8 +34,9 @@ impl Fixture {
     }
 
     /// One without a commit.
-    pub(super) fn empty() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+    pub(in crate::adapters) fn empty() -> Self {
+        // In memory where there is such a directory: most of a small git's time is the disk's.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let root = dir.path().canonicalize().unwrap();
         let home = root.join("home");
         fs::create_dir(&home).unwrap();
@@ -63,17 +64,17 @@ impl Fixture {
         fix
     }
 
-    pub(super) fn cli(&self) -> Cli {
+    pub(in crate::adapters) fn cli(&self) -> Cli {
         Cli::new(&self.caller).unwrap()
     }
 
-    pub(super) fn set(&mut self, key: &str, value: &str) {
+    pub(in crate::adapters) fn set(&mut self, key: &str, value: &str) {
         let environment = std::sync::Arc::make_mut(&mut self.caller.environment);
         environment.retain(|(known, _)| known != key);
         environment.push((key.to_owned(), value.to_owned()));
     }
 
-    pub(super) fn script(&self, path: &Path, body: &str) {
+    pub(in crate::adapters) fn script(&self, path: &Path, body: &str) {
         use std::os::unix::fs::PermissionsExt;
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         // Copied by a child, so that no other test's fork
@@ -86,7 +87,7 @@ impl Fixture {
 
     /// A caller whose git does `body` instead of `worktree add`; `$GIT` is the
     /// real one.
-    pub(super) fn with_stub(&self, body: &str) -> Caller {
+    pub(in crate::adapters) fn with_stub(&self, body: &str) -> Caller {
         let path = std::env::var("PATH").unwrap();
         let real = path.split(':').map(|dir| Path::new(dir).join("git")).find(|git| git.is_file()).unwrap();
         let stub = self.root.join("stub/git");
@@ -100,79 +101,83 @@ impl Fixture {
     }
 
     /// Whether git succeeds in `dir`, and what it prints.
-    pub(super) fn attempt(&self, dir: &Path, args: &[&str]) -> (bool, Vec<u8>) {
+    pub(in crate::adapters) fn attempt(&self, dir: &Path, args: &[&str]) -> (bool, Vec<u8>) {
         let mut command = Command::new("git");
         command.arg("-C").arg(dir).args(args).env_clear().envs(self.caller.environment.iter().cloned());
         let out = command.stdin(std::process::Stdio::null()).output().unwrap();
         (out.status.success(), out.stdout)
     }
 
-    pub(super) fn at(&self, dir: &Path, args: &[&str]) -> Vec<u8> {
+    pub(in crate::adapters) fn at(&self, dir: &Path, args: &[&str]) -> Vec<u8> {
         let (is_good, out) = self.attempt(dir, args);
         assert!(is_good, "git {args:?} failed");
         out
     }
 
-    pub(super) fn git(&self, args: &[&str]) -> Vec<u8> {
+    pub(in crate::adapters) fn git(&self, args: &[&str]) -> Vec<u8> {
         self.at(&self.repo, args)
     }
 
-    pub(super) fn commit(&self, message: &str, file: &str, content: &str) {
+    pub(in crate::adapters) fn commit(&self, message: &str, file: &str, content: &str) {
         fs::write(self.repo.join(file), content).unwrap();
         self.git(&["add", "-A"]);
         self.git(&["commit", "-q", "-m", message]);
     }
 
-    pub(super) fn asked(&self) -> WorktreeRequest {
+    pub(in crate::adapters) fn asked(&self) -> WorktreeRequest {
         WorktreeRequest { cwd: "repo".to_owned(), ..WorktreeRequest::default() }
     }
 
-    pub(super) fn plan(&self, name: &str) -> WorktreePlan {
+    pub(in crate::adapters) fn plan(&self, name: &str) -> WorktreePlan {
         self.plan_of(name, &self.asked()).unwrap()
     }
 
-    pub(super) fn plan_of(&self, name: &str, asked: &WorktreeRequest) -> Result<WorktreePlan, WorktreeError> {
+    pub(in crate::adapters) fn plan_of(
+        &self,
+        name: &str,
+        asked: &WorktreeRequest,
+    ) -> Result<WorktreePlan, WorktreeError> {
         block(Git::new().plan(name, asked, &self.caller))
     }
 
     /// What `plan` refuses with: cause and remedy.
-    pub(super) fn refusal(&self, name: &str, asked: &WorktreeRequest) -> (String, Option<String>) {
+    pub(in crate::adapters) fn refusal(&self, name: &str, asked: &WorktreeRequest) -> (String, Option<String>) {
         match self.plan_of(name, asked) {
             Err(WorktreeError::Create { cause, remedy }) => (cause, remedy),
             other => panic!("not refused: {other:?}"),
         }
     }
 
-    pub(super) fn make(&self, plan: &WorktreePlan) -> Result<(), WorktreeError> {
+    pub(in crate::adapters) fn make(&self, plan: &WorktreePlan) -> Result<(), WorktreeError> {
         block(Git::new().make(plan, &self.caller))
     }
 
-    pub(super) fn undo(&self, plan: &WorktreePlan) -> Result<(), WorktreeError> {
+    pub(in crate::adapters) fn undo(&self, plan: &WorktreePlan) -> Result<(), WorktreeError> {
         block(Git::new().undo(plan, &self.caller))
     }
 
     /// A worktree of that name, made.
-    pub(super) fn made(&self, name: &str) -> (WorktreePlan, PathBuf) {
+    pub(in crate::adapters) fn made(&self, name: &str) -> (WorktreePlan, PathBuf) {
         let plan = self.plan(name);
         self.make(&plan).unwrap();
         let path = PathBuf::from(&plan.path);
         (plan, path)
     }
 
-    pub(super) fn check(&self, path: &Path, force: Force) -> Result<(), WorktreeError> {
+    pub(in crate::adapters) fn check(&self, path: &Path, force: Force) -> Result<(), WorktreeError> {
         block(Git::new().check(path.to_str().unwrap(), self.repo.to_str().unwrap(), force, &self.caller))
     }
 
-    pub(super) fn remove(&self, path: &Path, force: Force) -> Result<Option<Saved>, WorktreeError> {
+    pub(in crate::adapters) fn remove(&self, path: &Path, force: Force) -> Result<Option<Saved>, WorktreeError> {
         let repo = self.repo.to_str().unwrap();
         block(Git::new().remove("w", path.to_str().unwrap(), repo, force, &self.caller))
     }
 
-    pub(super) fn has(&self, reference: &str) -> bool {
+    pub(in crate::adapters) fn has(&self, reference: &str) -> bool {
         self.attempt(&self.repo, &["show-ref", "--verify", "-q", reference]).0
     }
 
-    pub(super) fn trash(&self) -> Vec<String> {
+    pub(in crate::adapters) fn trash(&self) -> Vec<String> {
         text(&self.git(&["for-each-ref", "--format=%(refname)", "refs/swarm/trash"]))
             .lines()
             .map(str::to_owned)
@@ -180,13 +185,13 @@ impl Fixture {
     }
 
     /// Nothing of a worktree is left: directory, record, branch.
-    pub(super) fn assert_no_trace(&self, plan: &WorktreePlan) {
+    pub(in crate::adapters) fn assert_no_trace(&self, plan: &WorktreePlan) {
         assert!(!Path::new(&plan.path).exists(), "the directory is still there");
         assert!(!self.has(&format!("refs/heads/{}", plan.branch)), "the branch is still there");
         assert!(!self.repo.join(".git/worktrees").exists(), "the record is still there");
     }
 }
 
-pub(super) fn block<T>(future: impl Future<Output = T>) -> T {
+pub(in crate::adapters) fn block<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }

@@ -22,7 +22,7 @@ pub(super) mod trash;
 mod undo;
 
 #[cfg(test)]
-mod fixture;
+pub(super) mod fixture;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

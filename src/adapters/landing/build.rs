@@ -84,7 +84,7 @@ impl Builder<'_> {
         let merged = match bases.len() {
             1 => self.merge(base, self.onto, tip)?,
             // More than one: git makes one of them first.
-            _ => self.by_command(None, self.onto, tip)?,
+            _ => self.by_command(&[], self.onto, tip)?,
         };
         let tree = match merged {
             Merged::Tree(tree) => tree,
@@ -136,7 +136,11 @@ impl Builder<'_> {
                 continue;
             }
             let (before, after) = (commit.parent_id(0)?.to_string(), commit.id().to_string());
-            let tree = match self.merge(&before, &at, &after)? {
+            let merged = match self.trivially(&before, &at, &after) {
+                Some(tree) => Merged::Tree(tree),
+                None => self.by_command(&[format!("--merge-base={before}")], &at, &after)?,
+            };
+            let tree = match merged {
                 Merged::Tree(tree) => tree,
                 Merged::Conflict(files) => return Ok(Build::Conflict(files)),
             };
@@ -161,28 +165,30 @@ impl Builder<'_> {
     }
 
     fn merge(&self, base: &str, ours: &str, theirs: &str) -> Result<Merged, Fault> {
-        if let Some(repo) = self.library
-            && let Ok(Some(tree)) = trivially(repo, base, ours, theirs)
-        {
-            return Ok(Merged::Tree(tree.to_string()));
+        if let Some(tree) = self.trivially(base, ours, theirs) {
+            return Ok(Merged::Tree(tree));
         }
-        self.by_command(Some(base), ours, theirs)
+        // It finds the same base by itself, and goes the way of `git merge`.
+        let merged = self.by_command(&[], ours, theirs)?;
+        if let Merged::Tree(tree) = &merged {
+            self.check(base, ours, theirs, tree)?;
+        }
+        Ok(merged)
     }
 
-    fn by_command(&self, base: Option<&str>, ours: &str, theirs: &str) -> Result<Merged, Fault> {
-        let mut call = self.desk.write().args(["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z"]);
-        if let Some(base) = base.filter(|base| *base != ours) {
-            call = call.arg(format!("--merge-base={base}"));
-        }
-        let (code, out) = call.args([ours, theirs]).run_for(&[0, 1])?;
+    fn trivially(&self, base: &str, ours: &str, theirs: &str) -> Option<String> {
+        let merged = trivially(self.library?, base, ours, theirs).ok().flatten();
+        merged.map(|tree| tree.to_string())
+    }
+
+    fn by_command(&self, words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
+        let call = self.desk.write().args(["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z"]);
+        let (code, out) = call.args(words).args([ours, theirs]).run_for(&[0, 1])?;
         let mut fields = out.split(|byte| *byte == 0 || *byte == b'\n').filter(|field| !field.is_empty());
         let tree = fields.next().map(|id| String::from_utf8_lossy(id).into_owned()).unwrap_or_default();
         if code == 1 {
             let files: BTreeSet<String> = fields.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
             return Ok(Merged::Conflict(files.into_iter().collect()));
-        }
-        if let Some(base) = base {
-            self.check(base, ours, theirs, &tree)?;
         }
         Ok(Merged::Tree(tree))
     }

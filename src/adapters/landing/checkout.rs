@@ -31,6 +31,7 @@ use crate::adapters::records::write_durably;
 const MARKER: &str = "landing.json";
 const INDEX: &str = "swarm-landing.index";
 const LOCK: &str = "swarm-landing.lock";
+const RESTORE: &str = "swarm-landing.restore";
 /// How long a git of somebody else may hold the index.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// How long a git that outlived its supervisor may go on.
@@ -220,11 +221,15 @@ impl Plan {
 
     /// Brings files and indexes from one commit to the other. What is refused has
     /// changed nothing.
-    pub(super) fn bring(&self, desk: &Desk, from: &str, to: &str) -> Result<Brought, Fault> {
+    pub(super) fn bring(&self, desk: &Desk) -> Result<Brought, Fault> {
         for checkout in &self.marker.checkouts {
-            match checkout.bring(desk, from, to)? {
+            match checkout.bring(desk, &self.marker)? {
                 Brought::Done => {}
-                refused => return Ok(refused),
+                refused => {
+                    // Those before it have their files already.
+                    self.marker.checkouts.iter().try_for_each(|brought| brought.restore(desk, &self.marker))?;
+                    return Ok(refused);
+                }
             }
         }
         for checkout in &self.marker.checkouts {
@@ -267,26 +272,36 @@ fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
 }
 
 impl Checkout {
-    fn bring(&self, desk: &Desk, from: &str, to: &str) -> Result<Brought, Fault> {
-        let new = self.git_dir.join(INDEX);
-        fs::copy(self.git_dir.join("index"), &new).map_err(Fault::at(&new))?;
-        let step = || desk.write_at(&self.tree).env("GIT_INDEX_FILE", &new);
-        let read_tree = || step().args(["read-tree", "-m", "-u", "--no-recurse-submodules", from, to]).run();
-        let mut brought = read_tree();
-        if matches!(brought, Err(CliError::Exit { .. })) {
-            // Files that were only touched are not in the way.
-            let _ = step().args(["update-index", "-q", "--refresh"]).run();
-            brought = read_tree();
+    fn bring(&self, desk: &Desk, marker: &Marker) -> Result<Brought, Fault> {
+        match self.read_tree(desk, marker, false) {
+            Err(CliError::Exit { .. }) => {}
+            Ok(()) => return Ok(Brought::Done),
+            // Cut off in the middle, perhaps.
+            Err(error) => return Err(error.into()),
         }
-        match brought {
-            Ok(_) => Ok(Brought::Done),
+        // It refuses before it writes anything, but it may also fail at the last step.
+        self.restore(desk, marker)?;
+        // Files that were only touched are not in the way.
+        match self.read_tree(desk, marker, true) {
+            Ok(()) => Ok(Brought::Done),
             Err(CliError::Exit { message, .. }) => {
+                self.restore(desk, marker)?;
                 let files = self.overlapping(desk)?;
                 Ok(if files.is_empty() { Brought::Refused(message) } else { Brought::Overlap(files) })
             }
-            // Cut off in the middle, perhaps.
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Brings the files along, with a new index beside the old one.
+    fn read_tree(&self, desk: &Desk, marker: &Marker, refreshed: bool) -> Result<(), CliError> {
+        let new = self.git_dir.join(INDEX);
+        fs::copy(self.git_dir.join("index"), &new)?;
+        let step = || desk.write_at(&self.tree).env("GIT_INDEX_FILE", &new);
+        if refreshed {
+            let _ = step().args(["update-index", "-q", "--refresh"]).run();
+        }
+        step().args(["read-tree", "-m", "-u", "--no-recurse-submodules", &marker.from, &marker.to]).run().map(drop)
     }
 
     /// What is uncommitted among the files that the landing writes.
@@ -301,13 +316,32 @@ impl Checkout {
         Ok(changes.map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect())
     }
 
+    /// The same with the lock of its index, as the landing had it or taken now.
+    fn locked(&self) -> Result<Self, Fault> {
+        let lock = self.git_dir.join("index.lock");
+        let failed = Fault::at(&lock);
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
+            return Ok(self.clone());
+        }
+        let ours = self.git_dir.join(LOCK);
+        if !ours.exists() {
+            fs::File::create_new(&ours).map_err(&failed)?;
+        }
+        let number = fs::symlink_metadata(&ours).map_err(&failed)?.ino();
+        if !take(&ours, &lock).map_err(&failed)? {
+            let cause = format!("{} is held by another git, and a landing was cut off there", lock.display());
+            return Err(Fault::new(cause).remedy("when no git runs there, remove that file; then swarm merge retry"));
+        }
+        Ok(Self { lock: number, ..self.clone() })
+    }
+
     /// Removes the lock when it is ours, and what was made beside it.
     fn let_go(&self) -> Result<(), Fault> {
         let lock = self.git_dir.join("index.lock");
         if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
             fs::remove_file(&lock).map_err(Fault::at(&lock))?;
         }
-        for name in [LOCK, INDEX, "swarm-landing.index.lock"] {
+        for name in [LOCK, INDEX, "swarm-landing.index.lock", RESTORE, "swarm-landing.restore.lock"] {
             let path = self.git_dir.join(name);
             admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
         }
@@ -338,11 +372,10 @@ impl Checkout {
         if old.is_empty() {
             return Ok(());
         }
-        let list = self.git_dir.join(INDEX);
+        let list = self.git_dir.join(RESTORE);
         let failed = Fault::at(&list);
         fs::write(&list, old.join(&0)).map_err(&failed)?;
         let input = fs::File::open(&list).map_err(&failed)?;
-        // Not under the lock: it only reads the index.
         desk.write_at(&self.tree).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
         // Their times are new, which git is told.
         fs::copy(self.git_dir.join("index"), &list).map_err(&failed)?;
@@ -400,6 +433,7 @@ pub(super) fn mend(desk: &Desk, marker: &Marker) -> Result<(), Fault> {
             continue;
         }
         holders::wait_for_git_at(&checkout.tree, GIT_WAIT)?;
+        let checkout = checkout.locked()?;
         checkout.restore(desk, marker)?;
         checkout.let_go()?;
         locks.push(checkout.git_dir.join("HEAD.lock"));

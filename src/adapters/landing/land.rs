@@ -76,7 +76,7 @@ fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result
         // Somebody was quicker, or holds the lock.
         return if base(desk)? == from { Err(fault) } else { Ok(Landing::Moved) };
     }
-    match plan.bring(desk, from, to)? {
+    match plan.bring(desk)? {
         Brought::Done => {}
         Brought::Overlap(files) => {
             transaction.abort();

@@ -18,6 +18,9 @@ mod scratch;
 mod trees;
 mod verify;
 
+#[cfg(test)]
+mod tests_oracle;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
