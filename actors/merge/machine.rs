@@ -55,7 +55,9 @@ pub enum Verdict {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Landing {
-    Done,
+    /// The base holds it. Commits that landed under another name, as a signature
+    /// gives them one: the candidate's and theirs.
+    Done(Vec<(String, String)>),
     /// The base is no longer where the chain began.
     Moved,
     /// A person's uncommitted edits are in the way.
@@ -315,13 +317,15 @@ impl Queue {
         let Phase::Landing { chain, .. } = &self.phase else { return };
         let chain = chain.clone();
         match landing {
-            Landing::Done => {
+            Landing::Done(renamed) => {
                 let verified_by = self.rules.verify.clone();
                 for link in chain {
                     if let Some(item) = self.item_mut(link.item) {
                         item.verified_by.clone_from(&verified_by);
                     }
-                    self.settle(link.item, State::Landed { commit: link.commit }, effects);
+                    let named = renamed.iter().find(|(candidate, _)| *candidate == link.commit);
+                    let commit = named.map_or(link.commit, |(_, landed)| landed.clone());
+                    self.settle(link.item, State::Landed { commit }, effects);
                 }
                 self.phase = Phase::Idle;
             }

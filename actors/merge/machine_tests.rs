@@ -61,7 +61,7 @@ impl World {
 
     fn land(&mut self, from: &[ItemId], to: Vec<ItemId>) -> Landing {
         if self.base.starts_with(&to) {
-            return Landing::Done;
+            return Landing::Done(Vec::new());
         }
         if self.base != from {
             return Landing::Moved;
@@ -71,7 +71,7 @@ impl World {
         }
         self.base.clone_from(&to);
         self.history.push(to);
-        Landing::Done
+        Landing::Done(Vec::new())
     }
 }
 

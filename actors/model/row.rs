@@ -65,6 +65,9 @@ pub struct SwarmMeta {
     pub host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseRef>,
+    /// It enters the merge queue when it has ended with success.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub merge: bool,
 }
 
 /// What tells one row from a later one of the same name.

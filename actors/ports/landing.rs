@@ -27,7 +27,8 @@ pub struct Completed {
     pub target: Target,
     /// Pinned, so that nothing collects it; empty when it waits.
     pub tip: String,
-    pub rules: Rules,
+    /// None where it waits: those before stay.
+    pub rules: Option<Rules>,
     /// What a person has to do before there is a commit to land.
     pub waits: Option<String>,
 }

@@ -146,7 +146,8 @@ fn refreshed(row: Arc<Row>, state: FineState) -> Arc<Row> {
 pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
     let contract = &spec.contract;
     let base = spec.worktree.as_ref().map(|plan| plan.base.clone());
-    let meta = SwarmMeta { id: spec.token.clone(), generation: spec.generation, host: host.to_owned(), base };
+    let (id, generation, merge) = (spec.token.clone(), spec.generation, spec.contract.merge);
+    let meta = SwarmMeta { id, generation, host: host.to_owned(), base, merge };
     Row {
         name: spec.name.clone(),
         status: WireStatus::Running,

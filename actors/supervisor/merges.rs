@@ -190,7 +190,7 @@ impl Desk {
     async fn add(&self, key: String, completion: Completion, priority: i32) -> Result<MergeLine, Refusal> {
         let name = completion.name.clone();
         let done = self.ports.landings.complete(completion).await?;
-        let (rules, waits) = (Some(done.rules), done.waits.clone());
+        let (rules, waits) = (done.rules, done.waits.clone());
         let addition = Addition { name: name.clone(), tip: done.tip, priority, key: Some(key), rules, waits };
         let item = self.ask(&done.target, Ask::Add(addition)).await?;
         let base = done.target.base().to_owned();

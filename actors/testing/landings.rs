@@ -80,7 +80,7 @@ impl Landings for FakeLandings {
         Box::pin(async move {
             let done = self.script.before("complete", &completion.name).await;
             done.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
-            let (tip, rules) = (format!("tip of {}", completion.name), Rules::default());
+            let (tip, rules) = (format!("tip of {}", completion.name), Some(Rules::default()));
             Ok(Completed { target: target(), tip, rules, waits: None })
         })
     }
@@ -145,10 +145,10 @@ impl Landings for FakeLandings {
             }
             let landing = self.with(|inner| {
                 if inner.base.starts_with(&read(to)) {
-                    Landing::Done
+                    Landing::Done(Vec::new())
                 } else if inner.base == read(from) {
                     inner.base = read(to);
-                    Landing::Done
+                    Landing::Done(Vec::new())
                 } else {
                     Landing::Moved
                 }

@@ -64,6 +64,11 @@ pub struct Started {
 /// Why nothing runs, for the person who asked.
 pub async fn launch(ports: &Ports, registry: &RegistryHandle, start: Start) -> Result<Started, Refusal> {
     let plan = plan(ports, &start).await?;
+    if start.contract.merge && plan.as_ref().is_some_and(|plan| plan.base.branch.is_none()) {
+        let refusal =
+            Refusal::new(RefusalKind::Invalid, "its work could not land: it would begin at a commit, not at a branch");
+        return Err(refusal.remedy("name the branch with --base").of(&start.name));
+    }
     let generation = next_generation(ports, &start)?;
     let spec = spec(ports, &start, plan, generation);
     let attempt = Attempt { ports, registry, start: &start, spec: &spec };

@@ -54,6 +54,8 @@ struct ContractTerms {
     #[serde(default)]
     restart: RestartPolicy,
     timeout_ms: Option<u64>,
+    #[serde(default)]
+    merge: bool,
 }
 
 impl Terms {
@@ -67,6 +69,11 @@ impl Terms {
 
     pub fn restart(&self) -> RestartPolicy {
         self.contract.restart
+    }
+
+    /// Whether something is due when it has ended: a restart, or its landing.
+    pub fn has_sequel(&self) -> bool {
+        self.contract.restart != RestartPolicy::Never || self.contract.merge
     }
 
     /// The longest life of the worker.

@@ -22,7 +22,7 @@ use std::path::Path;
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use swarm_actors::model::{Contract, Ended, ExitRecord, Lease, Reason, RestartPolicy, TmuxPane, Usage};
+use swarm_actors::model::{Contract, Ended, ExitRecord, Lease, Reason, TmuxPane, Usage};
 
 use self::child::Child;
 use self::files::{ExitFile, LeaseFile, Terms};
@@ -207,11 +207,11 @@ fn record(terms: &Terms, child: &Child, reason: Reason, survivors: Vec<i32>) -> 
     }
 }
 
-/// A restart may be due and nobody there to do it, when guard and supervisor
+/// A restart or a landing may be due and nobody there to do it, when guard and supervisor
 /// died together: then this is where the next supervisor comes from.
 fn wake_supervisor(terms: &Terms, reason: Reason) {
     let stays_ended = matches!(reason, Reason::Stopped | Reason::Abandoned);
-    if stays_ended || terms.restart() == RestartPolicy::Never {
+    if stays_ended || !terms.has_sequel() {
         return;
     }
     // Resolved now: the working directory may be removed before the guard ends.

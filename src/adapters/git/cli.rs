@@ -167,6 +167,11 @@ impl Call<'_> {
         self
     }
 
+    pub(in crate::adapters) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     /// Runs it to its end and gives what it printed.
     pub(in crate::adapters) fn run(self) -> Result<Vec<u8>, CliError> {
         self.run_for(&[0]).map(|(_, out)| out)

@@ -182,15 +182,12 @@ impl Builder<'_> {
     }
 
     fn by_command(&self, words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
-        let call = self.desk.write().args(["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z"]);
+        let call = self.desk.write().args(["merge-tree", "--write-tree", "--name-only", "--messages", "-z"]);
         let (code, out) = call.args(words).args([ours, theirs]).run_for(&[0, 1])?;
-        let mut fields = out.split(|byte| *byte == 0 || *byte == b'\n').filter(|field| !field.is_empty());
-        let tree = fields.next().map(|id| String::from_utf8_lossy(id).into_owned()).unwrap_or_default();
-        if code == 1 {
-            let files: BTreeSet<String> = fields.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
-            return Ok(Merged::Conflict(files.into_iter().collect()));
+        match code {
+            0 => Ok(Merged::Tree(out.split(|byte| *byte == 0).next().map(text).unwrap_or_default())),
+            _ => Ok(Merged::Conflict(conflicts(&out))),
         }
-        Ok(Merged::Tree(tree))
     }
 
     /// Nothing may land that the topic did not touch. Where one side renamed what
@@ -264,6 +261,31 @@ pub(super) fn commit_tree(
     Ok(call.arg(tree).line()?)
 }
 
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The paths in conflict of `git merge-tree -z`: a tree, paths, an empty field, and
+/// messages, each a number, so many paths, a kind and a sentence.
+fn conflicts(out: &[u8]) -> Vec<String> {
+    let mut fields = out.split(|byte| *byte == 0).skip(1);
+    let listed: BTreeSet<String> = fields.by_ref().take_while(|field| !field.is_empty()).map(text).collect();
+    if !listed.is_empty() {
+        return listed.into_iter().collect();
+    }
+    // Some conflicts are of no single file, as a directory that was renamed to two.
+    let mut named = BTreeSet::new();
+    while let Some(count) = fields.next().and_then(|field| text(field).parse().ok()) {
+        let paths: Vec<String> = fields.by_ref().take(count).map(text).collect();
+        let kind = fields.next().map(text).unwrap_or_default();
+        let _ = fields.next();
+        if kind.starts_with("CONFLICT") {
+            named.extend(paths);
+        }
+    }
+    named.into_iter().collect()
+}
+
 fn by_library(repo: &Repository, one: &str, other: &str) -> Result<Vec<String>, git2::Error> {
     match repo.merge_bases(Oid::from_str(one)?, Oid::from_str(other)?) {
         Ok(bases) => Ok(bases.iter().map(Oid::to_string).collect()),
@@ -275,4 +297,18 @@ fn by_library(repo: &Repository, one: &str, other: &str) -> Result<Vec<String>, 
 fn trivially(repo: &Repository, base: &str, ours: &str, theirs: &str) -> Result<Option<Oid>, git2::Error> {
     let tree = |id: &str| Ok::<_, git2::Error>(repo.find_commit(Oid::from_str(id)?)?.tree_id());
     trees::merge(repo, tree(base)?, tree(ours)?, tree(theirs)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_in_conflict_are_those_listed_or_those_of_the_messages() {
+        let listed = b"aa\0b\0a\0a\0\x001\0x\0CONFLICT (contents)\0CONFLICT in x\n\0";
+        assert_eq!(conflicts(listed), ["a", "b"]);
+        let told =
+            b"aa\0\x001\0y\0Auto-merging\0Auto-merging y\n\x002\0d\0e\0CONFLICT (directory rename split)\0why\n\0";
+        assert_eq!(conflicts(told), ["d", "e"]);
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use swarm_actors::merge::queue::Rules;
 use swarm_actors::model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_actors::ports::{Completed, Completion};
 
@@ -18,29 +19,44 @@ use crate::paths::Paths;
 const DONE: &str = "refs/swarm/done";
 
 pub(super) fn complete(paths: &Paths, completion: &Completion) -> Result<Completed, Refusal> {
-    let tool = |fault: Fault| Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) };
     let cli = Cli::new(&completion.caller).map_err(|error| tool(error.into()))?;
     let repo = match &completion.worker {
         Some((worktree, _)) => PathBuf::from(&worktree.base_repo),
         None => PathBuf::from(&completion.caller.cwd),
     };
     let target = target(&cli, &repo, completion)?;
-    let toplevel = cli.read(&repo).args(["rev-parse", "--show-toplevel"]).line().ok().map(PathBuf::from);
-    let rules = config::rules(toplevel.as_deref(), &completion.settings)?;
-    let work = match &completion.worker {
-        Some((worktree, _)) => of_worker(&cli, &completion.name, worktree, &target),
-        None => of_branch(&cli, &repo, &completion.name)?,
-    };
+    let ready = work(&cli, &repo, &target, completion);
     let failed = |error: std::io::Error| Refusal::new(RefusalKind::Registry, format!("the merge queue: {error}"));
     journal::remember(paths, &target, &completion.caller).map_err(failed)?;
-    match work {
-        Ok(tip) => {
-            pin(&cli, &repo, &tip).map_err(tool)?;
-            Ok(Completed { target, tip, rules, waits: None })
+    match ready {
+        Ok((tip, rules)) => Ok(Completed { target, tip, rules: Some(rules), waits: None }),
+        // A worker's work has its place in the list, where a person finds out why.
+        Err(refusal) if completion.worker.is_some() => {
+            let waits = Some(told(Fault { cause: refusal.cause, remedy: refusal.remedy, broken: false }));
+            Ok(Completed { target, tip: String::new(), rules: None, waits })
         }
-        // It has its place in the list, where a person finds out why.
-        Err(fault) => Ok(Completed { target, tip: String::new(), rules, waits: Some(told(fault)) }),
+        Err(refusal) => Err(refusal),
     }
+}
+
+fn tool(fault: Fault) -> Refusal {
+    Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) }
+}
+
+/// The commit to land, pinned, and the rules by which.
+fn work(cli: &Cli, repo: &Path, target: &Target, completion: &Completion) -> Result<(String, Rules), Refusal> {
+    if objects::branch_tip(cli, repo, target.base()).map_err(|error| tool(error.into()))?.is_none() {
+        let cause = format!("there is no branch '{}' to land on", target.base());
+        return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("--base BRANCH names another"));
+    }
+    let toplevel = cli.read(repo).args(["rev-parse", "--show-toplevel"]).line().ok().map(PathBuf::from);
+    let rules = config::rules(toplevel.as_deref(), &completion.settings)?;
+    let tip = match &completion.worker {
+        Some((worktree, _)) => of_worker(cli, &completion.name, worktree, target).map_err(tool)?,
+        None => of_branch(cli, repo, &completion.name)?,
+    };
+    pin(cli, repo, &tip).map_err(tool)?;
+    Ok((tip, rules))
 }
 
 /// The repository and base branch that a completion is for.
@@ -60,20 +76,13 @@ fn target(cli: &Cli, repo: &Path, completion: &Completion) -> Result<Target, Ref
         );
         return Err(invalid(cause).remedy(format!("swarm merge add {} --base BRANCH", completion.name)));
     };
-    match objects::branch_tip(cli, repo, &base) {
-        Ok(Some(_)) => Ok(Target { repository: common, branch: format!("refs/heads/{base}") }),
-        Ok(None) => {
-            let cause = format!("there is no branch '{base}' to land on");
-            Err(Refusal::new(RefusalKind::NotFound, cause).remedy("--base BRANCH names another"))
-        }
-        Err(error) => Err(invalid(error.to_string())),
-    }
+    Ok(Target { repository: common, branch: format!("refs/heads/{base}") })
 }
 
-fn of_branch(cli: &Cli, repo: &Path, name: &str) -> Result<Result<String, Fault>, Refusal> {
+fn of_branch(cli: &Cli, repo: &Path, name: &str) -> Result<String, Refusal> {
     let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
     match objects::branch_tip(cli, repo, branch) {
-        Ok(Some(tip)) => Ok(Ok(tip)),
+        Ok(Some(tip)) => Ok(tip),
         Ok(None) => {
             let cause = format!("there is no worker '{name}', and no such branch in {}", repo.display());
             Err(Refusal::new(RefusalKind::NotFound, cause).remedy("swarm ls, git branch"))

@@ -23,6 +23,9 @@ const LOCKS: [&str; 4] = ["-c", "core.filesRefLockTimeout=5000", "-c", "core.pac
 /// How long an answer of git may take, its waiting for locks included.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
+/// How long a signer may take; one that asks a person asks nobody here.
+const SIGN_MAX: Duration = Duration::from_secs(60);
+
 /// Where the base is.
 pub(super) fn base(desk: &Desk) -> Result<String, Fault> {
     if let Some(repo) = desk.library()
@@ -42,8 +45,13 @@ pub(super) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
         checkout::mend(desk, &marker)?;
     }
     let now = base(desk)?;
+    let signed = match desk.identity()?.signs {
+        true => sign(desk, from, to)?,
+        false => Signed { tip: to.to_owned(), renamed: Vec::new() },
+    };
+    let to = signed.tip.as_str();
     if is_ancestor(desk, to, &now)? {
-        return Ok(Landing::Done);
+        return Ok(Landing::Done(signed.renamed));
     }
     if now != from {
         return Ok(Landing::Moved);
@@ -59,7 +67,10 @@ pub(super) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
     // After an error it is not known how far it came: the next attempt finds out.
     let landed = landed?;
     plan.marker.remove(desk)?;
-    Ok(landed)
+    Ok(match landed {
+        Landing::Done(_) => Landing::Done(signed.renamed),
+        other => other,
+    })
 }
 
 fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
@@ -91,7 +102,56 @@ fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result
     }
     transaction.ask("commit", "commit")?;
     plan.unlock()?;
-    Ok(Landing::Done)
+    Ok(Landing::Done(Vec::new()))
+}
+
+/// A chain with signatures.
+struct Signed {
+    tip: String,
+    /// Each candidate, and the commit that is the same with a signature.
+    renamed: Vec<(String, String)>,
+}
+
+/// Candidates are not signed; what lands is, where the user wants that. Which
+/// commit stands for which is kept in references, so that it is done once.
+fn sign(desk: &Desk, from: &str, to: &str) -> Result<Signed, Fault> {
+    let range = format!("{from}..{to}");
+    let listed = desk.read().args(["rev-list", "--reverse", "--first-parent", "--parents", &range]).line()?;
+    let (mut tip, mut renamed) = (from.to_owned(), Vec::new());
+    for line in listed.lines() {
+        let ids: Vec<&str> = line.split(' ').collect();
+        let [candidate, _, others @ ..] = ids.as_slice() else { continue };
+        let name = format!("refs/swarm/signed/{candidate}");
+        let known = objects::commit(&desk.cli, &desk.common, &name)?;
+        tip = match known {
+            Some(known) => known,
+            None => {
+                let parents: Vec<&str> = std::iter::once(tip.as_str()).chain(others.iter().copied()).collect();
+                let signed = sign_one(desk, candidate, &parents)?;
+                desk.write().args(["update-ref", &name, &signed]).run()?;
+                signed
+            }
+        };
+        renamed.push(((*candidate).to_owned(), tip.clone()));
+    }
+    Ok(Signed { tip, renamed })
+}
+
+fn sign_one(desk: &Desk, candidate: &str, parents: &[&str]) -> Result<String, Fault> {
+    let format = ["log", "-1", "--no-walk", "--date=raw", "--format=%T%n%an%n%ae%n%ad%n%B", candidate];
+    let said = desk.read().args(format).line()?;
+    let mut lines = said.splitn(5, '\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let (tree, name, mail, date, message) = (next(), next(), next(), next(), next());
+    let call = desk.identity()?.environment(desk.write(), None);
+    let call = call.env("GIT_AUTHOR_NAME", name).env("GIT_AUTHOR_EMAIL", mail).env("GIT_AUTHOR_DATE", date);
+    let call = call.limit(SIGN_MAX).args(["commit-tree", "-S", "-m", message.trim_end()]);
+    let call = parents.iter().fold(call, |call, parent| call.args(["-p", parent]));
+    let signed = call.arg(tree).line();
+    signed.map_err(|error| {
+        let cause = format!("the commit could not be signed: {error}");
+        Fault::new(cause).remedy("unlock the key, or git config commit.gpgSign false; then swarm merge retry")
+    })
 }
 
 fn sync(desk: &Desk) -> Result<(), Fault> {
@@ -170,9 +230,26 @@ impl Drop for Transaction {
     }
 }
 
+/// Which commit stands for which is of no use once they have landed.
+fn forget_signed(desk: &Desk) -> Result<(), Fault> {
+    let base = base(desk)?;
+    let known = desk.read().args(["for-each-ref", "--format=%(refname) %(objectname)", "refs/swarm/signed/"]).line()?;
+    for (name, signed) in known.lines().filter_map(|line| line.split_once(' ')) {
+        if is_ancestor(desk, signed, &base)? {
+            desk.write().args(["update-ref", "-d", name, signed]).run()?;
+        }
+    }
+    Ok(())
+}
+
 /// A tip that is on its base needs no reference of ours.
 pub(super) fn tidy(desk: &Desk, item: &Item) -> Result<(), Fault> {
-    let is_over = matches!(item.state, State::Landed { .. } | State::Noop);
+    if let State::Landed { .. } = item.state
+        && desk.identity()?.signs
+    {
+        forget_signed(desk)?;
+    }
+    let is_over = item.state.is_done();
     if !is_over || item.tip.is_empty() || !is_ancestor(desk, &item.tip, &base(desk)?)? {
         return Ok(());
     }

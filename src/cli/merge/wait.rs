@@ -1,100 +1,234 @@
 //! `swarm merge wait`: sleeps on the journals' directories until everything that
-//! is waited for is settled.
+//! is waited for is settled. A worker that is to land counts from its start on.
 
-use std::os::fd::AsFd as _;
-use std::time::Instant;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
+use serde_json::json;
 use swarm_actors::merge::queue::{Item, ItemId};
-use swarm_actors::model::{QueueView, Target};
+use swarm_actors::model::{Ended, QueueView, Reason, Target, WorkerView};
 
 use super::args::WaitArgs;
 use super::queues::Queues;
 use super::show::item_object;
+use crate::adapters::git;
+use crate::adapters::views::{Detail, Pick, load_where};
 use crate::api::client;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use crate::cli::watch::{Changes, Until, wait_any};
+use crate::cli::watch::{Changes, Until, open_process, wait_any};
+use crate::cli::{caller, watch};
 use crate::paths::Paths;
 
-type Wanted = (Target, ItemId);
+/// How long a worker that has ended may take to enter its queue.
+const ENTRY_MAX: Duration = Duration::from_secs(10);
+
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq)]
+enum Wanted {
+    Item(Target, ItemId),
+    /// A worker that is to land and is not queued: its name and token.
+    Worker {
+        name: String,
+        token: String,
+        ended: Option<Instant>,
+    },
+}
 
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let deadline = args.timeout.filter(|limit| !limit.is_zero()).map(|limit| Instant::now() + limit);
-    let changes = Changes::new()?;
-    let mut queues = Queues::read(paths, args.base.as_deref())?;
-    let wanted = wanted(args, &queues)?;
-    let mut left = wanted.clone();
-    if left.iter().any(|wanted| find(&queues, wanted).is_some_and(|(_, item)| !item.state.is_settled())) {
+    watch::allow_many_descriptors();
+    let queues = Queues::read(paths, args.base.as_deref())?;
+    let left = wanted(args, &queues, paths)?;
+    if !left.is_empty() {
         // Somebody has to be at work.
         client::ensure(paths)?;
     }
-    watch(&changes, paths)?;
+    let mut wait = Wait { args, paths, changes: Changes::new()?, left, done: Vec::new() };
     loop {
-        queues = Queues::read(paths, args.base.as_deref())?;
-        let mut open = Vec::new();
-        for one in left {
-            match find(&queues, &one) {
-                Some((_, item)) if !item.state.is_settled() => open.push(one),
-                Some((view, item)) if !args.json => say(view, item, screen)?,
-                _ => {}
+        // Watched first and looked at then, so that no change is missed.
+        wait.watch()?;
+        let queues = Queues::read(paths, args.base.as_deref())?;
+        let processes = wait.look(&queues, screen)?;
+        let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if wait.left.is_empty() || is_late {
+            return wait.end(&queues, screen);
+        }
+        wait.sleep(&processes, deadline)?;
+    }
+}
+
+struct Wait<'a> {
+    args: &'a WaitArgs,
+    paths: &'a Paths,
+    changes: Changes,
+    left: Vec<Wanted>,
+    done: Vec<(Target, ItemId)>,
+}
+
+impl Wait<'_> {
+    fn watch(&self) -> Result<(), Failure> {
+        self.changes.add_dir(self.paths.root())?;
+        self.changes.add_dir(&self.paths.merges())?;
+        let entries = std::fs::read_dir(self.paths.merges()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).try_for_each(|dir| self.changes.add_dir(&dir))
+    }
+
+    /// Says what is settled now; gives the processes of those that still work.
+    fn look(&mut self, queues: &Queues, screen: &mut Screen) -> Result<Vec<OwnedFd>, Failure> {
+        let (mut open, mut processes) = (Vec::new(), Vec::new());
+        for one in std::mem::take(&mut self.left) {
+            let one = self.queued(one, queues, &mut processes, screen)?;
+            match one {
+                Some(Wanted::Item(target, id)) => match find(queues, &target, id) {
+                    Some((_, item)) if !item.state.is_settled() => open.push(Wanted::Item(target, id)),
+                    Some((view, item)) => {
+                        if !self.args.json {
+                            say(view, item, screen)?;
+                        }
+                        self.done.push((target, id));
+                    }
+                    None => {}
+                },
+                Some(worker) => open.push(worker),
+                None => {}
             }
         }
-        left = open;
-        let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        if left.is_empty() || is_late {
-            break;
-        }
-        wait_any(&[(changes.as_fd(), Until::Readable)], deadline)?;
-        changes.take()?;
+        self.left = open;
+        Ok(processes)
     }
-    end(args, &queues, &wanted, &left, screen)
+
+    /// The worker's item, once there is one. `None` when there will be none.
+    fn queued(
+        &self,
+        one: Wanted,
+        queues: &Queues,
+        processes: &mut Vec<OwnedFd>,
+        screen: &mut Screen,
+    ) -> Result<Option<Wanted>, Failure> {
+        let Wanted::Worker { name, token, ended } = one else { return Ok(Some(one)) };
+        for view in &queues.0 {
+            let item = view.queue.items.iter().find(|item| item.key.as_deref() == Some(&token));
+            if let Some(item) = item {
+                return Ok(Some(Wanted::Item(view.target.clone(), item.id)));
+            }
+        }
+        let seen = load_where(self.paths, Detail::Exit, Pick::Named(&[&name]))?;
+        let Some(view) = seen.find(&name).filter(|view| token_of(view) == Some(&token)) else { return Ok(None) };
+        if view.state.is_running() || view.next_start_ms.is_some() {
+            if let Some(process) = &view.watch {
+                processes.extend(open_process(process)?);
+            }
+            return Ok(Some(Wanted::Worker { name, token, ended: None }));
+        }
+        let ended = ended.unwrap_or_else(Instant::now);
+        if has_succeeded(view) && ended.elapsed() < ENTRY_MAX {
+            return Ok(Some(Wanted::Worker { name, token, ended: Some(ended) }));
+        }
+        let why = if has_succeeded(view) {
+            "was not queued (swarm events tells why)"
+        } else {
+            "ended without success, nothing to land"
+        };
+        screen.warning(&format!("{name} {why}"));
+        Ok(None)
+    }
+
+    fn sleep(&self, processes: &[OwnedFd], deadline: Option<Instant>) -> Result<(), Failure> {
+        let entry = self.left.iter().filter_map(|wanted| match wanted {
+            Wanted::Worker { ended: Some(ended), .. } => Some(*ended + ENTRY_MAX),
+            _ => None,
+        });
+        let deadline = entry.chain(deadline).min();
+        let mut sources = vec![(self.changes.as_fd(), Until::Readable)];
+        sources.extend(processes.iter().map(|process| (process.as_fd(), Until::Readable)));
+        wait_any(&sources, deadline)?;
+        self.changes.take().map(drop)
+    }
+
+    fn end(&self, queues: &Queues, screen: &mut Screen) -> Result<u8, Failure> {
+        let done: Vec<_> = self.done.iter().filter_map(|(target, id)| find(queues, target, *id)).collect();
+        let mut objects: Vec<_> = done.iter().map(|(view, item)| item_object(view, item)).collect();
+        for one in &self.left {
+            let (name, state) = match one {
+                Wanted::Item(target, id) => match find(queues, target, *id) {
+                    Some((view, item)) => {
+                        objects.push(item_object(view, item));
+                        (item.name.clone(), item.state.word())
+                    }
+                    None => continue,
+                },
+                Wanted::Worker { name, .. } => {
+                    objects.push(json!({"item": null, "name": name, "state": "working"}));
+                    (name.clone(), "working")
+                }
+            };
+            if !self.args.json {
+                screen.line(&format!("{}: still {state} (timeout)", escape(&name)))?;
+            }
+        }
+        if self.args.json {
+            json::print_list(screen, "swarm.merge.waited/1", "items", objects)?;
+        }
+        let all_landed = done.iter().all(|(_, item)| item.state.is_done());
+        Ok(u8::from(!self.left.is_empty() || !all_landed))
+    }
 }
 
-fn end(
-    args: &WaitArgs,
-    queues: &Queues,
-    wanted: &[Wanted],
-    left: &[Wanted],
-    screen: &mut Screen,
-) -> Result<u8, Failure> {
-    let found: Vec<_> = wanted.iter().filter_map(|one| find(queues, one)).collect();
-    if args.json {
-        let objects = found.iter().map(|(view, item)| item_object(view, item)).collect();
-        json::print_list(screen, "swarm.merge.waited/1", "items", objects)?;
-    } else {
-        for (view, item) in left.iter().filter_map(|one| find(queues, one)) {
-            screen.line(&format!(
-                "{}: {} on its way to {} (timeout)",
-                escape(&item.name),
-                item.state.word(),
-                escape(view.target.base())
-            ))?;
-        }
-    }
-    Ok(u8::from(!left.is_empty() || found.iter().any(|(_, item)| !item.state.is_done())))
-}
-
-fn wanted(args: &WaitArgs, queues: &Queues) -> Result<Vec<Wanted>, Failure> {
+fn wanted(args: &WaitArgs, queues: &Queues, paths: &Paths) -> Result<Vec<Wanted>, Failure> {
+    let workers = workers(queues, paths)?;
     if args.items.is_empty() {
         let open = queues.0.iter().flat_map(|view| {
             let open = view.queue.items.iter().filter(|item| !item.state.is_settled());
-            open.map(|item| (view.target.clone(), item.id))
+            open.map(|item| Wanted::Item(view.target.clone(), item.id))
         });
-        return Ok(open.collect());
+        return Ok(open.chain(workers).collect());
     }
-    args.items.iter().map(|name| queues.find(name).map(|(target, item)| (target.clone(), item.id))).collect()
+    let one = |name: &String| {
+        let is_named = |worker: &&Wanted| matches!(worker, Wanted::Worker { name: known, .. } if known == name);
+        match workers.iter().find(is_named) {
+            Some(worker) => Ok(worker.clone()),
+            None => queues.find(name).map(|(target, item)| Wanted::Item(target.clone(), item.id)),
+        }
+    };
+    args.items.iter().map(one).collect()
 }
 
-fn find<'a>(queues: &'a Queues, (target, id): &Wanted) -> Option<(&'a QueueView, &'a Item)> {
+/// Workers of this repository that are to land, may still do so, and have no item.
+fn workers(queues: &Queues, paths: &Paths) -> Result<Vec<Wanted>, Failure> {
+    let here = git::common_dir(&caller::collect()?.caller);
+    let registry = load_where(paths, Detail::Exit, Pick::All)?;
+    let known = |token: &str| {
+        let mut items = queues.0.iter().flat_map(|view| &view.queue.items);
+        items.any(|item| item.key.as_deref() == Some(token))
+    };
+    let waiting = registry.workers.iter().filter_map(|view| {
+        let token = token_of(view)?;
+        let repo = view.row.worktree.as_ref().map(|worktree| worktree.base_repo.as_str())?;
+        let is_here = here.as_deref().is_none_or(|here| Path::new(here).starts_with(repo));
+        let may_come = view.state.is_running() || view.next_start_ms.is_some() || has_succeeded(view);
+        let worker = Wanted::Worker { name: view.row.name.clone(), token: token.to_owned(), ended: None };
+        (is_here && may_come && !known(token)).then_some(worker)
+    });
+    Ok(waiting.collect())
+}
+
+/// The token of a worker that is to land.
+fn token_of(view: &WorkerView) -> Option<&str> {
+    view.row.swarm().filter(|meta| meta.merge).map(|meta| meta.id.as_str())
+}
+
+fn has_succeeded(view: &WorkerView) -> bool {
+    let by_itself = |ended: Ended, reason: Reason| ended.is_success() && reason == Reason::Exited;
+    view.exit.as_ref().is_some_and(|exit| by_itself(exit.ended, exit.reason))
+}
+
+fn find<'a>(queues: &'a Queues, target: &Target, id: ItemId) -> Option<(&'a QueueView, &'a Item)> {
     let view = queues.0.iter().find(|view| view.target == *target)?;
-    Some((view, view.queue.item(*id)?))
-}
-
-fn watch(changes: &Changes, paths: &Paths) -> Result<(), Failure> {
-    let entries = std::fs::read_dir(paths.merges()).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).try_for_each(|dir| changes.add_dir(&dir))
+    Some((view, view.queue.item(id)?))
 }
 
 fn say(view: &QueueView, item: &Item, screen: &mut Screen) -> Result<(), Failure> {
