@@ -8,6 +8,8 @@ mod crash;
 mod damage;
 mod escaped;
 mod house;
+mod landing;
+mod landing_odds;
 mod life;
 mod names;
 mod odds;

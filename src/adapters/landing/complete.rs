@@ -25,18 +25,18 @@ pub(super) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
         None => PathBuf::from(&completion.caller.cwd),
     };
     let target = target(&cli, &repo, completion)?;
-    let ready = work(&cli, &repo, &target, completion);
-    let failed = |error: std::io::Error| Refusal::new(RefusalKind::Registry, format!("the merge queue: {error}"));
-    journal::remember(paths, &target, &completion.caller).map_err(failed)?;
-    match ready {
-        Ok((tip, rules)) => Ok(Completed { target, tip, rules: Some(rules), waits: None }),
+    let (tip, rules, waits) = match work(&cli, &repo, &target, completion) {
+        Ok((tip, rules)) => (tip, Some(rules), None),
         // A worker's work has its place in the list, where a person finds out why.
         Err(refusal) if completion.worker.is_some() => {
-            let waits = Some(told(Fault { cause: refusal.cause, remedy: refusal.remedy, broken: false }));
-            Ok(Completed { target, tip: String::new(), rules: None, waits })
+            let why = Fault { cause: refusal.cause, remedy: refusal.remedy, broken: false };
+            (String::new(), None, Some(told(why)))
         }
-        Err(refusal) => Err(refusal),
-    }
+        Err(refusal) => return Err(refusal),
+    };
+    let failed = |error: std::io::Error| Refusal::new(RefusalKind::Registry, format!("the merge queue: {error}"));
+    journal::remember(paths, &target, &completion.caller).map_err(failed)?;
+    Ok(Completed { target, tip, rules, waits })
 }
 
 fn tool(fault: Fault) -> Refusal {

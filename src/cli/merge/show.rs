@@ -82,7 +82,7 @@ fn short(commit: &str) -> &str {
 }
 
 fn painted(rows: &[Vec<String>], column: usize, colour: bool) -> String {
-    table(rows, |_, at, text| {
+    let text = table(rows, |_, at, text| {
         if !colour || at != column {
             return None;
         }
@@ -92,7 +92,8 @@ fn painted(rows: &[Vec<String>], column: usize, colour: bool) -> String {
             "waiting" => Some(YELLOW),
             _ => None,
         }
-    })
+    });
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 pub fn status(args: &ItemArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, Failure> {

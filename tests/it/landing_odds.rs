@@ -1,0 +1,222 @@
+//! Landing where things are not as they should be, and by other rules than the
+//! standard ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::{Rig, SOON, wait_until};
+use crate::landing::{CHECK, Site};
+
+#[test]
+fn a_batch_is_verified_together_and_one_bad_one_costs_the_others_nothing() {
+    let site = Site::new();
+    let runs = site.rig.path("runs");
+    site.worker("first", &[], "echo first > first");
+    site.swarm(&["merge", "add", "first"]).ok();
+    site.merge_wait();
+    site.swarm(&["merge", "pause"]).is(0, "paused the queue of main\n", "");
+    let verify = format!("echo run >> {}; {CHECK}", runs.display());
+    for number in 0..8 {
+        let script = if number == 5 { "echo ill > health".to_owned() } else { format!("echo {number} > n{number}") };
+        site.worker(&format!("w{number}"), &[], &script);
+        site.swarm(&["merge", "add", &format!("w{number}"), "--verify", &verify, "--batch", "8"]).ok();
+    }
+    let said = site.swarm(&["merge", "ls"]);
+    assert!(said.err.contains("the queue of main is paused") && said.out.matches("queued").count() == 8, "{said:?}");
+    site.swarm(&["merge", "resume"]).is(0, "resumed the queue of main\n", "");
+    site.merge_wait();
+    let landed = (0..8).filter(|number| site.state(&format!("w{number}")) == "landed").count();
+    assert_eq!((landed, site.state("w5").as_str()), (7, "rejected"));
+    let count = fs::read_to_string(runs).expect("there").lines().count();
+    assert!(count <= 7, "{count} verifications");
+    site.assert_untouched();
+}
+
+#[test]
+fn one_failure_that_does_not_happen_again_is_told_and_rejects_nobody() {
+    let site = Site::new();
+    let seen = site.rig.path("seen");
+    site.worker("w", &[], "echo w > w");
+    site.swarm(&["merge", "add", "w", "--verify", &format!("test -e {0} || {{ touch {0}; exit 1; }}", seen.display())])
+        .ok();
+    site.merge_wait();
+    assert_eq!((site.state("w").as_str(), site.item("w")["flaky"].as_bool()), ("landed", Some(true)));
+    assert!(site.swarm(&["merge", "log"]).ok().contains("(flaky)"));
+}
+
+#[test]
+fn strategies_priorities_and_drops() {
+    let site = Site::new();
+    site.worker(
+        "first",
+        &[],
+        "echo first > first; git add .; git commit -qm 'work: one'; echo x >> first; git commit -qam 'work: two'",
+    );
+    site.swarm(&["merge", "add", "first", "--strategy", "squash"]).ok();
+    site.merge_wait();
+    let message = site.git(&["log", "-1", "--format=%B"]);
+    assert_eq!(message, "first\n\n* work: one\n* work: two\n\nSwarm-Completion: first/0");
+    assert_eq!(site.git(&["rev-list", "--count", "HEAD"]), "3");
+    site.swarm(&["merge", "pause"]).ok();
+    for (name, priority) in [("low", "0"), ("high", "5"), ("out", "9")] {
+        site.worker(
+            name,
+            &["--base", "main~1"],
+            &format!("echo {name} > {name}; git add .; git commit -qm 'add {name}'"),
+        );
+        site.swarm(&["merge", "add", name, "--base", "main", "--strategy", "rebase", "--priority", priority]).ok();
+    }
+    site.swarm(&["merge", "drop", "out"]).is(0, "dropped out (item 3)\n", "");
+    site.swarm(&["merge", "resume"]).ok();
+    site.merge_wait();
+    assert_eq!(site.subjects(), "add low\nadd high\nfirst\ntwo\none");
+    assert_eq!(site.git(&["log", "-1", "--format=%an"]), "Rig");
+    assert_eq!(site.state("out"), "dropped");
+    site.assert_untouched();
+}
+
+#[test]
+fn the_base_moves_or_goes_while_it_is_verified() {
+    let site = Site::new();
+    let repo = site.repo.display().to_string();
+    let once = site.rig.path("once");
+    site.worker("w", &[], "echo w > w");
+    let verify =
+        format!("test -e {0} || {{ touch {0}; git -C {repo} commit -q --allow-empty -m theirs; }}", once.display());
+    site.swarm(&["merge", "add", "w", "--verify", &verify]).ok();
+    site.merge_wait();
+    assert_eq!(site.subjects(), "Merge w\ntheirs\ntwo\none");
+    site.git(&["branch", "release"]);
+    site.worker("x", &[], "echo x > x");
+    site.swarm(&["merge", "add", "x", "--base", "release", "--verify", &format!("git -C {repo} branch -D release")])
+        .ok();
+    site.merge_wait();
+    assert_eq!(site.state("x"), "waiting");
+    assert!(site.reason("x").contains("the base branch 'release' is gone"), "{}", site.reason("x"));
+    site.assert_untouched();
+}
+
+#[test]
+fn nothing_of_the_users_runs_in_our_steps() {
+    let site = Site::new();
+    let ran = site.rig.path("ran");
+    let canary = site.script("canary", &format!("echo \"$0\" >> {}; exit 1", ran.display()));
+    // The worker's own git may run them; from here on it is ours.
+    site.worker("w", &[], "echo w >> file; echo n > n");
+    let hooks =
+        ["reference-transaction", "pre-commit", "commit-msg", "post-index-change", "pre-merge-commit", "post-checkout"];
+    for hook in hooks {
+        fs::copy(&canary, site.repo.join(".git/hooks").join(hook)).expect("copied");
+    }
+    for key in ["core.fsmonitor", "diff.external", "core.editor", "credential.helper"] {
+        site.git(&["config", key, &canary]);
+    }
+    let _ = fs::remove_file(&ran);
+    site.swarm(&["merge", "add", "w", "--verify", "true"]).ok();
+    site.merge_wait();
+    assert_eq!((site.state("w").as_str(), fs::read_to_string(&ran).unwrap_or_default().as_str()), ("landed", ""));
+}
+
+#[test]
+fn a_signature_where_the_user_signs_and_a_wait_where_that_fails() {
+    let site = Site::new();
+    let signer = site.script("signer", "cat > /dev/null; echo '[GNUPG:] SIG_CREATED ' >&2; printf -- '-----BEGIN PGP SIGNATURE-----\\n\\nx\\n-----END PGP SIGNATURE-----\\n'");
+    let broken = site.script("broken", "exit 1");
+    site.git(&["config", "gpg.program", &broken]);
+    site.git(&["config", "commit.gpgSign", "true"]);
+    site.worker("w", &[], "echo w > w");
+    site.swarm(&["merge", "add", "w"]).ok();
+    site.merge_wait();
+    assert_eq!(site.state("w"), "waiting");
+    assert!(site.reason("w").contains("could not be signed"), "{}", site.reason("w"));
+    site.git(&["config", "gpg.program", &signer]);
+    site.swarm(&["merge", "retry", "w"]).ok();
+    site.merge_wait();
+    assert_eq!(site.item("w")["commit"], site.git(&["rev-parse", "main"]));
+    assert!(site.git(&["cat-file", "-p", "main"]).contains("gpgsig -----BEGIN"));
+    assert_eq!(site.git(&["for-each-ref", "refs/swarm/signed"]), "");
+    site.assert_untouched();
+}
+
+#[test]
+fn mistakes_are_refused_in_one_line_and_change_nothing() {
+    let site = Site::new();
+    site.swarm(&["merge", "add", "nothing"])
+        .refused(1, &format!("there is no worker 'nothing', and no such branch in {}", site.repo.display()));
+    for name in ["-x", "a..b", "@{", "@", "HEAD"] {
+        let said = site.swarm(&["merge", "add", "--", name]);
+        assert!(said.code == Some(1) && said.err.contains("there is no worker"), "{said:?}");
+    }
+    site.git(&["branch", "b"]);
+    site.swarm(&["merge", "add", "b", "--base", "gone"]).refused(1, "there is no branch 'gone' to land on");
+    site.write("swarm.toml", "[merge]\nverfy = 'x'\n");
+    let said = site.swarm(&["merge", "add", "b"]);
+    assert!(said.err.contains("swarm.toml, line 2: unknown field `verfy`"), "{said:?}");
+    fs::remove_file(site.repo.join("swarm.toml")).expect("removed");
+    site.swarm(&["merge", "status", "b"]).refused(2, "there is no item 'b' in a merge queue here");
+    site.swarm(&["merge", "pause"]).refused(1, "there is no merge queue here");
+    site.swarm(&["spawn", "--name", "p", "--", "sleep", "600"]).ok();
+    site.swarm(&["merge", "add", "p"]).refused(1, "worker 'p' is still at work");
+    site.git(&["checkout", "-q", "--detach"]);
+    let detached = ["spawn", "--name", "d", "--worktree", "--merge", "--", "true"];
+    site.swarm(&detached).refused(1, "its work could not land: it would begin at a commit, not at a branch");
+    site.swarm(&["merge", "add", "b"])
+        .refused(1, "'b' began at a commit and not at a branch, so it is not known where it is to land");
+    assert!(!site.rig.root().join("merge").exists());
+    assert_eq!(site.git(&["for-each-ref", "refs/swarm"]), "");
+}
+
+#[test]
+fn a_branch_that_is_moved_or_a_worktree_that_is_removed_lands_what_was_finished() {
+    let site = Site::new();
+    site.worker("w", &[], "echo w > w; git add .; git commit -qm w");
+    site.worker("x", &[], "echo x > x");
+    site.git(&["branch", "queue", "main"]);
+    site.swarm(&["merge", "add", "queue"]).ok();
+    site.merge_wait();
+    site.swarm(&["merge", "pause"]).ok();
+    site.swarm(&["merge", "add", "w", "x"]).ok();
+    fs::remove_dir_all(site.rig.path("repo-worktrees")).expect("removed");
+    site.git(&["worktree", "prune"]);
+    site.git(&["branch", "-D", "w", "x"]);
+    site.git(&["gc", "-q", "--prune=now"]);
+    site.swarm(&["merge", "resume"]).ok();
+    site.merge_wait();
+    assert_eq!(site.subjects(), "Merge x\nMerge w\ntwo\none");
+    site.assert_untouched();
+}
+
+#[test]
+fn a_lock_of_another_git_is_waited_for_and_never_removed() {
+    let site = Site::new();
+    let lock = site.repo.join(".git/index.lock");
+    site.worker("w", &[], "echo w > w");
+    fs::write(&lock, "").expect("written");
+    site.swarm(&["merge", "add", "w"]).ok();
+    let waits = |rig: &Rig| {
+        rig.root()
+            .join("merge")
+            .read_dir()
+            .is_ok_and(|dirs| dirs.flatten().any(|dir| dir.path().join("landing.json").exists()))
+    };
+    wait_until("the landing has begun", SOON, || waits(&site.rig));
+    assert!(lock.exists());
+    fs::remove_file(&lock).expect("removed");
+    site.merge_wait();
+    assert_eq!((site.state("w").as_str(), lock.exists()), ("landed", false));
+    site.assert_untouched();
+}
+
+#[test]
+fn another_checkout_of_the_base_comes_along() {
+    let site = Site::new();
+    site.git(&["branch", "other"]);
+    site.git(&["switch", "-q", "--force", "other"]);
+    let second: PathBuf = site.rig.path("second");
+    site.git(&["worktree", "add", "-q", Path::new(&second).to_str().expect("text"), "main"]);
+    site.worker("w", &["--base", "main"], "echo w > w");
+    site.swarm(&["merge", "add", "w"]).ok();
+    site.merge_wait();
+    assert_eq!(site.rig.git(&second, &["status", "--porcelain"]), "");
+    assert!(second.join("w").exists() && !site.repo.join("w").exists());
+}
