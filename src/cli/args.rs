@@ -61,6 +61,9 @@ pub enum Command {
     /// Show what a worker has done to its repository, committed or not
     #[command(after_help = examples::DIFF)]
     Diff(DiffArgs),
+    /// Land finished work on its base branch, one verified step at a time
+    #[command(after_help = examples::MERGE)]
+    Merge(MergeArgs),
     /// Stop workers; they stay registered
     #[command(after_help = examples::KILL)]
     Kill(KillArgs),
@@ -70,9 +73,6 @@ pub enum Command {
     /// Forget stopped workers, with their logs and clean worktrees
     #[command(after_help = examples::CLEAN)]
     Clean(CleanArgs),
-    /// Land finished work on its base branch, one verified step at a time
-    #[command(after_help = examples::MERGE)]
-    Merge(MergeArgs),
     /// Start a worker again as it was started
     #[command(after_help = examples::RESPAWN)]
     Respawn(RespawnArgs),

@@ -60,6 +60,7 @@ Commands:
   attach      Take the terminal to the window of a tmux worker
   logs        Show what a worker has written
   diff        Show what a worker has done to its repository, committed or not
+  merge       Land finished work on its base branch, one verified step at a time
   kill        Stop workers; they stay registered
   wait        Wait until workers have ended (exit code 1 when the time is up)
   clean       Forget stopped workers, with their logs and clean worktrees
