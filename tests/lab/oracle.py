@@ -40,6 +40,10 @@ class Expect:
     """Tokens of starts whose rows were replaced or cleaned on purpose."""
     branches: set[str] = field(default_factory=set)
     """Branches that may stay without a row (a clean keeps the branch)."""
+    landing: str | None = None
+    """The worker whose work is to land on main, once at most."""
+    landed: bool = False
+    """It must have."""
     kept: dict[str, str] = field(default_factory=dict)
     """Uncommitted files (path -> content) that must survive somewhere."""
 
@@ -86,6 +90,8 @@ class Oracle:
         if (self.rig.repo / ".git").exists():
             found += self.worktrees(rows, expect)
         found += self.uncommitted(expect)
+        if expect.landing:
+            found += self.landing(expect)
         return found
 
     def converge(self, expect: Expect, limit: float = 10, ignore=lambda finding: False) -> list[str]:
@@ -113,7 +119,7 @@ class Oracle:
             if not STARTED.match(str(row.get("started"))):
                 found.append(f"altered: row {name} started {row.get('started')!r}")
             meta = (row.get("metadata") or {}).get("swarm", {})
-            if set(meta) - {"id", "generation", "host", "base"}:
+            if set(meta) - {"id", "generation", "host", "base", "merge"}:
                 found.append(f"altered: row {name} metadata.swarm has {sorted(meta)}")
         return found
 
@@ -204,6 +210,9 @@ class Oracle:
         for base, dirs, files in os.walk(self.rig.dir):
             for name in [".", *dirs, *files]:
                 path = Path(base, name)
+                # Checked out there is what a repository holds; the directory above is closed.
+                if "/verify" in str(path) or "/resolve-" in str(path):
+                    continue
                 try:
                     mode = path.lstat().st_mode
                 except OSError:
@@ -218,6 +227,8 @@ class Oracle:
         listing = self.rig.run(*git, "worktree", "list", "--porcelain").out
         trees = {line.split(" ", 1)[1] for line in listing.splitlines() if line.startswith("worktree ")}
         trees.discard(str(self.rig.repo))
+        # The scratch directories of merge queues stay.
+        trees = {path for path in trees if not path.startswith(str(self.rig.dir / "merge"))}
         folder = self.rig.root / "repo-worktrees"
         real = {str(path) for path in folder.iterdir()} if folder.is_dir() else set()
         found = [f"litter: worktree {path} has no row" for path in sorted((trees | real) - set(wanted))
@@ -235,6 +246,25 @@ class Oracle:
     def of_living_worker(self, rows: list[dict], path: str) -> bool:
         return any(row.get("worktree") and row["worktree"]["path"] == path and token_of(row) and self.is_held(row)
                    for row in rows)
+
+    def landing(self, expect: Expect) -> list[str]:
+        """The base has the work once or not at all, and the person's checkout is as it should be."""
+        git = ["git", "-C", str(self.rig.repo)]
+        subjects = self.rig.run(*git, "log", "--first-parent", "--format=%s", "main").out.splitlines()
+        count = subjects.count(f"Merge {expect.landing}")
+        found = []
+        if count > 1 or (expect.landed and count == 0):
+            found.append(f"{'twice' if count else 'lost'}: {expect.landing} landed {count} times")
+        status = self.rig.run(*git, "status", "--porcelain").out.splitlines()
+        if status != [" M d0/f1.txt"]:
+            found.append(f"altered: the checkout of the base: {status}")
+        # Of a scratch index in a worktree's record; they go with that.
+        locks = [path for path in (self.rig.repo / ".git").rglob("*.lock") if not path.name.startswith("swarm-index-")]
+        found += [f"litter: {path}" for path in locks if path.name != "swarm-worktree.lock"]
+        for item in self.rig.items():
+            if item["state"] not in ("landed", "noop"):
+                found.append(f"wedge: item {item['id']} is {item['state']} {item.get('reason', '')}")
+        return found
 
     def uncommitted(self, expect: Expect) -> list[str]:
         """Work nobody committed is where it was, or in a commit below refs/swarm/trash."""

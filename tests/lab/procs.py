@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
-INTERNAL_VERBS = {"__guard": "guard", "__supervisor": "supervisor", "__forkserver": "forkserver", "__shim": "shim"}
+INTERNAL_VERBS = {"__guard": "guard", "__supervisor": "supervisor", "__forkserver": "forkserver", "__shim": "shim",
+                  "__runner": "runner"}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _own: set[int] = set()

@@ -253,6 +253,11 @@ class Rig:
     def row(self, name: str) -> dict | None:
         return next((row for row in self.rows() if row["name"] == name), None)
 
+    def items(self) -> list[dict]:
+        """The items of all merge queues, as journaled."""
+        journals = self.dir.glob("merge/*/queue.json")
+        return [item for path in journals for item in json.loads(path.read_text())["queue"]["items"]]
+
     def folder(self, name: str) -> Path | None:
         """The directory of a worker's current generation."""
         row = self.row(name)

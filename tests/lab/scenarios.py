@@ -12,6 +12,8 @@ from .oracle import Expect, token_of
 from .rig import Result, Rig, wait_until
 
 DIRTY = "written by hand, committed by nobody\n"
+# What the worker of a landing does: two files changed, one made, one removed.
+LANDS = "echo landed >> d0/f0.txt; mkdir new; echo landed > new/landed; rm d0/f2.txt"
 # A kill of one of these may take the worker with it: the pane's process, or the worker itself.
 MAY_END_WORKER = ("shim", "shim-child", "tmux", "tmux-child")
 
@@ -26,11 +28,13 @@ class Scenario:
     """Neither supervisor nor tmux server is there yet."""
     short: bool = False
     """The worker ends by itself at once."""
+    verified: bool = False
+    """Of a landing: with a verification."""
 
     @property
     def name(self) -> str:
         words = [self.verb, "tmux" if self.tmux else "pid"]
-        words += [word for word in ("worktree", "dirty", "cold", "short") if getattr(self, word)]
+        words += [word for word in ("worktree", "dirty", "cold", "short", "verified") if getattr(self, word)]
         return "-".join(words)
 
     def prepare(self, rig: Rig) -> Expect:
@@ -53,6 +57,8 @@ class Scenario:
         return expect
 
     def prepare_target(self, rig: Rig, expect: Expect) -> None:
+        if self.verb == "merge":
+            return self.prepare_landing(rig, expect)
         rig.must(*self.spawn_words(rig), cwd=self.cwd(rig))
         wait_until(lambda: any(line[1] == "x" for line in rig.ledger_lines()), 10, "the target runs")
         row = rig.row("x")
@@ -67,6 +73,15 @@ class Scenario:
         if self.verb in ("clean", "respawn"):
             expect.retired.add(token_of(row))
 
+    def prepare_landing(self, rig: Rig, expect: Expect) -> None:
+        rig.must("spawn", "--name", "x", "--worktree", "--", "sh", "-c", LANDS, cwd=self.cwd(rig))
+        rig.must("wait", "x", "--timeout", "20")
+        edited = rig.repo / "d0" / "f1.txt"
+        edited.write_text(DIRTY)
+        expect.kept[str(edited)] = DIRTY
+        expect.must.add("x")
+        expect.landing = "x"
+
     def cwd(self, rig: Rig) -> str:
         return str(rig.repo if self.worktree else rig.work)
 
@@ -80,6 +95,8 @@ class Scenario:
         """The command that is disturbed, without the binary."""
         if self.verb == "spawn":
             return self.spawn_words(rig)
+        if self.verb == "merge":
+            return ["merge", "add", "x", *(["--verify", "test -e new/landed"] if self.verified else [])]
         if self.verb == "kill":
             return ["kill", "x", *(["--rm-worktree"] if self.worktree else [])]
         return [self.verb, "x", *(["--force-dirty"] if self.dirty else [])]
@@ -96,6 +113,8 @@ class Scenario:
 
     def finished(self, rig: Rig) -> bool:
         """Nothing of this command is still going on behind its back."""
+        if self.verb == "merge":
+            return bool(rig.items()) and all(item["state"] == "landed" for item in rig.items())
         if self.short or self.verb == "kill":
             return rig.exit_record("x") is not None
         return True
@@ -105,6 +124,9 @@ class Scenario:
         expect = replace(before, must=set(before.must), absent=set(before.absent),
                          running=set(before.running), stopped=set(before.stopped))
         done = result.rc == 0
+        if self.verb == "merge":
+            expect.landed = done
+            return expect
         role = (point or {}).get("role", "")
         if self.verb in ("kill", "respawn"):
             expect.must.add("x")
@@ -161,5 +183,7 @@ SCENARIOS = {
         Scenario("respawn", tmux=True),
         Scenario("respawn", worktree=True),
         Scenario("respawn", tmux=True, worktree=True),
+        Scenario("merge", worktree=True),
+        Scenario("merge", worktree=True, verified=True),
     )
 }

@@ -17,6 +17,8 @@ use swarm_actors::model::Caller;
 
 use super::parse;
 
+/// How often a git that only looks is started, when it is killed.
+const READ_TRIES_MAX: u32 = 3;
 /// For everything that only looks.
 const READ_MS_MAX: u64 = 60_000;
 /// For everything that checks files out, deletes or saves them.
@@ -73,6 +75,13 @@ impl CliError {
             Self::Timeout(_) => Some("look for a hook or filter that hangs, then run the command again".to_owned()),
             Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
         }
+    }
+}
+
+fn missing(error: io::Error) -> CliError {
+    match error.kind() {
+        io::ErrorKind::NotFound => CliError::Missing,
+        _ => CliError::Run(error),
     }
 }
 
@@ -180,11 +189,14 @@ impl Call<'_> {
     /// The same where more exit codes than 0 are answers.
     pub(in crate::adapters) fn run_for(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         let limit = self.limit;
-        let child = self.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => CliError::Missing,
-            _ => CliError::Run(error),
-        })?;
-        let ended = attend(child, limit)?;
+        let mut ended = self.spawn().map_err(missing).and_then(|child| Ok(attend(child, limit)?))?;
+        for _ in 1..READ_TRIES_MAX {
+            // Who only looks may look again when somebody killed its git.
+            if self.kind != Kind::Read || ended.timed_out || ended.status.signal().is_none() {
+                break;
+            }
+            ended = self.spawn().map_err(missing).and_then(|child| Ok(attend(child, limit)?))?;
+        }
         if ended.timed_out {
             return Err(CliError::Timeout(limit.as_secs()));
         }
@@ -222,12 +234,12 @@ impl Call<'_> {
         }
     }
 
-    fn spawn(mut self) -> io::Result<Child> {
-        let input = self.input.take().map_or_else(Stdio::null, Stdio::from);
-        self.command().stdin(input).spawn()
+    fn spawn(&self) -> io::Result<Child> {
+        let input = self.input.as_ref().map(File::try_clone).transpose()?;
+        self.command().stdin(input.map_or_else(Stdio::null, Stdio::from)).spawn()
     }
 
-    fn command(self) -> Command {
+    fn command(&self) -> Command {
         // The program is named by its path, so that std can use posix_spawn
         // and a large supervisor is not forked. Only a foreign umask needs the
         // detour over a shell.
@@ -240,7 +252,7 @@ impl Call<'_> {
             }
         };
         command
-            .args(self.args)
+            .args(&self.args)
             .env_clear()
             .envs(self.cli.environment.iter().map(|(key, value)| (key, value)))
             .env("LC_ALL", "C")
@@ -251,7 +263,7 @@ impl Call<'_> {
         if self.kind == Kind::Read {
             command.env("GIT_OPTIONAL_LOCKS", "0");
         }
-        command.envs(self.variables);
+        command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         command
     }
 }

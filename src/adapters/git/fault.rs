@@ -16,11 +16,13 @@ pub(in crate::adapters) struct Fault {
     pub(in crate::adapters) remedy: Option<String>,
     /// A tool or the system failed, so it says nothing about the worktree.
     pub(in crate::adapters) broken: bool,
+    /// A git was killed, which says nothing about what it was at.
+    pub(in crate::adapters) cut_off: bool,
 }
 
 impl Fault {
     pub(in crate::adapters) fn new(cause: impl Into<String>) -> Self {
-        Self { cause: cause.into(), remedy: None, broken: false }
+        Self { cause: cause.into(), remedy: None, broken: false, cut_off: false }
     }
 
     pub(in crate::adapters) fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -51,7 +53,8 @@ impl Fault {
 impl From<CliError> for Fault {
     fn from(error: CliError) -> Self {
         let broken = !matches!(error, CliError::Exit { .. });
-        Self { cause: error.to_string(), remedy: error.remedy(), broken }
+        let cut_off = matches!(error, CliError::Signal(_));
+        Self { cause: error.to_string(), remedy: error.remedy(), broken, cut_off }
     }
 }
 
@@ -64,6 +67,6 @@ impl From<git2::Error> for Fault {
 impl From<LockError> for Fault {
     fn from(error: LockError) -> Self {
         let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
-        Self { cause: error.to_string(), remedy, broken: true }
+        Self { cause: error.to_string(), remedy, broken: true, cut_off: false }
     }
 }

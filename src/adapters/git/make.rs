@@ -50,6 +50,7 @@ pub(super) fn make(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
             cause: format!("{}; {}", fault.cause, more.cause),
             remedy: more.remedy.or(fault.remedy),
             broken: true,
+            cut_off: false,
         }),
     }
 }

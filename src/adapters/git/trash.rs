@@ -309,5 +309,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+        // Of a git that was killed while it wrote an index here.
+        let _ = fs::remove_file(self.path.with_added_extension("lock"));
     }
 }

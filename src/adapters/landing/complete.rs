@@ -7,7 +7,8 @@ use swarm_actors::merge::queue::Rules;
 use swarm_actors::model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_actors::ports::{Completed, Completion};
 
-use super::{config, journal, told};
+use super::{config, journal, patiently, told};
+use crate::adapters::git::admin;
 use crate::adapters::git::cli::Cli;
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::objects;
@@ -16,7 +17,9 @@ use crate::adapters::git::trash::DURABLE;
 use crate::paths::Paths;
 
 /// Where tips wait that have not landed; a reference is named after its commit.
-const DONE: &str = "refs/swarm/done";
+pub(super) const DONE: &str = "refs/swarm/done";
+/// What the message of a commit of ours says.
+const LEFT: &str = "Committed by swarm: it was left uncommitted.";
 
 pub(super) fn complete(paths: &Paths, completion: &Completion) -> Result<Completed, Refusal> {
     let cli = Cli::new(&completion.caller).map_err(|error| tool(error.into()))?;
@@ -29,7 +32,7 @@ pub(super) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
         Ok((tip, rules)) => (tip, Some(rules), None),
         // A worker's work has its place in the list, where a person finds out why.
         Err(refusal) if completion.worker.is_some() => {
-            let why = Fault { cause: refusal.cause, remedy: refusal.remedy, broken: false };
+            let why = Fault { remedy: refusal.remedy, ..Fault::new(refusal.cause) };
             (String::new(), None, Some(told(why)))
         }
         Err(refusal) => return Err(refusal),
@@ -51,12 +54,30 @@ fn work(cli: &Cli, repo: &Path, target: &Target, completion: &Completion) -> Res
     }
     let toplevel = cli.read(repo).args(["rev-parse", "--show-toplevel"]).line().ok().map(PathBuf::from);
     let rules = config::rules(toplevel.as_deref(), &completion.settings)?;
+    let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
+    let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
     let tip = match &completion.worker {
-        Some((worktree, _)) => of_worker(cli, &completion.name, worktree, target).map_err(tool)?,
+        Some((worktree, _)) => {
+            patiently(&locks, || of_worker(cli, &completion.name, worktree, target)).map_err(tool)?
+        }
         None => of_branch(cli, repo, &completion.name)?,
     };
-    pin(cli, repo, &tip).map_err(tool)?;
+    patiently(&locks, || pin(cli, repo, &tip)).map_err(tool)?;
     Ok((tip, rules))
+}
+
+/// The locks that a git of ours may leave behind here.
+fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
+    let mut locks = vec![common.join("packed-refs.lock")];
+    let pinned = std::fs::read_dir(common.join(DONE)).into_iter().flatten().flatten().map(|entry| entry.path());
+    locks.extend(pinned.filter(|path| path.extension().is_some_and(|end| end == "lock")));
+    if let Some(worktree) = worktree {
+        locks.push(common.join(format!("refs/heads/{}.lock", worktree.branch)));
+        let entry = admin::link_of(Path::new(&worktree.path)).ok().flatten();
+        let names = ["HEAD.lock", "index.lock"];
+        locks.extend(entry.iter().flat_map(|entry| names.map(|name| entry.join(name))));
+    }
+    locks
 }
 
 /// The repository and base branch that a completion is for.
@@ -101,21 +122,35 @@ fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> 
     let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
     let head = cli.read(tree).args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;
     let seen = snapshot(cli, tree, &tip, Objects::Keep)?;
-    let Some(uncommitted) = seen.tree.filter(|id| !is_tree_of(cli, tree, &tip, id)) else { return Ok(tip) };
+    let write = || cli.write(tree).args(DURABLE);
+    let Some(uncommitted) = seen.tree else { return Ok(tip) };
+    if is_tree_of(cli, tree, &tip, &uncommitted) {
+        // Cut off after the commit, the index is still of before.
+        if cli.read(tree).args(["log", "-1", "--format=%b", &tip]).line()?.trim() == LEFT {
+            renew_index(cli, tree, &tip)?;
+        }
+        return Ok(tip);
+    }
     if head.as_deref() == Some(target.branch.as_str()) {
         let cause = format!("its worktree has the base '{}' itself checked out, with uncommitted work", target.base());
         return Err(Fault::new(cause).remedy(format!("git -C {} switch -c BRANCH, then add it again", tree.display())));
     }
-    let write = || cli.write(tree).args(DURABLE);
-    let message = format!("Work of {name}\n\nCommitted by swarm: it was left uncommitted.\n");
+    let message = format!("Work of {name}\n\n{LEFT}\n");
     let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
     let commit = write().args(plain).line()?;
     if head.is_some() {
         write().args(["update-ref", "-m", "swarm: uncommitted work", "HEAD", &commit, &tip]).run()?;
-        // The files are as committed; only the index is still of before.
-        write().args(["reset", "-q"]).run()?;
+        renew_index(cli, tree, &commit)?;
     }
     Ok(commit)
+}
+
+/// The files are as committed; only the index is still of before.
+fn renew_index(cli: &Cli, tree: &Path, commit: &str) -> Result<(), Fault> {
+    cli.write(tree).args(DURABLE).args(["read-tree", commit]).run()?;
+    // Exit code 1 says that something is left that is not committed.
+    cli.write(tree).args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
+    Ok(())
 }
 
 fn is_tree_of(cli: &Cli, at: &Path, commit: &str, tree: &str) -> bool {

@@ -49,6 +49,22 @@ impl Desk {
         })
     }
 
+    /// The locks that a git of ours may leave behind.
+    pub(super) fn locks(&self) -> Vec<PathBuf> {
+        let mut locks = self.own_locks();
+        locks.push(self.common.join("packed-refs.lock"));
+        locks
+    }
+
+    /// Those of references that only we write.
+    pub(super) fn own_locks(&self) -> Vec<PathBuf> {
+        let id = self.own.file_name().unwrap_or_default().to_string_lossy();
+        let own = format!("refs/swarm/cand/{id}.lock");
+        let pinned = std::fs::read_dir(self.common.join("refs/swarm/done")).into_iter().flatten().flatten();
+        let pinned = pinned.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "lock"));
+        std::iter::once(self.common.join(own)).chain(pinned).collect()
+    }
+
     /// A call that looks, anywhere in the repository.
     pub(super) fn read(&self) -> Call<'_> {
         self.cli.read(&self.common)

@@ -84,7 +84,16 @@ fn all(paths: &Paths) -> io::Result<Vec<Journal>> {
     Ok(journals)
 }
 
+/// The queues that there are; asked for at the start of a supervisor, when what
+/// another one was writing is nobody's.
 pub(super) fn targets(paths: &Paths) -> io::Result<Vec<Target>> {
+    for place in fs::read_dir(paths.merges()).into_iter().flatten().flatten() {
+        for file in fs::read_dir(place.path()).into_iter().flatten().flatten() {
+            if file.file_name().to_string_lossy().contains(".json.tmp.") {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
     Ok(all(paths)?.into_iter().map(|journal| journal.target).collect())
 }
 

@@ -4,12 +4,13 @@
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
 use git2::{Oid, Repository};
 use swarm_actors::merge::machine::Landing;
-use swarm_actors::merge::queue::{Item, State};
+use swarm_actors::merge::queue::{Item, Queue, State};
 
 use super::checkout::{self, Brought, Marker};
 use super::complete;
@@ -83,6 +84,9 @@ fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result
         .ask("start", "start")
         .and_then(|()| transaction.ask(&format!("update {branch} {to} {from}\nprepare"), "prepare"));
     if let Err(fault) = prepared {
+        if fault.cut_off {
+            return Err(fault);
+        }
         plan.unlock()?;
         // Somebody was quicker, or holds the lock.
         return if base(desk)? == from { Err(fault) } else { Ok(Landing::Moved) };
@@ -213,8 +217,9 @@ impl Transaction {
         {
             let _ = pipe.read_to_end(&mut stderr);
         }
+        let cut_off = self.git.wait().is_ok_and(|status| status.signal().is_some());
         let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not answer to '{about}'"));
-        Err(Fault::new(format!("the base could not be moved: {why}")))
+        Err(Fault { cut_off, ..Fault::new(format!("the base could not be moved: {why}")) })
     }
 
     fn abort(&mut self) {
@@ -228,6 +233,13 @@ impl Drop for Transaction {
         self.input = None;
         let _ = self.git.wait();
     }
+}
+
+/// The same for all, where a supervisor died between landing and tidying.
+pub(super) fn tidy_all(desk: &Desk, queue: &Queue) -> Result<(), Fault> {
+    let kept = desk.read().args(["for-each-ref", "--format=%(refname)", complete::DONE]).line()?;
+    let is_kept = |item: &&Item| kept.lines().any(|name| name == complete::pinned(&item.tip));
+    queue.items.iter().filter(|item| item.state.is_done()).filter(is_kept).try_for_each(|item| tidy(desk, item))
 }
 
 /// Which commit stands for which is of no use once they have landed.

@@ -21,10 +21,11 @@ mod verify;
 #[cfg(test)]
 mod tests_oracle;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use swarm_actors::merge::machine::{Build, Landing, Resolution, Verdict};
 use swarm_actors::merge::queue::{Item, Queue, Rules};
@@ -32,6 +33,7 @@ use swarm_actors::model::{Refusal, RefusalKind, Target};
 use swarm_actors::ports::{BoxFuture, Completed, Completion, Landings};
 
 use super::git::fault::Fault;
+use super::git::holders;
 use crate::paths::Paths;
 use desk::Desk;
 
@@ -41,11 +43,13 @@ pub struct GitLandings {
     /// This program, which runs verifications and resolvers.
     executable: PathBuf,
     desks: Mutex<BTreeMap<Target, Arc<Desk>>>,
+    /// Those that this process has had to do with.
+    seen: Mutex<BTreeSet<Target>>,
 }
 
 impl GitLandings {
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        Self { paths, executable, desks: Mutex::default() }
+        Self { paths, executable, desks: Mutex::default(), seen: Mutex::default() }
     }
 
     /// What the steps of this queue are carried out with.
@@ -55,6 +59,10 @@ impl GitLandings {
             return Ok(Arc::clone(desk));
         }
         let desk = Arc::new(Desk::open(&self.paths, target, &self.executable)?);
+        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone()) {
+            // The supervisor before may have been killed while it wrote these itself.
+            holders::clear_stale_locks(&desk.own_locks(), None);
+        }
         desks.insert(target.clone(), Arc::clone(&desk));
         Ok(desk)
     }
@@ -68,12 +76,27 @@ impl GitLandings {
     async fn step<T: Send + 'static>(
         &self,
         target: &Target,
-        work: impl FnOnce(&Desk) -> Result<T, Fault> + Send + 'static,
+        work: impl Fn(&Desk) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let desk = self.desk(target)?;
-        let done = tokio::task::spawn_blocking(move || work(&desk)).await;
+        let done = tokio::task::spawn_blocking(move || patiently(&|| desk.locks(), || work(&desk))).await;
         done.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
     }
+}
+
+/// How often a step is begun whose git is killed.
+const TRIES_MAX: u32 = 4;
+
+/// Repeats a step when somebody killed its git, without the locks that one left.
+fn patiently<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+    for _ in 1..TRIES_MAX {
+        let since = SystemTime::now();
+        match attempt() {
+            Err(fault) if fault.cut_off => drop(holders::clear_stale_locks(&locks(), Some(since))),
+            done => return done,
+        }
+    }
+    attempt()
 }
 
 /// Cause and remedy in one sentence, as an item carries it.
@@ -106,8 +129,16 @@ impl Landings for GitLandings {
     }
 
     fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {
-        let (paths, target) = (self.paths.clone(), target.clone());
-        Box::pin(blocking(move || journal::load(&paths, &target)))
+        let (paths, about) = (self.paths.clone(), target.clone());
+        Box::pin(async move {
+            let queue = blocking(move || journal::load(&paths, &about)).await?;
+            if let Some(known) = queue.clone()
+                && let Err(fault) = self.step(target, move |desk| land::tidy_all(desk, &known)).await
+            {
+                tracing::warn!(cause = %fault.cause, "what landed items needed on their way stays");
+            }
+            Ok(queue)
+        })
     }
 
     fn save<'a>(&'a self, target: &'a Target, queue: &'a Queue) -> BoxFuture<'a, io::Result<()>> {

@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::desk::Desk;
 use super::run;
-use crate::adapters::git::admin;
 use crate::adapters::git::fault::Fault;
+use crate::adapters::git::{admin, lock};
 
 /// Brings the scratch directory `name` to `commit`: tracked files as in it, and
 /// untracked ones gone but for those that git ignores.
@@ -32,7 +33,13 @@ pub(super) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<PathBuf, 
 
 fn make(desk: &Desk, dir: &Path, commit: &str) -> Result<(), Fault> {
     // Half made, or git's record of it is gone: nothing in it is anybody's work.
+    let _lock = lock::acquire(&desk.common, Duration::from_millis(lock::LOCK_WAIT_MS_MAX))?;
     admin::ignore_missing(fs::remove_dir_all(dir)).map_err(Fault::at(dir))?;
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let known = admin::entry_of(&desk.common, dir).map_err(Fault::at(&desk.common))?;
+    for entry in known.into_iter().chain(admin::begun(&desk.common, &name)) {
+        admin::remove(&entry).map_err(Fault::at(&entry))?;
+    }
     let reason = format!("scratch directory of the merge queue of {}", desk.target.base());
     let add = ["worktree", "add", "-q", "-f", "-f", "--detach", "--no-checkout", "--lock", "--reason", &reason, "--"];
     desk.write().args(add).arg(dir).arg(commit).run()?;

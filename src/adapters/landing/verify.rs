@@ -1,6 +1,8 @@
 //! The user's command says whether a commit is good. Only what it says counts:
 //! a command that was ended by a signal, or could not be run, said nothing.
 
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use swarm_actors::merge::machine::Verdict;
 use swarm_actors::merge::queue::{Item, Rules};
 
 use super::desk::Desk;
-use super::{run, scratch};
+use super::{patiently, run, scratch};
 use crate::adapters::git::fault::Fault;
 use crate::runner::Outcome;
 
@@ -26,7 +28,7 @@ pub(super) async fn verify(desk: Arc<Desk>, rules: &Rules, item: &Item, commit: 
     let (at, wanted, fresh) = (Arc::clone(&desk), commit.to_owned(), log.clone());
     let dir = off_thread(move || {
         open_log(&fresh)?;
-        scratch::prepare(&at, SCRATCH, &wanted)
+        patiently(&|| at.locks(), || scratch::prepare(&at, SCRATCH, &wanted))
     });
     let dir = dir.await?;
     let variables = [
@@ -56,8 +58,9 @@ pub(super) async fn verify(desk: Arc<Desk>, rules: &Rules, item: &Item, commit: 
 /// An empty log, in a directory that is there.
 pub(super) fn open_log(log: &std::path::Path) -> Result<(), Fault> {
     let dir = log.parent().unwrap_or(log);
-    std::fs::create_dir_all(dir).map_err(Fault::at(dir))?;
-    std::fs::write(log, b"").map_err(Fault::at(log))
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Fault::at(dir))?;
+    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(log);
+    made.map(drop).map_err(Fault::at(log))
 }
 
 pub(super) async fn off_thread<T: Send + 'static>(
