@@ -160,15 +160,19 @@ impl State {
     }
 
     async fn perform(&mut self, effects: Vec<Effect>) {
+        let mut settled = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Settled(id) => {
-                    let Some(item) = self.queue.item(id).cloned() else { continue };
-                    self.arguments.landings.tidy(&self.arguments.target, &item).await;
-                    (self.arguments.tell)(Told::Settled(Box::new(item)));
-                }
+                Effect::Settled(id) => settled.extend(self.queue.item(id).cloned()),
                 effect => self.begin(effect),
             }
+        }
+        if settled.is_empty() {
+            return;
+        }
+        self.arguments.landings.tidy(&self.arguments.target, &settled).await;
+        for item in settled {
+            (self.arguments.tell)(Told::Settled(Box::new(item)));
         }
     }
 

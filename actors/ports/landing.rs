@@ -77,6 +77,6 @@ pub trait Landings: Send + Sync {
         files: &'a [String],
     ) -> BoxFuture<'a, Resolution>;
 
-    /// Removes what only the way of this item needed.
-    fn tidy<'a>(&'a self, target: &'a Target, item: &'a Item) -> BoxFuture<'a, ()>;
+    /// Removes what only the way of these items needed.
+    fn tidy<'a>(&'a self, target: &'a Target, items: &'a [Item]) -> BoxFuture<'a, ()>;
 }

@@ -177,9 +177,9 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn tidy<'a>(&'a self, _: &'a Target, item: &'a Item) -> BoxFuture<'a, ()> {
+    fn tidy<'a>(&'a self, _: &'a Target, items: &'a [Item]) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            self.script.note(format!("tidy {}", item.name));
+            items.iter().for_each(|item| self.script.note(format!("tidy {}", item.name)));
         })
     }
 }

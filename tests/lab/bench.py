@@ -10,7 +10,11 @@ import json
 import sys
 
 from . import cases, procs
-from .bench_rows import ROWS, Row
+from .bench_landing import LANDING
+from .bench_rows import ROWS as FLEET
+from .bench_rows import Row
+
+ROWS = {**FLEET, **LANDING}
 
 
 def show(rows: list[Row]) -> None:

@@ -62,7 +62,7 @@ fn blocking<'a, T: Send + 'static>(
 /// The common directory of the repository that the caller is in.
 pub fn common_dir(caller: &Caller) -> Option<String> {
     let cli = Cli::new(caller).ok()?;
-    cli.read(Path::new(&caller.cwd)).args(["rev-parse", "--path-format=absolute", "--git-common-dir"]).line().ok()
+    objects::common_dir(&cli, Path::new(&caller.cwd)).ok()
 }
 
 fn cli(caller: &Caller) -> Result<Cli, Fault> {

@@ -32,6 +32,22 @@ pub(in crate::adapters) struct Facts {
     pub(in crate::adapters) clash: Option<String>,
 }
 
+/// The repository around a directory, for libgit2.
+pub(in crate::adapters) fn discover(cli: &Cli, dir: &Path) -> Result<Repository, git2::Error> {
+    let ceilings = cli.variable("GIT_CEILING_DIRECTORIES").unwrap_or_default();
+    let ceilings = ceilings.split(':').filter(|dir| !dir.is_empty());
+    Repository::open_ext(dir, RepositoryOpenFlags::empty(), ceilings)
+}
+
+/// The directory that all worktrees of the repository around `dir` share.
+pub(in crate::adapters) fn common_dir(cli: &Cli, dir: &Path) -> Result<String, CliError> {
+    let known = discover(cli, dir).ok().and_then(|repo| repo.commondir().to_str().map(str::to_owned));
+    match known {
+        Some(common) => Ok(common.trim_end_matches('/').to_owned()),
+        None => cli.read(dir).args(["rev-parse", "--path-format=absolute", "--git-common-dir"]).line(),
+    }
+}
+
 /// Whether git takes it as the name of a branch.
 pub(in crate::adapters) fn is_branch_name(branch: &str) -> bool {
     let special = branch.starts_with('-') || branch == "HEAD" || branch == "@";
@@ -52,9 +68,7 @@ fn names_above(branch: &str) -> impl Iterator<Item = &str> {
 }
 
 fn by_library(cli: &Cli, question: &Question<'_>) -> Result<Facts, git2::Error> {
-    let ceilings = cli.variable("GIT_CEILING_DIRECTORIES").unwrap_or_default();
-    let ceilings = ceilings.split(':').filter(|dir| !dir.is_empty());
-    let repo = Repository::open_ext(question.cwd, RepositoryOpenFlags::empty(), ceilings)?;
+    let repo = discover(cli, question.cwd)?;
     let toplevel = repo.workdir().filter(|_| !repo.is_bare());
     let head = match repo.head() {
         Ok(head) => {

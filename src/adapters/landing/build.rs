@@ -30,9 +30,9 @@ struct Draft<'a> {
 
 pub(super) fn build(desk: &Desk, strategy: Strategy, item: &Item, onto: &str) -> Result<Build, Fault> {
     let library = desk.library();
-    let built = Builder { desk, library: library.as_ref(), item, onto }.build(strategy)?;
+    let built = Builder { desk, library: library.as_deref(), item, onto }.build(strategy)?;
     if let Build::Made(commit) = &built {
-        pin(desk, library.as_ref(), commit)?;
+        pin(desk, library.as_deref(), commit)?;
     }
     Ok(built)
 }

@@ -7,6 +7,7 @@ use swarm_actors::merge::queue::Rules;
 use swarm_actors::model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_actors::ports::{Completed, Completion};
 
+use super::site::Site;
 use super::{config, journal, patiently, told};
 use crate::adapters::git::admin;
 use crate::adapters::git::cli::Cli;
@@ -27,8 +28,9 @@ pub(super) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
         Some((worktree, _)) => PathBuf::from(&worktree.base_repo),
         None => PathBuf::from(&completion.caller.cwd),
     };
-    let target = target(&cli, &repo, completion)?;
-    let (tip, rules, waits) = match work(&cli, &repo, &target, completion) {
+    let site = Site::open(&cli, &repo);
+    let target = target(&site, completion)?;
+    let (tip, rules, waits) = match work(&cli, &site, &target, completion) {
         Ok((tip, rules)) => (tip, Some(rules), None),
         // A worker's work has its place in the list, where a person finds out why.
         Err(refusal) if completion.worker.is_some() => {
@@ -47,22 +49,21 @@ fn tool(fault: Fault) -> Refusal {
 }
 
 /// The commit to land, pinned, and the rules by which.
-fn work(cli: &Cli, repo: &Path, target: &Target, completion: &Completion) -> Result<(String, Rules), Refusal> {
-    if objects::branch_tip(cli, repo, target.base()).map_err(|error| tool(error.into()))?.is_none() {
+fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) -> Result<(String, Rules), Refusal> {
+    if site.tip(target.base()).map_err(tool)?.is_none() {
         let cause = format!("there is no branch '{}' to land on", target.base());
         return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("--base BRANCH names another"));
     }
-    let toplevel = cli.read(repo).args(["rev-parse", "--show-toplevel"]).line().ok().map(PathBuf::from);
-    let rules = config::rules(toplevel.as_deref(), &completion.settings)?;
+    let rules = config::rules(site.toplevel().as_deref(), &completion.settings)?;
     let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
     let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
     let tip = match &completion.worker {
         Some((worktree, _)) => {
             patiently(&locks, || of_worker(cli, &completion.name, worktree, target)).map_err(tool)?
         }
-        None => of_branch(cli, repo, &completion.name)?,
+        None => of_branch(site, &completion.name)?,
     };
-    patiently(&locks, || pin(cli, repo, &tip)).map_err(tool)?;
+    patiently(&locks, || site.pin(&tip)).map_err(tool)?;
     Ok((tip, rules))
 }
 
@@ -81,13 +82,12 @@ fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
 }
 
 /// The repository and base branch that a completion is for.
-fn target(cli: &Cli, repo: &Path, completion: &Completion) -> Result<Target, Refusal> {
+fn target(site: &Site<'_>, completion: &Completion) -> Result<Target, Refusal> {
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
-    let common = cli.read(repo).args(["rev-parse", "--path-format=absolute", "--git-common-dir"]).line();
-    let common = common.map_err(|error| invalid(format!("{}: {error}", repo.display())))?;
+    let common = site.common().map_err(|fault| invalid(format!("{}: {}", site.dir.display(), fault.cause)))?;
     let recorded = match &completion.worker {
         Some((_, base)) => base.as_ref().and_then(|BaseRef { branch, .. }| branch.clone()),
-        None => cli.read(repo).args(["symbolic-ref", "-q", "--short", "HEAD"]).line_if_any().ok().flatten(),
+        None => site.head(),
     };
     let base = completion.base.as_deref().map(|base| base.strip_prefix("refs/heads/").unwrap_or(base).to_owned());
     let Some(base) = base.or(recorded) else {
@@ -100,16 +100,12 @@ fn target(cli: &Cli, repo: &Path, completion: &Completion) -> Result<Target, Ref
     Ok(Target { repository: common, branch: format!("refs/heads/{base}") })
 }
 
-fn of_branch(cli: &Cli, repo: &Path, name: &str) -> Result<String, Refusal> {
+fn of_branch(site: &Site<'_>, name: &str) -> Result<String, Refusal> {
     let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
-    match objects::branch_tip(cli, repo, branch) {
-        Ok(Some(tip)) => Ok(tip),
-        Ok(None) => {
-            let cause = format!("there is no worker '{name}', and no such branch in {}", repo.display());
-            Err(Refusal::new(RefusalKind::NotFound, cause).remedy("swarm ls, git branch"))
-        }
-        Err(error) => Err(Refusal::new(RefusalKind::Tool, error.to_string())),
-    }
+    site.tip(branch).map_err(tool)?.ok_or_else(|| {
+        let cause = format!("there is no worker '{name}', and no such branch in {}", site.dir.display());
+        Refusal::new(RefusalKind::NotFound, cause).remedy("swarm ls, git branch")
+    })
 }
 
 /// The tip of a worker's work, with what it left uncommitted.
@@ -156,11 +152,6 @@ fn renew_index(cli: &Cli, tree: &Path, commit: &str) -> Result<(), Fault> {
 fn is_tree_of(cli: &Cli, at: &Path, commit: &str, tree: &str) -> bool {
     let named = cli.read(at).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
     named.is_ok_and(|named| named == tree)
-}
-
-fn pin(cli: &Cli, repo: &Path, tip: &str) -> Result<(), Fault> {
-    let name = pinned(tip);
-    Ok(cli.write(repo).args(DURABLE).args(["update-ref", "-m", "swarm: finished work", &name, tip]).run().map(drop)?)
 }
 
 /// The reference that keeps a tip.

@@ -1,8 +1,9 @@
 //! What every step of one queue needs: the caller's git, where things lie, and as
 //! whom to commit.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use git2::{Repository, Signature, Time};
 use swarm_actors::model::{Caller, Target};
@@ -23,6 +24,27 @@ pub(super) struct Desk {
     pub(super) own: PathBuf,
     pub(super) executable: PathBuf,
     identity: OnceLock<Result<Identity, Fault>>,
+    library: Mutex<Option<Repository>>,
+}
+
+/// The repository, lent to one step.
+pub(super) struct Library<'a> {
+    desk: &'a Desk,
+    repository: Option<Repository>,
+}
+
+impl Deref for Library<'_> {
+    type Target = Repository;
+
+    fn deref(&self) -> &Repository {
+        self.repository.as_ref().expect("it is given back at the end of its loan only")
+    }
+}
+
+impl Drop for Library<'_> {
+    fn drop(&mut self) {
+        *self.desk.library.lock().unwrap_or_else(PoisonError::into_inner) = self.repository.take();
+    }
 }
 
 /// Who commits, by the caller's environment and git's configuration.
@@ -46,6 +68,7 @@ impl Desk {
             own,
             executable: executable.to_owned(),
             identity: OnceLock::new(),
+            library: Mutex::default(),
         })
     }
 
@@ -79,9 +102,12 @@ impl Desk {
         self.cli.write(dir).args(DURABLE)
     }
 
-    /// The repository for libgit2; none where that does not know its format.
-    pub(super) fn library(&self) -> Option<Repository> {
-        Repository::open(&self.common).ok()
+    /// The repository for libgit2; none where that does not know its format. What
+    /// one step has read the next one need not read again.
+    pub(super) fn library(&self) -> Option<Library<'_>> {
+        let kept = self.library.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let repository = kept.or_else(|| Repository::open(&self.common).ok());
+        repository.map(|repository| Library { desk: self, repository: Some(repository) })
     }
 
     pub(super) fn identity(&self) -> Result<&Identity, Fault> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use git2::{Oid, Repository};
 use swarm_actors::merge::machine::Landing;
-use swarm_actors::merge::queue::{Item, Queue, State};
+use swarm_actors::merge::queue::{Item, Queue};
 
 use super::checkout::{self, Brought, Marker};
 use super::complete;
@@ -235,11 +235,11 @@ impl Drop for Transaction {
     }
 }
 
-/// The same for all, where a supervisor died between landing and tidying.
-pub(super) fn tidy_all(desk: &Desk, queue: &Queue) -> Result<(), Fault> {
+/// The same for those whose reference is still there, where a supervisor died
+/// between landing and tidying.
+pub(super) fn tidy_kept(desk: &Desk, queue: &Queue) -> Result<(), Fault> {
     let kept = desk.read().args(["for-each-ref", "--format=%(refname)", complete::DONE]).line()?;
-    let is_kept = |item: &&Item| kept.lines().any(|name| name == complete::pinned(&item.tip));
-    queue.items.iter().filter(|item| item.state.is_done()).filter(is_kept).try_for_each(|item| tidy(desk, item))
+    tidy(desk, queue.items.iter().filter(|item| kept.lines().any(|name| name == complete::pinned(&item.tip))))
 }
 
 /// Which commit stands for which is of no use once they have landed.
@@ -255,20 +255,24 @@ fn forget_signed(desk: &Desk) -> Result<(), Fault> {
 }
 
 /// A tip that is on its base needs no reference of ours.
-pub(super) fn tidy(desk: &Desk, item: &Item) -> Result<(), Fault> {
-    if let State::Landed { .. } = item.state
-        && desk.identity()?.signs
-    {
-        forget_signed(desk)?;
-    }
-    let is_over = item.state.is_done();
-    if !is_over || item.tip.is_empty() || !is_ancestor(desk, &item.tip, &base(desk)?)? {
+pub(super) fn tidy<'a>(desk: &Desk, items: impl Iterator<Item = &'a Item>) -> Result<(), Fault> {
+    let mut items = items.filter(|item| item.state.is_done() && !item.tip.is_empty()).peekable();
+    if items.peek().is_none() {
         return Ok(());
     }
-    let name = complete::pinned(&item.tip);
-    let removed = desk.library().map(|repo| repo.find_reference(&name).and_then(|mut pinned| pinned.delete()));
-    if !matches!(removed, Some(Ok(()))) {
-        desk.write().args(["update-ref", "-d", &name]).run()?;
+    if desk.identity()?.signs {
+        forget_signed(desk)?;
+    }
+    let base = base(desk)?;
+    for item in items {
+        if !is_ancestor(desk, &item.tip, &base)? {
+            continue;
+        }
+        let name = complete::pinned(&item.tip);
+        let removed = desk.library().map(|repo| repo.find_reference(&name).and_then(|mut pinned| pinned.delete()));
+        if !matches!(removed, Some(Ok(()))) {
+            desk.write().args(["update-ref", "-d", &name]).run()?;
+        }
     }
     Ok(())
 }

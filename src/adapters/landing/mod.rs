@@ -15,6 +15,7 @@ mod land;
 mod resolve;
 mod run;
 mod scratch;
+mod site;
 mod trees;
 mod verify;
 
@@ -133,7 +134,7 @@ impl Landings for GitLandings {
         Box::pin(async move {
             let queue = blocking(move || journal::load(&paths, &about)).await?;
             if let Some(known) = queue.clone()
-                && let Err(fault) = self.step(target, move |desk| land::tidy_all(desk, &known)).await
+                && let Err(fault) = self.step(target, move |desk| land::tidy_kept(desk, &known)).await
             {
                 tracing::warn!(cause = %fault.cause, "what landed items needed on their way stays");
             }
@@ -207,10 +208,10 @@ impl Landings for GitLandings {
         })
     }
 
-    fn tidy<'a>(&'a self, target: &'a Target, item: &'a Item) -> BoxFuture<'a, ()> {
-        let item = item.clone();
+    fn tidy<'a>(&'a self, target: &'a Target, items: &'a [Item]) -> BoxFuture<'a, ()> {
+        let items = items.to_vec();
         Box::pin(async move {
-            if let Err(fault) = self.step(target, move |desk| land::tidy(desk, &item)).await {
+            if let Err(fault) = self.step(target, move |desk| land::tidy(desk, items.iter())).await {
                 tracing::warn!(cause = %fault.cause, "what an item needed on its way stays");
             }
         })

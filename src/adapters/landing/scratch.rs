@@ -23,8 +23,10 @@ pub(super) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<PathBuf, 
     }
     // Only a git of ours works here, and none does now.
     if let Ok(Some(entry)) = admin::link_of(&dir) {
-        let _ = fs::remove_file(entry.join("index.lock"));
-        let _ = fs::remove_file(entry.join("HEAD.lock"));
+        let files = fs::read_dir(&entry).into_iter().flatten().flatten().map(|file| file.path());
+        for lock in files.filter(|path| path.extension().is_some_and(|end| end == "lock")) {
+            let _ = fs::remove_file(lock);
+        }
     }
     desk.write_at(&dir).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
     desk.write_at(&dir).args(["clean", "-ffdq"]).run()?;

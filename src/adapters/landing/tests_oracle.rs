@@ -226,7 +226,7 @@ impl History {
 
     async fn settled(&mut self, id: ItemId) {
         let item = self.queue.item(id).unwrap().clone();
-        self.landings.tidy(&self.target, &item).await;
+        self.landings.tidy(&self.target, std::slice::from_ref(&item)).await;
         if !matches!(item.state, State::Landed { .. }) {
             let base = text(&self.fix.git(&["rev-parse", "main"]));
             self.judged.insert(id, base);

@@ -1,0 +1,74 @@
+//! A repository as a completion finds it: read in this process where libgit2
+//! knows its format, else by git.
+
+use std::path::{Path, PathBuf};
+
+use git2::{ErrorCode, Oid, Repository};
+
+use super::complete::pinned;
+use crate::adapters::git::cli::Cli;
+use crate::adapters::git::fault::Fault;
+use crate::adapters::git::objects;
+use crate::adapters::git::trash::DURABLE;
+
+pub(super) struct Site<'a> {
+    cli: &'a Cli,
+    pub(super) dir: PathBuf,
+    library: Option<Repository>,
+}
+
+impl<'a> Site<'a> {
+    pub(super) fn open(cli: &'a Cli, dir: &Path) -> Self {
+        Self { cli, dir: dir.to_owned(), library: objects::discover(cli, dir).ok() }
+    }
+
+    /// The directory that all its worktrees share.
+    pub(super) fn common(&self) -> Result<String, Fault> {
+        if let Some(common) = self.library.as_ref().and_then(|repo| repo.commondir().to_str()) {
+            return Ok(common.trim_end_matches('/').to_owned());
+        }
+        Ok(objects::common_dir(self.cli, &self.dir)?)
+    }
+
+    pub(super) fn toplevel(&self) -> Option<PathBuf> {
+        match &self.library {
+            Some(repo) => repo.workdir().map(Path::to_owned),
+            None => self.cli.read(&self.dir).args(["rev-parse", "--show-toplevel"]).line().ok().map(PathBuf::from),
+        }
+    }
+
+    /// The branch that is checked out here.
+    pub(super) fn head(&self) -> Option<String> {
+        if let Some(head) = self.library.as_ref().and_then(|repo| repo.find_reference("HEAD").ok()) {
+            let name = head.symbolic_target().ok().flatten()?;
+            return name.strip_prefix("refs/heads/").map(str::to_owned);
+        }
+        self.cli.read(&self.dir).args(["symbolic-ref", "-q", "--short", "HEAD"]).line_if_any().ok().flatten()
+    }
+
+    /// The commit of a local branch, when there is such a branch.
+    pub(super) fn tip(&self, branch: &str) -> Result<Option<String>, Fault> {
+        if !objects::is_branch_name(branch) {
+            return Ok(None);
+        }
+        if let Some(repo) = &self.library {
+            match repo.find_reference(&format!("refs/heads/{branch}")).and_then(|found| found.peel_to_commit()) {
+                Ok(commit) => return Ok(Some(commit.id().to_string())),
+                Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+                Err(_) => {}
+            }
+        }
+        Ok(objects::branch_tip(self.cli, &self.dir, branch)?)
+    }
+
+    /// Keeps a commit from being collected.
+    pub(super) fn pin(&self, tip: &str) -> Result<(), Fault> {
+        let (name, why) = (pinned(tip), "swarm: finished work");
+        let pin = |repo: &Repository| repo.reference(&name, Oid::from_str(tip)?, true, why).map(drop);
+        if self.library.as_ref().is_some_and(|repo| pin(repo).is_ok()) {
+            return Ok(());
+        }
+        let call = self.cli.write(&self.dir).args(DURABLE);
+        Ok(call.args(["update-ref", "-m", why, &name, tip]).run().map(drop)?)
+    }
+}

@@ -1,0 +1,152 @@
+"""Landing against what one would write by hand: merge-tree, commit-tree, update-ref."""
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+from .bench_rows import Row, against, alternate
+from .peers import timed
+from .rig import Rig
+
+COMPLETIONS = 50
+# One process for each step of each branch, as a script would have it.
+PIPELINE = """
+set -e
+for n in $(seq 0 49); do
+  base=$(git rev-parse refs/heads/%(base)s)
+  tree=$(git merge-tree --write-tree $base refs/heads/w$n)
+  new=$(git commit-tree -p $base -p refs/heads/w$n -m x $tree)
+  git update-ref refs/heads/%(base)s $new $base
+done
+"""
+# What most people do, in a directory of its own.
+MERGES = "set -e; git checkout -q %(base)s; for n in $(seq 0 49); do git merge -q --no-ff -m x w$n; done"
+
+
+def repository(rig: Rig, files: int, branches: int, bad: int | None = None) -> Path:
+    """A repository with so many files in directories of 50, and branches that change one file each."""
+    rig.repo.mkdir()
+    lines = ["commit refs/heads/main\ncommitter L <l@l> 1700000000 +0000\ndata 1\nx"]
+    lines += [f"M 100644 inline d{n // 50}/f{n}\ndata 7\n{n:06d}\n" for n in range(files)]
+    lines.append("M 100644 inline health\ndata 5\ngood\n\n")
+    for n in range(branches):
+        lines.append(f"commit refs/heads/w{n}\ncommitter L <l@l> 1700000001 +0000\ndata 1\nx\nfrom refs/heads/main")
+        at = n * (files // branches)
+        lines.append(f"M 100644 inline d{at // 50}/f{at}\ndata 8\nchanged\n")
+        lines.append("M 100644 inline health\ndata 4\nill\n\n" if n == bad else "")
+    script = rig.root / "script"
+    script.write_text("\n".join(lines) + "\n")
+    for words in ("git init -q -b main", f"git fast-import --quiet < {script}", "git repack -adq", "git pack-refs --all"):
+        must(rig, words)
+    return rig.repo
+
+
+def must(rig: Rig, words: str, cwd: Path | None = None) -> str:
+    result = rig.run("sh", "-c", words, cwd=cwd or rig.repo, limit=300)
+    if result.rc != 0:
+        raise AssertionError(f"setup failed: {result}")
+    return result.out
+
+
+def shell(rig: Rig, words: str, cwd: Path) -> float:
+    return timed(["/bin/sh", "-c", words], rig.env, cwd)
+
+
+def completions(quick: bool) -> list[Row]:
+    """Fifty finished branches, from `merge add` until the last has landed: journal, pins and clean-up included."""
+    rows = []
+    for files, floor in ((200, 0.4), (20_000, 1.0)):
+        with Rig() as rig:
+            repo = repository(rig, files, COMPLETIONS)
+            rig.must("spawn", "--name", "stay", "--", "sleep", "100000")
+            count = itertools.count()
+            names = " ".join(f"w{n}" for n in range(COMPLETIONS))
+
+            def base() -> str:
+                name = f"base{next(count)}"
+                must(rig, f"git branch {name} main")
+                return name
+
+            def ours() -> float:
+                name = base()
+                took = shell(rig, f"{rig.binary} merge add {names} --base {name} && {rig.binary} merge wait --base {name}", repo)
+                landed = must(rig, f"git rev-list --count --first-parent main..{name}").strip()
+                if landed != str(COMPLETIONS):
+                    raise AssertionError(f"{landed} of {COMPLETIONS} landed")
+                return took
+
+            def pipeline() -> float:
+                return shell(rig, PIPELINE % {"base": base()}, repo)
+
+            def merges() -> float:
+                name = base()
+                tree = rig.root / name
+                must(rig, f"git worktree add -q --detach {tree} main")
+                took = shell(rig, MERGES % {"base": name}, tree)
+                must(rig, f"git worktree remove -f {tree}")
+                return took
+
+            rounds = (3 if quick else 7) if files < 1_000 else (2 if quick else 5)
+            found = alternate({"swarm": ours, "merge-tree": pipeline, "git merge": merges}, rounds)
+            row = Row(f"land {COMPLETIONS} completions, {files:,} files", found.pop("swarm"), peers=found)
+            against(row, "merge-tree", floor, 0.2)
+            against(row, "git merge", aim=0.1 if files < 1_000 else 0.02)
+            rows.append(row)
+    return rows
+
+
+def checkout(quick: bool) -> list[Row]:
+    """One changed file lands under a checked-out base of 20,000 files, beside read-tree alone."""
+    with Rig() as rig:
+        repo = repository(rig, 20_000, 50)
+        must(rig, "git reset -q --hard main")
+        rig.must("spawn", "--name", "stay", "--", "sleep", "100000")
+        count = itertools.count()
+        clone = rig.root / "clone"
+        shutil.copytree(repo, clone, symlinks=True)
+        must(rig, "git update-index -q --refresh", clone)
+
+        def ours() -> float:
+            name = f"w{next(count)}"
+            return shell(rig, f"{rig.binary} merge add {name} && {rig.binary} merge wait {name}", repo)
+
+        def theirs() -> float:
+            name = f"w{next(count)}"
+            tree = must(rig, f"git merge-tree --write-tree HEAD {name}", clone).strip()
+            words = f"git read-tree -m -u HEAD {tree}"
+            took = shell(rig, words, clone)
+            must(rig, f"git commit -q -m x", clone)
+            return took
+
+        found = alternate({"swarm": ours, "read-tree": theirs}, 5 if quick else 11)
+    row = Row("land one file, base of 20,000 checked out", found.pop("swarm"), peers=found,
+              note="with the commands that ask for it and wait")
+    against(row, "read-tree", 1.5, 1.1)
+    return [row]
+
+
+def batches(quick: bool) -> list[Row]:
+    """Thirty-two completions of which one is bad, eight together: how often the check runs."""
+    worst = 0
+    for bad in (0, 13, 31) if quick else (0, 5, 13, 18, 26, 31):
+        with Rig() as rig:
+            repo = repository(rig, 200, 32, bad)
+            runs = rig.root / "runs"
+            verify = f"echo run >> {runs}; test \"$(cat health)\" = good"
+            rig.must("merge", "add", "w0", "--base", "main", "--verify", "false", cwd=repo)
+            rig.run(rig.binary, "merge", "wait", cwd=repo)
+            rig.must("merge", "pause", cwd=repo)
+            names = [f"w{n}" for n in range(32)]
+            rig.must("merge", "add", *names, "--verify", verify, "--batch", "8", cwd=repo)
+            rig.must("merge", "resume", cwd=repo)
+            rig.run(rig.binary, "merge", "wait", cwd=repo, limit=120)
+            landed = [item for item in json.loads(rig.must("merge", "ls", "--all", "--json", cwd=repo).out)["queues"][0]["items"]
+                      if item["state"] == "landed"]
+            if len(landed) != 31:
+                raise AssertionError(f"{len(landed)} of 31 landed")
+            worst = max(worst, len(runs.read_text().splitlines()))
+    return [Row("verifications for 32, one bad, batches of 8", worst, "", floor={"twelve": 12}, aim={"nine and a second look": 10})]
+
+
+LANDING = {"completions": completions, "checkout": checkout, "batches": batches}
