@@ -35,6 +35,8 @@ pub struct State {
     queue: Queue,
     /// What of it is journaled.
     kept: Queue,
+    /// It is not known what the journal holds.
+    doubtful: bool,
     /// Answers that came while the journal could not be written.
     waiting: VecDeque<Event>,
     /// The effects that are under way.
@@ -55,7 +57,7 @@ impl Actor for Merge {
         let loaded = arguments.landings.load(&arguments.target).await;
         let queue = loaded.map_err(|error| MergeError::Unreadable(error.to_string()))?.unwrap_or_default();
         let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), queue.clone());
-        let mut state = State { arguments, myself, queue, kept, waiting, tasks, busy: false };
+        let mut state = State { arguments, myself, queue, kept, doubtful: false, waiting, tasks, busy: false };
         // A function of the journal alone: a crash before the next save comes to the same.
         let effects = state.queue.resume();
         state.perform(effects).await;
@@ -76,7 +78,10 @@ impl Actor for Merge {
                 state.waiting.push_back(event);
                 state.take_waiting().await;
             }
-            MergeMessage::SaveAgain => state.take_waiting().await,
+            MergeMessage::SaveAgain => {
+                state.take_waiting().await;
+                state.save_again().await;
+            }
         }
         state.tell_business();
         Ok(())
@@ -128,10 +133,20 @@ impl State {
         while let Some(event) = self.waiting.front().cloned() {
             if let Err(error) = self.take(event).await {
                 tracing::error!(branch = %self.arguments.target.branch, %error, "the merge queue waits for its journal");
-                self.myself.send_after(SAVE_PAUSE, || MergeMessage::SaveAgain);
                 return;
             }
             self.waiting.pop_front();
+        }
+    }
+
+    /// The last save failed, and no other has replaced what it may have left.
+    async fn save_again(&mut self) {
+        if !self.doubtful {
+            return;
+        }
+        match self.arguments.landings.save(&self.arguments.target, &self.kept).await {
+            Ok(()) => self.doubtful = false,
+            Err(_) => drop(self.myself.send_after(SAVE_PAUSE, || MergeMessage::SaveAgain)),
         }
     }
 
@@ -149,10 +164,15 @@ impl State {
             }
         }
         let kept = decided.kept();
-        if kept != self.kept {
+        if kept != self.kept || self.doubtful {
             let saved = self.arguments.landings.save(&self.arguments.target, &kept).await;
-            saved.map_err(|error| MergeError::Journal(error.to_string()))?;
-            self.kept = kept;
+            if let Err(error) = saved {
+                // Perhaps it is there and only not durable: what holds is written again.
+                self.doubtful = true;
+                self.myself.send_after(SAVE_PAUSE, || MergeMessage::SaveAgain);
+                return Err(MergeError::Journal(error.to_string()));
+            }
+            (self.kept, self.doubtful) = (kept, false);
         }
         self.queue = decided;
         self.perform(effects).await;
@@ -189,7 +209,7 @@ impl State {
     }
 
     fn tell_business(&mut self) {
-        let busy = self.queue.is_busy() || !self.waiting.is_empty();
+        let busy = self.queue.is_busy() || !self.waiting.is_empty() || self.doubtful;
         if busy != self.busy {
             self.busy = busy;
             (self.arguments.tell)(Told::Busy(busy));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ractor::{ActorProcessingErr, ActorRef};
+use ractor::{ActorProcessingErr, ActorRef, SpawnErr};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::State;
@@ -64,7 +64,11 @@ impl State {
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Merge(about.clone(), told)))),
         };
         let started = MergeHandle::start(arguments, self.myself.get_cell()).await;
-        let queue = started.map_err(|error| Refusal::new(RefusalKind::Internal, error.to_string()))?;
+        let queue = started.map_err(|error| match error {
+            // Its own sentence, without the runtime's words about it.
+            SpawnErr::StartupFailed(cause) => Refusal::new(RefusalKind::Registry, cause.to_string()),
+            error => Refusal::new(RefusalKind::Internal, error.to_string()),
+        })?;
         self.children.insert(queue.cell().get_id(), Child::Merge(target.clone()));
         self.merges.0.insert(target.clone(), queue.clone());
         Ok(queue)

@@ -64,7 +64,7 @@ pub(in crate::adapters) enum CliError {
 
 impl CliError {
     /// Whether git ended without a chance to tidy up behind itself.
-    pub(in crate::adapters) fn was_cut_off(&self) -> bool {
+    pub(in crate::adapters) fn was_passing(&self) -> bool {
         matches!(self, Self::Signal(_) | Self::Timeout(_))
     }
 
@@ -445,7 +445,7 @@ mod tests {
             "{failed:?}"
         );
         let signal = cli.read(&fix.repo).args(["-c", "alias.die=!kill -9 $PPID", "die"]).run().unwrap_err();
-        assert!(matches!(signal, CliError::Signal(9)) && signal.was_cut_off(), "{signal:?}");
+        assert!(matches!(signal, CliError::Signal(9)) && signal.was_passing(), "{signal:?}");
         fix.set("PATH", "/nowhere");
         let missing = Cli::new(&fix.caller).err().unwrap();
         assert_eq!(missing.to_string(), "git is not installed or not in PATH");

@@ -16,13 +16,13 @@ pub(in crate::adapters) struct Fault {
     pub(in crate::adapters) remedy: Option<String>,
     /// A tool or the system failed, so it says nothing about the worktree.
     pub(in crate::adapters) broken: bool,
-    /// A git was killed, which says nothing about what it was at.
-    pub(in crate::adapters) cut_off: bool,
+    /// It may be otherwise in a moment: a git was killed, or the system had no room.
+    pub(in crate::adapters) passing: bool,
 }
 
 impl Fault {
     pub(in crate::adapters) fn new(cause: impl Into<String>) -> Self {
-        Self { cause: cause.into(), remedy: None, broken: false, cut_off: false }
+        Self { cause: cause.into(), remedy: None, broken: false, passing: false }
     }
 
     pub(in crate::adapters) fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -32,7 +32,7 @@ impl Fault {
 
     /// A system call about `path` failed.
     pub(in crate::adapters) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
-        move |error| Self { broken: true, ..Self::new(format!("{}: {error}", path.display())) }
+        move |error| Self { broken: true, passing: true, ..Self::new(format!("{}: {error}", path.display())) }
     }
 
     /// It kept a worktree from being made.
@@ -53,20 +53,20 @@ impl Fault {
 impl From<CliError> for Fault {
     fn from(error: CliError) -> Self {
         let broken = !matches!(error, CliError::Exit { .. });
-        let cut_off = matches!(error, CliError::Signal(_));
-        Self { cause: error.to_string(), remedy: error.remedy(), broken, cut_off }
+        let passing = matches!(error, CliError::Signal(_) | CliError::Run(_));
+        Self { cause: error.to_string(), remedy: error.remedy(), broken, passing }
     }
 }
 
 impl From<git2::Error> for Fault {
     fn from(error: git2::Error) -> Self {
-        Self { broken: true, ..Self::new(error.message()) }
+        Self { broken: true, passing: true, ..Self::new(error.message()) }
     }
 }
 
 impl From<LockError> for Fault {
     fn from(error: LockError) -> Self {
         let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
-        Self { cause: error.to_string(), remedy, broken: true, cut_off: false }
+        Self { cause: error.to_string(), remedy, broken: true, passing: false }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn make(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
             cause: format!("{}; {}", fault.cause, more.cause),
             remedy: more.remedy.or(fault.remedy),
             broken: true,
-            cut_off: false,
+            passing: false,
         }),
     }
 }
@@ -84,7 +84,7 @@ fn take_back(
     error: &CliError,
 ) -> Result<(), Fault> {
     let mut left = Vec::new();
-    if error.was_cut_off() {
+    if error.was_passing() {
         let locks = [
             format!("refs/heads/{}.lock", plan.branch),
             "packed-refs.lock".to_owned(),

@@ -120,14 +120,14 @@ fn is_as_made(cli: &Cli, plan: &WorktreePlan, place: &Place) -> Result<bool, Fau
         return Ok(trash::hidden_changes(cli, place)? == 0);
     }
     // A half made index proves nothing about the files: look at the bytes.
-    if place.is_whole && !only_cut_off(cli, place)? {
+    if place.is_whole && !only_passing(cli, place)? {
         return Ok(false);
     }
     is_part_of(cli, place, &expected)
 }
 
 /// Whether the index holds nothing that HEAD does not.
-fn only_cut_off(cli: &Cli, place: &Place) -> Result<bool, Fault> {
+fn only_passing(cli: &Cli, place: &Place) -> Result<bool, Fault> {
     let changes = trash::status(cli, place, "no")?;
     // A missing index looks as if everything had been deleted from it.
     let has_index = place.git_dir.join("index").exists();

@@ -3,7 +3,7 @@
 //! it was, then the files, then the reference.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use swarm_actors::merge::queue::{Item, Queue};
 use super::checkout::{self, Brought, Marker};
 use super::complete;
 use super::desk::Desk;
+use crate::adapters::git::cli::CliError;
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::{objects, parse};
 use crate::adapters::process;
@@ -84,7 +85,7 @@ fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result
         .ask("start", "start")
         .and_then(|()| transaction.ask(&format!("update {branch} {to} {from}\nprepare"), "prepare"));
     if let Err(fault) = prepared {
-        if fault.cut_off {
+        if fault.passing {
             return Err(fault);
         }
         plan.unlock()?;
@@ -193,8 +194,7 @@ struct Transaction {
 impl Transaction {
     fn start(desk: &Desk) -> Result<Self, Fault> {
         let call = desk.write().args(LOCKS).args(["update-ref", "-m", "swarm: landed", "--stdin"]);
-        let failed = |error: io::Error| Fault::new(format!("git could not be run: {error}"));
-        let mut git = call.start().map_err(failed)?;
+        let mut git = call.start().map_err(CliError::Run)?;
         let (Some(input), Some(output)) = (git.stdin.take(), git.stdout.take()) else {
             return Err(Fault::new("git has no pipes"));
         };
@@ -217,9 +217,9 @@ impl Transaction {
         {
             let _ = pipe.read_to_end(&mut stderr);
         }
-        let cut_off = self.git.wait().is_ok_and(|status| status.signal().is_some());
+        let passing = self.git.wait().is_ok_and(|status| status.signal().is_some());
         let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not answer to '{about}'"));
-        Err(Fault { cut_off, ..Fault::new(format!("the base could not be moved: {why}")) })
+        Err(Fault { passing, ..Fault::new(format!("the base could not be moved: {why}")) })
     }
 
     fn abort(&mut self) {

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use swarm_actors::merge::machine::{Build, Landing, Resolution, Verdict};
 use swarm_actors::merge::queue::{Item, Queue, Rules};
@@ -85,19 +85,38 @@ impl GitLandings {
     }
 }
 
-/// How often a step is begun whose git is killed.
+/// How often a step is begun whose git is killed, or that the system has no room for.
 const TRIES_MAX: u32 = 4;
+/// Before the second time; four times as long before each one after.
+const PAUSE: Duration = Duration::from_millis(50);
 
-/// Repeats a step when somebody killed its git, without the locks that one left.
+/// Repeats a step that failed for a passing reason, without the locks that a git
+/// which was killed left.
 fn patiently<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+    let mut pause = PAUSE;
     for _ in 1..TRIES_MAX {
         let since = SystemTime::now();
         match attempt() {
-            Err(fault) if fault.cut_off => drop(holders::clear_stale_locks(&locks(), Some(since))),
+            Err(fault) if fault.passing => drop(holders::clear_stale_locks(&locks(), Some(since))),
             done => return done,
         }
+        std::thread::sleep(pause);
+        pause *= 4;
     }
     attempt()
+}
+
+/// Reads, and again where the system had no room for that.
+fn read_patiently<T>(read: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let mut pause = PAUSE;
+    for _ in 1..TRIES_MAX {
+        match read() {
+            Err(error) if error.raw_os_error().is_some() => std::thread::sleep(pause),
+            done => return done,
+        }
+        pause *= 4;
+    }
+    read()
 }
 
 /// Cause and remedy in one sentence, as an item carries it.
@@ -115,7 +134,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 impl Landings for GitLandings {
     fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>> {
         let paths = self.paths.clone();
-        Box::pin(blocking(move || journal::targets(&paths)))
+        Box::pin(blocking(move || read_patiently(|| journal::targets(&paths))))
     }
 
     fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>> {
@@ -132,7 +151,7 @@ impl Landings for GitLandings {
     fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {
         let (paths, about) = (self.paths.clone(), target.clone());
         Box::pin(async move {
-            let queue = blocking(move || journal::load(&paths, &about)).await?;
+            let queue = blocking(move || read_patiently(|| journal::load(&paths, &about))).await?;
             if let Some(known) = queue.clone()
                 && let Err(fault) = self.step(target, move |desk| land::tidy_kept(desk, &known)).await
             {
