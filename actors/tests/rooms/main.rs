@@ -4,6 +4,7 @@
 mod adoption;
 mod crash;
 mod fixture;
+mod landing;
 mod merge;
 mod random;
 mod registry;

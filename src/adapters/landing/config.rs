@@ -8,6 +8,8 @@ use serde::Deserialize;
 use swarm_actors::merge::queue::Rules;
 use swarm_actors::model::{MergeSettings, Refusal, RefusalKind};
 
+use super::read_patiently;
+
 pub const FILE: &str = "swarm.toml";
 
 #[derive(Default, Deserialize)]
@@ -43,7 +45,7 @@ pub(super) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Ru
 }
 
 fn read(path: &Path) -> Result<MergeSettings, Refusal> {
-    let text = match fs::read_to_string(path) {
+    let text = match read_patiently(|| fs::read_to_string(path)) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(MergeSettings::default()),
         Err(error) => return Err(Refusal::new(RefusalKind::Invalid, format!("{}: {error}", path.display()))),

@@ -23,7 +23,7 @@ pub(super) struct Desk {
     /// The queue's own directory.
     pub(super) own: PathBuf,
     pub(super) executable: PathBuf,
-    identity: OnceLock<Result<Identity, Fault>>,
+    identity: OnceLock<Identity>,
     library: Mutex<Option<Repository>>,
 }
 
@@ -111,7 +111,11 @@ impl Desk {
     }
 
     pub(super) fn identity(&self) -> Result<&Identity, Fault> {
-        self.identity.get_or_init(|| self.ask_identity()).as_ref().map_err(Clone::clone)
+        if let Some(known) = self.identity.get() {
+            return Ok(known);
+        }
+        let asked = self.ask_identity()?;
+        Ok(self.identity.get_or_init(|| asked))
     }
 
     fn ask_identity(&self) -> Result<Identity, Fault> {

@@ -41,22 +41,24 @@ use desk::Desk;
 /// Landing in the repositories of this machine.
 pub struct GitLandings {
     paths: Paths,
+    desks: Arc<Desks>,
+}
+
+/// What the steps of each queue are carried out with.
+struct Desks {
+    paths: Paths,
     /// This program, which runs verifications and resolvers.
     executable: PathBuf,
-    desks: Mutex<BTreeMap<Target, Arc<Desk>>>,
+    open: Mutex<BTreeMap<Target, Arc<Desk>>>,
     /// Those that this process has had to do with.
     seen: Mutex<BTreeSet<Target>>,
 }
 
-impl GitLandings {
-    pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        Self { paths, executable, desks: Mutex::default(), seen: Mutex::default() }
-    }
-
-    /// What the steps of this queue are carried out with.
-    fn desk(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
-        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(desk) = desks.get(target) {
+impl Desks {
+    /// Reads files: not for the actors' thread.
+    fn of(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = open.get(target) {
             return Ok(Arc::clone(desk));
         }
         let desk = Arc::new(Desk::open(&self.paths, target, &self.executable)?);
@@ -64,13 +66,21 @@ impl GitLandings {
             // The supervisor before may have been killed while it wrote these itself.
             holders::clear_stale_locks(&desk.own_locks(), None);
         }
-        desks.insert(target.clone(), Arc::clone(&desk));
+        open.insert(target.clone(), Arc::clone(&desk));
         Ok(desk)
     }
 
     /// The next step looks at the caller and at git's configuration anew.
     fn forget(&self, target: &Target) {
-        self.desks.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+    }
+}
+
+impl GitLandings {
+    pub fn new(paths: Paths, executable: PathBuf) -> Self {
+        let (open, seen) = (Mutex::default(), Mutex::default());
+        let desks = Arc::new(Desks { paths: paths.clone(), executable, open, seen });
+        Self { paths, desks }
     }
 
     /// Carries out one blocking step away from the actors' thread.
@@ -79,9 +89,19 @@ impl GitLandings {
         target: &Target,
         work: impl Fn(&Desk) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        let desk = self.desk(target)?;
-        let done = tokio::task::spawn_blocking(move || patiently(&|| desk.locks(), || work(&desk))).await;
+        let (desks, target) = (Arc::clone(&self.desks), target.clone());
+        let done = tokio::task::spawn_blocking(move || {
+            let locks = || desks.of(&target).map(|desk| desk.locks()).unwrap_or_default();
+            patiently(&locks, || work(&*desks.of(&target)?))
+        });
+        let done = done.await;
         done.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
+    }
+
+    async fn desk(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
+        let (desks, target) = (Arc::clone(&self.desks), target.clone());
+        let opened = tokio::task::spawn_blocking(move || patiently(&Vec::new, || desks.of(&target))).await;
+        opened.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
     }
 }
 
@@ -111,7 +131,9 @@ fn read_patiently<T>(read: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let mut pause = PAUSE;
     for _ in 1..TRIES_MAX {
         match read() {
-            Err(error) if error.raw_os_error().is_some() => std::thread::sleep(pause),
+            Err(error) if error.raw_os_error().is_some() && error.kind() != io::ErrorKind::NotFound => {
+                std::thread::sleep(pause);
+            }
             done => return done,
         }
         pause *= 4;
@@ -143,7 +165,7 @@ impl Landings for GitLandings {
             let done = tokio::task::spawn_blocking(move || complete::complete(&paths, &completion)).await;
             let broken = |error: tokio::task::JoinError| Refusal::new(RefusalKind::Internal, error.to_string());
             let completed = done.map_err(broken)??;
-            self.forget(&completed.target);
+            self.desks.forget(&completed.target);
             Ok(completed)
         })
     }
@@ -167,7 +189,7 @@ impl Landings for GitLandings {
     }
 
     fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>> {
-        self.forget(target);
+        self.desks.forget(target);
         Box::pin(async move { self.step(target, land::base).await.map_err(told) })
     }
 
@@ -193,7 +215,7 @@ impl Landings for GitLandings {
         commit: &'a str,
     ) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let desk = match self.desk(target) {
+            let desk = match self.desk(target).await {
                 Ok(desk) => desk,
                 Err(fault) => return Verdict::Unknown(told(fault)),
             };
@@ -218,7 +240,7 @@ impl Landings for GitLandings {
         files: &'a [String],
     ) -> BoxFuture<'a, Resolution> {
         Box::pin(async move {
-            let desk = match self.desk(target) {
+            let desk = match self.desk(target).await {
                 Ok(desk) => desk,
                 Err(fault) => return Resolution::Failed(told(fault)),
             };

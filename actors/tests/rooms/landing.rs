@@ -1,0 +1,119 @@
+//! From a worker's end to its landing, through the supervisor: once, whatever is
+//! cut off on the way.
+
+use std::time::Duration;
+
+use swarm_actors::merge::queue::State;
+use swarm_actors::model::{Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest, MergeSettings, SpawnRequest};
+use swarm_actors::supervisor::Exit;
+use swarm_actors::testing::Fault;
+
+use crate::fixture::{Rig, caller, request, with_tree};
+
+/// A worker that is to land.
+fn landing(name: &str) -> SpawnRequest {
+    let mut request = with_tree(name);
+    request.contract.merge = true;
+    request
+}
+
+async fn states(rig: &Rig) -> Vec<(String, &'static str)> {
+    let queues = rig.swarm().queues().await;
+    queues.iter().flat_map(|view| &view.queue.items).map(|item| (item.name.clone(), item.state.word())).collect()
+}
+
+async fn add(rig: &Rig, name: &str) -> Answer {
+    let (names, base, priority, settings) = (vec![name.to_owned()], None, 0, MergeSettings::default());
+    let request = MergeRequest { caller: caller(), order: MergeOrder::Add { names, base, priority, settings } };
+    rig.swarm().merge(request).recv().await.expect("an answer")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_lands_when_it_ended_with_success_and_only_then() {
+    let rig = Rig::start().await;
+    for name in ["good", "bad", "killed"] {
+        rig.spawn(landing(name)).await.expect("starts");
+    }
+    rig.spawn(with_tree("other")).await.expect("starts");
+    rig.world.end("bad", Ended::Code(1));
+    rig.world.end("other", Ended::Code(0));
+    rig.kill("killed").await.expect("is ended");
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!(states(&rig).await, []);
+    rig.world.end("good", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!(states(&rig).await, [("good".to_owned(), "landed")]);
+    assert_eq!(rig.world.landings.base(), [0]);
+    let told = rig.world.events.of("good");
+    assert!(
+        told.iter().any(|kind| matches!(kind, EventKind::MergeSettled { state, .. } if state == "landed")),
+        "{told:?}"
+    );
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_lands_once_whatever_is_cut_off() {
+    for step in ["complete", "save", "save.after", "read_base", "build", "land", "land.after"] {
+        for nth in 0..3 {
+            let mut rig = Rig::start().await;
+            rig.spawn(landing("a")).await.expect("starts");
+            (0..nth).for_each(|_| rig.world.script.at(step, Fault::Run(Box::new(|| {}))));
+            rig.world.script.at(step, Fault::Hang);
+            rig.world.end("a", Ended::Code(0));
+            rig.world.pass(Duration::from_secs(1)).await;
+            rig.crash().await;
+            rig.world.script.forget_faults();
+            rig.up().await;
+            assert_eq!(states(&rig).await, [("a".to_owned(), "landed")], "{step} {nth}");
+            assert_eq!(rig.world.landings.base(), [0], "{step} {nth}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_supervisor_stays_while_something_is_landing() {
+    let rig = Rig::start().await;
+    rig.world.script.at("build", Fault::Hang);
+    assert!(matches!(add(&rig, "a").await, Answer::Merge(line) if line.done == "queued"));
+    let ended = tokio::time::timeout(Duration::from_secs(3600), rig.swarm().ended()).await;
+    assert!(ended.is_err(), "it left a landing alone");
+    assert_eq!(states(&rig).await, [("a".to_owned(), "active")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_leaves_when_all_have_landed() {
+    let rig = Rig::start().await;
+    add(&rig, "a").await;
+    assert_eq!(rig.swarm().ended().await, Exit::Idle);
+    assert_eq!(rig.world.landings.base(), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_panics_is_started_again_alone() {
+    let rig = Rig::start().await;
+    rig.spawn(request("w")).await.expect("starts");
+    add(&rig, "a").await;
+    rig.world.pass(Duration::from_secs(1)).await;
+    rig.world.script.at("save", Fault::Panic);
+    assert!(matches!(add(&rig, "b").await, Answer::Refused(_)));
+    rig.world.settle().await;
+    assert!(matches!(add(&rig, "b").await, Answer::Merge(_)));
+    rig.world.pass(Duration::from_secs(1)).await;
+    let queues = rig.swarm().queues().await;
+    assert!(queues[0].queue.items.iter().all(|item| matches!(item.state, State::Landed { .. })), "{queues:?}");
+    assert_eq!((rig.world.state("w"), rig.swarm().live().await), (Some(FineState::Running), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_still_works_does_not_land() {
+    let rig = Rig::start().await;
+    rig.spawn(with_tree("a")).await.expect("starts");
+    let Answer::Refused(refusal) = add(&rig, "a").await else { panic!("it was taken") };
+    assert_eq!(refusal.cause, "worker 'a' is still at work");
+    rig.spawn(request("plain")).await.expect("starts");
+    rig.world.end("plain", Ended::Code(0));
+    rig.world.settle().await;
+    let Answer::Refused(refusal) = add(&rig, "plain").await else { panic!("it was taken") };
+    assert_eq!(refusal.cause, "worker 'plain' has no worktree, so nothing of it would land");
+}
