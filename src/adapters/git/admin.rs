@@ -52,6 +52,13 @@ pub(in crate::adapters) fn tree_of(entry: &Path) -> Option<PathBuf> {
     Some(resolved(dot_git.parent()?))
 }
 
+/// The same where it must be known: an entry that cannot be read is an error, one
+/// that is half made is none.
+pub(in crate::adapters) fn known_tree_of(entry: &Path) -> io::Result<Option<PathBuf>> {
+    let text = ignore_missing(fs::read_to_string(entry.join("gitdir")))?;
+    Ok(text.and_then(|text| entry.join(text.trim_end()).parent().map(resolved)))
+}
+
 /// The entry of the worktree at `path`, whether that directory is there or not.
 ///
 /// # Errors

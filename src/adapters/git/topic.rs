@@ -206,7 +206,7 @@ pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: 
         let list_file = Scratch::new(&git_dir, "list");
         let mut list = list_file.create()?;
         let text = kept.iter().map(|path| path.as_slice()).collect::<Vec<_>>().join(&0);
-        list.write_all(&text).and_then(|()| list.rewind()).map_err(|error| Fault::new(error.to_string()))?;
+        list.write_all(&text).and_then(|()| list.rewind()).map_err(Fault::at(&git_dir))?;
         let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
         step().env("GIT_LITERAL_PATHSPECS", "1").args(add).input(list).run()?;
     }

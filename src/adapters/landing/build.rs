@@ -11,7 +11,7 @@ use swarm_actors::merge::queue::{Item, Strategy};
 use super::desk::Desk;
 use super::trees;
 use crate::adapters::git::fault::Fault;
-use crate::adapters::git::objects;
+use crate::adapters::git::{holders, objects};
 
 /// A merge of trees: the result's id, or the paths in conflict.
 enum Merged {
@@ -41,6 +41,7 @@ pub(super) fn build(desk: &Desk, strategy: Strategy, item: &Item, onto: &str) ->
 /// those before it.
 fn pin(desk: &Desk, library: Option<&Repository>, commit: &str) -> Result<(), Fault> {
     let name = reference(desk);
+    holders::clear_stale_locks(&[desk.common.join(format!("{name}.lock"))], None);
     let pinned = library.map(|repo| {
         let id = Oid::from_str(commit)?;
         repo.reference(&name, id, true, "swarm: candidate").map(drop)

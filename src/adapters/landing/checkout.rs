@@ -130,7 +130,8 @@ pub(super) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
     let paths = written(desk, from, to)?;
     for (tree, git_dir) in holders {
         // Without an index nothing is checked out.
-        if !git_dir.join("index").exists() {
+        let index = git_dir.join("index");
+        if !index.try_exists().map_err(Fault::at(&index))? {
             continue;
         }
         let lock = git_dir.join(LOCK);
@@ -150,42 +151,52 @@ pub(super) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
 /// A directory and its own git directory.
 type Holder = (PathBuf, PathBuf);
 
-/// Who has the base checked out, or why it must not be moved now.
+/// Who has the base checked out, or why it must not be moved now. What cannot be
+/// read is an error: a directory that was overlooked would show the landing as
+/// taken back by its person.
 fn holders_of_base(desk: &Desk) -> Result<Result<Vec<Holder>, String>, Fault> {
-    let head = format!("ref: {}", desk.target.branch);
+    let Some(repo) = desk.library() else { return holders_by_command(desk).map(Ok) };
     let mut dirs: Vec<Holder> = Vec::new();
-    match desk.library() {
-        Some(repo) => {
-            dirs.extend(repo.workdir().filter(|_| !repo.is_bare()).map(|tree| (tree.to_owned(), desk.common.clone())));
-            let entries = admin::entries(&desk.common).map_err(Fault::at(&desk.common))?;
-            dirs.extend(entries.into_iter().filter_map(|entry| Some((admin::tree_of(&entry)?, entry))));
-        }
-        None => {
-            let listed = desk.read().args(["worktree", "list", "--porcelain", "-z"]).run()?;
-            for worktree in
-                parse::worktrees(&listed).into_iter().filter(|tree| tree.branch.as_ref() == Some(&desk.target.branch))
-            {
-                let tree = PathBuf::from(&worktree.path);
-                if !tree.exists() {
-                    continue;
-                }
-                let git_dir = desk.cli.read(&tree).args(["rev-parse", "--absolute-git-dir"]).line()?;
-                dirs.push((tree, PathBuf::from(git_dir)));
-            }
-            return Ok(Ok(dirs));
-        }
+    dirs.extend(repo.workdir().filter(|_| !repo.is_bare()).map(|tree| (tree.to_owned(), desk.common.clone())));
+    for entry in admin::entries(&desk.common).map_err(Fault::at(&desk.common))? {
+        dirs.extend(admin::known_tree_of(&entry).map_err(Fault::at(&entry))?.map(|tree| (tree, entry)));
     }
-    let says = |path: PathBuf, text: &str| fs::read_to_string(path).is_ok_and(|said| said.trim_end() == text);
     for (tree, git_dir) in &dirs {
         for kind in ["rebase-merge", "rebase-apply"] {
-            if says(git_dir.join(kind).join("head-name"), &desk.target.branch) {
+            if says(&git_dir.join(kind).join("head-name"), &desk.target.branch)? {
                 let why = format!("'{}' is being rebased in {}", desk.target.base(), tree.display());
                 return Ok(Err(format!("{why} (finish or abort that, then swarm merge retry)")));
             }
         }
     }
-    dirs.retain(|(tree, git_dir)| says(git_dir.join("HEAD"), &head) && tree.exists());
-    Ok(Ok(dirs))
+    let head = format!("ref: {}", desk.target.branch);
+    let mut holders = Vec::new();
+    for (tree, git_dir) in dirs {
+        if says(&git_dir.join("HEAD"), &head)? && tree.try_exists().map_err(Fault::at(&tree))? {
+            holders.push((tree, git_dir));
+        }
+    }
+    Ok(Ok(holders))
+}
+
+fn says(path: &Path, text: &str) -> Result<bool, Fault> {
+    let said = admin::ignore_missing(fs::read_to_string(path)).map_err(Fault::at(path))?;
+    Ok(said.is_some_and(|said| said.trim_end() == text))
+}
+
+fn holders_by_command(desk: &Desk) -> Result<Vec<Holder>, Fault> {
+    let listed = desk.read().args(["worktree", "list", "--porcelain", "-z"]).run()?;
+    let mut holders = Vec::new();
+    for worktree in
+        parse::worktrees(&listed).into_iter().filter(|tree| tree.branch.as_ref() == Some(&desk.target.branch))
+    {
+        let tree = PathBuf::from(&worktree.path);
+        if tree.try_exists().map_err(Fault::at(&tree))? {
+            let git_dir = desk.cli.read(&tree).args(["rev-parse", "--absolute-git-dir"]).line()?;
+            holders.push((tree, PathBuf::from(git_dir)));
+        }
+    }
+    Ok(holders)
 }
 
 /// The paths that differ between two commits.

@@ -17,7 +17,7 @@ use super::complete;
 use super::desk::Desk;
 use crate::adapters::git::cli::CliError;
 use crate::adapters::git::fault::Fault;
-use crate::adapters::git::{objects, parse};
+use crate::adapters::git::{holders, objects, parse};
 use crate::adapters::process;
 
 /// How long git waits for a lock of another git.
@@ -274,5 +274,7 @@ pub(super) fn tidy<'a>(desk: &Desk, items: impl Iterator<Item = &'a Item>) -> Re
             desk.write().args(["update-ref", "-d", &name]).run()?;
         }
     }
+    // libgit2 does not say when it could not remove its own.
+    holders::clear_stale_locks(&desk.own_locks(), None);
     Ok(())
 }

@@ -8,8 +8,8 @@ use git2::{ErrorCode, Oid, Repository};
 use super::complete::pinned;
 use crate::adapters::git::cli::Cli;
 use crate::adapters::git::fault::Fault;
-use crate::adapters::git::objects;
 use crate::adapters::git::trash::DURABLE;
+use crate::adapters::git::{holders, objects};
 
 pub(super) struct Site<'a> {
     cli: &'a Cli,
@@ -64,6 +64,10 @@ impl<'a> Site<'a> {
     /// Keeps a commit from being collected.
     pub(super) fn pin(&self, tip: &str) -> Result<(), Fault> {
         let (name, why) = (pinned(tip), "swarm: finished work");
+        if let Ok(common) = self.common() {
+            // Only we write this one; what is there now is left over.
+            holders::clear_stale_locks(&[Path::new(&common).join(format!("{name}.lock"))], None);
+        }
         let pin = |repo: &Repository| repo.reference(&name, Oid::from_str(tip)?, true, why).map(drop);
         if self.library.as_ref().is_some_and(|repo| pin(repo).is_ok()) {
             return Ok(());
