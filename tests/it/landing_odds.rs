@@ -220,3 +220,26 @@ fn another_checkout_of_the_base_comes_along() {
     assert_eq!(site.rig.git(&second, &["status", "--porcelain"]), "");
     assert!(second.join("w").exists() && !site.repo.join("w").exists());
 }
+
+#[test]
+fn a_verification_that_removes_its_repository_harms_no_other() {
+    let site = Site::new();
+    // A home directory that is a repository, with the state directory in it.
+    let outer = site.rig.root().parent().expect("a directory").to_owned();
+    site.rig.git(&outer, &["init", "-q"]);
+    fs::write(outer.join("kept"), "kept\n").expect("written");
+    site.rig.git(&outer, &["add", "kept"]);
+    site.rig.git(&outer, &["commit", "-q", "-m", "outer"]);
+    fs::write(outer.join("kept"), "edited\n").expect("written");
+    fs::write(outer.join("new"), "untracked\n").expect("written");
+    for (name, verify) in [("w", "rm -rf .git"), ("x", "true")] {
+        site.worker(name, &[], &format!("echo {name} > {name}"));
+        site.swarm(&["merge", "add", name, "--verify", verify]).ok();
+        site.merge_wait();
+        assert_eq!(site.state(name), "landed");
+    }
+    let both = ["kept", "new"].map(|name| fs::read_to_string(outer.join(name)).expect("there"));
+    assert_eq!(both, ["edited\n", "untracked\n"]);
+    assert_eq!(site.rig.git(&outer, &["log", "--format=%s"]), "outer");
+    site.assert_untouched();
+}

@@ -23,7 +23,7 @@ use std::os::fd::AsFd as _;
 
 use super::desk::Desk;
 use super::trees;
-use crate::adapters::git::cli::CliError;
+use crate::adapters::git::cli::{Call, CliError};
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::{admin, holders, parse};
 use crate::adapters::records::write_durably;
@@ -283,6 +283,14 @@ fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
 }
 
 impl Checkout {
+    fn read<'a>(&self, desk: &'a Desk) -> Call<'a> {
+        Desk::named(desk.cli.read(&self.tree), &self.git_dir, &self.tree)
+    }
+
+    fn write<'a>(&self, desk: &'a Desk) -> Call<'a> {
+        Desk::named(desk.write_at(&self.tree), &self.git_dir, &self.tree)
+    }
+
     fn bring(&self, desk: &Desk, marker: &Marker) -> Result<Brought, Fault> {
         match self.read_tree(desk, marker, false) {
             Err(CliError::Exit { .. }) => {}
@@ -308,7 +316,7 @@ impl Checkout {
     fn read_tree(&self, desk: &Desk, marker: &Marker, refreshed: bool) -> Result<(), CliError> {
         let new = self.git_dir.join(INDEX);
         fs::copy(self.git_dir.join("index"), &new)?;
-        let step = || desk.write_at(&self.tree).env("GIT_INDEX_FILE", &new);
+        let step = || self.write(desk).env("GIT_INDEX_FILE", &new);
         if refreshed {
             let _ = step().args(["update-index", "-q", "--refresh"]).run();
         }
@@ -317,7 +325,7 @@ impl Checkout {
 
     /// What is uncommitted among the files that the landing writes.
     fn overlapping(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
-        let status = desk.cli.read(&self.tree).args(["status", "--porcelain", "-z", "-uall"]).run()?;
+        let status = self.read(desk).args(["status", "--porcelain", "-z", "-uall"]).run()?;
         let touched = |path: &[u8]| {
             let below =
                 |one: &[u8], other: &[u8]| one.strip_prefix(other).is_some_and(|rest| rest.first() == Some(&b'/'));
@@ -362,8 +370,11 @@ impl Checkout {
     /// Puts back what a landing that was cut off wrote, when its index is still
     /// the old one.
     fn restore(&self, desk: &Desk, marker: &Marker) -> Result<(), Fault> {
-        let index =
-            desk.cli.read(&self.tree).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run()?;
+        let index = match self.read(desk).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
+            // The commit was collected long after: what is here is for the person to judge.
+            Err(CliError::Exit { .. }) => return Ok(()),
+            index => index?,
+        };
         let differs = |path: &[u8]| index.split(|byte| *byte == 0).any(|other| other == path);
         if !self.files.iter().any(|file| differs(&file.path)) {
             return Ok(());
@@ -387,10 +398,10 @@ impl Checkout {
         let failed = Fault::at(&list);
         fs::write(&list, old.join(&0)).map_err(&failed)?;
         let input = fs::File::open(&list).map_err(&failed)?;
-        desk.write_at(&self.tree).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
+        self.write(desk).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
         // Their times are new, which git is told.
         fs::copy(self.git_dir.join("index"), &list).map_err(&failed)?;
-        let refresh = desk.write_at(&self.tree).env("GIT_INDEX_FILE", &list);
+        let refresh = self.write(desk).env("GIT_INDEX_FILE", &list);
         let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
         let index = self.git_dir.join("index");
         fs::rename(&list, &index).map_err(Fault::at(&index))
@@ -408,8 +419,7 @@ impl Checkout {
         let found = found.map_err(Fault::at(path))?;
         for commit in [&marker.to, &marker.from] {
             let name = [commit.as_bytes(), b":", &file.path].concat();
-            let call =
-                desk.cli.read(&self.tree).args(["cat-file", "--filters"]).arg(std::ffi::OsStr::from_bytes(&name));
+            let call = self.read(desk).args(["cat-file", "--filters"]).arg(std::ffi::OsStr::from_bytes(&name));
             match call.run() {
                 Ok(whole) if whole.starts_with(&found) => return Ok(true),
                 Ok(_) | Err(CliError::Exit { .. }) => {}

@@ -102,6 +102,12 @@ impl Desk {
         self.cli.write(dir).args(DURABLE)
     }
 
+    /// Which repository a call in `tree` is about, by name: discovery would find
+    /// another one above it when something is missing there.
+    pub(super) fn named<'a>(call: Call<'a>, git_dir: &Path, tree: &Path) -> Call<'a> {
+        call.env("GIT_DIR", git_dir).env("GIT_WORK_TREE", tree)
+    }
+
     /// The repository for libgit2; none where that does not know its format. What
     /// one step has read the next one need not read again.
     pub(super) fn library(&self) -> Option<Library<'_>> {

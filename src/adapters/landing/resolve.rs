@@ -10,6 +10,7 @@ use swarm_actors::merge::machine::Resolution;
 use swarm_actors::merge::queue::{Item, Rules};
 
 use super::desk::Desk;
+use super::scratch::Scratch;
 use super::verify::{off_thread, open_log};
 use super::{build, complete, run, scratch};
 use crate::adapters::git::fault::Fault;
@@ -33,16 +34,16 @@ pub(super) async fn resolve(
     let Some(command) = &rules.resolver else { return Ok(Resolution::Failed("there is no resolver".to_owned())) };
     let log = desk.own.join("logs").join(format!("{}.resolver.log", item.id));
     let (at, wanted, base, fresh) = (Arc::clone(&desk), item.clone(), onto.to_owned(), log.clone());
-    let dir = off_thread(move || {
+    let place = off_thread(move || {
         open_log(&fresh)?;
-        let dir = scratch::prepare(&at, &name(&wanted), &base)?;
+        let place = scratch::prepare(&at, &name(&wanted), &base)?;
         // Exit code 1 is what is wanted: the conflict, with its markers.
         let merge =
             ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
-        at.identity()?.environment(at.write_at(&dir), None).args(merge).arg(&wanted.tip).run_for(&[0, 1])?;
-        Ok(dir)
+        at.identity()?.environment(place.write(&at), None).args(merge).arg(&wanted.tip).run_for(&[0, 1])?;
+        Ok(place)
     });
-    let dir = dir.await?;
+    let place = place.await?;
     let variables = [
         ("SWARM_MERGE_FILES", files.join("\n")),
         ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
@@ -51,7 +52,7 @@ pub(super) async fn resolve(
         ("SWARM_MERGE_ITEM", item.id.to_string()),
         ("SWARM_MERGE_NAME", item.name.clone()),
     ];
-    let order = run::Order { dir: &dir, log: &log, limit_ms: rules.timeout_ms, command, variables: &variables };
+    let order = run::Order { dir: &place.dir, log: &log, limit_ms: rules.timeout_ms, command, variables: &variables };
     let outcome = run::run(&desk, &order).await?;
     let why = match outcome {
         Outcome::Code(0) => None,
@@ -64,7 +65,7 @@ pub(super) async fn resolve(
     off_thread(move || {
         let result = match why {
             Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; its output is in {}", log.display()))),
-            None => take(&desk, &dir, &item, &onto, &files),
+            None => take(&desk, &place, &item, &onto, &files),
         };
         scratch::remove(&desk, &name(&item))?;
         result
@@ -73,27 +74,27 @@ pub(super) async fn resolve(
 }
 
 /// The resolver's result as a commit on top of the item's tip.
-fn take(desk: &Desk, dir: &Path, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
-    let head = desk.cli.read(dir).args(["rev-parse", "--verify", "HEAD"]).line()?;
+fn take(desk: &Desk, place: &Scratch, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
+    let head = place.read(desk).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if head == onto {
-        desk.write_at(dir).args(["add", "-A", "--"]).args(files).run().or_else(|error| {
+        place.write(desk).args(["add", "-A", "--"]).args(files).run().or_else(|error| {
             // A file that both sides removed is no path any more.
-            if files.iter().any(|file| !dir.join(file).exists()) { Ok(Vec::new()) } else { Err(error) }
+            if files.iter().any(|file| !place.dir.join(file).exists()) { Ok(Vec::new()) } else { Err(error) }
         })?;
-        desk.write_at(dir).args(["add", "-u", "--", "."]).run()?;
+        place.write(desk).args(["add", "-u", "--", "."]).run()?;
     }
-    if let Some(file) = files.iter().find(|file| has_markers(&dir.join(file))) {
+    if let Some(file) = files.iter().find(|file| has_markers(&place.dir.join(file))) {
         return Ok(Resolution::Failed(format!("the resolver left conflict markers in {file}")));
     }
     let tip = if head == onto {
-        let tree = desk.write_at(dir).arg("write-tree").line()?;
+        let tree = place.write(desk).arg("write-tree").line()?;
         let message =
             format!("Merge {} into {}\n\nConflicts resolved by the resolver.\n", desk.target.base(), item.name);
         build::commit_tree(desk, &tree, &[&item.tip, onto], &message, None)?
     } else {
         // It committed by itself: a merge of both, or something else.
         let has = |commit: &str| {
-            let call = desk.cli.read(dir).args(["merge-base", "--is-ancestor", commit, &head]);
+            let call = place.read(desk).args(["merge-base", "--is-ancestor", commit, &head]);
             call.run_for(&[0, 1]).map(|(code, _)| code == 0)
         };
         if !has(onto)? || !has(&item.tip)? {

@@ -7,30 +7,60 @@ use std::time::Duration;
 
 use super::desk::Desk;
 use super::run;
+use crate::adapters::git::cli::Call;
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::{admin, lock};
 
+/// A scratch directory and git's record of it.
+#[derive(Clone, Debug)]
+pub(super) struct Scratch {
+    pub(super) dir: PathBuf,
+    entry: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn read<'a>(&self, desk: &'a Desk) -> Call<'a> {
+        Desk::named(desk.cli.read(&self.dir), &self.entry, &self.dir)
+    }
+
+    pub(super) fn write<'a>(&self, desk: &'a Desk) -> Call<'a> {
+        Desk::named(desk.write_at(&self.dir), &self.entry, &self.dir)
+    }
+}
+
 /// Brings the scratch directory `name` to `commit`: tracked files as in it, and
 /// untracked ones gone but for those that git ignores.
-pub(super) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<PathBuf, Fault> {
+pub(super) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<Scratch, Fault> {
     let dir = desk.own.join(name);
     if dir.exists() {
         run::end_leftovers(&dir)?;
     }
-    let is_ours = admin::link_of(&dir).ok().flatten().is_some_and(|entry| entry.join("HEAD").exists());
-    if !is_ours {
-        make(desk, &dir, commit)?;
-    }
-    // Only a git of ours works here, and none does now.
-    if let Ok(Some(entry)) = admin::link_of(&dir) {
-        let files = fs::read_dir(&entry).into_iter().flatten().flatten().map(|file| file.path());
-        for lock in files.filter(|path| path.extension().is_some_and(|end| end == "lock")) {
-            let _ = fs::remove_file(lock);
+    let link = || admin::link_of(&dir).map_err(Fault::at(&dir));
+    let entry = match link()?.filter(|entry| is_ours(desk, entry)) {
+        Some(entry) => entry,
+        None => {
+            make(desk, &dir, commit)?;
+            let made = link()?.filter(|entry| is_ours(desk, entry));
+            made.ok_or_else(|| Fault::new(format!("git made no worktree at {}", dir.display())))?
         }
+    };
+    // Only a git of ours works here, and none does now.
+    let files = fs::read_dir(&entry).into_iter().flatten().flatten().map(|file| file.path());
+    for lock in files.filter(|path| path.extension().is_some_and(|end| end == "lock")) {
+        let _ = fs::remove_file(lock);
     }
-    desk.write_at(&dir).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
-    desk.write_at(&dir).args(["clean", "-ffdq"]).run()?;
-    Ok(dir)
+    let scratch = Scratch { dir, entry };
+    scratch.write(desk).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
+    scratch.write(desk).args(["clean", "-ffdq"]).run()?;
+    Ok(scratch)
+}
+
+/// Whether it is a record of a worktree in this repository: a verification may
+/// have written anything into the directory.
+fn is_ours(desk: &Desk, entry: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    let above = real(entry).and_then(|entry| entry.parent().map(Path::to_owned));
+    above.is_some() && above == real(&desk.common.join("worktrees")) && entry.join("HEAD").exists()
 }
 
 fn make(desk: &Desk, dir: &Path, commit: &str) -> Result<(), Fault> {
@@ -62,12 +92,12 @@ pub(super) fn remove(desk: &Desk, name: &str) -> Result<(), Fault> {
 }
 
 /// The files in it that are not as committed, and whether another commit is checked out.
-pub(super) fn changed(desk: &Desk, dir: &Path, commit: &str) -> Result<Option<String>, Fault> {
-    let head = desk.cli.read(dir).args(["rev-parse", "--verify", "HEAD"]).line()?;
+pub(super) fn changed(desk: &Desk, scratch: &Scratch, commit: &str) -> Result<Option<String>, Fault> {
+    let head = scratch.read(desk).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if head != commit {
         return Ok(Some("it checked out or made another commit".to_owned()));
     }
-    let out = desk.cli.read(dir).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
+    let out = scratch.read(desk).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
     let changes = crate::adapters::git::parse::status(&out);
     let named: Vec<_> = changes.iter().take(3).map(|change| String::from_utf8_lossy(&change.path)).collect();
     Ok((!changes.is_empty()).then(|| format!("it changed {} tracked file(s): {}", changes.len(), named.join(", "))))

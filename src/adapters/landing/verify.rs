@@ -26,24 +26,24 @@ pub(super) async fn verify(desk: Arc<Desk>, rules: &Rules, item: &Item, commit: 
     let Some(command) = &rules.verify else { return Ok(Verdict::Green) };
     let log = log(&desk, item);
     let (at, wanted, fresh) = (Arc::clone(&desk), commit.to_owned(), log.clone());
-    let dir = off_thread(move || {
+    let scratch = off_thread(move || {
         open_log(&fresh)?;
         patiently(&|| at.locks(), || scratch::prepare(&at, SCRATCH, &wanted))
     });
-    let dir = dir.await?;
+    let scratch = scratch.await?;
     let variables = [
         ("SWARM_MERGE_COMMIT", commit.to_owned()),
         ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
         ("SWARM_MERGE_ITEM", item.id.to_string()),
         ("SWARM_MERGE_NAME", item.name.clone()),
     ];
-    let order = run::Order { dir: &dir, log: &log, limit_ms: rules.timeout_ms, command, variables: &variables };
+    let order = run::Order { dir: &scratch.dir, log: &log, limit_ms: rules.timeout_ms, command, variables: &variables };
     let outcome = run::run(&desk, &order).await?;
     let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; its output is in {}", log.display())));
     match outcome {
         Outcome::Code(0) => {
-            let (at, wanted) = (Arc::clone(&desk), commit.to_owned());
-            match off_thread(move || scratch::changed(&at, &dir, &wanted)).await? {
+            let (at, wanted, place) = (Arc::clone(&desk), commit.to_owned(), scratch.clone());
+            match off_thread(move || scratch::changed(&at, &place, &wanted)).await? {
                 None => Ok(Verdict::Green),
                 Some(how) => red(format!("passed, but {how}")),
             }
