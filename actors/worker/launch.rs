@@ -182,6 +182,8 @@ impl Attempt<'_> {
     }
 
     async fn take_back_directory(&self) {
+        // A shim that was killed leaves its child at the gate for a moment, with the lease.
+        self.ports.records.lease_is_let_go(&self.start.name, self.spec.generation).await;
         let removed = self.ports.records.remove(&self.start.name, self.spec.generation).await;
         if let Err(error) = removed {
             tracing::error!(worker = %self.start.name, %error, "the directory of a start that failed stays");
