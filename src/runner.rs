@@ -1,4 +1,4 @@
-//! `swarm __runner DIR LOG MILLISECONDS COMMAND`: runs one command of the user
+//! `swarm __runner DIR LOG MILLISECONDS UMASK COMMAND`: runs one command of the user
 //! with everything that it starts, and ends all of it when it is over, when its
 //! time is up, or when who asked for it is gone. Standard input is the line to
 //! that one, standard output takes the outcome.
@@ -36,8 +36,10 @@ pub enum Outcome {
 
 pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = arguments.collect();
-    let [dir, log, limit, command] = words.as_slice() else { return 2 };
+    let [dir, log, limit, umask, command] = words.as_slice() else { return 2 };
     let Some(limit) = limit.to_str().and_then(|text| text.parse().ok()).map(Duration::from_millis) else { return 2 };
+    let Some(umask) = umask.to_str().and_then(|text| u32::from_str_radix(text, 8).ok()) else { return 2 };
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(umask));
     let outcome = run(Path::new(dir), Path::new(log), limit, command)
         .unwrap_or_else(|error| Some(Outcome::Unknown(format!("the command could not be run: {error}"))));
     if let Some(outcome) = outcome {

@@ -218,16 +218,14 @@ impl State {
 }
 
 async fn carry_out(arguments: &MergeArguments, queue: &Queue, effect: Effect) -> Option<Event> {
-    let (landings, target, rules) = (&arguments.landings, &arguments.target, &queue.rules);
+    let (landings, target) = (&arguments.landings, &arguments.target);
     Some(match effect {
         Effect::ReadBase => Event::BaseRead(landings.read_base(target).await),
-        Effect::Build { item, onto } => Event::Built(landings.build(target, rules, queue.item(item)?, &onto).await),
-        Effect::Verify { commit, of } => {
-            Event::Verified(landings.verify(target, rules, queue.item(of)?, &commit).await)
-        }
+        Effect::Build { item, onto } => Event::Built(landings.build(target, queue.item(item)?, &onto).await),
+        Effect::Verify { commit, of } => Event::Verified(landings.verify(target, queue.item(of)?, &commit).await),
         Effect::Land { from, to } => Event::Landed(landings.land(target, &from, &to).await),
         Effect::Resolve { item, onto, files } => {
-            Event::Resolved(item, landings.resolve(target, rules, queue.item(item)?, &onto, &files).await)
+            Event::Resolved(item, landings.resolve(target, queue.item(item)?, &onto, &files).await)
         }
         Effect::Settled(_) => return None,
     })

@@ -123,9 +123,7 @@ impl Queue {
 
     fn add(&mut self, addition: Addition, at_ms: u64, effects: &mut Vec<Effect>) {
         let Addition { name, tip, priority, key, rules, waits } = addition;
-        if let Some(rules) = rules {
-            self.rules = rules;
-        }
+        let rules = rules.unwrap_or_else(|| self.items.last().map_or(&self.rules, |last| &last.rules).clone());
         let id = self.next;
         self.next += 1;
         self.items.push(Item {
@@ -141,6 +139,7 @@ impl Queue {
             key,
             settled_ms: None,
             verified_by: None,
+            rules,
         });
         if let Some(reason) = waits {
             self.settle(id, State::Waiting { reason, files: Vec::new() }, effects);
@@ -172,6 +171,10 @@ impl Queue {
         let todo = self.turn();
         if self.phase != Phase::Idle || self.paused || todo.is_empty() {
             return;
+        }
+        if let Some(first) = self.item(todo[0]) {
+            // What is added meanwhile does not change how these are judged.
+            self.rules = first.rules.clone();
         }
         for id in &todo {
             self.set(*id, State::Active);
@@ -249,7 +252,7 @@ impl Queue {
             Verdict::Unknown(reason) => {
                 search.lost += 1;
                 if search.lost >= LOST_MAX {
-                    return self.all_wait(&reason, Vec::new(), effects);
+                    return self.stopped(&chain, &reason, Vec::new(), effects);
                 }
                 effects.push(verify(&chain, search.at));
                 self.phase = Phase::Verifying { base, chain, search };
@@ -330,17 +333,8 @@ impl Queue {
                 self.phase = Phase::Idle;
             }
             Landing::Moved => self.give_back(),
-            // Perhaps only one of them touches what the person edits.
-            Landing::Overlap(_) if chain.len() > 1 => {
-                for link in &chain {
-                    if let Some(item) = self.item_mut(link.item) {
-                        item.alone = true;
-                    }
-                }
-                self.give_back();
-            }
-            Landing::Overlap(files) => self.all_wait("uncommitted edits are in the way", files, effects),
-            Landing::Failed(reason) => self.all_wait(&reason, Vec::new(), effects),
+            Landing::Overlap(files) => self.stopped(&chain, "uncommitted edits are in the way", files, effects),
+            Landing::Failed(reason) => self.stopped(&chain, &reason, Vec::new(), effects),
         }
     }
 
@@ -366,6 +360,20 @@ impl Queue {
             item.resolved = 0;
             item.state = State::Queued;
         }
+    }
+
+    /// Something outside stops a chain. Perhaps it is because of one of them only:
+    /// then each is looked at alone, so that it stops nobody else.
+    fn stopped(&mut self, chain: &[Link], reason: &str, files: Vec<String>, effects: &mut Vec<Effect>) {
+        if chain.len() < 2 {
+            return self.all_wait(reason, files, effects);
+        }
+        for link in chain {
+            if let Some(item) = self.item_mut(link.item) {
+                item.alone = true;
+            }
+        }
+        self.give_back();
     }
 
     fn all_wait(&mut self, reason: &str, files: Vec<String>, effects: &mut Vec<Effect>) {

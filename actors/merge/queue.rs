@@ -111,6 +111,9 @@ pub struct Item {
     /// The command that verified it.
     #[serde(default)]
     pub verified_by: Option<String>,
+    /// By which it is taken, as they were when it was added.
+    #[serde(default)]
+    pub rules: Rules,
 }
 
 /// An item in the making.
@@ -120,7 +123,7 @@ pub struct Addition {
     pub tip: String,
     pub priority: i32,
     pub key: Option<String>,
-    /// How items are taken from now on.
+    /// By which it is taken; those of the item before where nothing is said.
     pub rules: Option<Rules>,
     /// Why it cannot have a tip yet.
     pub waits: Option<String>,
@@ -228,6 +231,7 @@ pub struct Queue {
     pub items: Vec<Item>,
     pub next: ItemId,
     pub paused: bool,
+    /// Of the items that are under way, or were last.
     pub rules: Rules,
     #[serde(flatten)]
     pub phase: Phase,
@@ -247,15 +251,15 @@ impl Queue {
         self.phase != Phase::Idle || self.items.iter().any(|item| item.state == State::Resolving)
     }
 
-    /// Those whose turn is next: by priority, then by age, as many as a batch holds.
+    /// Those whose turn is next: by priority, then by age, as many as a batch holds,
+    /// and of the same rules as the first.
     pub fn turn(&self) -> Vec<ItemId> {
         let mut queued: Vec<&Item> = self.items.iter().filter(|item| item.state == State::Queued).collect();
         queued.sort_by_key(|item| (std::cmp::Reverse(item.priority), item.id));
-        let together = match queued.first() {
-            Some(first) if first.alone => 1,
-            _ => queued.iter().take_while(|item| !item.alone).count(),
-        };
-        let batch = if self.rules.verify.is_some() { self.rules.batch.max(1) } else { usize::MAX };
+        let Some(first) = queued.first() else { return Vec::new() };
+        let is_fit = |item: &&&Item| !item.alone && item.rules == first.rules;
+        let together = if first.alone { 1 } else { queued.iter().take_while(is_fit).count() };
+        let batch = if first.rules.verify.is_some() { first.rules.batch.max(1) } else { usize::MAX };
         queued.iter().take(batch.min(together)).map(|item| item.id).collect()
     }
 

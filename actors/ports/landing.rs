@@ -51,17 +51,10 @@ pub trait Landings: Send + Sync {
     fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>>;
 
     /// Puts the item's tip on top of `onto`. Moves nothing and checks out nothing.
-    fn build<'a>(&'a self, target: &'a Target, rules: &'a Rules, item: &'a Item, onto: &'a str)
-    -> BoxFuture<'a, Build>;
+    fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build>;
 
     /// Runs the verification on a commit, in a directory of the queue's own.
-    fn verify<'a>(
-        &'a self,
-        target: &'a Target,
-        rules: &'a Rules,
-        item: &'a Item,
-        commit: &'a str,
-    ) -> BoxFuture<'a, Verdict>;
+    fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict>;
 
     /// Moves the base from one commit to the other, unless it is elsewhere. A
     /// base that holds `to` already counts as done.
@@ -71,7 +64,6 @@ pub trait Landings: Send + Sync {
     fn resolve<'a>(
         &'a self,
         target: &'a Target,
-        rules: &'a Rules,
         item: &'a Item,
         onto: &'a str,
         files: &'a [String],

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ractor::{ActorProcessingErr, ActorRef, SpawnErr};
 use tokio::sync::mpsc::UnboundedSender;
@@ -20,6 +21,11 @@ use crate::worker::Subject;
 
 /// How long a question about the queues may take, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
+
+/// How often a worker's finished work is handed to its queue, when that fails …
+const ENTRY_TRIES_MAX: u32 = 6;
+/// … and how long before the second time; twice as long before each one after.
+const ENTRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The queues that run.
 #[derive(Default)]
@@ -103,9 +109,15 @@ impl State {
         let desk = self.desk();
         self.beside(async move {
             let name = completion.name.clone();
-            if let Err(refusal) = desk.add(key, completion, 0).await {
+            let mut pause = ENTRY_PAUSE;
+            for attempt in 1..=ENTRY_TRIES_MAX {
+                let Err(refusal) = desk.add(key.clone(), completion.clone(), 0).await else { return };
                 tracing::warn!(worker = %name, cause = %refusal.cause, "finished work cannot be queued");
-                desk.emit(name, EventKind::MergeRefused { cause: refusal.cause });
+                if attempt == ENTRY_TRIES_MAX || matches!(refusal.kind, RefusalKind::Invalid | RefusalKind::NotFound) {
+                    return desk.emit(name, EventKind::MergeRefused { cause: refusal.cause });
+                }
+                tokio::time::sleep(pause).await;
+                pause *= 2;
             }
         });
     }
@@ -191,7 +203,24 @@ impl Desk {
         Ok(completion)
     }
 
+    /// The item that was made under this key: a worker's end is told again by
+    /// whoever adopts it, and its worktree may be somebody's by then.
+    async fn known(&self, key: &str) -> Option<MergeLine> {
+        let queues = ractor::call_t!(self.supervisor, SupervisorMessage::Queues, CALL_MS_MAX).ok()?;
+        for (target, queue) in queues {
+            let queue = queue.look().await.ok()?;
+            if let Some(item) = queue.items.iter().find(|item| item.key.as_deref() == Some(key)) {
+                let (item, name, done) = (Some(item.id), item.name.clone(), item.state.word().to_owned());
+                return Some(MergeLine { target, item, name, done, reason: None });
+            }
+        }
+        None
+    }
+
     async fn add(&self, key: String, completion: Completion, priority: i32) -> Result<MergeLine, Refusal> {
+        if let Some(known) = self.known(&key).await {
+            return Ok(known);
+        }
         let name = completion.name.clone();
         let done = self.ports.landings.complete(completion).await?;
         let (rules, waits) = (done.rules, done.waits.clone());

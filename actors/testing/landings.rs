@@ -109,7 +109,7 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn build<'a>(&'a self, _: &'a Target, _: &'a Rules, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
+    fn build<'a>(&'a self, _: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
         Box::pin(async move {
             if let Err(cause) = self.script.before("build", &item.name).await {
                 return Build::Failed(cause);
@@ -126,7 +126,7 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn verify<'a>(&'a self, _: &'a Target, _: &'a Rules, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
+    fn verify<'a>(&'a self, _: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
             if let Err(cause) = self.script.before("verify", &item.name).await {
                 return Verdict::Unknown(cause);
@@ -160,14 +160,7 @@ impl Landings for FakeLandings {
         })
     }
 
-    fn resolve<'a>(
-        &'a self,
-        _: &'a Target,
-        _: &'a Rules,
-        item: &'a Item,
-        _: &'a str,
-        _: &'a [String],
-    ) -> BoxFuture<'a, Resolution> {
+    fn resolve<'a>(&'a self, _: &'a Target, item: &'a Item, _: &'a str, _: &'a [String]) -> BoxFuture<'a, Resolution> {
         Box::pin(async move {
             if let Err(cause) = self.script.before("resolve", &item.name).await {
                 return Resolution::Failed(cause);

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Rig, SOON, wait_until};
+use crate::common::{Rig, SOON, proc, wait_until};
 use crate::landing::{CHECK, Site};
 
 #[test]
@@ -242,4 +242,90 @@ fn a_verification_that_removes_its_repository_harms_no_other() {
     assert_eq!(both, ["edited\n", "untracked\n"]);
     assert_eq!(site.rig.git(&outer, &["log", "--format=%s"]), "outer");
     site.assert_untouched();
+}
+
+#[test]
+fn a_file_that_git_ignores_is_a_persons_all_the_same() {
+    let site = Site::new();
+    site.write(".gitignore", ".env\nbuilt/\n");
+    site.git(&["add", ".gitignore"]);
+    site.git(&["commit", "-q", "-m", "ignore", "--", ".gitignore"]);
+    site.write(".env", "secret\n");
+    fs::create_dir(site.repo.join("built")).expect("made");
+    site.write("built/result", "hours of work\n");
+    site.worker("env", &[], "echo theirs > .env; git add -f .env; git commit -qm env");
+    site.worker("built", &[], "echo theirs > built; git add -f built; git commit -qm built");
+    for (name, file) in [("env", ".env"), ("built", "built/result")] {
+        site.swarm(&["merge", "add", name]).ok();
+        site.merge_wait();
+        let item = site.item(name);
+        assert_eq!((item["state"].as_str(), &item["files"]), (Some("waiting"), &serde_json::json!([file])));
+    }
+    assert_eq!(fs::read_to_string(site.repo.join(".env")).expect("there"), "secret\n");
+    assert_eq!(fs::read_to_string(site.repo.join("built/result")).expect("there"), "hours of work\n");
+    site.assert_untouched();
+}
+
+#[test]
+fn what_is_added_later_does_not_change_how_others_are_judged() {
+    let site = Site::new();
+    for name in ["first", "bad", "free"] {
+        site.worker(name, &[], &format!("echo {name} > {name}"));
+    }
+    site.swarm(&["merge", "add", "first"]).ok();
+    site.merge_wait();
+    site.swarm(&["merge", "pause"]).ok();
+    site.swarm(&["merge", "add", "bad", "--verify", "false"]).ok();
+    site.swarm(&["merge", "add", "free"]).ok();
+    site.swarm(&["merge", "resume"]).ok();
+    site.merge_wait();
+    assert_eq!((site.state("bad").as_str(), site.state("free").as_str()), ("rejected", "landed"));
+}
+
+#[test]
+fn what_lands_has_the_modes_that_the_persons_own_git_would_give() {
+    let site = Site::new();
+    site.worker("w", &[], "echo w > new; echo w >> file");
+    site.swarm(&["merge", "add", "w", "--verify", "umask > ../umask"]).ok();
+    site.merge_wait();
+    site.write("own", "");
+    let mode = |name: &str| {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs::metadata(site.repo.join(name)).expect("there").permissions().mode()
+    };
+    assert_eq!((mode("new"), mode("file")), (mode("own"), mode("own")));
+}
+
+#[test]
+fn a_worktree_in_the_middle_of_something_waits_for_its_end() {
+    let site = Site::new();
+    site.worker("a", &[], "echo a >> file; git commit -qam a");
+    site.worker("b", &[], "echo b >> file; git commit -qam b; git merge -q a || true");
+    let said = site.swarm(&["merge", "add", "b"]);
+    assert!(
+        said.out.starts_with("waiting b") && said.err.contains("its worktree is in the middle of a merge"),
+        "{said:?}"
+    );
+    let tree = site.rig.path("repo-worktrees/b");
+    assert_eq!(site.rig.git(&tree, &["log", "-1", "--format=%s"]), "b");
+    // What a restarted supervisor finds of it is left alone, too.
+    site.swarm(&["supervisor", "restart"]).ok();
+    assert_eq!(site.rig.git(&tree, &["log", "-1", "--format=%s"]), "b");
+}
+
+#[test]
+fn a_worker_without_success_makes_the_wait_fail() {
+    let site = Site::new();
+    let go = site.rig.path("go");
+    let script = format!("while test ! -e {}; do sleep 0.05; done; exit 1", go.display());
+    site.swarm(&["spawn", "--name", "w", "--worktree", "--merge", "--", "sh", "-c", &script]).ok();
+    let said = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| site.merge_wait());
+        let is_waiting = |pid: &i32| proc::words(*pid).get(2).is_some_and(|word| word == "wait");
+        wait_until("somebody waits", SOON, || site.rig.processes().iter().any(is_waiting));
+        fs::write(&go, "").expect("written");
+        waiting.join().expect("no panic")
+    });
+    let warning = "swarm: warning: w ended without success, nothing to land\n";
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(1), "", warning));
 }

@@ -30,7 +30,7 @@ const STDERR_BYTES_MAX: usize = 64 << 10;
 
 /// Variables that point git at a repository other than the one it is told, or
 /// that a hook left behind in the caller's environment.
-const UNSET: [&str; 13] = [
+pub(in crate::adapters) const UNSET: [&str; 13] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -64,7 +64,7 @@ pub(in crate::adapters) enum CliError {
 
 impl CliError {
     /// Whether git ended without a chance to tidy up behind itself.
-    pub(in crate::adapters) fn was_passing(&self) -> bool {
+    pub(in crate::adapters) fn was_cut_off(&self) -> bool {
         matches!(self, Self::Signal(_) | Self::Timeout(_))
     }
 
@@ -141,7 +141,8 @@ impl Cli {
         if kind != Kind::User {
             args.extend(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"].map(OsString::from));
         }
-        Call { cli: self, kind, args, variables: Vec::new(), input: None, limit: Duration::from_millis(limit_ms) }
+        let (limit, for_user) = (Duration::from_millis(limit_ms), kind == Kind::User);
+        Call { cli: self, kind, args, variables: Vec::new(), input: None, limit, for_user }
     }
 }
 
@@ -153,6 +154,8 @@ pub(in crate::adapters) struct Call<'a> {
     variables: Vec<(OsString, OsString)>,
     input: Option<File>,
     limit: Duration,
+    /// What it writes is for the user's own eyes, with the user's umask.
+    for_user: bool,
 }
 
 impl Call<'_> {
@@ -173,6 +176,12 @@ impl Call<'_> {
 
     pub(in crate::adapters) fn input(mut self, file: File) -> Self {
         self.input = Some(file);
+        self
+    }
+
+    /// With the caller's umask, for files that are the user's.
+    pub(in crate::adapters) fn for_user(mut self) -> Self {
+        self.for_user = true;
         self
     }
 
@@ -243,7 +252,7 @@ impl Call<'_> {
         // The program is named by its path, so that std can use posix_spawn
         // and a large supervisor is not forked. Only a foreign umask needs the
         // detour over a shell.
-        let mut command = match self.cli.umask.filter(|_| self.kind == Kind::User) {
+        let mut command = match self.cli.umask.filter(|_| self.for_user) {
             None => Command::new(&self.cli.program),
             Some(umask) => {
                 let mut shell = Command::new("/bin/sh");
@@ -445,7 +454,7 @@ mod tests {
             "{failed:?}"
         );
         let signal = cli.read(&fix.repo).args(["-c", "alias.die=!kill -9 $PPID", "die"]).run().unwrap_err();
-        assert!(matches!(signal, CliError::Signal(9)) && signal.was_passing(), "{signal:?}");
+        assert!(matches!(signal, CliError::Signal(9)) && signal.was_cut_off(), "{signal:?}");
         fix.set("PATH", "/nowhere");
         let missing = Cli::new(&fix.caller).err().unwrap();
         assert_eq!(missing.to_string(), "git is not installed or not in PATH");

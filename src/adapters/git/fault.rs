@@ -18,11 +18,13 @@ pub(in crate::adapters) struct Fault {
     pub(in crate::adapters) broken: bool,
     /// It may be otherwise in a moment: a git was killed, or the system had no room.
     pub(in crate::adapters) passing: bool,
+    /// A git of ours was ended by a signal, and may have left its locks.
+    pub(in crate::adapters) killed: bool,
 }
 
 impl Fault {
     pub(in crate::adapters) fn new(cause: impl Into<String>) -> Self {
-        Self { cause: cause.into(), remedy: None, broken: false, passing: false }
+        Self { cause: cause.into(), remedy: None, broken: false, passing: false, killed: false }
     }
 
     pub(in crate::adapters) fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -54,7 +56,8 @@ impl From<CliError> for Fault {
     fn from(error: CliError) -> Self {
         let broken = !matches!(error, CliError::Exit { .. });
         let passing = matches!(error, CliError::Signal(_) | CliError::Run(_));
-        Self { cause: error.to_string(), remedy: error.remedy(), broken, passing }
+        let killed = matches!(error, CliError::Signal(_));
+        Self { cause: error.to_string(), remedy: error.remedy(), broken, passing, killed }
     }
 }
 
@@ -67,6 +70,6 @@ impl From<git2::Error> for Fault {
 impl From<LockError> for Fault {
     fn from(error: LockError) -> Self {
         let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
-        Self { cause: error.to_string(), remedy, broken: true, passing: false }
+        Self { cause: error.to_string(), remedy, broken: true, passing: false, killed: false }
     }
 }

@@ -51,6 +51,7 @@ pub(super) fn make(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
             remedy: more.remedy.or(fault.remedy),
             broken: true,
             passing: false,
+            killed: false,
         }),
     }
 }
@@ -84,7 +85,7 @@ fn take_back(
     error: &CliError,
 ) -> Result<(), Fault> {
     let mut left = Vec::new();
-    if error.was_passing() {
+    if error.was_cut_off() {
         let locks = [
             format!("refs/heads/{}.lock", plan.branch),
             "packed-refs.lock".to_owned(),

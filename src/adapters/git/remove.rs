@@ -70,7 +70,7 @@ pub(super) fn remove(
     match removed {
         Ok(()) => Ok(saved),
         Err(error) => {
-            if !error.was_passing() {
+            if !error.was_cut_off() {
                 let _ = fs::remove_file(&marker);
             }
             // What git refuses now it should have let pass: not a word about the work in it.

@@ -303,7 +303,7 @@ fn an_unmerged_index_is_saved_by_stages() {
 }
 
 #[test]
-fn a_removal_that_was_passing_is_finished() {
+fn a_removal_that_was_cut_off_is_finished() {
     let fix = Fixture::new();
     for (name, has_link) in [("a", true), ("b", false)] {
         let (_, path) = fix.made(name);

@@ -79,6 +79,8 @@ impl Builder<'_> {
         if base == tip {
             return Ok(Build::Nothing);
         }
+        // What a merge of the topic's own has resolved is in no single commit of it.
+        let strategy = if strategy == Strategy::Rebase && self.has_merges(base)? { Strategy::Squash } else { strategy };
         if strategy == Strategy::Rebase {
             return self.rebase(base);
         }
@@ -112,6 +114,12 @@ impl Builder<'_> {
 
     fn trailer(&self) -> String {
         format!("Swarm-Completion: {}/{}\n", self.item.name, self.item.id)
+    }
+
+    fn has_merges(&self, base: &str) -> Result<bool, Fault> {
+        let range = format!("{base}..{}", self.item.tip);
+        let found = self.desk.read().args(["rev-list", "--merges", "--max-count=1", &range]).line()?;
+        Ok(!found.is_empty())
     }
 
     /// The topic's commits, oldest first, as lines.

@@ -9,6 +9,7 @@
 //! (A git that is killed in the middle of `read-tree -u` leaves files missing,
 //! empty or cut off.)
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,8 +22,9 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd as _;
 
+use super::checked_out::holders_of_base;
 use super::desk::Desk;
-use super::trees;
+use super::trees::{self, Differing};
 use crate::adapters::git::cli::{Call, CliError};
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::{admin, holders, parse};
@@ -60,6 +62,8 @@ struct Checkout {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Written {
     path: Vec<u8>,
+    /// The base has no file there yet.
+    is_new: bool,
     /// How the file looked before; none when there was none.
     before: Option<Look>,
 }
@@ -138,9 +142,9 @@ pub(super) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
         let failed = Fault::at(&lock);
         admin::ignore_missing(fs::remove_file(&lock)).map_err(&failed)?;
         let made = fs::File::create_new(&lock).and_then(|file| file.metadata()).map_err(&failed)?;
-        let look = |path: &Vec<u8>| {
-            let before = Look::at(&tree.join(std::ffi::OsStr::from_bytes(path)));
-            Written { path: path.clone(), before }
+        let look = |differing: &Differing| {
+            let before = Look::at(&tree.join(std::ffi::OsStr::from_bytes(&differing.path)));
+            Written { path: differing.path.clone(), is_new: differing.is_new, before }
         };
         let files = paths.iter().map(look).collect();
         marker.checkouts.push(Checkout { tree, git_dir, lock: made.ino(), files });
@@ -148,67 +152,18 @@ pub(super) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
     Ok(Planned::Ready(Plan { marker }))
 }
 
-/// A directory and its own git directory.
-type Holder = (PathBuf, PathBuf);
-
-/// Who has the base checked out, or why it must not be moved now. What cannot be
-/// read is an error: a directory that was overlooked would show the landing as
-/// taken back by its person.
-fn holders_of_base(desk: &Desk) -> Result<Result<Vec<Holder>, String>, Fault> {
-    let Some(repo) = desk.library() else { return holders_by_command(desk).map(Ok) };
-    let mut dirs: Vec<Holder> = Vec::new();
-    dirs.extend(repo.workdir().filter(|_| !repo.is_bare()).map(|tree| (tree.to_owned(), desk.common.clone())));
-    for entry in admin::entries(&desk.common).map_err(Fault::at(&desk.common))? {
-        dirs.extend(admin::known_tree_of(&entry).map_err(Fault::at(&entry))?.map(|tree| (tree, entry)));
-    }
-    for (tree, git_dir) in &dirs {
-        for kind in ["rebase-merge", "rebase-apply"] {
-            if says(&git_dir.join(kind).join("head-name"), &desk.target.branch)? {
-                let why = format!("'{}' is being rebased in {}", desk.target.base(), tree.display());
-                return Ok(Err(format!("{why} (finish or abort that, then swarm merge retry)")));
-            }
-        }
-    }
-    let head = format!("ref: {}", desk.target.branch);
-    let mut holders = Vec::new();
-    for (tree, git_dir) in dirs {
-        if says(&git_dir.join("HEAD"), &head)? && tree.try_exists().map_err(Fault::at(&tree))? {
-            holders.push((tree, git_dir));
-        }
-    }
-    Ok(Ok(holders))
-}
-
-fn says(path: &Path, text: &str) -> Result<bool, Fault> {
-    let said = admin::ignore_missing(fs::read_to_string(path)).map_err(Fault::at(path))?;
-    Ok(said.is_some_and(|said| said.trim_end() == text))
-}
-
-fn holders_by_command(desk: &Desk) -> Result<Vec<Holder>, Fault> {
-    let listed = desk.read().args(["worktree", "list", "--porcelain", "-z"]).run()?;
-    let mut holders = Vec::new();
-    for worktree in
-        parse::worktrees(&listed).into_iter().filter(|tree| tree.branch.as_ref() == Some(&desk.target.branch))
-    {
-        let tree = PathBuf::from(&worktree.path);
-        if tree.try_exists().map_err(Fault::at(&tree))? {
-            let git_dir = desk.cli.read(&tree).args(["rev-parse", "--absolute-git-dir"]).line()?;
-            holders.push((tree, PathBuf::from(git_dir)));
-        }
-    }
-    Ok(holders)
-}
-
 /// The paths that differ between two commits.
-fn written(desk: &Desk, from: &str, to: &str) -> Result<Vec<Vec<u8>>, Fault> {
+fn written(desk: &Desk, from: &str, to: &str) -> Result<Vec<Differing>, Fault> {
     if let Some(repo) = desk.library()
         && let Ok(paths) = trees::differing(&repo, from, to)
     {
         return Ok(paths);
     }
-    let call = desk.read().args(["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"]);
+    let call = desk.read().args(["diff-tree", "-r", "-z", "--name-status", "--no-renames", "--no-ext-diff"]);
     let out = call.args([from, to]).run()?;
-    Ok(out.split(|byte| *byte == 0).filter(|field| !field.is_empty()).map(<[u8]>::to_vec).collect())
+    let fields: Vec<&[u8]> = out.split(|byte| *byte == 0).filter(|field| !field.is_empty()).collect();
+    let one = |pair: &[&[u8]]| Differing { path: pair[1].to_vec(), is_new: pair[0] == b"A" };
+    Ok(fields.chunks_exact(2).map(one).collect())
 }
 
 impl Plan {
@@ -288,10 +243,15 @@ impl Checkout {
     }
 
     fn write<'a>(&self, desk: &'a Desk) -> Call<'a> {
-        Desk::named(desk.write_at(&self.tree), &self.git_dir, &self.tree)
+        Desk::named(desk.write_at(&self.tree).for_user(), &self.git_dir, &self.tree)
     }
 
     fn bring(&self, desk: &Desk, marker: &Marker) -> Result<Brought, Fault> {
+        let hidden = self.in_the_way(desk)?;
+        if !hidden.is_empty() {
+            let all: BTreeSet<String> = self.overlapping(desk)?.into_iter().chain(hidden).collect();
+            return Ok(Brought::Overlap(all.into_iter().collect()));
+        }
         match self.read_tree(desk, marker, false) {
             Err(CliError::Exit { .. }) => {}
             Ok(()) => return Ok(Brought::Done),
@@ -321,6 +281,26 @@ impl Checkout {
             let _ = step().args(["update-index", "-q", "--refresh"]).run();
         }
         step().args(["read-tree", "-m", "-u", "--no-recurse-submodules", &marker.from, &marker.to]).run().map(drop)
+    }
+
+    /// Files that nobody tracks where the landing makes new ones. git would refuse
+    /// for those that are untracked, and overwrite those that are ignored.
+    fn in_the_way(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
+        let mut places: Vec<PathBuf> = Vec::new();
+        for file in self.files.iter().filter(|file| file.is_new) {
+            let path = Path::new(std::ffi::OsStr::from_bytes(&file.path));
+            let stands = |path: &&Path| fs::symlink_metadata(self.tree.join(path)).is_ok();
+            let is_file = |path: &&Path| fs::symlink_metadata(self.tree.join(path)).is_ok_and(|seen| !seen.is_dir());
+            let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+            places.extend(Some(path).filter(stands).into_iter().chain(above.filter(is_file)).map(Path::to_owned));
+        }
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let call = self.read(desk).env("GIT_LITERAL_PATHSPECS", "1").args(["ls-files", "--others", "-z", "--"]);
+        let out = call.args(places).run()?;
+        let named: BTreeSet<_> = out.split(|byte| *byte == 0).filter(|path| !path.is_empty()).collect();
+        Ok(named.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
     }
 
     /// What is uncommitted among the files that the landing writes.
@@ -382,7 +362,8 @@ impl Checkout {
         let mut old = Vec::new();
         for file in &self.files {
             let path = self.tree.join(std::ffi::OsStr::from_bytes(&file.path));
-            if Look::at(&path) == file.before || !self.is_ours(desk, marker, file, &path)? {
+            let is_somebodys = file.is_new && file.before.is_some();
+            if is_somebodys || Look::at(&path) == file.before || !self.is_ours(desk, marker, file, &path)? {
                 continue;
             }
             admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
@@ -444,11 +425,7 @@ fn remove_empty(dir: Option<&Path>, tree: &Path) {
 /// Takes back what a landing left that was cut off, so that it can be begun anew.
 pub(super) fn mend(desk: &Desk, marker: &Marker) -> Result<(), Fault> {
     holders::wait_for_git_at(&desk.common, GIT_WAIT)?;
-    let mut locks = vec![
-        desk.common.join(format!("{}.lock", desk.target.branch)),
-        desk.common.join("HEAD.lock"),
-        desk.common.join("packed-refs.lock"),
-    ];
+    let mut locks = vec![desk.common.join(format!("{}.lock", desk.target.branch)), desk.common.join("HEAD.lock")];
     for checkout in &marker.checkouts {
         if !checkout.tree.exists() || !checkout.git_dir.exists() {
             continue;
@@ -459,7 +436,11 @@ pub(super) fn mend(desk: &Desk, marker: &Marker) -> Result<(), Fault> {
         checkout.let_go()?;
         locks.push(checkout.git_dir.join("HEAD.lock"));
     }
-    // One that is not ours keeps the next landing from its lock, which says so.
+    // Ours are empty, or hold what was to be. Another one keeps the next landing from
+    // its lock, which says so.
+    let is_ours =
+        |lock: &PathBuf| fs::read_to_string(lock).is_ok_and(|text| text.is_empty() || text.trim_end() == marker.to);
+    locks.retain(is_ours);
     holders::clear_stale_locks(&locks, Some(marker.started));
     marker.remove(desk)
 }

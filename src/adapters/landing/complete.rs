@@ -22,6 +22,15 @@ pub(super) const DONE: &str = "refs/swarm/done";
 /// What the message of a commit of ours says.
 const LEFT: &str = "Committed by swarm: it was left uncommitted.";
 
+/// What git keeps while it waits for a person.
+const UNFINISHED: [(&str, &str); 5] = [
+    ("MERGE_HEAD", "merge"),
+    ("rebase-merge", "rebase"),
+    ("rebase-apply", "rebase"),
+    ("CHERRY_PICK_HEAD", "cherry-pick"),
+    ("REVERT_HEAD", "revert"),
+];
+
 pub(super) fn complete(paths: &Paths, completion: &Completion) -> Result<Completed, Refusal> {
     let cli = Cli::new(&completion.caller).map_err(|error| tool(error.into()))?;
     let repo = match &completion.worker {
@@ -54,7 +63,13 @@ fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) ->
         let cause = format!("there is no branch '{}' to land on", target.base());
         return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("--base BRANCH names another"));
     }
-    let rules = config::rules(site.toplevel().as_deref(), &completion.settings)?;
+    // The file as the person has it, not as some worker's branch does.
+    let common = Path::new(&target.repository);
+    let root = match common.file_name() {
+        Some(name) if name == ".git" => common.parent().map(Path::to_owned),
+        _ => site.toplevel(),
+    };
+    let rules = config::rules(root.as_deref(), &completion.settings)?;
     let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
     let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
     let tip = match &completion.worker {
@@ -97,7 +112,7 @@ fn target(site: &Site<'_>, completion: &Completion) -> Result<Target, Refusal> {
         );
         return Err(invalid(cause).remedy(format!("swarm merge add {} --base BRANCH", completion.name)));
     };
-    Ok(Target { repository: common, branch: format!("refs/heads/{base}") })
+    Ok(Target { repository: common, branch: site.resolved(format!("refs/heads/{base}")) })
 }
 
 fn of_branch(site: &Site<'_>, name: &str) -> Result<String, Refusal> {
@@ -114,6 +129,13 @@ fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> 
     let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
     if !tree.join(".git").exists() {
         return objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none);
+    }
+    if let Some(git_dir) = admin::link_of(tree).map_err(Fault::at(tree))?
+        && let Some(what) = UNFINISHED.iter().find(|(file, _)| git_dir.join(file).exists())
+    {
+        let cause = format!("its worktree is in the middle of a {}", what.1);
+        return Err(Fault::new(cause)
+            .remedy(format!("finish or abort that in {}, then swarm merge add {name}", tree.display())));
     }
     let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
     let head = cli.read(tree).args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;

@@ -75,6 +75,11 @@ pub(super) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
     })
 }
 
+/// After a landing that failed for good: nothing of it stays in anybody's way.
+pub(super) fn take_back(desk: &Desk) -> Result<(), Fault> {
+    Marker::load(desk)?.map_or(Ok(()), |marker| checkout::mend(desk, &marker))
+}
+
 fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
     let mut transaction = Transaction::start(desk)?;
     let (branch, locked) = (&desk.target.branch, plan.lock()?);
@@ -217,9 +222,9 @@ impl Transaction {
         {
             let _ = pipe.read_to_end(&mut stderr);
         }
-        let passing = self.git.wait().is_ok_and(|status| status.signal().is_some());
+        let killed = self.git.wait().is_ok_and(|status| status.signal().is_some());
         let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not answer to '{about}'"));
-        Err(Fault { passing, ..Fault::new(format!("the base could not be moved: {why}")) })
+        Err(Fault { passing: killed, killed, ..Fault::new(format!("the base could not be moved: {why}")) })
     }
 
     fn abort(&mut self) {

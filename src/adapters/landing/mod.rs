@@ -6,6 +6,7 @@
 //! out first how far it came the last time.
 
 mod build;
+mod checked_out;
 mod checkout;
 mod complete;
 mod config;
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use swarm_actors::merge::machine::{Build, Landing, Resolution, Verdict};
-use swarm_actors::merge::queue::{Item, Queue, Rules};
+use swarm_actors::merge::queue::{Item, Queue};
 use swarm_actors::model::{Refusal, RefusalKind, Target};
 use swarm_actors::ports::{BoxFuture, Completed, Completion, Landings};
 
@@ -117,7 +118,8 @@ fn patiently<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T
     for _ in 1..TRIES_MAX {
         let since = SystemTime::now();
         match attempt() {
-            Err(fault) if fault.passing => drop(holders::clear_stale_locks(&locks(), Some(since))),
+            Err(fault) if fault.killed => drop(holders::clear_stale_locks(&locks(), Some(since))),
+            Err(fault) if fault.passing => {}
             done => return done,
         }
         std::thread::sleep(pause);
@@ -174,10 +176,14 @@ impl Landings for GitLandings {
         let (paths, about) = (self.paths.clone(), target.clone());
         Box::pin(async move {
             let queue = blocking(move || read_patiently(|| journal::load(&paths, &about))).await?;
-            if let Some(known) = queue.clone()
-                && let Err(fault) = self.step(target, move |desk| land::tidy_kept(desk, &known)).await
-            {
-                tracing::warn!(cause = %fault.cause, "what landed items needed on their way stays");
+            if let Some(known) = queue.clone() {
+                // Beside the start, which a slow repository must not hold up.
+                let (desks, target) = (Arc::clone(&self.desks), target.clone());
+                tokio::task::spawn_blocking(move || {
+                    if let Err(fault) = desks.of(&target).and_then(|desk| land::tidy_kept(&desk, &known)) {
+                        tracing::warn!(cause = %fault.cause, "what landed items needed on their way stays");
+                    }
+                });
             }
             Ok(queue)
         })
@@ -193,33 +199,21 @@ impl Landings for GitLandings {
         Box::pin(async move { self.step(target, land::base).await.map_err(told) })
     }
 
-    fn build<'a>(
-        &'a self,
-        target: &'a Target,
-        rules: &'a Rules,
-        item: &'a Item,
-        onto: &'a str,
-    ) -> BoxFuture<'a, Build> {
-        let (item, strategy, onto) = (item.clone(), rules.strategy, onto.to_owned());
+    fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
+        let (item, strategy, onto) = (item.clone(), item.rules.strategy, onto.to_owned());
         Box::pin(async move {
             let built = self.step(target, move |desk| build::build(desk, strategy, &item, &onto)).await;
             built.unwrap_or_else(|fault| Build::Failed(told(fault)))
         })
     }
 
-    fn verify<'a>(
-        &'a self,
-        target: &'a Target,
-        rules: &'a Rules,
-        item: &'a Item,
-        commit: &'a str,
-    ) -> BoxFuture<'a, Verdict> {
+    fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
             let desk = match self.desk(target).await {
                 Ok(desk) => desk,
                 Err(fault) => return Verdict::Unknown(told(fault)),
             };
-            verify::verify(desk, rules, item, commit).await.unwrap_or_else(|fault| Verdict::Unknown(told(fault)))
+            verify::verify(desk, item, commit).await.unwrap_or_else(|fault| Verdict::Unknown(told(fault)))
         })
     }
 
@@ -227,6 +221,11 @@ impl Landings for GitLandings {
         let (from, to) = (from.to_owned(), to.to_owned());
         Box::pin(async move {
             let landed = self.step(target, move |desk| land::land(desk, &from, &to)).await;
+            if landed.is_err()
+                && let Err(fault) = self.step(target, land::take_back).await
+            {
+                tracing::error!(cause = %fault.cause, "what a failed landing left waits for the next one");
+            }
             landed.unwrap_or_else(|fault| Landing::Failed(told(fault)))
         })
     }
@@ -234,7 +233,6 @@ impl Landings for GitLandings {
     fn resolve<'a>(
         &'a self,
         target: &'a Target,
-        rules: &'a Rules,
         item: &'a Item,
         onto: &'a str,
         files: &'a [String],
@@ -244,7 +242,7 @@ impl Landings for GitLandings {
                 Ok(desk) => desk,
                 Err(fault) => return Resolution::Failed(told(fault)),
             };
-            let resolved = resolve::resolve(desk, rules, item, onto, files).await;
+            let resolved = resolve::resolve(desk, item, onto, files).await;
             resolved.unwrap_or_else(|fault| Resolution::Failed(told(fault)))
         })
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use swarm_actors::merge::machine::Resolution;
-use swarm_actors::merge::queue::{Item, Rules};
+use swarm_actors::merge::queue::Item;
 
 use super::desk::Desk;
 use super::scratch::Scratch;
@@ -24,14 +24,8 @@ fn name(item: &Item) -> String {
     format!("resolve-{}", item.id)
 }
 
-pub(super) async fn resolve(
-    desk: Arc<Desk>,
-    rules: &Rules,
-    item: &Item,
-    onto: &str,
-    files: &[String],
-) -> Result<Resolution, Fault> {
-    let Some(command) = &rules.resolver else { return Ok(Resolution::Failed("there is no resolver".to_owned())) };
+pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
+    let Some(command) = &item.rules.resolver else { return Ok(Resolution::Failed("there is no resolver".to_owned())) };
     let log = desk.own.join("logs").join(format!("{}.resolver.log", item.id));
     let (at, wanted, base, fresh) = (Arc::clone(&desk), item.clone(), onto.to_owned(), log.clone());
     let place = off_thread(move || {
@@ -52,12 +46,13 @@ pub(super) async fn resolve(
         ("SWARM_MERGE_ITEM", item.id.to_string()),
         ("SWARM_MERGE_NAME", item.name.clone()),
     ];
-    let order = run::Order { dir: &place.dir, log: &log, limit_ms: rules.timeout_ms, command, variables: &variables };
+    let order =
+        run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
     let outcome = run::run(&desk, &order).await?;
     let why = match outcome {
         Outcome::Code(0) => None,
         Outcome::Code(code) => Some(format!("ended with code {code}")),
-        Outcome::Timeout => Some(format!("took longer than {} s", rules.timeout_ms / 1000)),
+        Outcome::Timeout => Some(format!("took longer than {} s", item.rules.timeout_ms / 1000)),
         Outcome::Signal(signal) => Some(format!("was ended by signal {signal}")),
         Outcome::Unknown(why) => Some(why),
     };

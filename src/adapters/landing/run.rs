@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::desk::Desk;
+use crate::adapters::git::cli::UNSET;
 use crate::adapters::git::fault::Fault;
 use crate::adapters::readable::Readable;
 use crate::adapters::{process, procfs};
@@ -48,9 +49,9 @@ fn start(desk: &Desk, order: &Order<'_>) -> io::Result<std::process::Child> {
     Command::new(&desk.executable)
         .arg("__runner")
         .args([order.dir, order.log])
-        .args([&order.limit_ms.to_string(), order.command])
+        .args([&order.limit_ms.to_string(), &format!("{:o}", desk.caller.umask), order.command])
         .env_clear()
-        .envs(desk.caller.environment.iter().map(|(key, value)| (key, value)))
+        .envs(desk.caller.environment.iter().filter(|(key, _)| !UNSET.contains(&key.as_str())).cloned())
         .envs(order.variables.iter().map(|(key, value)| (key, value)))
         .env(MARK, order.dir)
         .current_dir("/")

@@ -24,7 +24,7 @@ impl Scratch {
     }
 
     pub(super) fn write<'a>(&self, desk: &'a Desk) -> Call<'a> {
-        Desk::named(desk.write_at(&self.dir), &self.entry, &self.dir)
+        Desk::named(desk.write_at(&self.dir).for_user(), &self.entry, &self.dir)
     }
 }
 

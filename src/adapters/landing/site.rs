@@ -46,6 +46,13 @@ impl<'a> Site<'a> {
         self.cli.read(&self.dir).args(["symbolic-ref", "-q", "--short", "HEAD"]).line_if_any().ok().flatten()
     }
 
+    /// The branch behind a branch that is another name for it.
+    pub(super) fn resolved(&self, name: String) -> String {
+        let Some(repo) = &self.library else { return name };
+        let real = repo.find_reference(&name).and_then(|found| found.resolve());
+        real.ok().and_then(|real| real.name().ok().map(str::to_owned)).unwrap_or(name)
+    }
+
     /// The commit of a local branch, when there is such a branch.
     pub(super) fn tip(&self, branch: &str) -> Result<Option<String>, Fault> {
         if !objects::is_branch_name(branch) {

@@ -213,11 +213,11 @@ impl History {
     }
 
     async fn carry_out(&self, effect: Effect) -> Event {
-        let (landings, target, rules) = (&self.landings, &self.target, &self.queue.rules);
+        let (landings, target) = (&self.landings, &self.target);
         match effect {
             Effect::ReadBase => Event::BaseRead(landings.read_base(target).await),
             Effect::Build { item, onto } => {
-                Event::Built(landings.build(target, rules, self.queue.item(item).unwrap(), &onto).await)
+                Event::Built(landings.build(target, self.queue.item(item).unwrap(), &onto).await)
             }
             Effect::Land { from, to } => Event::Landed(landings.land(target, &from, &to).await),
             effect => panic!("{effect:?}"),

@@ -102,8 +102,15 @@ pub(super) fn is_absent(error: &git2::Error) -> bool {
     error.code() == ErrorCode::NotFound
 }
 
+/// A path that differs between two commits.
+pub(super) struct Differing {
+    pub(super) path: Vec<u8>,
+    /// The first one has no file there.
+    pub(super) is_new: bool,
+}
+
 /// The paths that differ between two commits.
-pub(super) fn differing(repo: &Repository, one: &str, other: &str) -> Result<Vec<Vec<u8>>, git2::Error> {
+pub(super) fn differing(repo: &Repository, one: &str, other: &str) -> Result<Vec<Differing>, git2::Error> {
     let tree = |commit: &str| repo.find_commit(Oid::from_str(commit)?)?.tree();
     let mut paths = Vec::new();
     walk(repo, Some(tree(one)?), Some(tree(other)?), &[], &mut paths)?;
@@ -115,7 +122,7 @@ fn walk(
     one: Option<Tree<'_>>,
     other: Option<Tree<'_>>,
     above: &[u8],
-    paths: &mut Vec<Vec<u8>>,
+    paths: &mut Vec<Differing>,
 ) -> Result<(), git2::Error> {
     let empty = repo.find_tree(repo.treebuilder(None)?.write()?)?;
     let (one, other) = (one.unwrap_or_else(|| empty.clone()), other.unwrap_or(empty));
@@ -123,7 +130,8 @@ fn walk(
         let path = [above, &name].concat();
         let both = [find(&one, &name)?, find(&other, &name)?];
         if both.iter().flatten().any(|entry| !entry.is_tree) {
-            paths.push(path.clone());
+            let is_new = both[0].is_none_or(|entry| entry.is_tree);
+            paths.push(Differing { path: path.clone(), is_new });
         }
         let [before, after] =
             both.map(|entry| entry.filter(|entry| entry.is_tree).map(|entry| repo.find_tree(entry.id)));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use swarm_actors::merge::machine::Verdict;
-use swarm_actors::merge::queue::{Item, Rules};
+use swarm_actors::merge::queue::Item;
 
 use super::desk::Desk;
 use super::{patiently, run, scratch};
@@ -22,8 +22,8 @@ pub(super) fn log(desk: &Desk, item: &Item) -> PathBuf {
     desk.own.join("logs").join(format!("{}.log", item.id))
 }
 
-pub(super) async fn verify(desk: Arc<Desk>, rules: &Rules, item: &Item, commit: &str) -> Result<Verdict, Fault> {
-    let Some(command) = &rules.verify else { return Ok(Verdict::Green) };
+pub(super) async fn verify(desk: Arc<Desk>, item: &Item, commit: &str) -> Result<Verdict, Fault> {
+    let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
     let log = log(&desk, item);
     let (at, wanted, fresh) = (Arc::clone(&desk), commit.to_owned(), log.clone());
     let scratch = off_thread(move || {
@@ -37,7 +37,8 @@ pub(super) async fn verify(desk: Arc<Desk>, rules: &Rules, item: &Item, commit: 
         ("SWARM_MERGE_ITEM", item.id.to_string()),
         ("SWARM_MERGE_NAME", item.name.clone()),
     ];
-    let order = run::Order { dir: &scratch.dir, log: &log, limit_ms: rules.timeout_ms, command, variables: &variables };
+    let order =
+        run::Order { dir: &scratch.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
     let outcome = run::run(&desk, &order).await?;
     let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; its output is in {}", log.display())));
     match outcome {
@@ -49,7 +50,7 @@ pub(super) async fn verify(desk: Arc<Desk>, rules: &Rules, item: &Item, commit: 
             }
         }
         Outcome::Code(code) => red(format!("ended with code {code}")),
-        Outcome::Timeout => red(format!("took longer than {} s and was ended", rules.timeout_ms / 1000)),
+        Outcome::Timeout => red(format!("took longer than {} s and was ended", item.rules.timeout_ms / 1000)),
         Outcome::Signal(signal) => Ok(Verdict::Unknown(format!("'{command}' was ended by signal {signal}"))),
         Outcome::Unknown(why) => Ok(Verdict::Unknown(why)),
     }

@@ -14,14 +14,19 @@ use crate::paths::Paths;
 pub struct Queues(pub Vec<QueueView>);
 
 impl Queues {
-    /// From the supervisor, or from the disk when there is none.
+    /// Those that are meant.
     pub fn read(paths: &Paths, base: Option<&str>) -> Result<Self, Failure> {
+        Self::read_all(paths)?.chosen(base)
+    }
+
+    /// All there are, from the supervisor, or from the disk when there is none.
+    pub fn read_all(paths: &Paths) -> Result<Self, Failure> {
         let all = match client::get(paths, "/v1/merge")? {
             Some(text) => serde_json::from_str(&text)
                 .map_err(|error| Refusal::new(RefusalKind::Internal, format!("the supervisor's answer: {error}")))?,
             None => journal::views(paths).map_err(|error| Failure::system("cannot read the merge queues", &error))?,
         };
-        Self(all).chosen(base)
+        Ok(Self(all))
     }
 
     fn chosen(mut self, base: Option<&str>) -> Result<Self, Failure> {

@@ -1,13 +1,13 @@
 //! `swarm merge wait`: sleeps on the journals' directories until everything that
 //! is waited for is settled. A worker that is to land counts from its start on.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use swarm_actors::merge::queue::{Item, ItemId};
-use swarm_actors::model::{Ended, QueueView, Reason, Target, WorkerView};
+use swarm_actors::model::{Caller, Ended, QueueView, Reason, Target, WorkerView};
 
 use super::args::WaitArgs;
 use super::queues::Queues;
@@ -47,7 +47,7 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         // Somebody has to be at work.
         client::ensure(paths)?;
     }
-    let mut wait = Wait { args, paths, changes: Changes::new()?, left, done: Vec::new() };
+    let mut wait = Wait { args, paths, changes: Changes::new()?, left, done: Vec::new(), lost: false };
     loop {
         // Watched first and looked at then, so that no change is missed.
         wait.watch()?;
@@ -67,6 +67,8 @@ struct Wait<'a> {
     changes: Changes,
     left: Vec<Wanted>,
     done: Vec<(Target, ItemId)>,
+    /// Something that was waited for will not come.
+    lost: bool,
 }
 
 impl Wait<'_> {
@@ -91,10 +93,10 @@ impl Wait<'_> {
                         }
                         self.done.push((target, id));
                     }
-                    None => {}
+                    None => self.lost = true,
                 },
                 Some(worker) => open.push(worker),
-                None => {}
+                None => self.lost = true,
             }
         }
         self.left = open;
@@ -174,12 +176,12 @@ impl Wait<'_> {
             json::print_list(screen, "swarm.merge.waited/1", "items", objects)?;
         }
         let all_landed = done.iter().all(|(_, item)| item.state.is_done());
-        Ok(u8::from(!self.left.is_empty() || !all_landed))
+        Ok(u8::from(!self.left.is_empty() || self.lost || !all_landed))
     }
 }
 
 fn wanted(args: &WaitArgs, queues: &Queues, paths: &Paths) -> Result<Vec<Wanted>, Failure> {
-    let workers = workers(queues, paths)?;
+    let workers = workers(paths)?;
     if args.items.is_empty() {
         let open = queues.0.iter().flat_map(|view| {
             let open = view.queue.items.iter().filter(|item| !item.state.is_settled());
@@ -198,17 +200,24 @@ fn wanted(args: &WaitArgs, queues: &Queues, paths: &Paths) -> Result<Vec<Wanted>
 }
 
 /// Workers of this repository that are to land, may still do so, and have no item.
-fn workers(queues: &Queues, paths: &Paths) -> Result<Vec<Wanted>, Failure> {
-    let here = git::common_dir(&caller::collect()?.caller);
+fn workers(paths: &Paths) -> Result<Vec<Wanted>, Failure> {
+    let caller = caller::collect()?.caller;
+    let here = git::common_dir(&caller);
+    // Also those of other bases, which is where a worker may have landed.
+    let all = Queues::read_all(paths)?;
+    let mut homes: BTreeMap<String, Option<String>> = BTreeMap::new();
     let registry = load_where(paths, Detail::Exit, Pick::All)?;
     let known = |token: &str| {
-        let mut items = queues.0.iter().flat_map(|view| &view.queue.items);
+        let mut items = all.0.iter().flat_map(|view| &view.queue.items);
         items.any(|item| item.key.as_deref() == Some(token))
     };
     let waiting = registry.workers.iter().filter_map(|view| {
         let token = token_of(view)?;
         let repo = view.row.worktree.as_ref().map(|worktree| worktree.base_repo.as_str())?;
-        let is_here = here.as_deref().is_none_or(|here| Path::new(here).starts_with(repo));
+        let home = homes
+            .entry(repo.to_owned())
+            .or_insert_with(|| git::common_dir(&Caller { cwd: repo.to_owned(), ..caller.clone() }));
+        let is_here = here.is_none() || here == *home;
         let may_come = view.state.is_running() || view.next_start_ms.is_some() || has_succeeded(view);
         let worker = Wanted::Worker { name: view.row.name.clone(), token: token.to_owned(), ended: None };
         (is_here && may_come && !known(token)).then_some(worker)
