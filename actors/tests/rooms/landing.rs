@@ -72,6 +72,21 @@ async fn it_lands_once_whatever_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_adopts_a_worker_that_landed_leaves_its_worktree_alone() {
+    let mut rig = Rig::start().await;
+    rig.spawn(landing("a")).await.expect("starts");
+    rig.world.end("a", Ended::Code(0));
+    rig.world.pass(Duration::from_secs(1)).await;
+    assert_eq!(states(&rig).await, [("a".to_owned(), "landed")]);
+    rig.crash().await;
+    // It would not return.
+    rig.world.script.at("complete", Fault::Hang);
+    rig.up().await;
+    assert_eq!(rig.world.script.unmet(), ["complete"], "somebody may be at work there by now");
+    assert_eq!(rig.swarm().ended().await, Exit::Idle);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_supervisor_stays_while_something_is_landing() {
     let rig = Rig::start().await;
     rig.world.script.at("build", Fault::Hang);
