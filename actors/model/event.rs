@@ -49,7 +49,13 @@ pub enum EventKind {
     StartAborted { cause: String },
     /// Finished work of `worker` (or of a branch) waits to land.
     #[serde(rename = "merge.queued")]
-    MergeQueued { item: u64, base: String },
+    MergeQueued {
+        item: u64,
+        base: String,
+        /// Untracked paths of a kind that is not landed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left_out: Vec<String>,
+    },
     /// An item came to its end for now; `state` as in `merge ls`.
     #[serde(rename = "merge.settled")]
     MergeSettled {

@@ -88,6 +88,9 @@ pub struct MergeLine {
     /// Why, where it waits.
     #[serde(default)]
     pub reason: Option<String>,
+    /// Untracked paths of the worker that do not land, being of a kind that tools make.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// One queue, as `GET /v1/merge` lists them.

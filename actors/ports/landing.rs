@@ -31,6 +31,8 @@ pub struct Completed {
     pub rules: Option<Rules>,
     /// What a person has to do before there is a commit to land.
     pub waits: Option<String>,
+    /// Untracked paths of a kind that is not landed.
+    pub left_out: Vec<String>,
 }
 
 pub trait Landings: Send + Sync {

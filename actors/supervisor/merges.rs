@@ -179,7 +179,14 @@ impl Desk {
         let answer = match self.ask(&target, ask).await {
             Ok(_) => {
                 let name = self.name_of(&target, item).await;
-                Answer::Merge(MergeLine { target, item, name, done: done.to_owned(), reason: None })
+                Answer::Merge(MergeLine {
+                    target,
+                    item,
+                    name,
+                    done: done.to_owned(),
+                    reason: None,
+                    left_out: Vec::new(),
+                })
             }
             Err(refusal) => Answer::Refused(refusal),
         };
@@ -211,7 +218,7 @@ impl Desk {
             let queue = queue.look().await.ok()?;
             if let Some(item) = queue.items.iter().find(|item| item.key.as_deref() == Some(key)) {
                 let (item, name, done) = (Some(item.id), item.name.clone(), item.state.word().to_owned());
-                return Some(MergeLine { target, item, name, done, reason: None });
+                return Some(MergeLine { target, item, name, done, reason: None, left_out: Vec::new() });
             }
         }
         None
@@ -227,9 +234,11 @@ impl Desk {
         let addition = Addition { name: name.clone(), tip: done.tip, priority, key: Some(key), rules, waits };
         let item = self.ask(&done.target, Ask::Add(addition)).await?;
         let base = done.target.base().to_owned();
-        self.emit(name.clone(), EventKind::MergeQueued { item: item.unwrap_or_default(), base });
+        let left_out = done.left_out;
+        let queued = EventKind::MergeQueued { item: item.unwrap_or_default(), base, left_out: left_out.clone() };
+        self.emit(name.clone(), queued);
         let word = if done.waits.is_some() { "waiting" } else { "queued" };
-        Ok(MergeLine { target: done.target, item, name, done: word.to_owned(), reason: done.waits })
+        Ok(MergeLine { target: done.target, item, name, done: word.to_owned(), reason: done.waits, left_out })
     }
 
     async fn ask(&self, target: &Target, ask: Ask) -> Result<Option<ItemId>, Refusal> {

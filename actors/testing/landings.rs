@@ -81,7 +81,7 @@ impl Landings for FakeLandings {
             let done = self.script.before("complete", &completion.name).await;
             done.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
             let (tip, rules) = (format!("tip of {}", completion.name), Some(Rules::default()));
-            Ok(Completed { target: target(), tip, rules, waits: None })
+            Ok(Completed { target: target(), tip, rules, waits: None, left_out: Vec::new() })
         })
     }
 

@@ -96,7 +96,7 @@ fn print_json(view: &WorkerView, branch: &str, topic: &Topic, screen: &mut Scree
     json::print(screen, "swarm.diff/1", &difference)
 }
 
-fn left_out(paths: &[String]) -> String {
+pub fn left_out(paths: &[String]) -> String {
     let named = paths.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if paths.len() > NAMED_MAX { ", …" } else { "" };
     format!("{} untracked path(s) are of a kind that is not landed: {named}{more}", paths.len())

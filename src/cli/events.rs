@@ -123,7 +123,10 @@ fn sentence(kind: &EventKind) -> String {
         EventKind::WorkerCleaning => "being cleaned".into(),
         EventKind::WorkerCleaned => "cleaned".into(),
         EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),
-        EventKind::MergeQueued { item, base } => format!("queued for {base} (item {item})"),
+        EventKind::MergeQueued { item, base, left_out } => {
+            let out = if left_out.is_empty() { String::new() } else { format!(", without {}", left_out.join(", ")) };
+            format!("queued for {base} (item {item}){out}")
+        }
         EventKind::MergeSettled { item, base, state, commit, cause, files } => {
             let what = commit.as_ref().or(cause.as_ref()).cloned().unwrap_or_else(|| files.join(", "));
             let what = if what.is_empty() { what } else { format!(": {what}") };

@@ -39,18 +39,26 @@ pub(super) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
     };
     let site = Site::open(&cli, &repo);
     let target = target(&site, completion)?;
-    let (tip, rules, waits) = match work(&cli, &site, &target, completion) {
-        Ok((tip, rules)) => (tip, Some(rules), None),
+    let (work, rules, waits) = match work(&cli, &site, &target, completion) {
+        Ok((work, rules)) => (work, Some(rules), None),
         // A worker's work has its place in the list, where a person finds out why.
         Err(refusal) if completion.worker.is_some() => {
             let why = Fault { remedy: refusal.remedy, ..Fault::new(refusal.cause) };
-            (String::new(), None, Some(told(why)))
+            (Work::default(), None, Some(told(why)))
         }
         Err(refusal) => return Err(refusal),
     };
     let failed = |error: std::io::Error| Refusal::new(RefusalKind::Registry, format!("the merge queue: {error}"));
     journal::remember(paths, &target, &completion.caller).map_err(failed)?;
-    Ok(Completed { target, tip, rules, waits })
+    Ok(Completed { target, tip: work.tip, rules, waits, left_out: work.left_out })
+}
+
+/// What of somebody's work is to land.
+#[derive(Default)]
+struct Work {
+    tip: String,
+    /// Untracked paths of a kind that is not landed.
+    left_out: Vec<String>,
 }
 
 fn tool(fault: Fault) -> Refusal {
@@ -58,7 +66,7 @@ fn tool(fault: Fault) -> Refusal {
 }
 
 /// The commit to land, pinned, and the rules by which.
-fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) -> Result<(String, Rules), Refusal> {
+fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) -> Result<(Work, Rules), Refusal> {
     if site.tip(target.base()).map_err(tool)?.is_none() {
         let cause = format!("there is no branch '{}' to land on", target.base());
         return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("--base BRANCH names another"));
@@ -72,14 +80,14 @@ fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) ->
     let rules = config::rules(root.as_deref(), &completion.settings)?;
     let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
     let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
-    let tip = match &completion.worker {
+    let work = match &completion.worker {
         Some((worktree, _)) => {
             patiently(&locks, || of_worker(cli, &completion.name, worktree, target)).map_err(tool)?
         }
-        None => of_branch(site, &completion.name)?,
+        None => Work { tip: of_branch(site, &completion.name)?, left_out: Vec::new() },
     };
-    patiently(&locks, || site.pin(&tip)).map_err(tool)?;
-    Ok((tip, rules))
+    patiently(&locks, || site.pin(&work.tip)).map_err(tool)?;
+    Ok((work, rules))
 }
 
 /// The locks that a git of ours may leave behind here.
@@ -124,11 +132,12 @@ fn of_branch(site: &Site<'_>, name: &str) -> Result<String, Refusal> {
 }
 
 /// The tip of a worker's work, with what it left uncommitted.
-fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> Result<String, Fault> {
+fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> Result<Work, Fault> {
     let (repo, tree) = (Path::new(&worktree.base_repo), Path::new(&worktree.path));
     let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
     if !tree.join(".git").exists() {
-        return objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none);
+        let tip = objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none)?;
+        return Ok(Work { tip, left_out: Vec::new() });
     }
     if let Some(git_dir) = admin::link_of(tree).map_err(Fault::at(tree))?
         && let Some(what) = UNFINISHED.iter().find(|(file, _)| git_dir.join(file).exists())
@@ -141,13 +150,14 @@ fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> 
     let head = cli.read(tree).args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;
     let seen = snapshot(cli, tree, &tip, Objects::Keep)?;
     let write = || cli.write(tree).args(DURABLE);
-    let Some(uncommitted) = seen.tree else { return Ok(tip) };
+    let left_out = seen.left_out;
+    let Some(uncommitted) = seen.tree else { return Ok(Work { tip, left_out }) };
     if is_tree_of(cli, tree, &tip, &uncommitted) {
         // Cut off after the commit, the index is still of before.
         if cli.read(tree).args(["log", "-1", "--format=%b", &tip]).line()?.trim() == LEFT {
             renew_index(cli, tree, &tip)?;
         }
-        return Ok(tip);
+        return Ok(Work { tip, left_out });
     }
     if head.as_deref() == Some(target.branch.as_str()) {
         let cause = format!("its worktree has the base '{}' itself checked out, with uncommitted work", target.base());
@@ -160,7 +170,7 @@ fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> 
         write().args(["update-ref", "-m", "swarm: uncommitted work", "HEAD", &commit, &tip]).run()?;
         renew_index(cli, tree, &commit)?;
     }
-    Ok(commit)
+    Ok(Work { tip: commit, left_out })
 }
 
 /// The files are as committed; only the index is still of before.

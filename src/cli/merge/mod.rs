@@ -11,6 +11,7 @@ use swarm_actors::model::{Answer, MergeLine, MergeOrder, MergeRequest, Refusal, 
 use self::args::{AddArgs, ItemArgs, MergeAction, QueueArgs};
 use self::queues::Queues;
 use super::caller;
+use super::diff::left_out;
 use super::error::Failure;
 use super::json;
 use super::render::escape;
@@ -106,6 +107,9 @@ fn say(line: &MergeLine, screen: &mut Screen) -> Result<(), Failure> {
     };
     screen.line(&text)?;
     screen.flush()?;
+    if !line.left_out.is_empty() {
+        screen.aside("note: ", &left_out(&line.left_out));
+    }
     if let Some(reason) = &line.reason {
         screen.warning(&format!("it cannot land yet: {reason}"));
     }
@@ -120,5 +124,6 @@ fn object(line: &MergeLine) -> Value {
         "name": line.name,
         "done": line.done,
         "reason": line.reason,
+        "left_out": line.left_out,
     })
 }
