@@ -17,8 +17,8 @@ use swarm_actors::model::{Event, EventKind};
 use swarm_actors::ports::Events as _;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
 
-use crate::adapters::procfs;
 use crate::adapters::readable::Readable;
+use crate::adapters::{flock, procfs};
 use crate::allocator;
 use crate::api::server;
 use crate::paths::Paths;
@@ -192,7 +192,7 @@ fn take_lock(paths: &Paths) -> io::Result<File> {
         // process has ended by then.
         let (sender, receiver) = std::sync::mpsc::channel();
         let waiting = lock.try_clone()?;
-        std::thread::Builder::new().spawn(move || sender.send(waiting.lock().is_ok()))?;
+        std::thread::Builder::new().spawn(move || sender.send(flock::lock(&waiting).is_ok()))?;
         if !receiver.recv_timeout(LOCK_WAIT_MAX).unwrap_or(false) {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
             return Err(io::Error::other(format!("{ANOTHER} (pid {}) holds {}", holder.trim(), path.display())));

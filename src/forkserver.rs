@@ -76,8 +76,12 @@ impl ForkServer {
         let attached = [ControlMessage::ScmRights(&descriptors)];
         let text = [IoSlice::new(dir.as_os_str().as_bytes())];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<()>(self.socket.as_raw_fd(), &text, &attached, flags, None)?;
-        Ok(())
+        loop {
+            match sendmsg::<()>(self.socket.as_raw_fd(), &text, &attached, flags, None) {
+                Err(Errno::EINTR) => {}
+                sent => return Ok(sent.map(drop)?),
+            }
+        }
     }
 
     /// The same, waiting for room at most `limit`.

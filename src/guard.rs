@@ -208,7 +208,7 @@ fn is_alone(root: &Path) -> bool {
         return true;
     }
     let (sender, receiver) = std::sync::mpsc::channel();
-    let waiting = std::thread::Builder::new().spawn(move || sender.send(lock.lock().is_ok()));
+    let waiting = std::thread::Builder::new().spawn(move || sender.send(crate::adapters::flock::lock(&lock).is_ok()));
     waiting.is_ok() && receiver.recv_timeout(DYING_MAX).unwrap_or(false)
 }
 

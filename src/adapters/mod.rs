@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod events;
+pub mod flock;
 pub mod foreign;
 pub mod git;
 pub mod glance;

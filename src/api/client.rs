@@ -14,7 +14,7 @@ use serde::Serialize;
 use swarm_actors::model::{Answer, Hello, Refusal, RefusalKind};
 use swarm_actors::registry::store;
 
-use crate::adapters::{process, procfs};
+use crate::adapters::{flock, process, procfs};
 use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build_text};
 use crate::paths::Paths;
 
@@ -274,7 +274,7 @@ fn take_turn(paths: &Paths) -> io::Result<File> {
         return Ok(lock);
     }
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::Builder::new().spawn(move || sender.send(lock.lock().map(|()| lock)))?;
+    std::thread::Builder::new().spawn(move || sender.send(flock::lock(&lock).map(|()| lock)))?;
     match receiver.recv_timeout(START_MAX) {
         Ok(locked) => locked,
         Err(_) => Err(io::Error::other(format!("another command has been starting it for {} s", START_MAX.as_secs()))),

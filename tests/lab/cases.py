@@ -97,9 +97,17 @@ def in_parallel(function, items: list, jobs: int):
         procs.become_subreaper()
         yield from map(function, items)
         return
-    context = multiprocessing.get_context("fork")
-    with context.Pool(jobs, initializer=_prepare_job) as pool:
+    pool = multiprocessing.get_context("fork").Pool(jobs, initializer=_prepare_job)
+    try:
         yield from pool.imap_unordered(function, items, chunksize=1)
+        # Told to leave, not terminated: a signal that comes just before a job waits for
+        # its next item is seen by nobody.
+        pool.close()
+    except BaseException:
+        pool.terminate()
+        raise
+    finally:
+        pool.join()
 
 
 def ends_on_term() -> None:

@@ -82,8 +82,10 @@ pub(in crate::adapters) fn entry_of(common: &Path, path: &Path) -> io::Result<Op
 
 pub(in crate::adapters) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
     loop {
-        match fs::read_dir(common.join("worktrees")) {
-            Ok(listed) => return Ok(listed.flatten().map(|entry| entry.path()).collect()),
+        // Read to its end: a listing that broke off must not look like a short one.
+        let listed = fs::read_dir(common.join("worktrees")).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        match listed {
+            Ok(listed) => return Ok(listed.into_iter().map(|entry| entry.path()).collect()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::adapters::flock;
+
 pub(in crate::adapters) const LOCK_WAIT_MS_MAX: u64 = 60_000;
 const FILE: &str = "swarm-worktree.lock";
 
@@ -35,6 +37,7 @@ pub(in crate::adapters) fn acquire(common: &Path, limit: Duration) -> Result<Cre
         let file = open(&path).map_err(failed)?;
         let mut file = match file.try_lock() {
             Ok(()) => file,
+            Err(TryLockError::Error(cause)) if cause.kind() == io::ErrorKind::Interrupted => continue,
             Err(TryLockError::Error(cause)) => return Err(failed(cause)),
             Err(TryLockError::WouldBlock) => {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -64,7 +67,7 @@ fn open(path: &Path) -> io::Result<File> {
 fn wait(file: File, limit: Duration) -> io::Result<Option<File>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new().name("worktree-lock".to_owned()).spawn(move || {
-        let locked = file.lock().map(|()| file);
+        let locked = flock::lock(&file).map(|()| file);
         let _ = sender.send(locked);
     })?;
     receiver.recv_timeout(limit).ok().transpose()
