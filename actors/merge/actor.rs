@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use super::error::MergeError;
 use super::machine::{Effect, Event};
 use super::message::{Ask, MergeMessage, Told};
-use super::queue::{Item, ItemId, Queue, State as ItemState};
+use super::queue::{ItemId, Queue, State as ItemState};
 use crate::model::Target;
 use crate::ports::{Clock, Landings};
 
@@ -99,8 +99,7 @@ impl State {
         let added = matches!(ask, Ask::Add(_)).then_some(self.queue.next);
         let event = match ask {
             Ask::Add(addition) => {
-                let same = |item: &&Item| item.key.is_some() && item.key == addition.key;
-                if let Some(known) = self.queue.items.iter().find(same) {
+                if let Some(known) = addition.key.as_deref().and_then(|key| self.queue.of_key(key)) {
                     return Ok(Some(known.id));
                 }
                 Event::Added(addition, self.arguments.clock.wall_ms())

@@ -65,6 +65,27 @@ impl State {
         matches!(self, Self::Landed { .. } | Self::Noop)
     }
 
+    /// Where it is on the base.
+    pub fn commit(&self) -> Option<&str> {
+        if let Self::Landed { commit } = self { Some(commit) } else { None }
+    }
+
+    /// Why it is not on the base.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Rejected { reason } | Self::Waiting { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The paths that keep it from the base.
+    pub fn files(&self) -> &[String] {
+        match self {
+            Self::Conflict { files } | Self::Waiting { files, .. } => files,
+            _ => &[],
+        }
+    }
+
     /// Whether nothing more will be done about it by itself.
     pub fn is_settled(&self) -> bool {
         match self {
@@ -240,6 +261,11 @@ pub struct Queue {
 impl Queue {
     pub fn item(&self, id: ItemId) -> Option<&Item> {
         self.items.iter().find(|item| item.id == id)
+    }
+
+    /// The item that was asked for under this key.
+    pub fn of_key(&self, key: &str) -> Option<&Item> {
+        self.items.iter().find(|item| item.key.as_deref() == Some(key))
     }
 
     pub(super) fn item_mut(&mut self, id: ItemId) -> Option<&mut Item> {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::actor::State;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
-use crate::merge::queue::{Addition, ItemId, State as ItemState};
+use crate::merge::queue::{Addition, ItemId};
 use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, Told};
 use crate::model::{
     Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Target,
@@ -90,15 +90,9 @@ impl State {
             Told::Busy(live) => return self.feed(Event::Live { child: Child::Merge(target), live }).await,
             Told::Settled(item) => item,
         };
-        let (mut commit, mut cause, mut files) = (None, None, Vec::new());
-        let state = item.state.word().to_owned();
-        match item.state {
-            ItemState::Landed { commit: landed } => commit = Some(landed),
-            ItemState::Rejected { reason } => cause = Some(reason),
-            ItemState::Waiting { reason, files: named } => (cause, files) = (Some(reason), named),
-            ItemState::Conflict { files: named } => files = named,
-            _ => {}
-        }
+        let (state, files) = (item.state.word().to_owned(), item.state.files().to_vec());
+        let commit = item.state.commit().map(str::to_owned);
+        let cause = item.state.reason().map(str::to_owned);
         let base = target.base().to_owned();
         self.emit_of(Some(item.name), EventKind::MergeSettled { item: item.id, base, state, commit, cause, files });
         Ok(())
@@ -108,6 +102,10 @@ impl State {
     pub(super) fn enqueue(&self, key: String, completion: Completion) {
         let desk = self.desk();
         self.beside(async move {
+            // Told again by whoever adopts it, and its worktree may be somebody's by then.
+            if desk.is_known(&key).await {
+                return;
+            }
             let name = completion.name.clone();
             let mut pause = ENTRY_PAUSE;
             for attempt in 1..=ENTRY_TRIES_MAX {
@@ -210,24 +208,18 @@ impl Desk {
         Ok(completion)
     }
 
-    /// The item that was made under this key: a worker's end is told again by
-    /// whoever adopts it, and its worktree may be somebody's by then.
-    async fn known(&self, key: &str) -> Option<MergeLine> {
-        let queues = ractor::call_t!(self.supervisor, SupervisorMessage::Queues, CALL_MS_MAX).ok()?;
-        for (target, queue) in queues {
-            let queue = queue.look().await.ok()?;
-            if let Some(item) = queue.items.iter().find(|item| item.key.as_deref() == Some(key)) {
-                let (item, name, done) = (Some(item.id), item.name.clone(), item.state.word().to_owned());
-                return Some(MergeLine { target, item, name, done, reason: None, left_out: Vec::new() });
+    /// Whether some queue has an item that was made under this key.
+    async fn is_known(&self, key: &str) -> bool {
+        let queues = ractor::call_t!(self.supervisor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
+        for (_, queue) in queues {
+            if queue.look().await.is_ok_and(|queue| queue.of_key(key).is_some()) {
+                return true;
             }
         }
-        None
+        false
     }
 
     async fn add(&self, key: String, completion: Completion, priority: i32) -> Result<MergeLine, Refusal> {
-        if let Some(known) = self.known(&key).await {
-            return Ok(known);
-        }
         let name = completion.name.clone();
         let done = self.ports.landings.complete(completion).await?;
         let (rules, waits) = (done.rules, done.waits.clone());

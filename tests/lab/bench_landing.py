@@ -116,7 +116,7 @@ def checkout(quick: bool) -> list[Row]:
             tree = must(rig, f"git merge-tree --write-tree HEAD {name}", clone).strip()
             words = f"git read-tree -m -u HEAD {tree}"
             took = shell(rig, words, clone)
-            must(rig, f"git commit -q -m x", clone)
+            must(rig, "git commit -q -m x", clone)
             return took
 
         found = alternate({"swarm": ours, "read-tree": theirs}, 5 if quick else 11)

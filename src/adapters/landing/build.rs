@@ -53,7 +53,7 @@ fn pin(desk: &Desk, library: Option<&Repository>, commit: &str) -> Result<(), Fa
 }
 
 /// The reference to this queue's candidates.
-pub(super) fn reference(desk: &Desk) -> String {
+fn reference(desk: &Desk) -> String {
     let id = desk.own.file_name().unwrap_or_default().to_string_lossy();
     format!("refs/swarm/cand/{id}")
 }
@@ -129,7 +129,7 @@ impl Builder<'_> {
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// Each commit of the topic that is no merge, on top of the one before.
+    /// Each commit of the topic, which has no merge, on top of the one before.
     fn rebase(&self, base: &str) -> Result<Build, Fault> {
         let Some(repo) = self.library else {
             return Err(Fault::new("this repository's format allows no rebase here").remedy("--strategy merge"));
@@ -141,9 +141,6 @@ impl Builder<'_> {
         let mut at = self.onto.to_owned();
         for id in walk {
             let commit = repo.find_commit(id?)?;
-            if commit.parent_count() != 1 {
-                continue;
-            }
             let (before, after) = (commit.parent_id(0)?.to_string(), commit.id().to_string());
             let merged = match self.trivially(&before, &at, &after) {
                 Some(tree) => Merged::Tree(tree),
@@ -252,7 +249,7 @@ impl Builder<'_> {
 }
 
 /// The commit's tree, as git says.
-pub(super) fn tree_of(desk: &Desk, commit: &str) -> Result<String, Fault> {
+fn tree_of(desk: &Desk, commit: &str) -> Result<String, Fault> {
     Ok(desk.read().args(["rev-parse", "--verify", "--end-of-options", &format!("{commit}^{{tree}}")]).line()?)
 }
 

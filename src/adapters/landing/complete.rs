@@ -93,8 +93,7 @@ fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) ->
 /// The locks that a git of ours may leave behind here.
 fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
     let mut locks = vec![common.join("packed-refs.lock")];
-    let pinned = std::fs::read_dir(common.join(DONE)).into_iter().flatten().flatten().map(|entry| entry.path());
-    locks.extend(pinned.filter(|path| path.extension().is_some_and(|end| end == "lock")));
+    locks.extend(pin_locks(common));
     if let Some(worktree) = worktree {
         locks.push(common.join(format!("refs/heads/{}.lock", worktree.branch)));
         let entry = admin::link_of(Path::new(&worktree.path)).ok().flatten();
@@ -102,6 +101,12 @@ fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
         locks.extend(entry.iter().flat_map(|entry| names.map(|name| entry.join(name))));
     }
     locks
+}
+
+/// The locks of references to tips.
+pub(super) fn pin_locks(common: &Path) -> impl Iterator<Item = PathBuf> {
+    let pinned = std::fs::read_dir(common.join(DONE)).into_iter().flatten().flatten().map(|entry| entry.path());
+    pinned.filter(|path| path.extension().is_some_and(|end| end == "lock"))
 }
 
 /// The repository and base branch that a completion is for.

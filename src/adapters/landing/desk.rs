@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use git2::{Repository, Signature, Time};
 use swarm_actors::model::{Caller, Target};
 
-use super::journal;
+use super::{complete, journal};
 use crate::adapters::git::cli::{Call, Cli};
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::trash::DURABLE;
@@ -83,9 +83,7 @@ impl Desk {
     pub(super) fn own_locks(&self) -> Vec<PathBuf> {
         let id = self.own.file_name().unwrap_or_default().to_string_lossy();
         let own = format!("refs/swarm/cand/{id}.lock");
-        let pinned = std::fs::read_dir(self.common.join("refs/swarm/done")).into_iter().flatten().flatten();
-        let pinned = pinned.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "lock"));
-        std::iter::once(self.common.join(own)).chain(pinned).collect()
+        std::iter::once(self.common.join(own)).chain(complete::pin_locks(&self.common)).collect()
     }
 
     /// A call that looks, anywhere in the repository.

@@ -58,8 +58,9 @@ struct Desks {
 impl Desks {
     /// Reads files: not for the actors' thread.
     fn of(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(desk) = open.get(target) {
+        // Not held while files are read: the actors' thread takes it, too.
+        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = open().get(target) {
             return Ok(Arc::clone(desk));
         }
         let desk = Arc::new(Desk::open(&self.paths, target, &self.executable)?);
@@ -67,8 +68,7 @@ impl Desks {
             // The supervisor before may have been killed while it wrote these itself.
             holders::clear_stale_locks(&desk.own_locks(), None);
         }
-        open.insert(target.clone(), Arc::clone(&desk));
-        Ok(desk)
+        Ok(Arc::clone(open().entry(target.clone()).or_insert(desk)))
     }
 
     /// The next step looks at the caller and at git's configuration anew.
@@ -91,18 +91,16 @@ impl GitLandings {
         work: impl Fn(&Desk) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let (desks, target) = (Arc::clone(&self.desks), target.clone());
-        let done = tokio::task::spawn_blocking(move || {
+        off_thread(move || {
             let locks = || desks.of(&target).map(|desk| desk.locks()).unwrap_or_default();
             patiently(&locks, || work(&*desks.of(&target)?))
-        });
-        let done = done.await;
-        done.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
+        })
+        .await
     }
 
     async fn desk(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
         let (desks, target) = (Arc::clone(&self.desks), target.clone());
-        let opened = tokio::task::spawn_blocking(move || patiently(&Vec::new, || desks.of(&target))).await;
-        opened.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
+        off_thread(move || patiently(&Vec::new, || desks.of(&target))).await
     }
 }
 
@@ -149,6 +147,11 @@ fn told(fault: Fault) -> String {
         Some(remedy) => format!("{} ({remedy})", fault.cause),
         None => fault.cause,
     }
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {

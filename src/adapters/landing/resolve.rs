@@ -11,8 +11,8 @@ use swarm_actors::merge::queue::Item;
 
 use super::desk::Desk;
 use super::scratch::Scratch;
-use super::verify::{off_thread, open_log};
-use super::{build, complete, run, scratch};
+use super::verify::open_log;
+use super::{build, complete, off_thread, run, scratch};
 use crate::adapters::git::fault::Fault;
 use crate::runner::Outcome;
 

@@ -37,8 +37,8 @@ pub(super) fn merge(repo: &Repository, base: Oid, ours: Oid, theirs: Oid) -> Res
     }
     let (base, ours, theirs) = (repo.find_tree(base)?, repo.find_tree(ours)?, repo.find_tree(theirs)?);
     let mut builder = repo.treebuilder(Some(&ours))?;
-    for name in changed(&base, &theirs) {
-        let (before, mine, wanted) = (find(&base, &name)?, find(&ours, &name)?, find(&theirs, &name)?);
+    for name in changed(Some(&base), Some(&theirs)) {
+        let (before, mine, wanted) = (find(&base, &name), find(&ours, &name), find(&theirs, &name));
         if before == mine {
             match wanted {
                 Some(entry) => drop(builder.insert(&name[..], entry.id, entry.mode)?),
@@ -60,15 +60,15 @@ pub(super) fn merge(repo: &Repository, base: Oid, ours: Oid, theirs: Oid) -> Res
     Ok(Some(builder.write()?))
 }
 
-fn find(tree: &Tree<'_>, name: &[u8]) -> Result<Option<Entry>, git2::Error> {
-    let entry = tree.get_name_bytes(name).map(|entry| Entry::from(entry.to_owned()));
-    Ok(entry)
+fn find(tree: &Tree<'_>, name: &[u8]) -> Option<Entry> {
+    tree.get_name_bytes(name).map(|entry| Entry::from(entry.to_owned()))
 }
 
 /// The names that do not stand for the same in both, once or twice each.
-fn changed(base: &Tree<'_>, theirs: &Tree<'_>) -> Vec<Vec<u8>> {
+fn changed(base: Option<&Tree<'_>>, theirs: Option<&Tree<'_>>) -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = Vec::new();
-    let (mut one, mut other) = (base.iter().peekable(), theirs.iter().peekable());
+    let mut one = base.into_iter().flat_map(Tree::iter).peekable();
+    let mut other = theirs.into_iter().flat_map(Tree::iter).peekable();
     loop {
         let order = match (one.peek(), other.peek()) {
             (Some(left), Some(right)) => compare(left, right),
@@ -124,11 +124,9 @@ fn walk(
     above: &[u8],
     paths: &mut Vec<Differing>,
 ) -> Result<(), git2::Error> {
-    let empty = repo.find_tree(repo.treebuilder(None)?.write()?)?;
-    let (one, other) = (one.unwrap_or_else(|| empty.clone()), other.unwrap_or(empty));
-    for name in changed(&one, &other) {
+    for name in changed(one.as_ref(), other.as_ref()) {
         let path = [above, &name].concat();
-        let both = [find(&one, &name)?, find(&other, &name)?];
+        let both = [&one, &other].map(|tree| tree.as_ref().and_then(|tree| find(tree, &name)));
         if both.iter().flatten().any(|entry| !entry.is_tree) {
             let is_new = both[0].is_none_or(|entry| entry.is_tree);
             paths.push(Differing { path: path.clone(), is_new });

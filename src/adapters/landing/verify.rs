@@ -10,7 +10,7 @@ use swarm_actors::merge::machine::Verdict;
 use swarm_actors::merge::queue::Item;
 
 use super::desk::Desk;
-use super::{patiently, run, scratch};
+use super::{off_thread, patiently, run, scratch};
 use crate::adapters::git::fault::Fault;
 use crate::runner::Outcome;
 
@@ -18,7 +18,7 @@ use crate::runner::Outcome;
 const SCRATCH: &str = "verify";
 
 /// Where the output of an item's verifications is.
-pub(super) fn log(desk: &Desk, item: &Item) -> PathBuf {
+fn log(desk: &Desk, item: &Item) -> PathBuf {
     desk.own.join("logs").join(format!("{}.log", item.id))
 }
 
@@ -62,11 +62,4 @@ pub(super) fn open_log(log: &std::path::Path) -> Result<(), Fault> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Fault::at(dir))?;
     let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(log);
     made.map(drop).map_err(Fault::at(log))
-}
-
-pub(super) async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
 }

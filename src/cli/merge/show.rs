@@ -195,22 +195,14 @@ fn queue_object(view: &QueueView, is_shown: impl Fn(&Item) -> bool) -> Value {
 }
 
 pub fn item_object(view: &QueueView, item: &Item) -> Value {
-    let (mut reason, mut files, mut commit) = (None, &[][..], None);
-    match &item.state {
-        State::Landed { commit: landed } => commit = Some(landed),
-        State::Conflict { files: named } => files = named,
-        State::Rejected { reason: why } => reason = Some(why),
-        State::Waiting { reason: why, files: named } => (reason, files) = (Some(why), named),
-        _ => {}
-    }
     json!({
         "item": item.id,
         "name": item.name,
         "base": view.target.base(),
         "state": stage(view, item),
-        "reason": reason,
-        "files": files,
-        "commit": commit,
+        "reason": item.state.reason(),
+        "files": item.state.files(),
+        "commit": item.state.commit(),
         "tip": Some(&item.tip).filter(|tip| !tip.is_empty()),
         "priority": item.priority,
         "queued_ms": item.added_ms,

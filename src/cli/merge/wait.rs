@@ -113,8 +113,7 @@ impl Wait<'_> {
     ) -> Result<Option<Wanted>, Failure> {
         let Wanted::Worker { name, token, ended } = one else { return Ok(Some(one)) };
         for view in &queues.0 {
-            let item = view.queue.items.iter().find(|item| item.key.as_deref() == Some(&token));
-            if let Some(item) = item {
+            if let Some(item) = view.queue.of_key(&token) {
                 return Ok(Some(Wanted::Item(view.target.clone(), item.id)));
             }
         }
@@ -207,10 +206,7 @@ fn workers(paths: &Paths) -> Result<Vec<Wanted>, Failure> {
     let all = Queues::read_all(paths)?;
     let mut homes: BTreeMap<String, Option<String>> = BTreeMap::new();
     let registry = load_where(paths, Detail::Exit, Pick::All)?;
-    let known = |token: &str| {
-        let mut items = all.0.iter().flat_map(|view| &view.queue.items);
-        items.any(|item| item.key.as_deref() == Some(token))
-    };
+    let known = |token: &str| all.0.iter().any(|view| view.queue.of_key(token).is_some());
     let waiting = registry.workers.iter().filter_map(|view| {
         let token = token_of(view)?;
         let repo = view.row.worktree.as_ref().map(|worktree| worktree.base_repo.as_str())?;
