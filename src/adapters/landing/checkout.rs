@@ -24,6 +24,7 @@ use std::os::fd::AsFd as _;
 
 use super::checked_out::holders_of_base;
 use super::desk::Desk;
+use super::in_the_way::{self, Tree, is_below};
 use super::trees::{self, Differing};
 use crate::adapters::git::cli::{Call, CliError};
 use crate::adapters::git::fault::Fault;
@@ -64,6 +65,9 @@ struct Written {
     path: Vec<u8>,
     /// The base has no file there yet.
     is_new: bool,
+    /// Something else comes in the place of this submodule.
+    #[serde(default)]
+    was_link: bool,
     /// How the file looked before; none when there was none.
     before: Option<Look>,
 }
@@ -132,6 +136,7 @@ pub(super) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
         return Ok(Planned::Ready(Plan { marker }));
     }
     let paths = written(desk, from, to)?;
+    let replaced = in_the_way::replaced_links(&paths);
     for (tree, git_dir) in holders {
         // Without an index nothing is checked out.
         let index = git_dir.join("index");
@@ -144,7 +149,8 @@ pub(super) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
         let made = fs::File::create_new(&lock).and_then(|file| file.metadata()).map_err(&failed)?;
         let look = |differing: &Differing| {
             let before = Look::at(&tree.join(std::ffi::OsStr::from_bytes(&differing.path)));
-            Written { path: differing.path.clone(), is_new: differing.is_new, before }
+            let (is_new, was_link) = (differing.before.is_none(), replaced.contains(differing.path.as_slice()));
+            Written { path: differing.path.clone(), is_new, was_link, before }
         };
         let files = paths.iter().map(look).collect();
         marker.checkouts.push(Checkout { tree, git_dir, lock: made.ino(), files });
@@ -159,11 +165,8 @@ fn written(desk: &Desk, from: &str, to: &str) -> Result<Vec<Differing>, Fault> {
     {
         return Ok(paths);
     }
-    let call = desk.read().args(["diff-tree", "-r", "-z", "--name-status", "--no-renames", "--no-ext-diff"]);
-    let out = call.args([from, to]).run()?;
-    let fields: Vec<&[u8]> = out.split(|byte| *byte == 0).filter(|field| !field.is_empty()).collect();
-    let one = |pair: &[&[u8]]| Differing { path: pair[1].to_vec(), is_new: pair[0] == b"A" };
-    Ok(fields.chunks_exact(2).map(one).collect())
+    let call = desk.read().args(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff"]);
+    Ok(trees::listed(&call.args([from, to]).run()?))
 }
 
 impl Plan {
@@ -283,33 +286,22 @@ impl Checkout {
         step().args(["read-tree", "-m", "-u", "--no-recurse-submodules", &marker.from, &marker.to]).run().map(drop)
     }
 
-    /// Files that nobody tracks where the landing makes new ones. git would refuse
-    /// for those that are untracked, and overwrite those that are ignored.
+    /// What git would overwrite or remove although it does not keep it.
     fn in_the_way(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
-        let mut places: Vec<PathBuf> = Vec::new();
-        for file in self.files.iter().filter(|file| file.is_new) {
-            let path = Path::new(std::ffi::OsStr::from_bytes(&file.path));
-            let stands = |path: &&Path| fs::symlink_metadata(self.tree.join(path)).is_ok();
-            let is_file = |path: &&Path| fs::symlink_metadata(self.tree.join(path)).is_ok_and(|seen| !seen.is_dir());
-            let above = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
-            places.extend(Some(path).filter(stands).into_iter().chain(above.filter(is_file)).map(Path::to_owned));
-        }
-        if places.is_empty() {
-            return Ok(Vec::new());
-        }
-        let call = self.read(desk).env("GIT_LITERAL_PATHSPECS", "1").args(["ls-files", "--others", "-z", "--"]);
-        let out = call.args(places).run()?;
-        let named: BTreeSet<_> = out.split(|byte| *byte == 0).filter(|path| !path.is_empty()).collect();
-        Ok(named.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+        let tracked = || Ok(self.read(desk).args(["ls-files", "-z"]).run()?);
+        let of =
+            |is: fn(&Written) -> bool| self.files.iter().filter(move |file| is(file)).map(|file| file.path.as_slice());
+        let tree = Tree { root: &self.tree, tracked: &tracked };
+        let found = tree.untracked(of(|file| file.is_new), of(|file| file.was_link))?;
+        Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 
     /// What is uncommitted among the files that the landing writes.
     fn overlapping(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
         let status = self.read(desk).args(["status", "--porcelain", "-z", "-uall"]).run()?;
         let touched = |path: &[u8]| {
-            let below =
-                |one: &[u8], other: &[u8]| one.strip_prefix(other).is_some_and(|rest| rest.first() == Some(&b'/'));
-            self.files.iter().any(|file| file.path == path || below(&file.path, path) || below(path, &file.path))
+            let meets = |file: &[u8]| file == path || is_below(file, path) || is_below(path, file);
+            self.files.iter().any(|file| meets(&file.path))
         };
         let changes = parse::status(&status).into_iter().filter(|change| touched(&change.path));
         Ok(changes.map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect())
@@ -371,6 +363,10 @@ impl Checkout {
                 Some(_) => old.push(file.path.clone()),
                 None => remove_empty(path.parent(), &self.tree),
             }
+        }
+        for link in self.files.iter().filter(|file| file.was_link) {
+            // Its directory was empty, else nothing had been written.
+            let _ = fs::create_dir(self.tree.join(std::ffi::OsStr::from_bytes(&link.path)));
         }
         if old.is_empty() {
             return Ok(());

@@ -11,6 +11,7 @@ mod checkout;
 mod complete;
 mod config;
 mod desk;
+mod in_the_way;
 pub mod journal;
 mod land;
 mod resolve;
@@ -20,6 +21,8 @@ mod site;
 mod trees;
 mod verify;
 
+#[cfg(test)]
+mod tests_checkout;
 #[cfg(test)]
 mod tests_oracle;
 

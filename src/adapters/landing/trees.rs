@@ -102,11 +102,29 @@ pub(super) fn is_absent(error: &git2::Error) -> bool {
     error.code() == ErrorCode::NotFound
 }
 
-/// A path that differs between two commits.
+/// What a path stands for in a commit, where that is no directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A file or a symbolic link.
+    File,
+    /// A commit of another repository: a submodule.
+    Link,
+}
+
+impl Kind {
+    /// By git's mode.
+    pub(super) fn of(mode: i32) -> Self {
+        if mode == 0o160_000 { Self::Link } else { Self::File }
+    }
+}
+
+/// A path that differs between two commits. None where there is nothing, or a
+/// directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Differing {
     pub(super) path: Vec<u8>,
-    /// The first one has no file there.
-    pub(super) is_new: bool,
+    pub(super) before: Option<Kind>,
+    pub(super) after: Option<Kind>,
 }
 
 /// The paths that differ between two commits.
@@ -127,9 +145,9 @@ fn walk(
     for name in changed(one.as_ref(), other.as_ref()) {
         let path = [above, &name].concat();
         let both = [&one, &other].map(|tree| tree.as_ref().and_then(|tree| find(tree, &name)));
-        if both.iter().flatten().any(|entry| !entry.is_tree) {
-            let is_new = both[0].is_none_or(|entry| entry.is_tree);
-            paths.push(Differing { path: path.clone(), is_new });
+        let [before, after] = both.map(|entry| entry.filter(|entry| !entry.is_tree).map(|entry| Kind::of(entry.mode)));
+        if before.is_some() || after.is_some() {
+            paths.push(Differing { path: path.clone(), before, after });
         }
         let [before, after] =
             both.map(|entry| entry.filter(|entry| entry.is_tree).map(|entry| repo.find_tree(entry.id)));
@@ -138,4 +156,16 @@ fn walk(
         }
     }
     Ok(())
+}
+
+/// Reads `git diff-tree -r -z --raw`: `:MODE MODE ID ID LETTER` and a path.
+pub(super) fn listed(out: &[u8]) -> Vec<Differing> {
+    let kind = |mode: &str| i32::from_str_radix(mode, 8).ok().filter(|mode| *mode != 0).map(Kind::of);
+    let one = |pair: &[&[u8]]| {
+        let mut words = std::str::from_utf8(pair[0]).ok()?.strip_prefix(':')?.split(' ');
+        let (before, after) = (kind(words.next()?), kind(words.next()?));
+        Some(Differing { path: pair[1].to_vec(), before, after })
+    };
+    let fields: Vec<&[u8]> = out.split(|byte| *byte == 0).filter(|field| !field.is_empty()).collect();
+    fields.chunks_exact(2).filter_map(one).collect()
 }
