@@ -85,6 +85,11 @@ fn missing(error: io::Error) -> CliError {
     }
 }
 
+/// A step of ours neither runs what the user hooked in nor goes into submodules:
+/// what is checked out of those is their own.
+const SETTINGS: [&str; 6] =
+    ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false"];
+
 /// What a call may do, which decides what it is run with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -139,7 +144,7 @@ impl Cli {
     fn call(&self, kind: Kind, dir: &Path, limit_ms: u64) -> Call<'_> {
         let mut args: Vec<OsString> = vec!["-C".into(), dir.into()];
         if kind != Kind::User {
-            args.extend(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"].map(OsString::from));
+            args.extend(SETTINGS.map(OsString::from));
         }
         let (limit, for_user) = (Duration::from_millis(limit_ms), kind == Kind::User);
         Call { cli: self, kind, args, variables: Vec::new(), input: None, limit, for_user }

@@ -283,7 +283,7 @@ impl Checkout {
         if refreshed {
             let _ = step().args(["update-index", "-q", "--refresh"]).run();
         }
-        step().args(["read-tree", "-m", "-u", "--no-recurse-submodules", &marker.from, &marker.to]).run().map(drop)
+        step().args(["read-tree", "-m", "-u", &marker.from, &marker.to]).run().map(drop)
     }
 
     /// What git would overwrite or remove although it does not keep it.

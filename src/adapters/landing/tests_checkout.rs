@@ -2,7 +2,7 @@
 //! written over for it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use swarm_actors::merge::machine::{Build, Event, Landing};
@@ -11,7 +11,8 @@ use swarm_actors::model::{Caller, MergeSettings, Target};
 use swarm_actors::ports::{Completion, Landings as _};
 
 use super::GitLandings;
-use super::trees;
+use super::desk::Desk;
+use super::{scratch, trees};
 use crate::adapters::git::fixture::{Fixture, text};
 use crate::paths::Paths;
 
@@ -22,6 +23,7 @@ pub(super) struct Site {
     pub(super) fix: Fixture,
     pub(super) landings: GitLandings,
     pub(super) target: Target,
+    paths: Paths,
 }
 
 impl Site {
@@ -29,9 +31,14 @@ impl Site {
         let fix = Fixture::new();
         let paths = Paths::new(fix.root.join("state"));
         fs::create_dir(paths.root()).unwrap();
-        let landings = GitLandings::new(paths, PathBuf::from("/nowhere"));
+        let landings = GitLandings::new(paths.clone(), PathBuf::from("/nowhere"));
         let repository = fix.repo.join(".git").to_str().unwrap().to_owned();
-        Self { fix, landings, target: Target { repository, branch: "refs/heads/main".into() } }
+        Self { fix, landings, target: Target { repository, branch: "refs/heads/main".into() }, paths }
+    }
+
+    /// Once there is an item.
+    fn desk(&self) -> Desk {
+        Desk::open(&self.paths, &self.target, Path::new("/nowhere")).unwrap()
     }
 
     /// A branch on `main`, made in a directory of its own by `script`.
@@ -127,6 +134,34 @@ async fn what_comes_in_the_place_of_a_submodule_waits_for_its_checkout() {
         assert_eq!(site.read(&format!("{path}/own")), MINE);
         assert_eq!(text(&site.fix.git(&["-C", path, "log", "--format=%s"])), "one");
     }
+}
+
+#[tokio::test]
+async fn a_submodule_moves_where_git_is_told_to_go_into_submodules() {
+    let site = Site::new();
+    let lib = site.fix.root.join("lib");
+    site.fix.git(&["init", "-q", "-b", "main", lib.to_str().unwrap()]);
+    for word in ["one", "two"] {
+        site.fix.at(&lib, &["commit", "-q", "--allow-empty", "-m", word]);
+    }
+    site.fix.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "../lib", "lib"]);
+    site.fix.git(&["commit", "-q", "-m", "lib"]);
+    site.branch(
+        "back",
+        "git update-index --cacheinfo 160000,$(git -C ../lib rev-parse HEAD~1),lib; rm -rf lib; mkdir lib",
+    );
+    site.fix.git(&["config", "submodule.recurse", "true"]);
+    site.item("back").await;
+    let desk = site.desk();
+    for commit in ["main", "back", "main"] {
+        let commit = text(&site.fix.git(&["rev-parse", commit]));
+        let scratch = scratch::prepare(&desk, "verify", &commit).unwrap();
+        assert_eq!(scratch::changed(&desk, &scratch, &commit).unwrap(), None);
+    }
+    assert_eq!(site.land("back").await, Landing::Done(Vec::new()));
+    let pointer = text(&site.fix.git(&["rev-parse", "main:lib"]));
+    assert_eq!(pointer, text(&site.fix.at(&lib, &["rev-parse", "HEAD~1"])));
+    assert_eq!(text(&site.fix.git(&["-C", "lib", "log", "-1", "--format=%s"])), "two", "the checkout is the person's");
 }
 
 #[tokio::test]
