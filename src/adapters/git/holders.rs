@@ -31,7 +31,7 @@ pub(in crate::adapters) fn clear_stale_locks(locks: &[PathBuf], since: Option<Sy
     locks.iter().filter(|lock| lock.exists()).cloned().collect()
 }
 
-fn is_held_open(path: &Path) -> bool {
+pub(super) fn is_held_open(path: &Path) -> bool {
     let holds = |pid: Pid| {
         let fds = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()));
         fds.into_iter().flatten().flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))

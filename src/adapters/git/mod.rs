@@ -10,6 +10,7 @@
 pub(super) mod admin;
 pub(super) mod cli;
 pub(super) mod fault;
+pub(super) mod gc_lock;
 pub(super) mod holders;
 pub(super) mod lock;
 mod make;

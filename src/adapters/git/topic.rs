@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use swarm_actors::model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
 
+use super::admin;
 use super::cli::{Call, Cli};
 use super::fault::Fault;
+use super::gc_lock::{self, Hold};
 use super::objects;
 use super::parse;
 use super::trash::{self, Place, Scratch};
@@ -101,7 +103,7 @@ fn look(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Resu
     let fork = fork.ok_or_else(|| Fault::new(format!("'{}' and its base have nothing in common", worktree.branch)))?;
     let seen = match is_there {
         true => snapshot(&cli, tree, &tip, Objects::Discard)?,
-        false => Snapshot { tree: None, left_out: Vec::new(), store: None },
+        false => Snapshot { tree: None, left_out: Vec::new(), store: None, hold: None },
     };
     let tree = seen.tree.unwrap_or_else(|| format!("{tip}^{{tree}}"));
     Ok(Topic { cli, at, store: seen.store, fork, tip, tree, left_out: seen.left_out })
@@ -155,6 +157,8 @@ pub(in crate::adapters) struct Snapshot {
     /// Untracked paths that are not in it.
     pub(in crate::adapters) left_out: Vec<String>,
     store: Option<Store>,
+    /// No reference holds what was made yet.
+    pub(in crate::adapters) hold: Option<Hold>,
 }
 
 /// Whether what is made for looking stays in the repository.
@@ -177,7 +181,7 @@ pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: 
     };
     let changes = trash::status(cli, &place, "all")?;
     if changes.is_empty() && trash::hidden_changes(cli, &place)? == 0 {
-        return Ok(Snapshot { tree: None, left_out: Vec::new(), store: None });
+        return Ok(Snapshot { tree: None, left_out: Vec::new(), store: None, hold: None });
     }
     let untracked = changes.iter().filter(|change| change.staged == b'?').map(|change| &change.path);
     let (out, kept): (Vec<_>, Vec<_>) =
@@ -188,12 +192,10 @@ pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: 
         return Err(Fault::new(cause).remedy("commit what is meant, ignore the rest (.gitignore)"));
     }
     let index = trash::index_copy(cli, &place)?;
-    let store = match objects {
-        Objects::Keep => None,
-        Objects::Discard => {
-            let common = cli.read(tree).args(["rev-parse", "--path-format=absolute", "--git-common-dir"]).line()?;
-            Some(Store::make(&git_dir, Path::new(&common))?)
-        }
+    let common = admin::common_dir(tree).map_err(Fault::at(tree))?;
+    let (store, hold) = match objects {
+        Objects::Keep => (None, Some(gc_lock::hold(&common, gc_lock::LANDING_WAIT)?)),
+        Objects::Discard => (Some(Store::make(&git_dir, &common)?), None),
     };
     let step = || store.iter().fold(trash::step(cli, &place, &index), |call, store| store.of(call));
     let entries = parse::index(&step().args(["ls-files", "-s", "-z"]).run()?);
@@ -210,7 +212,7 @@ pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: 
         let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
         step().env("GIT_LITERAL_PATHSPECS", "1").args(add).input(list).run()?;
     }
-    Ok(Snapshot { tree: Some(step().arg("write-tree").line()?), left_out, store })
+    Ok(Snapshot { tree: Some(step().arg("write-tree").line()?), left_out, store, hold })
 }
 
 /// New objects go here and with this value; the repository's own are read

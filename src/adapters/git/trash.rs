@@ -17,6 +17,7 @@ use swarm_actors::ports::Saved;
 
 use super::cli::{Call, Cli};
 use super::fault::Fault;
+use super::gc_lock;
 use super::objects;
 use super::parse::{self, Change};
 
@@ -75,6 +76,14 @@ impl Place {
         call.args([git_dir, tree])
     }
 
+    /// The directory that all worktrees share.
+    fn common(&self) -> PathBuf {
+        match fs::read_to_string(self.git_dir.join("commondir")) {
+            Ok(text) => self.git_dir.join(text.trim_end()),
+            Err(_) => self.git_dir.clone(),
+        }
+    }
+
     fn index(&self) -> Option<PathBuf> {
         Some(self.git_dir.join("index")).filter(|index| self.is_whole && index.exists())
     }
@@ -106,6 +115,7 @@ pub(in crate::adapters) fn save(cli: &Cli, place: &Place, name: &str) -> Result<
     if place.is_whole {
         check(cli, place)?;
     }
+    let _hold = gc_lock::hold(&place.common(), gc_lock::SAVE_WAIT)?;
     let scratch = index_copy(cli, place)?;
     let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
     let is_merged = entries.iter().all(|entry| entry.stage == 0);

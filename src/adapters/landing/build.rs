@@ -29,6 +29,7 @@ struct Draft<'a> {
 }
 
 pub(super) fn build(desk: &Desk, strategy: Strategy, item: &Item, onto: &str) -> Result<Build, Fault> {
+    let _hold = desk.hold()?;
     let library = desk.library();
     let built = Builder { desk, library: library.as_deref(), item, onto }.build(strategy)?;
     if let Build::Made(commit) = &built {

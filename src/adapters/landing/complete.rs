@@ -12,6 +12,7 @@ use super::{config, journal, patiently, told};
 use crate::adapters::git::admin;
 use crate::adapters::git::cli::Cli;
 use crate::adapters::git::fault::Fault;
+use crate::adapters::git::gc_lock::Hold;
 use crate::adapters::git::objects;
 use crate::adapters::git::topic::{Objects, snapshot};
 use crate::adapters::git::trash::DURABLE;
@@ -80,13 +81,14 @@ fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) ->
     let rules = config::rules(root.as_deref(), &completion.settings)?;
     let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
     let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
-    let work = match &completion.worker {
+    let (work, hold) = match &completion.worker {
         Some((worktree, _)) => {
             patiently(&locks, || of_worker(cli, &completion.name, worktree, target)).map_err(tool)?
         }
-        None => Work { tip: of_branch(site, &completion.name)?, left_out: Vec::new() },
+        None => (Work { tip: of_branch(site, &completion.name)?, left_out: Vec::new() }, None),
     };
     patiently(&locks, || site.pin(&work.tip)).map_err(tool)?;
+    drop(hold);
     Ok((work, rules))
 }
 
@@ -136,13 +138,14 @@ fn of_branch(site: &Site<'_>, name: &str) -> Result<String, Refusal> {
     })
 }
 
-/// The tip of a worker's work, with what it left uncommitted.
-fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> Result<Work, Fault> {
+/// The tip of a worker's work, with what it left uncommitted; and what keeps that
+/// until the tip is pinned.
+fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> Result<(Work, Option<Hold>), Fault> {
     let (repo, tree) = (Path::new(&worktree.base_repo), Path::new(&worktree.path));
     let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
     if !tree.join(".git").exists() {
         let tip = objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none)?;
-        return Ok(Work { tip, left_out: Vec::new() });
+        return Ok((Work { tip, left_out: Vec::new() }, None));
     }
     if let Some(git_dir) = admin::link_of(tree).map_err(Fault::at(tree))?
         && let Some(what) = UNFINISHED.iter().find(|(file, _)| git_dir.join(file).exists())
@@ -155,14 +158,14 @@ fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> 
     let head = cli.read(tree).args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;
     let seen = snapshot(cli, tree, &tip, Objects::Keep)?;
     let write = || cli.write(tree).args(DURABLE);
-    let left_out = seen.left_out;
-    let Some(uncommitted) = seen.tree else { return Ok(Work { tip, left_out }) };
+    let (left_out, hold) = (seen.left_out, seen.hold);
+    let Some(uncommitted) = seen.tree else { return Ok((Work { tip, left_out }, hold)) };
     if is_tree_of(cli, tree, &tip, &uncommitted) {
         // Cut off after the commit, the index is still of before.
         if cli.read(tree).args(["log", "-1", "--format=%b", &tip]).line()?.trim() == LEFT {
             renew_index(cli, tree, &tip)?;
         }
-        return Ok(Work { tip, left_out });
+        return Ok((Work { tip, left_out }, hold));
     }
     if head.as_deref() == Some(target.branch.as_str()) {
         let cause = format!("its worktree has the base '{}' itself checked out, with uncommitted work", target.base());
@@ -175,7 +178,7 @@ fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> 
         write().args(["update-ref", "-m", "swarm: uncommitted work", "HEAD", &commit, &tip]).run()?;
         renew_index(cli, tree, &commit)?;
     }
-    Ok(Work { tip: commit, left_out })
+    Ok((Work { tip: commit, left_out }, hold))
 }
 
 /// The files are as committed; only the index is still of before.

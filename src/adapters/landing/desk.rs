@@ -4,6 +4,7 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use git2::{Repository, Signature, Time};
 use swarm_actors::model::{Caller, Target};
@@ -11,8 +12,12 @@ use swarm_actors::model::{Caller, Target};
 use super::{complete, journal};
 use crate::adapters::git::cli::{Call, Cli};
 use crate::adapters::git::fault::Fault;
+use crate::adapters::git::gc_lock::{self, Hold};
 use crate::adapters::git::trash::DURABLE;
 use crate::paths::Paths;
+
+/// Times of files are no finer than this, with room to spare.
+const FILE_CLOCK_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Desk {
     pub(super) cli: Cli,
@@ -24,26 +29,34 @@ pub(super) struct Desk {
     pub(super) own: PathBuf,
     pub(super) executable: PathBuf,
     identity: OnceLock<Identity>,
-    library: Mutex<Option<Repository>>,
+    library: Mutex<Option<Kept>>,
+}
+
+/// The repository as one step has read it, for the next one.
+struct Kept {
+    repository: Repository,
+    /// When a pack came or went for the last time. Objects of one that went would
+    /// be taken for there, and not be written again.
+    packs: Option<SystemTime>,
 }
 
 /// The repository, lent to one step.
 pub(super) struct Library<'a> {
     desk: &'a Desk,
-    repository: Option<Repository>,
+    kept: Option<Kept>,
 }
 
 impl Deref for Library<'_> {
     type Target = Repository;
 
     fn deref(&self) -> &Repository {
-        self.repository.as_ref().expect("it is given back at the end of its loan only")
+        &self.kept.as_ref().expect("it is given back at the end of its loan only").repository
     }
 }
 
 impl Drop for Library<'_> {
     fn drop(&mut self) {
-        *self.desk.library.lock().unwrap_or_else(PoisonError::into_inner) = self.repository.take();
+        *self.desk.library.lock().unwrap_or_else(PoisonError::into_inner) = self.kept.take();
     }
 }
 
@@ -106,12 +119,22 @@ impl Desk {
         call.env("GIT_DIR", git_dir).env("GIT_WORK_TREE", tree)
     }
 
+    /// For as long as no reference holds what is made.
+    pub(super) fn hold(&self) -> Result<Hold, Fault> {
+        gc_lock::hold(&self.common, gc_lock::LANDING_WAIT)
+    }
+
     /// The repository for libgit2; none where that does not know its format. What
     /// one step has read the next one need not read again.
     pub(super) fn library(&self) -> Option<Library<'_>> {
         let kept = self.library.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let repository = kept.or_else(|| Repository::open(&self.common).ok());
-        repository.map(|repository| Library { desk: self, repository: Some(repository) })
+        let dir = self.common.join("objects/pack");
+        let changed = std::fs::metadata(dir).and_then(|meta| meta.modified()).ok();
+        let kept = kept.filter(|kept| kept.packs.is_some() && kept.packs == changed);
+        // What changed just now may change again without another time.
+        let packs = changed.filter(|at| at.elapsed().is_ok_and(|age| age > FILE_CLOCK_MAX));
+        let open = || Some(Kept { repository: Repository::open(&self.common).ok()?, packs });
+        kept.or_else(open).map(|kept| Library { desk: self, kept: Some(kept) })
     }
 
     pub(super) fn identity(&self) -> Result<&Identity, Fault> {

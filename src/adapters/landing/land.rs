@@ -15,6 +15,7 @@ use swarm_actors::merge::queue::{Item, Queue};
 use super::checkout::{self, Brought, Marker};
 use super::complete;
 use super::desk::Desk;
+use super::trees;
 use crate::adapters::git::cli::CliError;
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::{holders, objects, parse};
@@ -57,6 +58,10 @@ pub(super) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
     }
     if now != from {
         return Ok(Landing::Moved);
+    }
+    if !is_whole(desk, from, to)? {
+        let cause = format!("objects of {to} are gone from the repository");
+        return Err(Fault::new(cause).remedy("swarm merge retry makes them again"));
     }
     // Candidates are not synced one by one; what lands is.
     sync(desk)?;
@@ -128,6 +133,7 @@ fn sign(desk: &Desk, from: &str, to: &str) -> Result<Signed, Fault> {
     let range = format!("{from}..{to}");
     let listed = desk.read().args(["rev-list", "--reverse", "--first-parent", "--parents", &range]).line()?;
     let (mut tip, mut renamed) = (from.to_owned(), Vec::new());
+    let _hold = desk.hold()?;
     for line in listed.lines() {
         let ids: Vec<&str> = line.split(' ').collect();
         let [candidate, _, others @ ..] = ids.as_slice() else { continue };
@@ -168,6 +174,22 @@ fn sync(desk: &Desk) -> Result<(), Fault> {
     let failed = Fault::at(&desk.common);
     let dir = File::open(&desk.common).map_err(&failed)?;
     rustix::fs::syncfs(&dir).map_err(|error| failed(error.into()))
+}
+
+/// Whether everything of what is to land is there: somebody may have pruned it in
+/// spite of our references.
+fn is_whole(desk: &Desk, from: &str, to: &str) -> Result<bool, Fault> {
+    // Opened now: what another step has read may be gone since.
+    if let Ok(repo) = Repository::open(&desk.common) {
+        return match trees::is_whole(&repo, from, to) {
+            Err(error) if trees::is_absent(&error) => Ok(false),
+            whole => Ok(whole?),
+        };
+    }
+    match desk.read().args(["rev-list", "--objects", "--quiet", to, "--not", from]).run() {
+        Err(CliError::Exit { .. }) => Ok(false),
+        listed => Ok(listed.map(|_| true)?),
+    }
 }
 
 /// Whether the one is on the way to the other, or is it.

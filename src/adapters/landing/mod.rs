@@ -38,7 +38,7 @@ use swarm_actors::model::{Refusal, RefusalKind, Target};
 use swarm_actors::ports::{BoxFuture, Completed, Completion, Landings};
 
 use super::git::fault::Fault;
-use super::git::holders;
+use super::git::{gc_lock, holders};
 use crate::paths::Paths;
 use desk::Desk;
 
@@ -70,6 +70,7 @@ impl Desks {
         if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone()) {
             // The supervisor before may have been killed while it wrote these itself.
             holders::clear_stale_locks(&desk.own_locks(), None);
+            gc_lock::clear_stale(&desk.common);
         }
         Ok(Arc::clone(open().entry(target.clone()).or_insert(desk)))
     }

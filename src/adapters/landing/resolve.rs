@@ -31,6 +31,7 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
     let place = off_thread(move || {
         open_log(&fresh)?;
         let place = scratch::prepare(&at, &name(&wanted), &base)?;
+        let _hold = at.hold()?;
         // Exit code 1 is what is wanted: the conflict, with its markers.
         let merge =
             ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
@@ -70,6 +71,7 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
 
 /// The resolver's result as a commit on top of the item's tip.
 fn take(desk: &Desk, place: &Scratch, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
+    let _hold = desk.hold()?;
     let head = place.read(desk).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if head == onto {
         place.write(desk).args(["add", "-A", "--"]).args(files).run().or_else(|error| {

@@ -248,3 +248,33 @@ fn library_and_command_see_the_same_differences() {
     assert_eq!(library, command);
     assert!(library.len() > 4, "{library:?}");
 }
+
+#[tokio::test]
+async fn what_is_not_whole_does_not_land_and_is_made_again() {
+    let site = Site::new();
+    site.branch("topic", "echo topic > topic");
+    site.fix.commit("meanwhile", "meanwhile", "x\n");
+    let item = site.item("topic").await;
+    let base = site.landings.read_base(&site.target).await.unwrap();
+    let build = async || match site.landings.build(&site.target, &item, &base).await {
+        Build::Made(commit) => commit,
+        other => panic!("{other:?}"),
+    };
+    let collect = || site.fix.git(&["gc", "-q", "--prune=now"]);
+    let commit = build().await;
+    let tree = text(&site.fix.git(&["rev-parse", &format!("{commit}^{{tree}}")]));
+    fs::remove_file(site.fix.repo.join(".git/objects").join(&tree[..2]).join(&tree[2..])).unwrap();
+    let landed = site.landings.land(&site.target, &base, &commit).await;
+    assert!(matches!(&landed, Landing::Failed(why) if why.contains("are gone from the repository")), "{landed:?}");
+    assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), base);
+    // In a pack that was there when the repository was read, and then is not.
+    build().await;
+    collect();
+    build().await;
+    let kept = text(&site.fix.git(&["for-each-ref", "--format=%(refname)", "refs/swarm/cand"]));
+    site.fix.git(&["update-ref", "-d", &kept]);
+    collect();
+    let commit = build().await;
+    assert_eq!(site.landings.land(&site.target, &base, &commit).await, Landing::Done(Vec::new()));
+    site.fix.git(&["fsck", "--full"]);
+}

@@ -97,6 +97,39 @@ fn compare(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
     key(one).cmp(&key(other))
 }
 
+/// Whether everything is there that the commits after `from` up to `to` brought.
+pub(super) fn is_whole(repo: &Repository, from: &str, to: &str) -> Result<bool, git2::Error> {
+    let mut walk = repo.revwalk()?;
+    walk.push(Oid::from_str(to)?)?;
+    walk.hide(Oid::from_str(from)?)?;
+    for id in walk {
+        let commit = repo.find_commit(id?)?;
+        let before = commit.parents().next().map(|parent| parent.tree()).transpose()?;
+        if !has_new(repo, before.as_ref(), &commit.tree()?)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether what is not in `before` is there.
+fn has_new(repo: &Repository, before: Option<&Tree<'_>>, after: &Tree<'_>) -> Result<bool, git2::Error> {
+    for name in changed(before, Some(after)) {
+        let Some(entry) = find(after, &name) else { continue };
+        let is_there = if entry.is_tree {
+            let old = before.and_then(|before| find(before, &name)).filter(|old| old.is_tree);
+            let old = old.map(|old| repo.find_tree(old.id)).transpose()?;
+            has_new(repo, old.as_ref(), &repo.find_tree(entry.id)?)?
+        } else {
+            Kind::of(entry.mode) == Kind::Link || repo.odb()?.exists(entry.id)
+        };
+        if !is_there {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Whether it is only that something is not there.
 pub(super) fn is_absent(error: &git2::Error) -> bool {
     error.code() == ErrorCode::NotFound
