@@ -40,17 +40,41 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     let Some(limit) = limit.to_str().and_then(|text| text.parse().ok()).map(Duration::from_millis) else { return 2 };
     let Some(umask) = umask.to_str().and_then(|text| u32::from_str_radix(text, 8).ok()) else { return 2 };
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(umask));
-    let outcome = run(Path::new(dir), Path::new(log), limit, command)
-        .unwrap_or_else(|error| Some(Outcome::Unknown(format!("the command could not be run: {error}"))));
-    if let Some(outcome) = outcome {
-        let text = serde_json::to_string(&outcome).unwrap_or_default();
-        let _ = writeln!(io::stdout(), "{text}");
+    let ended = run(Path::new(dir), Path::new(log), limit, command).unwrap_or_else(|error| {
+        let outcome = Outcome::Unknown(format!("the command could not be run: {error}"));
+        Some(Ended { outcome, unwritten: None })
+    });
+    if let Some(ended) = ended {
+        let _ = io::stdout().write_all(ended.text().as_bytes());
     }
     0
 }
 
+/// What is told of a command that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub outcome: Outcome,
+    /// Why not all of its output is in the log.
+    pub unwritten: Option<String>,
+}
+
+impl Ended {
+    /// A line for the outcome, and a second one where there is more to say.
+    fn text(&self) -> String {
+        let outcome = serde_json::to_string(&self.outcome).unwrap_or_default();
+        self.unwritten.iter().fold(format!("{outcome}\n"), |text, why| format!("{text}{why}\n"))
+    }
+
+    /// Reads that; `None` when it is not whole.
+    pub fn read(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let outcome = serde_json::from_str(lines.next()?).ok()?;
+        Some(Self { outcome, unwritten: lines.next().map(str::to_owned) })
+    }
+}
+
 /// `None` when who asked is gone.
-fn run(dir: &Path, log: &Path, limit: Duration, command: &OsString) -> io::Result<Option<Outcome>> {
+fn run(dir: &Path, log: &Path, limit: Duration, command: &OsString) -> io::Result<Option<Ended>> {
     prctl::set_child_subreaper(true)?;
     let _ = nix::unistd::setsid();
     let log = File::options().create(true).append(true).open(log)?;
@@ -76,19 +100,20 @@ fn run(dir: &Path, log: &Path, limit: Duration, command: &OsString) -> io::Resul
     let ended = process::end_set(&living);
     let status = shell.wait()?;
     if let Err(error) = ended {
-        return Ok(Some(Outcome::Unknown(error.to_string())));
+        return Ok(Some(Ended { outcome: Outcome::Unknown(error.to_string()), unwritten: None }));
     }
     // The last of them is gone, and with it the last writer.
-    let _ = copying.join();
-    Ok(match over {
-        Over::Abandoned => None,
-        Over::Timeout => Some(Outcome::Timeout),
-        Over::Ended => Some(match (status.code(), status.signal()) {
+    let unwritten = copying.join().ok().flatten().map(|error| error.to_string());
+    let outcome = match over {
+        Over::Abandoned => return Ok(None),
+        Over::Timeout => Outcome::Timeout,
+        Over::Ended => match (status.code(), status.signal()) {
             (Some(code), _) => Outcome::Code(code),
             (None, Some(signal)) => Outcome::Signal(signal),
             (None, None) => Outcome::Unknown("its exit is unknown".to_owned()),
-        }),
-    })
+        },
+    };
+    Ok(Some(Ended { outcome, unwritten }))
 }
 
 enum Over {
@@ -115,9 +140,11 @@ fn wait(pidfd: &OwnedFd, limit: Duration) -> io::Result<Over> {
     }
 }
 
-/// Keeps the beginning, and reads on so that nobody blocks.
-fn copy(output: OwnedFd, mut log: File) {
+/// Keeps the beginning, and reads on so that nobody blocks. Gives what kept it
+/// from writing that.
+fn copy(output: OwnedFd, mut log: File) -> Option<io::Error> {
     let (mut output, mut room, mut dropped) = (File::from(output), OUTPUT_BYTES_MAX, 0_u64);
+    let mut failed = None;
     let mut buffer = [0_u8; 16 << 10];
     loop {
         let count = match output.read(&mut buffer) {
@@ -128,11 +155,32 @@ fn copy(output: OwnedFd, mut log: File) {
         };
         let kept = count.min(usize::try_from(room).unwrap_or(usize::MAX));
         // A full disk loses output, and the command goes on.
-        let _ = log.write_all(&buffer[..kept]);
+        if let Err(error) = log.write_all(&buffer[..kept]) {
+            failed.get_or_insert(error);
+        }
         room -= kept as u64;
         dropped += (count - kept) as u64;
     }
     if dropped > 0 {
         let _ = writeln!(log, "\n[swarm: {dropped} more bytes were not kept]");
+    }
+    failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_finds_no_room_is_told_of_and_the_command_goes_on() {
+        let (output, input) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+        File::from(input).write_all(b"said\n").unwrap();
+        let failed = copy(output, File::options().append(true).open("/dev/full").unwrap()).unwrap();
+        assert!(crate::adapters::reserve::is_full(&failed), "{failed}");
+        for unwritten in [None, Some(failed.to_string())] {
+            let ended = Ended { outcome: Outcome::Code(1), unwritten };
+            assert_eq!(Ended::read(&ended.text()), Some(ended));
+        }
+        assert_eq!(Ended::read(""), None);
     }
 }

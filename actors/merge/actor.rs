@@ -12,7 +12,7 @@ use super::error::MergeError;
 use super::machine::{Effect, Event};
 use super::message::{Ask, MergeMessage, Told};
 use super::queue::{ItemId, Queue, State as ItemState};
-use crate::model::Target;
+use crate::model::{QueueView, Target};
 use crate::ports::{Clock, Landings};
 
 /// How long a journal that could not be written is left alone.
@@ -35,8 +35,8 @@ pub struct State {
     queue: Queue,
     /// What of it is journaled.
     kept: Queue,
-    /// It is not known what the journal holds.
-    doubtful: bool,
+    /// It is not known what the journal holds: why it could not be written.
+    stuck: Option<String>,
     /// Answers that came while the journal could not be written.
     waiting: VecDeque<Event>,
     /// The effects that are under way.
@@ -57,7 +57,7 @@ impl Actor for Merge {
         let loaded = arguments.landings.load(&arguments.target).await;
         let queue = loaded.map_err(|error| MergeError::Unreadable(error.to_string()))?.unwrap_or_default();
         let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), queue.clone());
-        let mut state = State { arguments, myself, queue, kept, doubtful: false, waiting, tasks, busy: false };
+        let mut state = State { arguments, myself, queue, kept, stuck: None, waiting, tasks, busy: false };
         // A function of the journal alone: a crash before the next save comes to the same.
         let effects = state.queue.resume();
         state.perform(effects).await;
@@ -73,7 +73,7 @@ impl Actor for Merge {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             MergeMessage::Ask(ask, reply) => drop(reply.send(state.ask(ask).await)),
-            MergeMessage::Look(reply) => drop(reply.send(state.queue.clone())),
+            MergeMessage::Look(reply) => drop(reply.send(state.view())),
             MergeMessage::Answered(event) => {
                 state.waiting.push_back(event);
                 state.take_waiting().await;
@@ -130,8 +130,7 @@ impl State {
     /// Takes the answers in their order, as far as the journal lets.
     async fn take_waiting(&mut self) {
         while let Some(event) = self.waiting.front().cloned() {
-            if let Err(error) = self.take(event).await {
-                tracing::error!(branch = %self.arguments.target.branch, %error, "the merge queue waits for its journal");
+            if self.take(event).await.is_err() {
                 return;
             }
             self.waiting.pop_front();
@@ -140,13 +139,34 @@ impl State {
 
     /// The last save failed, and no other has replaced what it may have left.
     async fn save_again(&mut self) {
-        if !self.doubtful {
-            return;
+        if self.stuck.is_some() {
+            // When it fails again, so does the next one.
+            let _ = self.save(&self.kept.clone()).await;
         }
-        match self.arguments.landings.save(&self.arguments.target, &self.kept).await {
-            Ok(()) => self.doubtful = false,
-            Err(_) => drop(self.myself.send_after(SAVE_PAUSE, || MergeMessage::SaveAgain)),
+    }
+
+    /// Writes the journal; when that fails it is tried again in a while.
+    async fn save(&mut self, kept: &Queue) -> Result<(), MergeError> {
+        let branch = &self.arguments.target.branch;
+        let Err(error) = self.arguments.landings.save(&self.arguments.target, kept).await else {
+            if self.stuck.take().is_some() {
+                tracing::info!(%branch, "the merge queue's journal can be written again");
+            }
+            return Ok(());
+        };
+        let why = error.to_string();
+        if self.stuck.as_ref() != Some(&why) {
+            tracing::error!(%branch, error = %why, "the merge queue waits for its journal");
         }
+        // Perhaps it is there and only not durable: what holds is written again.
+        self.stuck = Some(why.clone());
+        self.myself.send_after(SAVE_PAUSE, || MergeMessage::SaveAgain);
+        Err(MergeError::Journal(why))
+    }
+
+    fn view(&self) -> QueueView {
+        let (target, queue) = (self.arguments.target.clone(), self.queue.clone());
+        QueueView { target, queue, stuck: self.stuck.clone() }
     }
 
     /// One event: decided, journaled as far as it has to outlive a crash, and only
@@ -163,15 +183,9 @@ impl State {
             }
         }
         let kept = decided.kept();
-        if kept != self.kept || self.doubtful {
-            let saved = self.arguments.landings.save(&self.arguments.target, &kept).await;
-            if let Err(error) = saved {
-                // Perhaps it is there and only not durable: what holds is written again.
-                self.doubtful = true;
-                self.myself.send_after(SAVE_PAUSE, || MergeMessage::SaveAgain);
-                return Err(MergeError::Journal(error.to_string()));
-            }
-            (self.kept, self.doubtful) = (kept, false);
+        if kept != self.kept || self.stuck.is_some() {
+            self.save(&kept).await?;
+            self.kept = kept;
         }
         self.queue = decided;
         self.perform(effects).await;
@@ -208,7 +222,7 @@ impl State {
     }
 
     fn tell_business(&mut self) {
-        let busy = self.queue.is_busy() || !self.waiting.is_empty() || self.doubtful;
+        let busy = self.queue.is_busy() || !self.waiting.is_empty() || self.stuck.is_some();
         if busy != self.busy {
             self.busy = busy;
             (self.arguments.tell)(Told::Busy(busy));

@@ -4,7 +4,8 @@ use ractor::RpcReplyPort;
 
 use super::error::MergeError;
 use super::machine::Event;
-use super::queue::{Addition, Item, ItemId, Queue};
+use super::queue::{Addition, Item, ItemId};
+use crate::model::QueueView;
 
 /// What a queue is asked and told.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub enum MergeMessage {
     /// From people and workers; answered when it is durable.
     Ask(Ask, RpcReplyPort<Result<Option<ItemId>, MergeError>>),
     /// The queue as it is now.
-    Look(RpcReplyPort<Queue>),
+    Look(RpcReplyPort<QueueView>),
     /// From the task that carried out an effect.
     Answered(Event),
     /// The journal could not be written; from the timer.

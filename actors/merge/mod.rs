@@ -17,7 +17,9 @@ pub use actor::MergeArguments;
 pub use error::MergeError;
 use message::MergeMessage;
 pub use message::{Ask, Told};
-use queue::{ItemId, Queue};
+use queue::ItemId;
+
+use crate::model::QueueView;
 
 /// How long a request may take, in milliseconds: a slow disk is the longest part.
 const CALL_MS_MAX: u64 = 30_000;
@@ -53,7 +55,7 @@ impl MergeHandle {
 
     /// # Errors
     /// When the actor has ended.
-    pub async fn look(&self) -> Result<Queue, MergeError> {
+    pub async fn look(&self) -> Result<QueueView, MergeError> {
         ractor::call_t!(self.actor, MergeMessage::Look, CALL_MS_MAX).map_err(|_| MergeError::Closed)
     }
 }

@@ -98,4 +98,7 @@ pub struct MergeLine {
 pub struct QueueView {
     pub target: Target,
     pub queue: Queue,
+    /// Why its journal cannot be written; it goes on when that is over.
+    #[serde(default)]
+    pub stuck: Option<String>,
 }

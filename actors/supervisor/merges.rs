@@ -212,7 +212,7 @@ impl Desk {
     async fn is_known(&self, key: &str) -> bool {
         let queues = ractor::call_t!(self.supervisor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
         for (_, queue) in queues {
-            if queue.look().await.is_ok_and(|queue| queue.of_key(key).is_some()) {
+            if queue.look().await.is_ok_and(|view| view.queue.of_key(key).is_some()) {
                 return true;
             }
         }
@@ -252,7 +252,7 @@ impl Desk {
         let Some(item) = item else { return String::new() };
         let queue = ractor::call_t!(self.supervisor, SupervisorMessage::Queue, CALL_MS_MAX, target.clone());
         let Ok(Ok(queue)) = queue else { return String::new() };
-        let found = queue.look().await.ok().and_then(|queue| queue.item(item).map(|item| item.name.clone()));
+        let found = queue.look().await.ok().and_then(|view| view.queue.item(item).map(|item| item.name.clone()));
         found.unwrap_or_default()
     }
 

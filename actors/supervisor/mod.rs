@@ -82,10 +82,8 @@ impl SupervisorHandle {
     pub async fn queues(&self) -> Vec<QueueView> {
         let queues = ractor::call_t!(self.actor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
         let mut views = Vec::with_capacity(queues.len());
-        for (target, queue) in queues {
-            if let Ok(queue) = queue.look().await {
-                views.push(QueueView { target, queue });
-            }
+        for (_, queue) in queues {
+            views.extend(queue.look().await);
         }
         views
     }

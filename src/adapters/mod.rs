@@ -13,5 +13,6 @@ pub mod process;
 pub mod procfs;
 pub mod readable;
 pub mod records;
+pub mod reserve;
 pub mod tmux;
 pub mod views;

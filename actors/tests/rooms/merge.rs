@@ -42,7 +42,7 @@ impl Bench {
     }
 
     async fn items(&self) -> Vec<Item> {
-        self.queue.look().await.expect("answers").items
+        self.queue.look().await.expect("answers").queue.items
     }
 
     /// Lets everything happen that can, in virtual time.
@@ -155,6 +155,19 @@ async fn what_cannot_be_journaled_did_not_happen() {
     bench.settle().await;
     assert_eq!(bench.landings.base(), [0]);
     assert_eq!(bench.script.unmet(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_says_what_keeps_it_from_its_journal() {
+    let bench = Bench::start().await;
+    let stuck = async || bench.queue.look().await.expect("answers").stuck;
+    bench.queue.ask(Ask::Pause).await.expect("pauses");
+    bench.add("a").await.expect("is taken");
+    (0..3).for_each(|_| bench.script.at("save", Fault::Error("no space left")));
+    bench.queue.ask(Ask::Resume).await.expect_err("it is not durable");
+    assert_eq!(stuck().await.as_deref(), Some("no space left"));
+    bench.settle().await;
+    assert_eq!((stuck().await, bench.script.unmet().len()), (None, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use swarm_actors::merge::queue::Queue;
 use swarm_actors::model::{Caller, QueueView, Target};
 
 use crate::adapters::records::{make_dir, write_durably};
+use crate::adapters::reserve;
 use crate::paths::Paths;
 
 const FILE: &str = "queue.json";
@@ -46,7 +47,17 @@ fn ensure(paths: &Paths, target: &Target) -> io::Result<PathBuf> {
 
 pub(super) fn save(paths: &Paths, target: &Target, queue: &Queue) -> io::Result<()> {
     let journal = Journal { version: VERSION, target: target.clone(), queue: queue.clone() };
-    write_durably(&ensure(paths, target)?, FILE, &serde_json::to_vec(&journal)?)
+    let (place, text) = (ensure(paths, target)?, serde_json::to_vec(&journal)?);
+    let write = || write_durably(&place, FILE, &text);
+    let written = match write() {
+        Err(error) if reserve::is_full(&error) && reserve::give_up(&place) => write(),
+        written => written,
+    };
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", place.join(FILE).display()));
+    written.map_err(named)?;
+    // Room for the next one, with some for what it has more; the old one stays until then.
+    let _ = reserve::keep(&place, 2 * text.len() as u64);
+    Ok(())
 }
 
 pub(super) fn load(paths: &Paths, target: &Target) -> io::Result<Option<Queue>> {
@@ -89,7 +100,7 @@ fn all(paths: &Paths) -> io::Result<Vec<Journal>> {
 pub(super) fn targets(paths: &Paths) -> io::Result<Vec<Target>> {
     for place in fs::read_dir(paths.merges()).into_iter().flatten().flatten() {
         for file in fs::read_dir(place.path()).into_iter().flatten().flatten() {
-            if file.file_name().to_string_lossy().contains(".json.tmp.") {
+            if file.file_name().to_string_lossy().contains(".tmp.") {
                 let _ = fs::remove_file(file.path());
             }
         }
@@ -102,7 +113,10 @@ pub(super) fn targets(paths: &Paths) -> io::Result<Vec<Target>> {
 /// # Errors
 /// When the directory cannot be read.
 pub fn views(paths: &Paths) -> io::Result<Vec<QueueView>> {
-    Ok(all(paths)?.into_iter().map(|journal| QueueView { target: journal.target, queue: journal.queue }).collect())
+    Ok(all(paths)?
+        .into_iter()
+        .map(|journal| QueueView { target: journal.target, queue: journal.queue, stuck: None })
+        .collect())
 }
 
 /// Remembers as whom git runs for this queue: who added to it last. Only the

@@ -49,8 +49,9 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
     ];
     let order =
         run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
-    let outcome = run::run(&desk, &order).await?;
-    let why = match outcome {
+    let ended = run::run(&desk, &order).await?;
+    let output = run::output(&ended, &log);
+    let why = match ended.outcome {
         Outcome::Code(0) => None,
         Outcome::Code(code) => Some(format!("ended with code {code}")),
         Outcome::Timeout => Some(format!("took longer than {} s", item.rules.timeout_ms / 1000)),
@@ -60,7 +61,7 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
     let (item, onto, files) = (item.clone(), onto.to_owned(), files.to_vec());
     off_thread(move || {
         let result = match why {
-            Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; its output is in {}", log.display()))),
+            Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; {output}"))),
             None => take(&desk, &place, &item, &onto, &files),
         };
         scratch::remove(&desk, &name(&item))?;

@@ -11,7 +11,7 @@ use crate::adapters::git::cli::UNSET;
 use crate::adapters::git::fault::Fault;
 use crate::adapters::readable::Readable;
 use crate::adapters::{process, procfs};
-use crate::runner::Outcome;
+use crate::runner::{Ended, Outcome};
 
 /// Marks what was started for a directory, for a successor that cleans up.
 const MARK: &str = "SWARM_SCRATCH";
@@ -27,7 +27,7 @@ pub(super) struct Order<'a> {
 }
 
 /// Runs it to its end. Dropping the future ends it, too.
-pub(super) async fn run(desk: &Desk, order: &Order<'_>) -> Result<Outcome, Fault> {
+pub(super) async fn run(desk: &Desk, order: &Order<'_>) -> Result<Ended, Fault> {
     let failed = |error: io::Error| Fault::new(format!("'{}' could not be run: {error}", order.command));
     let mut runner = start(desk, order).map_err(failed)?;
     let Some(output) = runner.stdout.take() else { return Err(Fault::new("the command has no output")) };
@@ -42,7 +42,13 @@ pub(super) async fn run(desk: &Desk, order: &Order<'_>) -> Result<Outcome, Fault
     });
     let text = read.await.map_err(io::Error::other).and_then(|text| text).map_err(failed)?;
     let lost = || Outcome::Unknown(format!("'{}' was ended by somebody", order.command));
-    Ok(serde_json::from_str(&text).unwrap_or_else(|_| lost()))
+    Ok(Ended::read(&text).unwrap_or_else(|| Ended { outcome: lost(), unwritten: None }))
+}
+
+/// Where a person finds what it printed.
+pub(super) fn output(ended: &Ended, log: &Path) -> String {
+    let all = format!("its output is in {}", log.display());
+    ended.unwritten.as_ref().map_or(all.clone(), |why| format!("{all}, as far as there was room ({why})"))
 }
 
 fn start(desk: &Desk, order: &Order<'_>) -> io::Result<std::process::Child> {

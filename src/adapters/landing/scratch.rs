@@ -10,6 +10,7 @@ use super::run;
 use crate::adapters::git::cli::Call;
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::{admin, lock};
+use crate::adapters::reserve;
 
 /// A scratch directory and git's record of it.
 #[derive(Clone, Debug)]
@@ -53,6 +54,27 @@ pub(super) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<Scratch, 
     scratch.write(desk).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
     scratch.write(desk).args(["clean", "-ffdq"]).run()?;
     Ok(scratch)
+}
+
+/// Takes away what a command left there: it may have filled the disk on which the
+/// queue has its journal. What stays shows at the next [`prepare`].
+pub(super) fn discard(desk: &Desk, scratch: &Scratch, commit: &str) {
+    // First what makes room; the other one writes.
+    let _ = scratch.write(desk).args(["clean", "-ffdq"]).run();
+    let _ = scratch.write(desk).args(["checkout", "-q", "--force", "--detach", commit]).run();
+}
+
+/// Where a disk is full, what git ignores goes as well: it can be built again.
+pub(super) fn make_room(desk: &Desk, name: &str) {
+    let dir = desk.own.join(name);
+    if !reserve::is_short(&desk.own) {
+        return;
+    }
+    if let Ok(Some(entry)) = admin::link_of(&dir)
+        && is_ours(desk, &entry)
+    {
+        let _ = Scratch { dir, entry }.write(desk).args(["clean", "-ffdqx"]).run();
+    }
 }
 
 /// Whether it is a record of a worktree in this repository: a verification may

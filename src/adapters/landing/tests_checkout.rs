@@ -278,3 +278,22 @@ async fn what_is_not_whole_does_not_land_and_is_made_again() {
     assert_eq!(site.landings.land(&site.target, &base, &commit).await, Landing::Done(Vec::new()));
     site.fix.git(&["fsck", "--full"]);
 }
+
+#[tokio::test]
+async fn what_a_verification_leaves_is_thrown_away_but_for_what_it_built() {
+    let site = Site::new();
+    site.branch("topic", "echo topic > topic");
+    site.item("topic").await;
+    let (desk, commit) = (site.desk(), text(&site.fix.git(&["rev-parse", "topic"])));
+    let scratch = scratch::prepare(&desk, "verify", &commit).unwrap();
+    for (path, stays) in [("topic", true), ("left/over", false), ("ignored", true)] {
+        let path = scratch.dir.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, MINE).unwrap();
+        scratch::discard(&desk, &scratch, &commit);
+        // There is room, so what git ignores stays.
+        scratch::make_room(&desk, "verify");
+        assert_eq!(path.exists(), stays, "{}", path.display());
+    }
+    assert_eq!(fs::read_to_string(scratch.dir.join("topic")).unwrap(), "topic\n");
+}

@@ -10,9 +10,10 @@ use swarm_actors::merge::machine::Verdict;
 use swarm_actors::merge::queue::Item;
 
 use super::desk::Desk;
+use super::scratch::Scratch;
 use super::{off_thread, patiently, run, scratch};
 use crate::adapters::git::fault::Fault;
-use crate::runner::Outcome;
+use crate::runner::{Ended, Outcome};
 
 /// Where a queue's verifications happen, in its directory.
 const SCRATCH: &str = "verify";
@@ -27,8 +28,14 @@ pub(super) async fn verify(desk: Arc<Desk>, item: &Item, commit: &str) -> Result
     let log = log(&desk, item);
     let (at, wanted, fresh) = (Arc::clone(&desk), commit.to_owned(), log.clone());
     let scratch = off_thread(move || {
-        open_log(&fresh)?;
-        patiently(&|| at.locks(), || scratch::prepare(&at, SCRATCH, &wanted))
+        let prepared = open_log(&fresh).and_then(|()| {
+            let prepare = || scratch::prepare(&at, SCRATCH, &wanted);
+            patiently(&|| at.locks(), prepare)
+        });
+        if prepared.is_err() {
+            scratch::make_room(&at, SCRATCH);
+        }
+        prepared
     });
     let scratch = scratch.await?;
     let variables = [
@@ -39,11 +46,34 @@ pub(super) async fn verify(desk: Arc<Desk>, item: &Item, commit: &str) -> Result
     ];
     let order =
         run::Order { dir: &scratch.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
-    let outcome = run::run(&desk, &order).await?;
-    let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; its output is in {}", log.display())));
-    match outcome {
+    let ended = run::run(&desk, &order).await?;
+    let verdict = judge(&desk, &scratch, &ended, item, commit).await?;
+    if verdict != Verdict::Green {
+        let (at, place, commit) = (Arc::clone(&desk), scratch.clone(), commit.to_owned());
+        off_thread(move || {
+            scratch::discard(&at, &place, &commit);
+            scratch::make_room(&at, SCRATCH);
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(verdict)
+}
+
+/// What the end of the command says about the commit.
+async fn judge(
+    desk: &Arc<Desk>,
+    scratch: &Scratch,
+    ended: &Ended,
+    item: &Item,
+    commit: &str,
+) -> Result<Verdict, Fault> {
+    let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
+    let output = run::output(ended, &log(desk, item));
+    let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; {output}")));
+    match ended.outcome.clone() {
         Outcome::Code(0) => {
-            let (at, wanted, place) = (Arc::clone(&desk), commit.to_owned(), scratch.clone());
+            let (at, wanted, place) = (Arc::clone(desk), commit.to_owned(), scratch.clone());
             match off_thread(move || scratch::changed(&at, &place, &wanted)).await? {
                 None => Ok(Verdict::Green),
                 Some(how) => red(format!("passed, but {how}")),

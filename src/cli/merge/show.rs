@@ -37,11 +37,19 @@ pub fn list(args: &LsArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
         if view.queue.paused {
             screen.warning(&format!("the queue of {} is paused", view.target.base()));
         }
+        warn_stuck(view, screen);
         let rows: Vec<Vec<String>> = items.iter().map(|item| row(view, item, &clock)).collect();
         screen.bytes(painted(&rows, 2, screen.colour).as_bytes())?;
     }
     screen.flush()?;
     Ok(0)
+}
+
+/// What keeps the whole queue, where something does.
+pub fn warn_stuck(view: &QueueView, screen: &mut Screen) {
+    if let Some(why) = &view.stuck {
+        screen.warning(&format!("the queue of {} waits for its journal: {why}", view.target.base()));
+    }
 }
 
 /// ITEM NAME STATE SINCE WHY
@@ -106,6 +114,7 @@ pub fn status(args: &ItemArgs, queues: &Queues, screen: &mut Screen) -> Result<u
             screen.line(&line)?;
         }
     }
+    warn_stuck(view, screen);
     Ok(u8::from(!item.state.is_done()))
 }
 
@@ -190,6 +199,7 @@ fn queue_object(view: &QueueView, is_shown: impl Fn(&Item) -> bool) -> Value {
         "repository": view.target.repository,
         "base": view.target.base(),
         "paused": view.queue.paused,
+        "stuck": view.stuck,
         "items": items.map(|item| item_object(view, item)).collect::<Vec<_>>(),
     })
 }

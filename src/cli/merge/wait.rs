@@ -11,7 +11,7 @@ use swarm_actors::model::{Caller, Ended, QueueView, Reason, Target, WorkerView};
 
 use super::args::WaitArgs;
 use super::queues::Queues;
-use super::show::item_object;
+use super::show::{item_object, warn_stuck};
 use crate::adapters::git;
 use crate::adapters::views::{Detail, Pick, load_where};
 use crate::api::client;
@@ -47,11 +47,14 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         // Somebody has to be at work.
         client::ensure(paths)?;
     }
-    let mut wait = Wait { args, paths, changes: Changes::new()?, left, done: Vec::new(), lost: false };
+    let mut wait = Wait { args, paths, changes: Changes::new()?, left, done: Vec::new(), lost: false, warned: false };
     loop {
         // Watched first and looked at then, so that no change is missed.
         wait.watch()?;
         let queues = Queues::read(paths, args.base.as_deref())?;
+        if !std::mem::replace(&mut wait.warned, queues.0.iter().any(|view| view.stuck.is_some())) {
+            queues.0.iter().for_each(|view| warn_stuck(view, screen));
+        }
         let processes = wait.look(&queues, screen)?;
         let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if wait.left.is_empty() || is_late {
@@ -69,6 +72,8 @@ struct Wait<'a> {
     done: Vec<(Target, ItemId)>,
     /// Something that was waited for will not come.
     lost: bool,
+    /// It was said what keeps a queue from its journal.
+    warned: bool,
 }
 
 impl Wait<'_> {
