@@ -45,6 +45,21 @@ fn one_failure_that_does_not_happen_again_is_told_and_rejects_nobody() {
 }
 
 #[test]
+fn the_first_worker_of_a_base_is_waited_for_before_there_is_a_queue() {
+    let site = Site::new();
+    let go = site.rig.path("go");
+    let script = format!("while test ! -e {}; do sleep 0.05; done; echo w > w", go.display());
+    site.swarm(&["spawn", "--name", "w", "--worktree", "--merge", "--", "sh", "-c", &script]).ok();
+    for base in ["main", "refs/heads/main"] {
+        let said = site.swarm(&["merge", "wait", "--base", base, "--timeout", "1"]);
+        said.is(1, "w: still working (timeout)\n", "");
+    }
+    site.swarm(&["merge", "wait", "--base", "other"]).refused(1, "there is no merge queue for 'other' here");
+    fs::write(go, "").expect("written");
+    site.swarm(&["merge", "wait", "--base", "main", "--timeout", "25"]).is(0, "w: landed (main)\n", "");
+}
+
+#[test]
 fn strategies_priorities_and_drops() {
     let site = Site::new();
     site.worker(

@@ -16,6 +16,15 @@ pub struct Queues(pub Vec<QueueView>);
 impl Queues {
     /// Those that are meant.
     pub fn read(paths: &Paths, base: Option<&str>) -> Result<Self, Failure> {
+        let queues = Self::read_any(paths, base)?;
+        match base {
+            Some(base) if queues.0.is_empty() => Err(none_for(base)),
+            _ => Ok(queues),
+        }
+    }
+
+    /// The same where there need be none yet.
+    pub fn read_any(paths: &Paths, base: Option<&str>) -> Result<Self, Failure> {
         Self::read_all(paths)?.chosen(base)
     }
 
@@ -35,12 +44,8 @@ impl Queues {
         {
             self.0.retain(|view| view.target.repository == here);
         }
-        if let Some(base) = base.map(|base| base.strip_prefix("refs/heads/").unwrap_or(base)) {
+        if let Some(base) = base.map(short) {
             self.0.retain(|view| view.target.base() == base);
-            if self.0.is_empty() {
-                let cause = format!("there is no merge queue for '{base}' here");
-                return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("swarm merge ls").into());
-            }
         }
         Ok(self)
     }
@@ -78,6 +83,16 @@ impl Queues {
         let remedy = nearest(wanted, names).map(|near| format!("did you mean '{near}'?"));
         Failure::from(refusal.remedy(remedy.unwrap_or_else(|| "swarm merge ls --all".to_owned()))).unknown_is_two()
     }
+}
+
+/// A branch as it is typed.
+pub fn short(base: &str) -> &str {
+    base.strip_prefix("refs/heads/").unwrap_or(base)
+}
+
+pub fn none_for(base: &str) -> Failure {
+    let cause = format!("there is no merge queue for '{}' here", short(base));
+    Refusal::new(RefusalKind::NotFound, cause).remedy("swarm merge ls").into()
 }
 
 fn none() -> Failure {

@@ -10,7 +10,7 @@ use swarm_actors::merge::queue::{Item, ItemId};
 use swarm_actors::model::{Caller, Ended, QueueView, Reason, Target, WorkerView};
 
 use super::args::WaitArgs;
-use super::queues::Queues;
+use super::queues::{Queues, none_for, short};
 use super::show::{item_object, warn_stuck};
 use crate::adapters::git;
 use crate::adapters::views::{Detail, Pick, load_where};
@@ -41,8 +41,11 @@ enum Wanted {
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let deadline = args.timeout.filter(|limit| !limit.is_zero()).map(|limit| Instant::now() + limit);
     watch::allow_many_descriptors();
-    let queues = Queues::read(paths, args.base.as_deref())?;
+    let queues = Queues::read_any(paths, args.base.as_deref())?;
     let left = wanted(args, &queues, paths)?;
+    if let Some(base) = args.base.as_deref().filter(|_| queues.0.is_empty() && left.is_empty()) {
+        return Err(none_for(base));
+    }
     if !left.is_empty() {
         // Somebody has to be at work.
         client::ensure(paths)?;
@@ -51,7 +54,7 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     loop {
         // Watched first and looked at then, so that no change is missed.
         wait.watch()?;
-        let queues = Queues::read(paths, args.base.as_deref())?;
+        let queues = Queues::read_any(paths, args.base.as_deref())?;
         if !std::mem::replace(&mut wait.warned, queues.0.iter().any(|view| view.stuck.is_some())) {
             queues.0.iter().for_each(|view| warn_stuck(view, screen));
         }
@@ -185,7 +188,7 @@ impl Wait<'_> {
 }
 
 fn wanted(args: &WaitArgs, queues: &Queues, paths: &Paths) -> Result<Vec<Wanted>, Failure> {
-    let workers = workers(paths)?;
+    let workers = workers(paths, args.base.as_deref())?;
     if args.items.is_empty() {
         let open = queues.0.iter().flat_map(|view| {
             let open = view.queue.items.iter().filter(|item| !item.state.is_settled());
@@ -204,7 +207,8 @@ fn wanted(args: &WaitArgs, queues: &Queues, paths: &Paths) -> Result<Vec<Wanted>
 }
 
 /// Workers of this repository that are to land, may still do so, and have no item.
-fn workers(paths: &Paths) -> Result<Vec<Wanted>, Failure> {
+/// The first one of a base is there before its queue.
+fn workers(paths: &Paths, base: Option<&str>) -> Result<Vec<Wanted>, Failure> {
     let caller = caller::collect()?.caller;
     let here = git::common_dir(&caller);
     // Also those of other bases, which is where a worker may have landed.
@@ -219,9 +223,11 @@ fn workers(paths: &Paths) -> Result<Vec<Wanted>, Failure> {
             .entry(repo.to_owned())
             .or_insert_with(|| git::common_dir(&Caller { cwd: repo.to_owned(), ..caller.clone() }));
         let is_here = here.is_none() || here == *home;
+        let of_worker = || view.row.swarm().and_then(|meta| meta.base.as_ref()?.branch.as_deref());
+        let is_for_base = base.is_none_or(|base| of_worker() == Some(short(base)));
         let may_come = view.state.is_running() || view.next_start_ms.is_some() || has_succeeded(view);
         let worker = Wanted::Worker { name: view.row.name.clone(), token: token.to_owned(), ended: None };
-        (is_here && may_come && !known(token)).then_some(worker)
+        (is_here && is_for_base && may_come && !known(token)).then_some(worker)
     });
     Ok(waiting.collect())
 }
