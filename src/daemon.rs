@@ -50,7 +50,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let Ok(mut inherited) = Inherited::take() else { return 1 };
     match run(&paths, guard, &mut inherited) {
         Ok(Exit::GaveUp) => 70,
-        Ok(Exit::Idle | Exit::Asked | Exit::Abandoned) => {
+        Ok(Exit::Idle | Exit::Asked | Exit::Replaced | Exit::Abandoned) => {
             inherited.farewell();
             0
         }
@@ -64,7 +64,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
 }
 
 fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Exit> {
-    let _lock = take_lock(paths)?;
+    let lock = take_lock(paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -72,6 +72,10 @@ fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Resu
         .build()?;
     first_thread(&runtime)?;
     let exit = runtime.block_on(supervise(paths, guard, inherited));
+    if matches!(exit, Ok(Exit::Asked)) {
+        // Before the lock goes: whoever gets it finds this.
+        crate::guard::mark_stopped(&lock);
+    }
     runtime.shutdown_timeout(SHUTDOWN_MAX);
     exit
 }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -32,6 +32,10 @@ const DYING_MAX: Duration = Duration::from_secs(1);
 const LOG_BYTES_MAX: u64 = 8 << 20;
 const KILLS_PAUSE: Duration = Duration::from_millis(500);
 
+/// What the lock's file says after a stop that a person asked for, in the place of
+/// the holder's number.
+const STOPPED: &[u8] = b"stopped\n";
+
 /// `swarm __guard ROOT [adopt|late]`: with `adopt`, standard input is the pipe of
 /// a supervisor that runs already; with `late` it is only for the case that the
 /// others died.
@@ -49,7 +53,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
 
 fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
     leave_the_caller()?;
-    if mode == Some("late") && !is_alone(root) {
+    if mode == Some("late") && !is_needed(root) {
         return Ok(());
     }
     let adopts = mode == Some("adopt");
@@ -68,7 +72,7 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
         };
         let said_farewell = matches!(read_byte(&mut pipe), Ok(1));
         let killed = child.is_none_or(|mut child: Child| child.wait().is_ok_and(|status| status.signal() == Some(9)));
-        if said_farewell || !root.is_dir() {
+        if said_farewell || !root.is_dir() || is_stopped(root) {
             return Ok(());
         }
         match deaths.verdict(killed, Instant::now()) {
@@ -198,6 +202,25 @@ pub fn start_late(root: &Path) {
     }
 }
 
+/// Says in the lock's file that the end of its holder was asked for. It stands until
+/// the next supervisor has the lock. Over what is there, so that a full disk has
+/// room for it.
+pub fn mark_stopped(mut lock: &File) {
+    if let Err(error) = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.write_all(STOPPED)) {
+        tracing::warn!(%error, "a worker's end may start a supervisor again");
+    }
+}
+
+/// Whether the last supervisor ended because a person wanted that.
+fn is_stopped(root: &Path) -> bool {
+    std::fs::read(Paths::new(root).supervisor_lock()).is_ok_and(|text| text.starts_with(STOPPED))
+}
+
+/// Whether there is no supervisor although nobody wanted that.
+fn is_needed(root: &Path) -> bool {
+    is_alone(root) && !is_stopped(root)
+}
+
 /// Whether the supervisor's lock is free, or becomes so while a supervisor that
 /// was killed is still being taken apart.
 fn is_alone(root: &Path) -> bool {
@@ -215,6 +238,17 @@ fn is_alone(root: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_that_ends_starts_a_supervisor_only_where_one_is_missed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = Paths::new(dir.path()).supervisor_lock();
+        assert!(!is_needed(dir.path()), "there was never one");
+        std::fs::write(&path, "4194304\n").unwrap();
+        assert!(is_needed(dir.path()));
+        mark_stopped(&OpenOptions::new().write(true).open(&path).unwrap());
+        assert!(is_alone(dir.path()) && !is_needed(dir.path()));
+    }
 
     #[test]
     fn kills_are_forgiven_and_crashes_are_counted() {

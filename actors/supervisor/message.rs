@@ -21,8 +21,10 @@ pub enum Request {
 pub enum Exit {
     /// Nothing was left to supervise.
     Idle,
-    /// Asked to, or a newer program takes over.
+    /// A person asked for it.
     Asked,
+    /// Another one takes over at once.
+    Replaced,
     /// The state directory is gone.
     Abandoned,
     /// A child failed too often: the guard starts a fresh process.

@@ -339,16 +339,28 @@ pub fn ensure(paths: &Paths) -> Result<(), Refusal> {
     }
 }
 
+/// What comes after the end of a supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// None, until a command needs one.
+    None,
+    Another,
+}
+
 /// Ends the supervisor and waits until it is gone. Workers go on.
 ///
 /// # Errors
 /// When it does not answer or does not end.
-pub fn stop(paths: &Paths) -> Result<bool, Refusal> {
+pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
     let Ok(stream) = connect(paths) else { return Ok(false) };
     let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
     let boot = procfs::boot_id();
     let fd = procfs::identity(pid, &boot).and_then(|process| process::pidfd(&process, &boot));
-    match send(stream, "POST", "/v1/stop", b"") {
+    let route = match after {
+        After::None => "/v1/stop",
+        After::Another => "/v1/stop?again=true",
+    };
+    match send(stream, "POST", route, b"") {
         Ok(_) | Err(Broken::Connection) => {}
         Err(Broken::Refused(refusal)) => return Err(refusal),
         Err(Broken::Upgrade) => return Err(internal("it refused to stop")),
@@ -358,5 +370,5 @@ pub fn stop(paths: &Paths) -> Result<bool, Refusal> {
 }
 
 fn replace(paths: &Paths) -> Result<(), Refusal> {
-    stop(paths).map(drop)
+    stop(paths, After::Another).map(drop)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{KeepAlive, Sse};
@@ -175,7 +175,14 @@ async fn events(State(context): State<Context>) -> Response {
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-async fn stop(State(context): State<Context>) -> StatusCode {
-    context.handle.stop(Exit::Asked);
+#[derive(serde::Deserialize)]
+struct StopQuery {
+    /// Who asks starts another one.
+    #[serde(default)]
+    again: bool,
+}
+
+async fn stop(State(context): State<Context>, Query(asked): Query<StopQuery>) -> StatusCode {
+    context.handle.stop(if asked.again { Exit::Replaced } else { Exit::Asked });
     StatusCode::ACCEPTED
 }

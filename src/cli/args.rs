@@ -439,7 +439,7 @@ pub struct SupervisorArgs {
 pub enum SupervisorAction {
     /// Say whether it runs (exit code 0) or not (1)
     Status(SupervisorFlags),
-    /// End it; workers go on, and the next command that needs it starts it again
+    /// End it; workers go on, and it stays ended until the next command that needs it
     Stop(SupervisorFlags),
     /// End it and start the present program; workers go on
     Restart(SupervisorFlags),

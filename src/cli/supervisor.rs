@@ -6,7 +6,7 @@ use super::args::SupervisorAction;
 use super::error::Failure;
 use super::json;
 use super::screen::Screen;
-use crate::api::client;
+use crate::api::client::{self, After};
 use crate::paths::Paths;
 
 /// What `--json` says of it; the rest is absent when none runs.
@@ -29,12 +29,12 @@ pub fn run(action: &SupervisorAction, paths: &Paths, screen: &mut Screen) -> Res
     match action {
         SupervisorAction::Status(flags) => status(flags.json, paths, screen),
         SupervisorAction::Stop(flags) => {
-            let was_there = client::stop(paths)?;
+            let was_there = client::stop(paths, After::None)?;
             let text = if was_there { "supervisor stopped" } else { "no supervisor is running" };
             done(flags.json, text, paths, screen)
         }
         SupervisorAction::Restart(flags) => {
-            client::stop(paths)?;
+            client::stop(paths, After::Another)?;
             client::ensure(paths)?;
             done(flags.json, "supervisor restarted", paths, screen)
         }

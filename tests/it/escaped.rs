@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
-use crate::common::{Rig, SOON, proc, run, wait_until};
+use crate::common::{Rig, SOON, holds_for, proc, run, wait_until};
 use crate::crash::{both, kill_keepers};
 
 #[test]
@@ -63,6 +63,26 @@ fn a_restart_is_made_although_both_were_killed() {
     // No command is given from here on.
     wait_until("the second run", Duration::from_secs(5), || runs(&rig) == 2);
     assert_eq!(rig.names(), ["x"]);
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+}
+
+#[test]
+fn a_restart_waits_where_a_person_stopped_the_supervisor() {
+    let rig = Rig::new();
+    rig.spawn_sh("x", &["--restart", "on-failure"], FAILING);
+    wait_until("the first run", SOON, || runs(&rig) == 1);
+    both(&rig);
+    // A restart of it is no such stop.
+    rig.swarm(&["supervisor", "restart"]).is(0, "supervisor restarted\n", "");
+    kill_keepers(&rig);
+    std::fs::write(rig.cwd().join("end"), "").expect("written");
+    wait_until("the second run", SOON, || runs(&rig) == 2);
+    rig.swarm(&["supervisor", "stop"]).is(0, "supervisor stopped\n", "");
+    std::fs::write(rig.cwd().join("end"), "").expect("written");
+    wait_until("its end", SOON, || !rig.cwd().join("end").exists());
+    holds_for("nobody starts it again", Duration::from_millis(1500), || rig.keepers().0.is_none() && runs(&rig) == 2);
+    rig.spawn("y", &[], &["true"]);
+    wait_until("the third run", SOON, || runs(&rig) == 3);
     rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
 }
 
