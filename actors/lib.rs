@@ -9,14 +9,16 @@
 //!   registry   the only writer of state.json
 //!   worker     one actor per worker: start, watch, restart, stop, remove
 //!   merge      the queue in which finished work reaches its base branch
+//!   run        specs or jobs become finished work: order, attempts, dependencies
 //! ```
 //!
-//! Rooms ask only downwards (supervisor → worker → registry) and cast upwards.
+//! Rooms ask only downwards (supervisor → run → merge, worker → registry) and cast upwards.
 
 pub mod merge;
 pub mod model;
 pub mod ports;
 pub mod registry;
+pub mod run;
 pub mod supervisor;
 #[cfg(feature = "testing")]
 pub mod testing;

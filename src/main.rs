@@ -4,8 +4,10 @@
 #![cfg_attr(not(test), no_main)]
 
 mod adapters;
+mod agents;
 mod allocator;
 mod api;
+mod attempt;
 mod cli;
 mod daemon;
 #[cfg(not(test))]
@@ -43,6 +45,8 @@ fn start(words: Vec<OsString>) -> u8 {
             close_inherited();
             runner::main(arguments)
         }
+        Some("__attempt") => attempt::main(arguments),
+        Some("__resolve") => attempt::resolve(arguments),
         Some("__supervisor") => daemon::main(arguments),
         _ => cli::main(&words),
     }

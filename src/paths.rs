@@ -57,6 +57,10 @@ impl Paths {
     pub fn merges(&self) -> PathBuf {
         self.root.join("merge")
     }
+    /// A directory for each run that is not over.
+    pub fn runs(&self) -> PathBuf {
+        self.root.join("run")
+    }
     /// `kind` is `stdout`, `stderr` or `tmux`.
     pub fn log(&self, name: &str, kind: &str) -> PathBuf {
         self.logs().join(format!("{name}.{kind}.log"))

@@ -16,6 +16,7 @@ use crate::adapters::launcher::ShimLauncher;
 use crate::adapters::logs::LogKeeper;
 use crate::adapters::process::SystemProcesses;
 use crate::adapters::records::DiskRecords;
+use crate::adapters::runs::DiskRuns;
 use crate::paths::Paths;
 
 pub struct Wired {
@@ -33,6 +34,9 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
     let events = Arc::new(EventLog::new(paths.events()));
     // The running file, also after an upgrade replaced it: shims and supervisor are of one build.
     let executable = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
+    // What a row shows of an agent's command, and a respawn executes: the file as it is
+    // installed, where it is still there.
+    let installed = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| executable.clone());
     let ports = Ports {
         clock: Arc::new(SystemClock::new()),
         events: Arc::<EventLog>::clone(&events),
@@ -41,6 +45,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         logs: Arc::new(LogKeeper::start(paths.logs())?),
         processes: Arc::new(SystemProcesses::new()),
         records: Arc::new(DiskRecords::new(paths.clone())),
+        runs: Arc::new(DiskRuns::new(paths.clone(), installed)),
         worktrees: Arc::new(Git::new()),
     };
     Ok(Wired { ports, events })

@@ -8,6 +8,7 @@ mod name;
 mod records;
 mod request;
 mod row;
+mod run;
 mod view;
 
 pub use event::{Event, EventKind};
@@ -23,4 +24,5 @@ pub use request::{
     Spawned, WorkerLine, WorktreeRequest,
 };
 pub use row::{Row, RowError, RowKey, RowTmux, RowWorktree, SwarmMeta, Wire, WireStatus};
+pub use run::{RunLine, RunOrder, RunRequest};
 pub use view::{FineState, WorkerView};

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::merge::MergeLine;
 use super::records::{Contract, Environment, Rlimit};
+use super::run::RunLine;
 
 /// Who calls: what a worker inherits and what tools run with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +34,10 @@ pub struct SpawnRequest {
     pub contract: Contract,
     #[serde(default)]
     pub worktree: Option<WorktreeRequest>,
+    /// It takes the place of a worker of that name that has ended and was started by a
+    /// request that begins so, with its worktree.
+    #[serde(default)]
+    pub replaces: Option<String>,
 }
 
 /// What was asked about a worktree.
@@ -45,6 +50,12 @@ pub struct WorktreeRequest {
     pub dir: Option<String>,
     /// HEAD by default.
     pub base: Option<String>,
+    /// Name of its directory; the worker's by default.
+    #[serde(default)]
+    pub leaf: Option<String>,
+    /// A branch that is there is taken as it is, whatever the base says.
+    #[serde(default)]
+    pub resume: bool,
 }
 
 /// One worker or all of them.
@@ -94,6 +105,8 @@ pub enum Answer {
     Worker(WorkerLine),
     /// An item or queue was added or changed.
     Merge(MergeLine),
+    /// A run was begun or changed.
+    Run(RunLine),
     /// For stderr, while it goes on.
     Warning(String),
     /// Refused or failed; nothing (more) was done for `name`.

@@ -18,6 +18,8 @@ pub struct Completion {
     /// The base branch that was asked for.
     pub base: Option<String>,
     pub settings: MergeSettings,
+    /// First line of the commit of what was left uncommitted; the name by default.
+    pub subject: Option<String>,
     pub caller: Caller,
 }
 

@@ -8,6 +8,7 @@ mod landing;
 mod launch;
 mod process;
 mod records;
+mod runs;
 mod worktree;
 
 use std::future::Future;
@@ -18,6 +19,7 @@ pub use landing::{Completed, Completion, Landings};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
+pub use runs::{Journaled, Runs, Telling};
 pub use worktree::{Force, Saved, WorktreeError, Worktrees};
 
 use crate::model::Event;
@@ -62,5 +64,6 @@ pub struct Ports {
     pub logs: Arc<dyn Logs>,
     pub processes: Arc<dyn Processes>,
     pub records: Arc<dyn Records>,
+    pub runs: Arc<dyn Runs>,
     pub worktrees: Arc<dyn Worktrees>,
 }

@@ -15,6 +15,7 @@ use super::error::SupervisorError;
 use super::machine::{Child, Effect, Event, Machine};
 use super::merges::Merges;
 use super::message::{Exit, Request, SupervisorMessage};
+use super::runs::Runs;
 use crate::model::{Answer, EventKind, Refusal, RefusalKind};
 use crate::ports::Ports;
 use crate::registry::RegistryHandle;
@@ -38,6 +39,7 @@ pub struct State {
     pub(super) registry: RegistryHandle,
     workers: BTreeMap<String, WorkerHandle>,
     pub(super) merges: Merges,
+    pub(super) runs: Runs,
     pub(super) children: BTreeMap<ActorId, Child>,
     /// The idle timer that is armed.
     idle: Option<AbortHandle>,
@@ -64,6 +66,7 @@ impl Actor for Supervisor {
             registry,
             workers: BTreeMap::new(),
             merges: Merges::default(),
+            runs: Runs::default(),
             children: BTreeMap::new(),
             idle: None,
         };
@@ -72,6 +75,8 @@ impl Actor for Supervisor {
         // Before the workers: one that has finished enters its queue.
         state.resume_merges().await;
         state.adopt_all().await?;
+        // After both: a run asks them what became of its work.
+        state.resume_runs().await?;
         let effects = state.machine.arm_when_idle();
         state.perform(effects).await?;
         Ok(state)
@@ -89,6 +94,16 @@ impl Actor for Supervisor {
                 state.feed(Event::RequestBegan).await?;
                 state.begin_merge(*request, answers);
             }
+            SupervisorMessage::RunRequest(request, answers) => {
+                state.feed(Event::RequestBegan).await?;
+                state.begin_run(*request, answers).await?;
+            }
+            SupervisorMessage::Run(home, told) => state.run_told(home, told).await?,
+            SupervisorMessage::Land(wish, reply) => {
+                state.feed(Event::RequestBegan).await?;
+                state.land(*wish, reply);
+            }
+            SupervisorMessage::Runs(reply) => drop(reply.send(state.runs.all())),
             SupervisorMessage::RequestEnded => {
                 state.feed(Event::RequestEnded).await?;
                 state.notice_others().await;
@@ -177,6 +192,7 @@ impl State {
                 Effect::RestartWorker(name) => self.restart_worker(&name).await?,
                 Effect::RestartAll => self.restart_all().await?,
                 Effect::RestartMerge(target) => self.restart_merge(&target).await,
+                Effect::RestartRun(home) => Box::pin(self.restart_run(&home)).await?,
                 Effect::End(exit) => {
                     let reason = format!("{exit:?}").to_lowercase();
                     self.emit(EventKind::SupervisorStopped { reason });
@@ -203,7 +219,7 @@ impl State {
         for worker in std::mem::take(&mut self.workers).into_values() {
             worker.cell().kill_and_wait(None).await?;
         }
-        self.children.retain(|_, child| matches!(child, Child::Merge(_)));
+        self.children.retain(|_, child| !matches!(child, Child::Registry | Child::Worker(_)));
         self.registry = start_registry(&self.root, &self.ports, self.myself.get_cell()).await?;
         self.adopt_all().await
     }

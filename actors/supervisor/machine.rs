@@ -25,6 +25,8 @@ pub enum Child {
     Worker(String),
     /// Restarted alone: it resumes what its journal says.
     Merge(Target),
+    /// As a queue; named by the directory of its files.
+    Run(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +54,7 @@ pub enum Effect {
     ArmIdle(u64),
     RestartWorker(String),
     RestartMerge(Target),
+    RestartRun(String),
     RestartAll,
     End(Exit),
 }
@@ -120,7 +123,7 @@ impl Machine {
         // What the failed one needed is told anew by its successor, or by nobody.
         let mut effects = match child {
             Child::Registry => {
-                self.live.retain(|child| matches!(child, Child::Merge(_)));
+                self.live.retain(|child| matches!(child, Child::Merge(_) | Child::Run(_)));
                 vec![Effect::RestartAll]
             }
             Child::Worker(name) => {
@@ -130,6 +133,10 @@ impl Machine {
             Child::Merge(target) => {
                 self.live.remove(&Child::Merge(target.clone()));
                 vec![Effect::RestartMerge(target)]
+            }
+            Child::Run(home) => {
+                self.live.remove(&Child::Run(home.clone()));
+                vec![Effect::RestartRun(home)]
             }
         };
         effects.extend(self.arm_when_idle());

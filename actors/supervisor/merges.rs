@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorProcessingErr, ActorRef, SpawnErr};
+use ractor::{ActorProcessingErr, ActorRef, RpcReplyPort, SpawnErr};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::State;
@@ -17,6 +17,7 @@ use crate::model::{
 };
 use crate::ports::{Completion, Ports};
 use crate::registry::RegistryHandle;
+use crate::run::Wish;
 use crate::worker::Subject;
 
 /// How long a question about the queues may take, in milliseconds.
@@ -90,6 +91,7 @@ impl State {
             Told::Busy(live) => return self.feed(Event::Live { child: Child::Merge(target), live }).await,
             Told::Settled(item) => item,
         };
+        self.runs.settled(&item);
         let (state, files) = (item.state.word().to_owned(), item.state.files().to_vec());
         let commit = item.state.commit().map(str::to_owned);
         let cause = item.state.reason().map(str::to_owned);
@@ -120,6 +122,20 @@ impl State {
         });
     }
 
+    /// What a run's worker left is to land; a task looks after it.
+    pub(super) fn land(&self, wish: Wish, reply: RpcReplyPort<Result<(), Refusal>>) {
+        let desk = self.desk();
+        self.beside(async move {
+            let Wish { key, worker, base, priority, settings, subject, caller } = wish;
+            let wanted = Completion { name: worker, worker: None, base, settings, subject, caller };
+            let landed = match desk.looked_up(wanted).await {
+                Ok(completion) => desk.add(key, completion, priority).await.map(drop),
+                Err(refusal) => Err(refusal),
+            };
+            let _ = reply.send(landed);
+        });
+    }
+
     /// Carries out what a person asked for.
     pub(super) fn begin_merge(&self, request: MergeRequest, answers: UnboundedSender<Answer>) {
         let desk = self.desk();
@@ -130,7 +146,7 @@ impl State {
     }
 
     /// Works beside this actor, which counts it as a request that began.
-    fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
         let myself = self.myself.clone();
         tokio::spawn(async move {
             // A panic ends the request, not the count of requests.
@@ -159,7 +175,7 @@ impl Desk {
                 for name in names {
                     let key = format!("{}/{name}", caller.request);
                     let (base, settings, caller) = (base.clone(), settings.clone(), caller.clone());
-                    let wanted = Completion { name: name.clone(), worker: None, base, settings, caller };
+                    let wanted = Completion { name: name.clone(), worker: None, base, settings, subject: None, caller };
                     let added = match self.looked_up(wanted).await {
                         Ok(completion) => self.add(key, completion, priority).await,
                         Err(refusal) => Err(refusal),

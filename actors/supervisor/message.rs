@@ -4,7 +4,10 @@ use ractor::RpcReplyPort;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::merge::{MergeHandle, Told};
-use crate::model::{Answer, CleanRequest, KillRequest, MergeRequest, Refusal, RespawnRequest, SpawnRequest, Target};
+use crate::model::{
+    Answer, CleanRequest, KillRequest, MergeRequest, Refusal, RespawnRequest, RunRequest, SpawnRequest, Target,
+};
+use crate::run::{RunHandle, Wish};
 use crate::worker::Report;
 
 /// What a person or a script asks for.
@@ -38,12 +41,20 @@ pub enum SupervisorMessage {
     Request(Request, UnboundedSender<Answer>),
     /// The same about merge queues.
     MergeRequest(Box<MergeRequest>, UnboundedSender<Answer>),
+    /// The same about runs.
+    RunRequest(Box<RunRequest>, UnboundedSender<Answer>),
     /// From the task that carried out a request.
     RequestEnded,
     /// From a worker.
     Report(Report),
     /// From a merge queue.
     Merge(Target, Told),
+    /// From a run.
+    Run(String, crate::run::Told),
+    /// From a run: a worker's work is to be queued.
+    Land(Box<Wish>, RpcReplyPort<Result<(), Refusal>>),
+    /// All runs that are not over.
+    Runs(RpcReplyPort<Vec<RunHandle>>),
     /// The queue of this base, started when there is none.
     Queue(Target, RpcReplyPort<Result<MergeHandle, Refusal>>),
     /// All queues that there are.

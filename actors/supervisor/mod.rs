@@ -3,7 +3,8 @@
 //! ```text
 //!   root ──┬── registry        restarted with all workers (rest for one)
 //!          ├── worker × N      restarted alone; each adopts what is on disk
-//!          └── merge × N       restarted alone; each resumes its journal
+//!          ├── merge × N       restarted alone; each resumes its journal
+//!          └── run × N         as a queue; asks the workers and queues beside it
 //! ```
 //!
 //! More than five failures of one child in ten seconds end the process, and the
@@ -18,6 +19,7 @@ pub mod machine;
 mod merges;
 mod message;
 mod requests;
+mod runs;
 
 use std::path::PathBuf;
 
@@ -28,11 +30,15 @@ pub use error::SupervisorError;
 use message::SupervisorMessage;
 pub use message::{Exit, Request};
 
-use crate::model::{Answer, MergeRequest, QueueView};
+use crate::model::{Answer, MergeRequest, QueueView, RunRequest};
 use crate::ports::Ports;
+use crate::run::progress::Run;
 
 /// How long a question about the supervisor itself may take, in milliseconds.
 const CALL_MS_MAX: u64 = 5_000;
+/// How long work may take on its way into a queue, in milliseconds: a commit of a
+/// large worktree is the longest part.
+const LAND_MS_MAX: u64 = 15 * 60 * 1000;
 
 /// The way to the supervisor.
 #[derive(Clone)]
@@ -76,6 +82,23 @@ impl SupervisorHandle {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::MergeRequest(Box::new(request), answers));
         receiver
+    }
+
+    /// The same for a request about runs.
+    pub fn run(&self, request: RunRequest) -> mpsc::UnboundedReceiver<Answer> {
+        let (answers, receiver) = mpsc::unbounded_channel();
+        let _ = self.actor.cast(SupervisorMessage::RunRequest(Box::new(request), answers));
+        receiver
+    }
+
+    /// All runs that are not over, as they are now.
+    pub async fn runs(&self) -> Vec<Run> {
+        let runs = ractor::call_t!(self.actor, SupervisorMessage::Runs, CALL_MS_MAX).unwrap_or_default();
+        let mut views = Vec::with_capacity(runs.len());
+        for run in runs {
+            views.extend(run.look().await.ok());
+        }
+        views
     }
 
     /// All merge queues as they are now.

@@ -80,7 +80,8 @@ impl Landings for FakeLandings {
         Box::pin(async move {
             let done = self.script.before("complete", &completion.name).await;
             done.map_err(|cause| Refusal::new(RefusalKind::Tool, cause))?;
-            let (tip, rules) = (format!("tip of {}", completion.name), Some(Rules::default()));
+            let rules = Rules { verify: completion.settings.verify, ..Rules::default() };
+            let (tip, rules) = (format!("tip of {}", completion.name), Some(rules));
             Ok(Completed { target: target(), tip, rules, waits: None, left_out: Vec::new() })
         })
     }

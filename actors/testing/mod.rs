@@ -7,6 +7,7 @@
 //!           ├── FakeRecords the directories below w/
 //!           └── FakeLauncher, FakeProcesses, FakeWorktrees, FakeEvents, FakeLogs, FakeClock
 //!   FakeLandings             one repository and one merge queue's journal
+//!   FakeRuns                 the journals of runs
 //! ```
 //!
 //! Only `state.json` is real, in a directory that the test gives. A world
@@ -20,6 +21,7 @@ mod landings;
 mod launcher;
 mod processes;
 mod records;
+mod runs;
 mod script;
 mod worktrees;
 mod world;
@@ -31,6 +33,7 @@ pub use landings::FakeLandings;
 pub use launcher::FakeLauncher;
 pub use processes::FakeProcesses;
 pub use records::{FakeRecords, Key};
+pub use runs::FakeRuns;
 pub use script::{Fault, Script};
 pub use worktrees::FakeWorktrees;
 pub use world::World;

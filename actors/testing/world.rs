@@ -12,6 +12,7 @@ use super::landings::FakeLandings;
 use super::launcher::FakeLauncher;
 use super::processes::FakeProcesses;
 use super::records::FakeRecords;
+use super::runs::FakeRuns;
 use super::script::Script;
 use super::worktrees::FakeWorktrees;
 use crate::model::{Ended, FineState, Row, Wire};
@@ -30,6 +31,7 @@ pub struct World {
     pub logs: Arc<FakeLogs>,
     pub processes: FakeProcesses,
     pub records: Arc<FakeRecords>,
+    pub runs: Arc<FakeRuns>,
     pub script: Arc<Script>,
     pub worktrees: Arc<FakeWorktrees>,
 }
@@ -60,6 +62,7 @@ impl World {
             logs: Arc::default(),
             processes,
             records,
+            runs: Arc::new(FakeRuns::new(Arc::clone(&script))),
             script,
             worktrees: Arc::new(worktrees),
         }
@@ -74,6 +77,7 @@ impl World {
             logs: self.logs.clone(),
             processes: Arc::new(self.processes.clone()),
             records: self.records.clone(),
+            runs: self.runs.clone(),
             worktrees: self.worktrees.clone(),
         }
     }

@@ -363,6 +363,7 @@ impl State {
             worker: Some((worktree, row.swarm().and_then(|meta| meta.base.clone()))),
             base: None,
             settings: MergeSettings::default(),
+            subject: None,
             caller: caller_of(&spec.contract, &spec.request),
         });
         self.report(Report::Finished { key: spec.token.clone(), completion });

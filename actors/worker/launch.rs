@@ -209,12 +209,14 @@ async fn plan(ports: &Ports, start: &Start) -> Result<Option<WorktreePlan>, Refu
             }
             let parent = path.parent().map(|parent| parent.to_string_lossy().into_owned());
             let branch = Some(worktree.branch.clone());
-            let request = WorktreeRequest { cwd: worktree.base_repo.clone(), branch, dir: parent, base: None };
+            let cwd = worktree.base_repo.clone();
+            let request = WorktreeRequest { cwd, branch, dir: parent, base: None, ..WorktreeRequest::default() };
             (request, Some(worktree))
         }
     };
     // A worktree of an earlier life keeps its directory's name, whatever the worker is called.
-    let leaf = known.and_then(|worktree| worktree.path.rsplit('/').next()).unwrap_or(&start.name);
+    let leaf = known.and_then(|worktree| worktree.path.rsplit('/').next());
+    let leaf = leaf.or(request.leaf.as_deref()).unwrap_or(&start.name);
     let planned = ports.worktrees.plan(leaf, &request, &start.caller).await;
     planned.map(Some).map_err(|error| error::of_worktree(&error).of(&start.name))
 }

@@ -17,23 +17,40 @@ use crate::registry::{Mutation, Refused, RegistryError};
 impl State {
     pub(super) async fn spawn(&mut self, request: SpawnRequest) -> Result<Spawned, Refusal> {
         check_name(self.name())?;
-        match self.subject().await? {
+        let subject = self.subject().await?;
+        let (mut previous, mut tree) = (None, request.worktree.map_or(Tree::None, Tree::New));
+        match &subject {
             Subject::None => {}
             Subject::Ours { row, facts } => {
-                return answered(&row, &facts, &request.caller).ok_or_else(|| launch::exists(self.name()));
+                if let Some(spawned) = answered(row, facts, &request.caller) {
+                    return Ok(spawned);
+                }
+                let asked = |prefix: &String| facts.spec.spec().is_some_and(|spec| spec.request.starts_with(prefix));
+                if subject.is_running() || self.machine.is_live() || !request.replaces.as_ref().is_some_and(asked) {
+                    return Err(launch::exists(self.name()));
+                }
+                if let (Tree::New(_), Some(worktree)) = (&tree, row.worktree.clone()) {
+                    tree = Tree::Known { worktree, base: subject.base() };
+                }
+                previous = Some(Arc::clone(row));
             }
             Subject::Foreign { .. } => return Err(launch::exists(self.name())),
         }
+        let replaces = previous.is_some();
         let start = Start {
             name: self.name().to_owned(),
             contract: request.contract,
-            tree: request.worktree.map_or(Tree::None, Tree::New),
+            tree,
             caller: request.caller,
-            previous: None,
+            previous,
             wanted: None,
             fresh_logs: true,
         };
-        self.start(start).await
+        let spawned = self.start(start).await?;
+        if replaces {
+            self.remove_leftovers(Some(spawned.generation)).await;
+        }
+        Ok(spawned)
     }
 
     async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {

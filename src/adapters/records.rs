@@ -307,7 +307,7 @@ pub fn wait_let_go(path: &Path) -> bool {
     waiting.is_ok() && receiver.recv_timeout(LEASE_WAIT_MAX).unwrap_or(false)
 }
 
-fn blocking<T: Send + 'static>(
+pub fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> BoxFuture<'static, io::Result<T>> {
     Box::pin(

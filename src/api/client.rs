@@ -52,6 +52,7 @@ pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn F
             Answer::Worker(line) => Some(line.name.clone()),
             Answer::Merge(line) => Some(line.name.clone()),
             Answer::Refused(refusal) => refusal.name.clone(),
+            Answer::Run(line) => Some(line.home.clone()),
             Answer::Accepted | Answer::Warning(_) | Answer::Done => None,
         };
         if name.is_none_or(|name| answered.insert(name)) {

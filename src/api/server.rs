@@ -13,7 +13,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
-use swarm_actors::model::{Answer, CleanRequest, Hello, KillRequest, MergeRequest, RespawnRequest, SpawnRequest};
+use swarm_actors::model::{
+    Answer, CleanRequest, Hello, KillRequest, MergeRequest, RespawnRequest, RunRequest, SpawnRequest,
+};
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
@@ -52,6 +54,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route("/v1/clean", post(clean))
         .route("/v1/respawn", post(respawn))
         .route("/v1/merge", post(merge).get(queues))
+        .route("/v1/run", post(run).get(runs))
         .layer(admitted);
     let router = work
         .route("/v1/workers/{name}", get(worker))
@@ -116,6 +119,15 @@ async fn merge(State(context): State<Context>, body: Bytes) -> Result<Response, 
 
 async fn queues(State(context): State<Context>) -> Response {
     Json(context.handle.queues().await).into_response()
+}
+
+async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let request: RunRequest = parse(&body)?;
+    Ok(stream(context.handle.run(request)).await)
+}
+
+async fn runs(State(context): State<Context>) -> Response {
+    Json(context.handle.runs().await).into_response()
 }
 
 async fn answers(context: &Context, request: Request) -> Response {

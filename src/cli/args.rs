@@ -11,6 +11,7 @@ use swarm_actors::model::RestartPolicy;
 use super::duration;
 use super::examples;
 use super::merge::args::MergeArgs;
+use super::run::args::{PlanArgs, RunArgs};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -64,6 +65,12 @@ pub enum Command {
     /// Land finished work on its base branch, one verified step at a time
     #[command(after_help = examples::MERGE)]
     Merge(MergeArgs),
+    /// Make a workstream of each spec in a folder
+    #[command(after_help = examples::PLAN)]
+    Plan(PlanArgs),
+    /// Carry out what is planned, or a file of jobs: worked on, verified and landed
+    #[command(after_help = examples::RUN)]
+    Run(RunArgs),
     /// Stop workers; they stay registered
     #[command(after_help = examples::KILL)]
     Kill(KillArgs),

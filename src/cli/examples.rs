@@ -134,3 +134,34 @@ pub const SUPERVISOR: &str = "\
 Examples:
   swarm supervisor status
   swarm supervisor restart";
+
+pub const PLAN: &str = "\
+Examples:
+  swarm plan --specs ./specs -y && swarm run
+  swarm plan --specs ./specs --base develop
+
+A spec is a *.md file that begins with a heading. Front matter may say adapter, requiredCapabilities, after, priority,
+group, timeout, retries, verify, merge. _context.md goes into every prompt. Planning again keeps what is unchanged.";
+
+pub const RUN: &str = "\
+Examples:
+  swarm plan --specs ./specs -y && swarm run --verify 'make test'
+  swarm run --agent shell -j 4
+  ssh host 'cd project && swarm run --headless'
+  swarm run attach
+  swarm run jobs.toml --dry-run
+
+The run belongs to the supervisor: a terminal that is closed or a line that is cut changes nothing. Ctrl-C stops it,
+and the next `swarm run` goes on. Exit codes: 0 all landed, 1 some failed, 2 usage, 130 interrupted.";
+
+pub const RUN_ATTACH: &str = "\
+Examples:
+  swarm run attach
+  swarm run attach --headless --since 120    what followed line 120
+
+Ctrl-C ends the view, not the run.";
+
+pub const RUN_CONTEXT: &str = "\
+Examples:
+  swarm run context auth 'use the existing session table'
+  swarm run context auth - < notes.md";

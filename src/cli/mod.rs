@@ -31,6 +31,7 @@ mod ready;
 mod render;
 mod resolve;
 mod respawn;
+mod run;
 #[cfg(test)]
 mod sample;
 mod screen;
@@ -74,6 +75,8 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Events(args) => events::run(args, &paths()?, screen),
         Command::Diff(args) => diff::run(args, &paths()?, screen),
         Command::Merge(args) => merge::run(&args.action, &paths()?, screen),
+        Command::Plan(args) => run::plan(args, screen),
+        Command::Run(args) => run::run(args, &paths()?, screen),
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),
         Command::Send(args) => terminal::send(args, &paths()?, screen),

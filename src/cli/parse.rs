@@ -10,6 +10,7 @@ use super::args::{
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
 use super::merge::args::MergeArgs;
+use super::run::args::{PlanArgs, RunArgs};
 
 /// Parses the command line.
 ///
@@ -38,7 +39,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 18] = [
+const VERBS: [Verb; 20] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -50,6 +51,8 @@ const VERBS: [Verb; 18] = [
     ("logs", LogsArgs::augment_args),
     ("diff", DiffArgs::augment_args),
     ("merge", MergeArgs::augment_args),
+    ("plan", PlanArgs::augment_args),
+    ("run", RunArgs::augment_args),
     ("kill", KillArgs::augment_args),
     ("wait", WaitArgs::augment_args),
     ("clean", CleanArgs::augment_args),

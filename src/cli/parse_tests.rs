@@ -61,6 +61,8 @@ Commands:
   logs        Show what a worker has written
   diff        Show what a worker has done to its repository, committed or not
   merge       Land finished work on its base branch, one verified step at a time
+  plan        Make a workstream of each spec in a folder
+  run         Carry out what is planned, or a file of jobs: worked on, verified and landed
   kill        Stop workers; they stay registered
   wait        Wait until workers have ended (exit code 1 when the time is up)
   clean       Forget stopped workers, with their logs and clean worktrees

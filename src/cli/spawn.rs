@@ -45,7 +45,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         Answer::Spawned(started) => spawned = Some(started),
         Answer::Refused(refusal) => refused = Some(refusal),
         Answer::Warning(text) => screen.warning(&text),
-        Answer::Worker(_) | Answer::Merge(_) | Answer::Accepted | Answer::Done => {}
+        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Accepted | Answer::Done => {}
     })?;
     match (spawned, refused) {
         (_, Some(refusal)) => Err(refusal.into()),
@@ -103,6 +103,7 @@ fn build(
         branch: args.branch.clone(),
         dir: args.worktree_dir.clone(),
         base: args.base.clone(),
+        ..WorktreeRequest::default()
     });
     let contract = Contract {
         argv: args.command.clone(),
@@ -120,7 +121,7 @@ fn build(
         log_limit_bytes: parse_log_limit(log_limit)?,
         merge: args.merge,
     };
-    Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree })
+    Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None })
 }
 
 /// `KEY=VAL`, split at the first `=`; the last of two equal keys wins.

@@ -21,6 +21,8 @@ pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), Failure> + 'a;
 pub enum From {
     Start,
     LastLines(u64),
+    /// From this byte on.
+    Byte(u64),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,11 @@ impl Tail {
         match from {
             From::Start => self.older_whole(sink),
             From::LastLines(lines) => self.place_before_last(lines, sink),
+            From::Byte(offset) => {
+                self.file = open(&self.path)?;
+                self.offset = offset;
+                Ok(())
+            }
         }
     }
 

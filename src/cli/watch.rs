@@ -136,6 +136,13 @@ impl Interrupt {
     }
 }
 
+impl Interrupt {
+    /// Takes those that came, so that the next one wakes again.
+    pub fn take(&self) {
+        while self.signals.read_signal().is_ok_and(|signal| signal.is_some()) {}
+    }
+}
+
 impl AsFd for Interrupt {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.signals.as_fd()

@@ -13,6 +13,8 @@ mod landing_odds;
 mod life;
 mod names;
 mod odds;
+mod run;
+mod run_odds;
 mod tmux;
 mod tree;
 mod words;

@@ -10,6 +10,8 @@ mod random;
 mod registry;
 mod respawn;
 mod restart;
+mod run;
+
 mod store;
 mod supervisor;
 mod worker;

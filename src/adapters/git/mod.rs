@@ -18,6 +18,7 @@ pub(super) mod objects;
 pub(super) mod parse;
 mod plan;
 mod remove;
+mod site;
 pub mod topic;
 pub(super) mod trash;
 mod undo;
@@ -34,6 +35,8 @@ use std::path::Path;
 use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
 use swarm_actors::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
 
+pub use site::{Site, exclude, root, site};
+
 use cli::Cli;
 use fault::Fault;
 
@@ -45,6 +48,53 @@ impl Git {
     pub fn new() -> Self {
         Self
     }
+}
+
+/// Whether git takes this for the name of a branch.
+pub fn is_branch_name(branch: &str) -> bool {
+    objects::is_branch_name(branch)
+}
+
+/// Removes a branch all of which is on `base`, unless something else was put on it
+/// meanwhile or somebody has it checked out.
+///
+/// # Errors
+/// When git cannot tell; the branch is there then.
+pub(in crate::adapters) fn remove_landed_branch(
+    root: &Path,
+    branch: &str,
+    base: &str,
+    caller: &Caller,
+) -> Result<bool, Fault> {
+    let cli = Cli::new(caller)?;
+    let Some(tip) = objects::branch_tip(&cli, root, branch)? else { return Ok(false) };
+    let base = format!("refs/heads/{base}");
+    let (code, _) = cli.read(root).args(["merge-base", "--is-ancestor", &tip, &base]).run_for(&[0, 1])?;
+    let full = format!("refs/heads/{branch}");
+    let listed = parse::worktrees(&cli.read(root).args(["worktree", "list", "--porcelain", "-z"]).run()?);
+    if code != 0 || listed.iter().any(|one| one.branch.as_deref() == Some(&full)) {
+        return Ok(false);
+    }
+    cli.write(root).args(["update-ref", "-d", &full, &tip]).run()?;
+    Ok(true)
+}
+
+/// As [`remove_landed_branch`], for commands.
+///
+/// # Errors
+/// A sentence.
+pub fn remove_branch_if_landed(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, String> {
+    remove_landed_branch(root, branch, base, caller).map_err(|fault| fault.cause)
+}
+
+/// Removes a worktree that holds no work.
+///
+/// # Errors
+/// Why it stays.
+pub fn remove_worktree_if_spare(name: &str, path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
+    let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
+    let removed = remove::remove(&cli, name, path, root, Force::No);
+    removed.map(drop).map_err(|fault| fault.to_string())
 }
 
 /// Moves `work` off the actors' thread. Once begun it goes on to its end, even

@@ -75,7 +75,7 @@ fn check_branch(branch: &str, asked: &WorktreeRequest, base: &BaseRef, facts: &F
             None => Ok(true),
         };
     };
-    if asked.base.is_some() && *tip != base.commit {
+    if asked.base.is_some() && !asked.resume && *tip != base.commit {
         let (tip, commit) = (short(tip), short(&base.commit));
         return Err(Fault::new(format!("branch '{branch}' exists already at {tip}, which is not the base {commit}"))
             .remedy("leave the base out to take the branch as it is, or name another branch"));

@@ -82,9 +82,7 @@ fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) ->
     let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
     let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
     let (work, hold) = match &completion.worker {
-        Some((worktree, _)) => {
-            patiently(&locks, || of_worker(cli, &completion.name, worktree, target)).map_err(tool)?
-        }
+        Some((worktree, _)) => patiently(&locks, || of_worker(cli, completion, worktree, target)).map_err(tool)?,
         None => (Work { tip: of_branch(site, &completion.name)?, left_out: Vec::new() }, None),
     };
     patiently(&locks, || site.pin(&work.tip)).map_err(tool)?;
@@ -140,7 +138,13 @@ fn of_branch(site: &Site<'_>, name: &str) -> Result<String, Refusal> {
 
 /// The tip of a worker's work, with what it left uncommitted; and what keeps that
 /// until the tip is pinned.
-fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> Result<(Work, Option<Hold>), Fault> {
+fn of_worker(
+    cli: &Cli,
+    completion: &Completion,
+    worktree: &RowWorktree,
+    target: &Target,
+) -> Result<(Work, Option<Hold>), Fault> {
+    let name = completion.name.as_str();
     let (repo, tree) = (Path::new(&worktree.base_repo), Path::new(&worktree.path));
     let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
     if !tree.join(".git").exists() {
@@ -171,7 +175,8 @@ fn of_worker(cli: &Cli, name: &str, worktree: &RowWorktree, target: &Target) -> 
         let cause = format!("its worktree has the base '{}' itself checked out, with uncommitted work", target.base());
         return Err(Fault::new(cause).remedy(format!("git -C {} switch -c BRANCH, then add it again", tree.display())));
     }
-    let message = format!("Work of {name}\n\n{LEFT}\n");
+    let subject = completion.subject.clone().unwrap_or_else(|| format!("Work of {name}"));
+    let message = format!("{subject}\n\n{LEFT}\n");
     let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
     let commit = write().args(plain).line()?;
     if head.is_some() {

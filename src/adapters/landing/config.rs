@@ -44,6 +44,11 @@ pub(super) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Ru
     Ok(rules)
 }
 
+/// Whether the repository names a resolver of its own.
+pub fn has_resolver(root: &Path) -> bool {
+    read(&root.join(FILE)).is_ok_and(|settings| settings.resolver.is_some())
+}
+
 fn read(path: &Path) -> Result<MergeSettings, Refusal> {
     let text = match read_patiently(|| fs::read_to_string(path)) {
         Ok(text) => text,

@@ -54,7 +54,14 @@ impl Site {
 
     pub(super) fn completion(&self, name: &str) -> Completion {
         let caller = Caller { cwd: self.fix.repo.to_str().unwrap().into(), ..self.fix.caller.clone() };
-        Completion { name: name.into(), worker: None, base: None, settings: MergeSettings::default(), caller }
+        Completion {
+            name: name.into(),
+            worker: None,
+            base: None,
+            settings: MergeSettings::default(),
+            subject: None,
+            caller,
+        }
     }
 
     /// The branch as an item of the queue.

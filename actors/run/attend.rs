@@ -1,0 +1,210 @@
+//! What a run does beside its actor: it starts workers and waits for their end, and
+//! brings finished work into the merge queue. All of it may be done again after a
+//! crash, and finds what is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::ActorRef;
+
+use super::fleet::{Fleet, Wish};
+use super::machine::{Effect, Event, FaultKind, Merged, Outcome};
+use super::message::RunMessage;
+use super::plan::Work;
+use super::progress::{Now, Spent};
+use super::request_of;
+use crate::merge::queue::{Item, State};
+use crate::model::{Caller, ExitRecord, MergeSettings, Refusal, RefusalKind};
+use crate::ports::Ports;
+
+/// How often a step is tried that something outside may keep from happening …
+const TRIES_MAX: u32 = 6;
+/// … and how long before the second time; twice as long before each one after.
+const TRY_PAUSE: Duration = Duration::from_millis(500);
+/// Between two looks at records that say neither that it runs nor that it ended.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+
+pub struct Attendant {
+    pub ports: Ports,
+    pub fleet: Arc<dyn Fleet>,
+    pub caller: Caller,
+    pub actor: ActorRef<RunMessage>,
+}
+
+impl Attendant {
+    pub async fn carry_out(&self, now: &Now, effect: Effect) {
+        match effect {
+            Effect::Attend { attempt, .. } => self.attend(now, attempt).await,
+            Effect::Stop { .. } => self.stop(now).await,
+            Effect::Land { attempt, .. } => self.land(now, attempt).await,
+            Effect::Arm { job, attempt, at_ms } => {
+                let wait = at_ms.saturating_sub(self.ports.clock.wall_ms());
+                tokio::time::sleep(Duration::from_millis(wait)).await;
+                self.tell(Event::Due { job, attempt });
+            }
+            Effect::Tidy { .. } => self.tidy(now).await,
+            Effect::Tell(..) | Effect::End(_) => {}
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        let _ = self.actor.cast(RunMessage::Happened(event));
+    }
+
+    async fn attend(&self, now: &Now, attempt: u32) {
+        let job = now.at;
+        let ended = |outcome, spent| Event::Ended { job, attempt, outcome, spent };
+        let request = match self.ports.runs.prepare(now, &self.caller).await {
+            Ok(request) => request,
+            Err(outcome) => return self.tell(ended(outcome, Spent::default())),
+        };
+        let name = request.name.clone();
+        let spawned = tried(|| self.fleet.spawn(request.clone())).await;
+        let spawned = match spawned {
+            Ok(spawned) => spawned,
+            Err(refusal) if refusal.kind == RefusalKind::Stopping => return,
+            Err(refusal) => return self.tell(ended(not_started(&refusal), Spent::default())),
+        };
+        self.tell(Event::Started { job, attempt, pid: spawned.pid });
+        let exit = self.watch(&name, spawned.generation).await;
+        let (outcome, spent) = self.ports.runs.outcome(now, exit.as_ref()).await;
+        self.tell(ended(outcome, spent));
+    }
+
+    /// Waits until nothing of this generation is left, and tells how it ended where
+    /// that is on record.
+    async fn watch(&self, name: &str, generation: u64) -> Option<ExitRecord> {
+        loop {
+            match self.ports.records.observe(name, generation).await {
+                Ok(None) => return None,
+                Ok(Some(facts)) if !facts.lease.held => return facts.exit,
+                Ok(Some(facts)) => {
+                    let lease = facts.lease.content.as_ref();
+                    let living = lease.and_then(|lease| {
+                        [&lease.shim, &lease.worker].into_iter().find(|process| self.ports.processes.is_alive(process))
+                    });
+                    match living {
+                        Some(process) => drop(self.ports.processes.gone(process.clone()).await),
+                        None => tokio::time::sleep(LOOK_PAUSE).await,
+                    }
+                }
+                Err(_) => tokio::time::sleep(LOOK_PAUSE).await,
+            }
+        }
+    }
+
+    async fn stop(&self, now: &Now) {
+        let name = now.worker();
+        let caller = Caller { request: self.ports.clock.token(), ..self.caller.clone() };
+        // It may just be starting, and then there is nothing to end yet; or it has
+        // ended by itself, and that is told by who attends it.
+        if let Err(refusal) = tried(|| self.fleet.kill(&name, &caller)).await {
+            tracing::warn!(worker = %name, cause = %refusal.cause, "it could not be stopped");
+        }
+    }
+
+    async fn land(&self, now: &Now, attempt: u32) {
+        let job = now.at;
+        let key = request_of(&now.plan.id, &now.job().id, attempt);
+        if self.fleet.item(&key).await.is_none() {
+            let landed = tried(|| self.fleet.land(self.wish(now, key.clone()))).await;
+            match landed {
+                Ok(()) => {}
+                Err(refusal) if refusal.kind == RefusalKind::Stopping => return,
+                Err(refusal) => {
+                    let merged = Merged::Refused { cause: refusal.cause };
+                    return self.tell(Event::Merged { job, attempt, merged });
+                }
+            }
+        }
+        self.tell(Event::Queued { job, attempt });
+        // It may have settled before anybody listened for it.
+        if let Some(merged) = self.fleet.item(&key).await.as_ref().and_then(merged) {
+            self.tell(Event::Merged { job, attempt, merged });
+        }
+    }
+
+    fn wish(&self, now: &Now, key: String) -> Wish {
+        let asked = now.job();
+        let rules = now.plan.rules.merge.clone();
+        let verify = asked.verify.clone().or_else(|| rules.verify.clone());
+        Wish {
+            key,
+            worker: now.worker(),
+            base: now.plan.base.clone(),
+            priority: asked.priority,
+            settings: MergeSettings { verify, ..rules },
+            subject: match &asked.work {
+                Work::Spec(work) => Some(format!("{} ({})", work.title, asked.id)),
+                Work::Command(_) => None,
+            },
+            caller: self.caller.clone(),
+        }
+    }
+
+    async fn tidy(&self, now: &Now) {
+        let name = now.worker();
+        let caller = Caller { request: self.ports.clock.token(), ..self.caller.clone() };
+        self.ports.runs.keep(now).await;
+        match tried(|| self.fleet.clean(&name, &caller)).await {
+            Ok(()) => {}
+            Err(refusal) if refusal.kind == RefusalKind::NotFound => {}
+            Err(refusal) => {
+                return tracing::warn!(worker = %name, cause = %refusal.cause, "it is done and stays");
+            }
+        }
+        if matches!(now.job().work, Work::Spec(_)) && now.job().merge {
+            self.ports.runs.tidy(now, &caller).await;
+        }
+    }
+}
+
+/// What the queue says of an item that has settled.
+pub fn merged(item: &Item) -> Option<Merged> {
+    Some(match &item.state {
+        State::Landed { commit } => Merged::Landed { commit: commit.clone() },
+        State::Noop => Merged::Nothing,
+        State::Conflict { files } => Merged::Conflict { files: files.clone() },
+        State::Rejected { reason } => Merged::Rejected { reason: reason.clone() },
+        State::Waiting { reason, files } => Merged::Waiting { reason: reason.clone(), files: files.clone() },
+        State::Dropped => Merged::Dropped,
+        State::Queued | State::Active | State::Resolving => return None,
+    })
+}
+
+/// Says it again while something outside may be in the way.
+async fn tried<T, F: Future<Output = Result<T, Refusal>>>(mut step: impl FnMut() -> F) -> Result<T, Refusal> {
+    let mut pause = TRY_PAUSE;
+    for _ in 1..TRIES_MAX {
+        match step().await {
+            Ok(done) => return Ok(done),
+            Err(refusal) if is_final(refusal.kind) => return Err(refusal),
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause *= 2;
+    }
+    step().await
+}
+
+fn is_final(kind: RefusalKind) -> bool {
+    match kind {
+        RefusalKind::NotFound
+        | RefusalKind::Invalid
+        | RefusalKind::Worktree
+        | RefusalKind::Start
+        | RefusalKind::Stopping => true,
+        RefusalKind::Exists
+        | RefusalKind::Running
+        | RefusalKind::Registry
+        | RefusalKind::Tool
+        | RefusalKind::Internal => false,
+    }
+}
+
+fn not_started(refusal: &Refusal) -> Outcome {
+    let cause = match &refusal.remedy {
+        Some(remedy) => format!("{} ({remedy})", refusal.cause),
+        None => refusal.cause.clone(),
+    };
+    Outcome::Failure { cause: format!("it could not be started: {cause}"), evidence: None, fault: FaultKind::Lasting }
+}

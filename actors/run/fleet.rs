@@ -1,0 +1,36 @@
+//! What a run asks of the rooms below it: workers and merge queues.
+
+use crate::merge::queue::Item;
+use crate::model::{Caller, MergeSettings, Refusal, SpawnRequest, Spawned};
+use crate::ports::BoxFuture;
+
+/// Work that is to land.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wish {
+    /// It is asked for once under the same key.
+    pub key: String,
+    pub worker: String,
+    pub base: Option<String>,
+    pub priority: i32,
+    pub settings: MergeSettings,
+    /// What its commit is to be called.
+    pub subject: Option<String>,
+    pub caller: Caller,
+}
+
+pub trait Fleet: Send + Sync {
+    /// Starts a worker, or tells of the one that this very request started before.
+    fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Spawned, Refusal>>;
+
+    /// Ends a worker.
+    fn kill<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>>;
+
+    /// Forgets a worker that has ended, with its worktree where that holds no work.
+    fn clean<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>>;
+
+    /// The item that was queued under this key.
+    fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>>;
+
+    /// Puts what a worker left into the merge queue of its base.
+    fn land(&self, wish: Wish) -> BoxFuture<'_, Result<(), Refusal>>;
+}

@@ -1,0 +1,525 @@
+//! The decisions of a run as a pure function: progress, event, now → progress,
+//! effects. Replaying the journaled events comes to the same run and the same words.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::progress::{Mode, Run, Spent, Stage, Verdict};
+use super::words::Word;
+
+/// First pause before an attempt that follows a passing fault, in milliseconds …
+pub const PAUSE_MS: u64 = 15_000;
+/// … twice as long each time, up to this.
+pub const PAUSE_MS_MAX: u64 = 10 * 60_000;
+/// How often a job waits for its provider's limit before that counts as a failure.
+pub const LIMITED_MAX: u32 = 20;
+/// How often an attempt may be lost before that counts as a failure.
+pub const LOST_MAX: u32 = 3;
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Success {
+        summary: Option<String>,
+    },
+    Failure {
+        cause: String,
+        /// What the next attempt is to know.
+        evidence: Option<String>,
+        fault: FaultKind,
+    },
+    /// Somebody ended it.
+    Stopped,
+}
+
+/// What kind of failure it was, which says whether and when to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FaultKind {
+    /// Of the task: tried again at once.
+    Task,
+    /// Of the way there, and passing: tried again after a pause.
+    Passing,
+    /// The provider's limit, until then if it said so; does not count.
+    Limit { until_ms: Option<u64> },
+    /// Nobody knows how it ended: the machine went down, or what watched it was killed.
+    Lost,
+    /// Another attempt would end the same.
+    Lasting,
+}
+
+/// What the merge queue says about a job's work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Merged {
+    Landed {
+        commit: String,
+    },
+    /// There was nothing in it that the base does not have.
+    Nothing,
+    Rejected {
+        reason: String,
+    },
+    Conflict {
+        files: Vec<String>,
+    },
+    Waiting {
+        reason: String,
+        files: Vec<String>,
+    },
+    Dropped,
+    /// It could not be queued.
+    Refused {
+        cause: String,
+    },
+}
+
+/// What happens to a run. Those about an attempt that is not the present one are void.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Event {
+    Began,
+    /// The worker of this attempt runs.
+    Started {
+        job: usize,
+        attempt: u32,
+        pid: i32,
+    },
+    Ended {
+        job: usize,
+        attempt: u32,
+        outcome: Outcome,
+        spent: Spent,
+    },
+    /// Its work is in the queue.
+    Queued {
+        job: usize,
+        attempt: u32,
+    },
+    Merged {
+        job: usize,
+        attempt: u32,
+        merged: Merged,
+    },
+    /// The time of its next attempt has come.
+    Due {
+        job: usize,
+        attempt: u32,
+    },
+    Stop,
+    Hold,
+    Resume,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Start the worker of this attempt, or find it, and tell how it ends.
+    Attend {
+        job: usize,
+        attempt: u32,
+    },
+    /// End its worker.
+    Stop {
+        job: usize,
+    },
+    /// Put its work into the queue, or find it there, and tell what becomes of it.
+    Land {
+        job: usize,
+        attempt: u32,
+    },
+    Arm {
+        job: usize,
+        attempt: u32,
+        at_ms: u64,
+    },
+    /// Remove what only the way there needed.
+    Tidy {
+        job: usize,
+    },
+    /// Tell of it: the word's number, the job, the word.
+    Tell(u64, Option<usize>, Word),
+    End(Verdict),
+}
+
+impl Effect {
+    /// The job that it is about, where it is about one.
+    pub fn job(&self) -> Option<usize> {
+        match self {
+            Self::Attend { job, .. }
+            | Self::Stop { job }
+            | Self::Land { job, .. }
+            | Self::Arm { job, .. }
+            | Self::Tidy { job } => Some(*job),
+            Self::Tell(_, job, _) => *job,
+            Self::End(_) => None,
+        }
+    }
+}
+
+impl Run {
+    pub fn on(&mut self, event: &Event, now_ms: u64) -> Vec<Effect> {
+        let mut turn = Turn { run: self, now_ms, effects: Vec::new() };
+        turn.take(event);
+        turn.effects
+    }
+
+    /// What was under way when the last process that hosted this run died.
+    pub fn resume(&self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if matches!(self.mode, Mode::Over(_)) {
+            return effects;
+        }
+        for (job, progress) in self.jobs.iter().enumerate() {
+            let attempt = progress.attempt;
+            match progress.stage {
+                Stage::Working => {
+                    effects.push(Effect::Attend { job, attempt });
+                    if self.mode == Mode::Stopping {
+                        effects.push(Effect::Stop { job });
+                    }
+                }
+                Stage::Finishing | Stage::Merging | Stage::Waiting => effects.push(Effect::Land { job, attempt }),
+                Stage::BackingOff { until_ms } => effects.push(Effect::Arm { job, attempt, at_ms: until_ms }),
+                Stage::Done => effects.push(Effect::Tidy { job }),
+                Stage::Pending | Stage::Paused | Stage::Failed => {}
+            }
+        }
+        effects
+    }
+
+    /// How many jobs are in such a stage.
+    pub fn count(&self, is: impl Fn(&Stage) -> bool) -> usize {
+        self.jobs.iter().filter(|job| is(&job.stage)).count()
+    }
+}
+
+/// One event and what follows from it.
+struct Turn<'a> {
+    run: &'a mut Run,
+    now_ms: u64,
+    effects: Vec<Effect>,
+}
+
+impl Turn<'_> {
+    fn take(&mut self, event: &Event) {
+        if matches!(self.run.mode, Mode::Over(_)) {
+            return;
+        }
+        match event {
+            Event::Began => self.began(),
+            Event::Started { job, attempt, pid } => {
+                if self.is_present(*job, *attempt) {
+                    self.run.jobs[*job].pid = Some(*pid);
+                    // A stop that came while it was being started found nothing to end.
+                    if self.run.mode == Mode::Stopping && self.run.jobs[*job].stage == Stage::Working {
+                        self.effects.push(Effect::Stop { job: *job });
+                    }
+                }
+            }
+            Event::Ended { job, attempt, outcome, spent } => {
+                if self.is_present(*job, *attempt) && self.run.jobs[*job].stage == Stage::Working {
+                    self.ended(*job, outcome, *spent);
+                }
+            }
+            Event::Queued { job, attempt } => {
+                if self.is_present(*job, *attempt) && self.run.jobs[*job].stage == Stage::Finishing {
+                    self.run.jobs[*job].stage = Stage::Merging;
+                    let base = self.run.plan.base.clone().unwrap_or_default();
+                    self.tell(Some(*job), Word::MergeStarted { base });
+                }
+            }
+            Event::Merged { job, attempt, merged } => {
+                let merging = matches!(self.run.jobs[*job].stage, Stage::Finishing | Stage::Merging | Stage::Waiting);
+                if self.is_present(*job, *attempt) && merging {
+                    self.merged(*job, merged);
+                }
+            }
+            Event::Due { job, attempt } => {
+                if self.is_present(*job, *attempt) && matches!(self.run.jobs[*job].stage, Stage::BackingOff { .. }) {
+                    self.run.jobs[*job].stage = Stage::Pending;
+                }
+            }
+            Event::Stop => self.stop(),
+            Event::Hold if self.run.mode == Mode::Running => {
+                self.run.mode = Mode::Held;
+                self.tell(None, Word::RunPaused);
+            }
+            Event::Resume if self.run.mode == Mode::Held => {
+                self.run.mode = Mode::Running;
+                self.tell(None, Word::RunResumed);
+            }
+            Event::Hold | Event::Resume => {}
+        }
+        self.schedule();
+        self.end_if_over();
+    }
+
+    fn is_present(&self, job: usize, attempt: u32) -> bool {
+        self.run.jobs.get(job).is_some_and(|progress| progress.attempt == attempt)
+    }
+
+    fn tell(&mut self, job: Option<usize>, word: Word) {
+        self.effects.push(Effect::Tell(self.run.told, job, word));
+        self.run.told += 1;
+    }
+
+    fn began(&mut self) {
+        let pending = self.run.count(|stage| !matches!(stage, Stage::Done | Stage::Failed));
+        self.tell(None, Word::RunStarted { workstreams: self.run.jobs.len(), pending });
+        for job in 0..self.run.jobs.len() {
+            match self.run.jobs[job].stage {
+                Stage::Finishing => {
+                    let attempt = self.run.jobs[job].attempt;
+                    self.effects.push(Effect::Land { job, attempt });
+                }
+                Stage::Paused => self.run.jobs[job].stage = Stage::Pending,
+                _ => {}
+            }
+        }
+        for job in 0..self.run.jobs.len() {
+            if self.run.jobs[job].stage == Stage::Failed {
+                self.fail_those_behind(job);
+            }
+        }
+        // What failed before does not count.
+        self.run.has_failed = false;
+    }
+
+    fn ended(&mut self, job: usize, outcome: &Outcome, spent: Spent) {
+        let progress = &mut self.run.jobs[job];
+        progress.pid = None;
+        progress.spent = progress.spent.plus(spent);
+        match outcome {
+            Outcome::Success { summary } => {
+                progress.summary.clone_from(summary);
+                progress.error = None;
+                let (attempt, spent) = (progress.attempt, progress.spent);
+                self.tell(Some(job), Word::Completed { attempt, summary: summary.clone(), spent });
+                if self.run.plan.jobs[job].merge {
+                    self.run.jobs[job].stage = Stage::Finishing;
+                    self.effects.push(Effect::Land { job, attempt });
+                } else {
+                    self.done(job, None);
+                }
+            }
+            Outcome::Failure { cause, evidence, fault } => self.failed(job, cause, evidence.clone(), *fault),
+            Outcome::Stopped if self.run.mode == Mode::Stopping => {
+                progress.stage = Stage::Paused;
+                let attempt = progress.attempt;
+                self.tell(Some(job), Word::Paused { attempt });
+            }
+            Outcome::Stopped => self.give_up(job, "it was stopped by a person"),
+        }
+    }
+
+    fn merged(&mut self, job: usize, merged: &Merged) {
+        match merged {
+            Merged::Landed { commit } => {
+                self.tell(Some(job), Word::MergeCompleted { commit: commit.clone() });
+                self.done(job, Some(commit.clone()));
+            }
+            Merged::Nothing => {
+                let cause = "it ended with success and left nothing to land";
+                self.failed(job, cause, Some(cause.to_owned()), FaultKind::Task);
+            }
+            Merged::Rejected { reason } => {
+                self.tell(Some(job), Word::MergeRejected { error: reason.clone() });
+                let cause = format!("the verification says no: {reason}");
+                self.failed(job, &cause, Some(reason.clone()), FaultKind::Task);
+            }
+            Merged::Conflict { files } => {
+                let branch = self.run.plan.jobs[job].branch.clone().unwrap_or_default();
+                self.tell(Some(job), Word::MergeConflict { files: files.clone(), branch });
+                self.run.jobs[job].files.clone_from(files);
+                self.give_up(job, &format!("it conflicts with the base: {}", files.join(", ")));
+            }
+            Merged::Waiting { reason, files } => {
+                let progress = &mut self.run.jobs[job];
+                progress.stage = Stage::Waiting;
+                progress.error = Some(reason.clone());
+                progress.files.clone_from(files);
+                self.tell(Some(job), Word::MergeWaiting { error: reason.clone() });
+            }
+            Merged::Dropped => self.give_up(job, "a person took it out of the merge queue"),
+            Merged::Refused { cause } => self.give_up(job, cause),
+        }
+    }
+
+    fn done(&mut self, job: usize, commit: Option<String>) {
+        let progress = &mut self.run.jobs[job];
+        progress.stage = Stage::Done;
+        progress.ended_ms = Some(self.now_ms);
+        progress.commit.clone_from(&commit);
+        (progress.error, progress.evidence) = (None, None);
+        progress.files.clear();
+        self.tell(Some(job), Word::Done { commit });
+        self.effects.push(Effect::Tidy { job });
+    }
+
+    fn failed(&mut self, job: usize, cause: &str, evidence: Option<String>, fault: FaultKind) {
+        let retries = self.run.plan.jobs[job].retries;
+        let progress = &mut self.run.jobs[job];
+        progress.error = Some(cause.to_owned());
+        progress.evidence = evidence.or_else(|| Some(cause.to_owned()));
+        let excused = match fault {
+            FaultKind::Limit { .. } => {
+                progress.limited += 1;
+                progress.limited <= LIMITED_MAX
+            }
+            FaultKind::Lost => {
+                progress.lost += 1;
+                progress.lost <= LOST_MAX
+            }
+            FaultKind::Task | FaultKind::Passing | FaultKind::Lasting => false,
+        };
+        if !excused {
+            progress.failures += 1;
+        }
+        let spent = !excused && (fault == FaultKind::Lasting || progress.failures > retries);
+        if spent {
+            return self.give_up(job, cause);
+        }
+        let in_ms = match fault {
+            FaultKind::Task | FaultKind::Lost | FaultKind::Lasting => 0,
+            FaultKind::Passing => pause_ms(progress.failures),
+            FaultKind::Limit { until_ms: Some(until) } => until.saturating_sub(self.now_ms),
+            FaultKind::Limit { until_ms: None } => pause_ms(progress.limited),
+        };
+        let attempt = progress.attempt;
+        if self.run.mode == Mode::Stopping {
+            progress.stage = Stage::Paused;
+        } else if in_ms == 0 {
+            progress.stage = Stage::Pending;
+        } else {
+            let at_ms = self.now_ms.saturating_add(in_ms);
+            progress.stage = Stage::BackingOff { until_ms: at_ms };
+            self.effects.push(Effect::Arm { job, attempt, at_ms });
+        }
+        self.tell(Some(job), Word::Retrying { attempt, error: cause.to_owned(), in_ms });
+    }
+
+    fn give_up(&mut self, job: usize, cause: &str) {
+        self.run.has_failed = true;
+        let progress = &mut self.run.jobs[job];
+        progress.stage = Stage::Failed;
+        progress.ended_ms = Some(self.now_ms);
+        progress.error = Some(cause.to_owned());
+        let attempt = progress.attempt;
+        self.tell(Some(job), Word::Failed { attempt, error: cause.to_owned() });
+        self.fail_those_behind(job);
+    }
+
+    fn stop(&mut self) {
+        if self.run.mode != Mode::Stopping {
+            self.run.mode = Mode::Stopping;
+            self.tell(None, Word::RunStopping);
+        }
+        for job in 0..self.run.jobs.len() {
+            match self.run.jobs[job].stage {
+                Stage::Working => self.effects.push(Effect::Stop { job }),
+                Stage::BackingOff { .. } => self.run.jobs[job].stage = Stage::Paused,
+                _ => {}
+            }
+        }
+    }
+
+    /// Begins what may begin, by priority and then in the plan's order.
+    fn schedule(&mut self) {
+        if self.run.mode != Mode::Running {
+            return;
+        }
+        if self.run.plan.rules.fail_fast && self.run.has_failed {
+            return;
+        }
+        let working = self.run.count(|stage| *stage == Stage::Working);
+        let room = self.run.plan.rules.limit.max(1).saturating_sub(working);
+        for _ in 0..room {
+            let Some(job) = self.next() else { return };
+            self.start(job);
+        }
+    }
+
+    fn next(&self) -> Option<usize> {
+        let (plan, jobs) = (&self.run.plan, &self.run.jobs);
+        // Only where some job asks for an order.
+        let done = OnceCell::new();
+        let is_done = |id: &String| {
+            let named = || plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Done);
+            done.get_or_init(|| named().map(|(job, _)| job.id.as_str()).collect::<BTreeSet<_>>()).contains(id.as_str())
+        };
+        let at_work = |group: &str| {
+            let same = |at: &usize| plan.jobs[*at].group.as_deref() == Some(group);
+            (0..jobs.len()).filter(same).any(|at| jobs[at].stage == Stage::Working)
+        };
+        let may = |at: &usize| {
+            let job = &plan.jobs[*at];
+            jobs[*at].stage == Stage::Pending
+                && job.after.iter().all(is_done)
+                && !job.group.as_deref().is_some_and(at_work)
+        };
+        (0..jobs.len()).filter(may).max_by_key(|at| (plan.jobs[*at].priority, std::cmp::Reverse(*at)))
+    }
+
+    fn start(&mut self, job: usize) {
+        let now_ms = self.now_ms;
+        let progress = &mut self.run.jobs[job];
+        progress.stage = Stage::Working;
+        progress.attempt += 1;
+        progress.started_ms.get_or_insert(now_ms);
+        progress.ended_ms = None;
+        let attempt = progress.attempt;
+        let worker = super::worker_name(&self.run.plan.slug, &self.run.plan.jobs[job].id);
+        self.tell(Some(job), Word::Started { attempt, worker });
+        self.effects.push(Effect::Attend { job, attempt });
+    }
+
+    /// What waits for a job that failed can never begin, nor what waits for that.
+    fn fail_those_behind(&mut self, failed: usize) {
+        let id = self.run.plan.jobs[failed].id.clone();
+        for at in 0..self.run.jobs.len() {
+            let waits = matches!(self.run.jobs[at].stage, Stage::Pending | Stage::Paused);
+            if waits && self.run.plan.jobs[at].after.contains(&id) {
+                self.give_up(at, &format!("'{id}' failed, and this one needs it"));
+            }
+        }
+    }
+
+    fn end_if_over(&mut self) {
+        let active = |stage: &Stage| match stage {
+            Stage::Working | Stage::Finishing => true,
+            // The queue goes on by itself; whoever continues the run finds what became of it.
+            Stage::Merging | Stage::BackingOff { .. } => self.run.mode != Mode::Stopping,
+            Stage::Pending | Stage::Waiting | Stage::Paused | Stage::Done | Stage::Failed => false,
+        };
+        let held = self.run.mode == Mode::Held && self.run.count(|stage| *stage == Stage::Pending) > 0;
+        if held || self.run.count(active) > 0 {
+            return;
+        }
+        let done = self.run.count(|stage| *stage == Stage::Done);
+        let failed = self.run.count(|stage| *stage == Stage::Failed);
+        let pending = self.run.jobs.len() - done - failed;
+        let verdict = match self.run.mode {
+            Mode::Stopping => Verdict::Interrupted,
+            _ if done == self.run.jobs.len() => Verdict::Completed,
+            _ => Verdict::Failed,
+        };
+        let status = match verdict {
+            Verdict::Completed => "completed",
+            Verdict::Failed => "failed",
+            Verdict::Interrupted => "interrupted",
+        };
+        self.tell(None, Word::RunCompleted { status: status.to_owned(), done, failed, pending });
+        self.run.mode = Mode::Over(verdict);
+        self.effects.push(Effect::End(verdict));
+    }
+}
+
+/// Doubles with each time, up to [`PAUSE_MS_MAX`].
+fn pause_ms(times: u32) -> u64 {
+    let doublings = times.saturating_sub(1).min(16);
+    (PAUSE_MS << doublings).min(PAUSE_MS_MAX)
+}

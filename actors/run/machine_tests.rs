@@ -1,0 +1,336 @@
+//! Tables for the machine, and whatever may happen in any order.
+
+use proptest::prelude::*;
+
+use super::machine::{Effect, Event, FaultKind, Merged, Outcome, PAUSE_MS};
+use super::plan::{Job, Plan, Rules};
+use super::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
+use super::words::Word;
+
+fn job(id: &str) -> Job {
+    Job { id: id.to_owned(), merge: true, branch: Some(format!("arial/{id}")), ..Job::default() }
+}
+
+fn after(id: &str, others: &[&str]) -> Job {
+    Job { after: others.iter().map(ToString::to_string).collect(), ..job(id) }
+}
+
+fn run(jobs: Vec<Job>, limit: usize) -> Run {
+    let rules = Rules { limit, ..Rules::default() };
+    Run::begin(Plan { id: "r".to_owned(), slug: "p".to_owned(), jobs, rules, ..Plan::default() }, None, false)
+}
+
+fn ended(job: usize, attempt: u32, outcome: Outcome) -> Event {
+    Event::Ended { job, attempt, outcome, spent: Spent::default() }
+}
+
+fn well(job: usize) -> Event {
+    ended(job, 1, Outcome::Success { summary: Some("did it".to_owned()) })
+}
+
+fn badly(job: usize, attempt: u32, fault: FaultKind) -> Event {
+    ended(job, attempt, Outcome::Failure { cause: "no".to_owned(), evidence: None, fault })
+}
+
+fn landed(job: usize, attempt: u32) -> Event {
+    Event::Merged { job, attempt, merged: Merged::Landed { commit: "c".to_owned() } }
+}
+
+fn stages(run: &Run) -> Vec<&'static str> {
+    run.jobs.iter().map(|job| job.stage.word()).collect()
+}
+
+fn begun(effects: &[Effect]) -> Vec<(usize, u32)> {
+    let attend =
+        |effect: &Effect| if let Effect::Attend { job, attempt } = effect { Some((*job, *attempt)) } else { None };
+    effects.iter().filter_map(attend).collect()
+}
+
+fn words(effects: &[Effect]) -> Vec<&Word> {
+    effects.iter().filter_map(|effect| if let Effect::Tell(_, _, word) = effect { Some(word) } else { None }).collect()
+}
+
+#[test]
+fn a_job_is_done_only_when_it_has_landed() {
+    let mut run = run(vec![job("a")], 1);
+    assert_eq!(begun(&run.on(&Event::Began, 1)), [(0, 1)]);
+    run.on(&Event::Started { job: 0, attempt: 1, pid: 7 }, 2);
+    assert_eq!(run.jobs[0].pid, Some(7));
+    assert!(run.on(&well(0), 3).contains(&Effect::Land { job: 0, attempt: 1 }));
+    assert_eq!(stages(&run), ["finishing"]);
+    run.on(&Event::Queued { job: 0, attempt: 1 }, 4);
+    assert_eq!(stages(&run), ["merging"]);
+    let effects = run.on(&landed(0, 1), 5);
+    assert!(effects.contains(&Effect::Tidy { job: 0 }) && effects.contains(&Effect::End(Verdict::Completed)));
+    let progress = &run.jobs[0];
+    assert_eq!((progress.started_ms, progress.ended_ms, progress.commit.as_deref()), (Some(1), Some(5), Some("c")));
+}
+
+#[test]
+fn the_limit_holds_and_priority_goes_first() {
+    let urgent = Job { priority: 5, ..job("c") };
+    let mut run = run(vec![job("a"), job("b"), urgent], 2);
+    assert_eq!(begun(&run.on(&Event::Began, 0)), [(2, 1), (0, 1)]);
+    // Its place is free while its work is in the queue.
+    assert_eq!(begun(&run.on(&well(0), 0)), [(1, 1)]);
+}
+
+#[test]
+fn of_a_group_one_is_at_work_at_a_time() {
+    let in_group = |id| Job { group: Some("db".to_owned()), ..job(id) };
+    let mut run = run(vec![in_group("a"), in_group("b"), job("c")], 9);
+    assert_eq!(begun(&run.on(&Event::Began, 0)), [(0, 1), (2, 1)]);
+    assert_eq!(begun(&run.on(&well(0), 0)), [(1, 1)]);
+}
+
+#[test]
+fn a_dependent_waits_until_what_it_needs_has_landed() {
+    let mut run = run(vec![after("b", &["a"]), job("a")], 9);
+    assert_eq!(begun(&run.on(&Event::Began, 0)), [(1, 1)]);
+    assert_eq!(begun(&run.on(&well(1), 0)), []);
+    assert_eq!(begun(&run.on(&landed(1, 1), 0)), [(0, 1)]);
+}
+
+#[test]
+fn what_waits_for_a_failure_fails_with_its_name_and_the_others_go_on() {
+    let mut run = run(vec![job("a"), after("b", &["a"]), after("c", &["b"]), job("d")], 9);
+    run.on(&Event::Began, 0);
+    let effects = run.on(&badly(0, 1, FaultKind::Task), 0);
+    assert_eq!(stages(&run), ["failed", "failed", "failed", "working"]);
+    assert_eq!(run.jobs[2].error.as_deref(), Some("'b' failed, and this one needs it"));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::End(_))));
+    run.on(&well(3), 0);
+    assert!(run.on(&landed(3, 1), 0).contains(&Effect::End(Verdict::Failed)));
+}
+
+#[test]
+fn a_failure_is_tried_again_as_often_as_it_may_with_what_is_known_of_it() {
+    let mut run = run(vec![Job { retries: 1, ..job("a") }], 1);
+    run.on(&Event::Began, 0);
+    assert_eq!(begun(&run.on(&badly(0, 1, FaultKind::Task), 0)), [(0, 2)]);
+    assert_eq!(run.jobs[0].evidence.as_deref(), Some("no"));
+    // What an attempt that is over still says is void.
+    assert_eq!(run.on(&badly(0, 1, FaultKind::Task), 0), []);
+    assert!(run.on(&badly(0, 2, FaultKind::Task), 0).contains(&Effect::End(Verdict::Failed)));
+    assert_eq!((run.jobs[0].failures, stages(&run)), (2, vec!["failed"]));
+}
+
+#[test]
+fn when_to_try_again_is_said_by_the_kind_of_failure() {
+    let armed = |fault| {
+        let mut run = run(vec![Job { retries: 3, ..job("a") }], 1);
+        run.on(&Event::Began, 0);
+        let effects = run.on(&badly(0, 1, fault), 1_000);
+        let at =
+            effects.iter().find_map(|effect| if let Effect::Arm { at_ms, .. } = effect { Some(*at_ms) } else { None });
+        (at, run.jobs[0].failures, stages(&run)[0])
+    };
+    assert_eq!(armed(FaultKind::Task), (None, 1, "working"));
+    assert_eq!(armed(FaultKind::Passing), (Some(1_000 + PAUSE_MS), 1, "retrying"));
+    assert_eq!(armed(FaultKind::Limit { until_ms: Some(9_000) }), (Some(9_000), 0, "retrying"));
+    assert_eq!(armed(FaultKind::Limit { until_ms: None }), (Some(1_000 + PAUSE_MS), 0, "retrying"));
+    assert_eq!(armed(FaultKind::Lasting), (None, 1, "failed"));
+}
+
+#[test]
+fn what_was_lost_is_begun_again_and_not_for_ever() {
+    let mut run = run(vec![job("a")], 1);
+    run.on(&Event::Began, 0);
+    for attempt in 1..=3 {
+        assert_eq!(begun(&run.on(&badly(0, attempt, FaultKind::Lost), 0)), [(0, attempt + 1)]);
+    }
+    run.on(&badly(0, 4, FaultKind::Lost), 0);
+    assert_eq!((stages(&run), run.jobs[0].failures), (vec!["failed"], 1));
+}
+
+#[test]
+fn nothing_left_to_land_is_a_failure_and_a_conflict_is_final() {
+    let mut run = run(vec![Job { retries: 5, ..job("a") }, Job { retries: 5, ..job("b") }], 9);
+    run.on(&Event::Began, 0);
+    run.on(&well(0), 0);
+    run.on(&well(1), 0);
+    assert_eq!(begun(&run.on(&Event::Merged { job: 0, attempt: 1, merged: Merged::Nothing }, 0)), [(0, 2)]);
+    let files = vec!["f".to_owned()];
+    let effects = run.on(&Event::Merged { job: 1, attempt: 1, merged: Merged::Conflict { files: files.clone() } }, 0);
+    let conflict = Word::MergeConflict { files, branch: "arial/b".to_owned() };
+    assert!(words(&effects).contains(&&conflict));
+    assert_eq!(stages(&run), ["working", "failed"]);
+}
+
+#[test]
+fn a_stop_ends_what_is_at_work_and_the_next_run_goes_on_with_it() {
+    let mut first = run(vec![job("a"), job("b"), job("c")], 2);
+    first.on(&Event::Began, 0);
+    first.on(&well(1), 0);
+    first.on(&Event::Queued { job: 1, attempt: 1 }, 0);
+    let effects = first.on(&Event::Stop, 0);
+    assert!(effects.contains(&Effect::Stop { job: 0 }) && effects.contains(&Effect::Stop { job: 2 }));
+    // One that was just being started is stopped when it runs.
+    assert_eq!(first.on(&Event::Started { job: 2, attempt: 1, pid: 3 }, 0), [Effect::Stop { job: 2 }]);
+    first.on(&ended(0, 1, Outcome::Stopped), 0);
+    let effects = first.on(&ended(2, 1, Outcome::Stopped), 0);
+    assert!(effects.contains(&Effect::End(Verdict::Interrupted)));
+    assert_eq!(stages(&first), ["paused", "merging", "paused"]);
+    let mut second = Run::begin((*first.plan).clone(), Some(&first), false);
+    let effects = second.on(&Event::Began, 0);
+    assert_eq!(begun(&effects), [(0, 2), (2, 2)]);
+    assert!(effects.contains(&Effect::Land { job: 1, attempt: 1 }), "the queue is asked what became of it");
+    assert!(second.told > first.told, "the numbers of words go on");
+}
+
+#[test]
+fn what_failed_stays_so_unless_it_is_to_be_tried_again() {
+    let mut first = run(vec![job("a"), after("b", &["a"])], 9);
+    first.on(&Event::Began, 0);
+    first.on(&badly(0, 1, FaultKind::Task), 0);
+    let mut same = Run::begin((*first.plan).clone(), Some(&first), false);
+    assert!(same.on(&Event::Began, 0).contains(&Effect::End(Verdict::Failed)));
+    let mut again = Run::begin((*first.plan).clone(), Some(&first), true);
+    assert_eq!(begun(&again.on(&Event::Began, 0)), [(0, 2)]);
+    assert_eq!((again.jobs[0].failures, again.jobs[0].evidence.as_deref()), (0, Some("no")));
+}
+
+#[test]
+fn held_means_that_nothing_new_begins() {
+    let mut run = run(vec![job("a"), job("b")], 1);
+    run.on(&Event::Began, 0);
+    run.on(&Event::Hold, 0);
+    run.on(&well(0), 0);
+    assert_eq!(begun(&run.on(&landed(0, 1), 0)), []);
+    assert_eq!(run.mode, Mode::Held);
+    assert_eq!(begun(&run.on(&Event::Resume, 0)), [(1, 1)]);
+}
+
+#[test]
+fn fail_fast_begins_nothing_more() {
+    let rules = Rules { limit: 1, fail_fast: true, ..Rules::default() };
+    let plan = Plan { jobs: vec![job("a"), job("b")], rules, ..Plan::default() };
+    let mut run = Run::begin(plan, None, false);
+    run.on(&Event::Began, 0);
+    let effects = run.on(&badly(0, 1, FaultKind::Task), 0);
+    assert!(effects.contains(&Effect::End(Verdict::Failed)));
+    assert_eq!(stages(&run), ["failed", "pending"]);
+    // What failed then keeps nothing from beginning now.
+    let mut second = Run::begin((*run.plan).clone(), Some(&run), false);
+    assert_eq!(begun(&second.on(&Event::Began, 0)), [(1, 1)]);
+}
+
+#[test]
+fn jobs_that_are_all_done_run_again_and_specs_do_not() {
+    for (specs, expected) in [(None, vec![(0, 2)]), (Some("specs".to_owned()), Vec::new())] {
+        let plan = Plan { jobs: vec![Job { merge: false, ..job("a") }], specs, ..Plan::default() };
+        let mut first = Run::begin(plan.clone(), None, false);
+        first.on(&Event::Began, 0);
+        first.on(&well(0), 0);
+        assert_eq!(first.mode, Mode::Over(Verdict::Completed));
+        assert_eq!(begun(&Run::begin(plan, Some(&first), false).on(&Event::Began, 0)), expected);
+    }
+}
+
+#[test]
+fn an_item_that_waits_for_a_person_does_not_hold_the_run_up() {
+    let mut run = run(vec![job("a")], 1);
+    run.on(&Event::Began, 0);
+    run.on(&well(0), 0);
+    let waiting = Merged::Waiting { reason: "in the way: f".to_owned(), files: vec!["f".to_owned()] };
+    let effects = run.on(&Event::Merged { job: 0, attempt: 1, merged: waiting }, 0);
+    assert!(effects.contains(&Effect::End(Verdict::Failed)));
+    assert_eq!((stages(&run), run.jobs[0].error.as_deref()), (vec!["waiting"], Some("in the way: f")));
+}
+
+#[test]
+fn a_run_with_nothing_to_do_is_over_at_once() {
+    assert!(run(Vec::new(), 1).on(&Event::Began, 0).contains(&Effect::End(Verdict::Completed)));
+}
+
+#[test]
+fn mistakes_in_the_order_are_named() {
+    let plan = |jobs| Plan { jobs, ..Plan::default() };
+    assert_eq!(plan(vec![job("a"), after("b", &["a"])]).check_order(), Ok(()));
+    let unknown = plan(vec![after("b", &["x"])]).check_order();
+    assert_eq!(unknown, Err("'b' is to run after 'x', which there is not".to_owned()));
+    let circle = plan(vec![job("a"), after("b", &["c"]), after("c", &["b"])]).check_order();
+    assert_eq!(circle, Err("these wait for each other: b, c".to_owned()));
+}
+
+fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
+    let fault = prop_oneof![
+        Just(FaultKind::Task),
+        Just(FaultKind::Passing),
+        Just(FaultKind::Lasting),
+        Just(FaultKind::Lost),
+        Just(FaultKind::Limit { until_ms: Some(50) }),
+    ];
+    let outcome = prop_oneof![
+        Just(Outcome::Success { summary: None }),
+        fault.prop_map(|fault| Outcome::Failure { cause: "no".to_owned(), evidence: None, fault }),
+        Just(Outcome::Stopped),
+    ];
+    let merged = prop_oneof![
+        Just(Merged::Landed { commit: "c".to_owned() }),
+        Just(Merged::Nothing),
+        Just(Merged::Rejected { reason: "red".to_owned() }),
+        Just(Merged::Conflict { files: vec!["f".to_owned()] }),
+        Just(Merged::Waiting { reason: "w".to_owned(), files: Vec::new() }),
+        Just(Merged::Dropped),
+    ];
+    let at = (0..jobs, 1_u32..4);
+    prop_oneof![
+        8 => (at.clone(), outcome).prop_map(|((job, attempt), outcome)| ended(job, attempt, outcome)),
+        6 => (at.clone(), merged).prop_map(|((job, attempt), merged)| Event::Merged { job, attempt, merged }),
+        3 => at.clone().prop_map(|(job, attempt)| Event::Queued { job, attempt }),
+        2 => at.clone().prop_map(|(job, attempt)| Event::Started { job, attempt, pid: 9 }),
+        2 => at.prop_map(|(job, attempt)| Event::Due { job, attempt }),
+        1 => Just(Event::Stop),
+        1 => Just(Event::Hold),
+        1 => Just(Event::Resume),
+    ]
+}
+
+proptest! {
+    /// Whatever is told in whatever order: the limit holds, an attempt is begun once,
+    /// what landed stays, replaying comes to the same, and nothing stands still unless
+    /// somebody is waited for.
+    #[test]
+    fn a_run_keeps_its_promises(events in proptest::collection::vec(any_event(5), 0..80), limit in 1_usize..4) {
+        let jobs = vec![job("a"), after("b", &["a"]), Job { retries: 2, ..job("c") }, job("d"), after("e", &["c", "d"])];
+        let mut run = run(jobs, limit);
+        let mut replayed = run.clone();
+        let mut attended = Vec::new();
+        let mut done = 0;
+        let mut number = 0;
+        for event in std::iter::once(&Event::Began).chain(&events) {
+            let effects = run.on(event, 10);
+            prop_assert_eq!(&replayed.on(event, 10), &effects);
+            attended.extend(begun(&effects));
+            for effect in &effects {
+                if let Effect::Tell(told, _, _) = effect {
+                    prop_assert_eq!(*told, number);
+                    number += 1;
+                }
+            }
+            prop_assert!(run.count(|stage| *stage == Stage::Working) <= limit);
+            let now = run.count(|stage| *stage == Stage::Done);
+            prop_assert!(now >= done);
+            done = now;
+            let busy = run.count(|stage| !matches!(stage, Stage::Pending | Stage::Done | Stage::Failed | Stage::Waiting | Stage::Paused));
+            prop_assert!(busy > 0 || matches!(run.mode, Mode::Over(_) | Mode::Held), "it stands still: {:?}", run);
+        }
+        prop_assert_eq!(&run, &replayed);
+        let mut once = attended.clone();
+        once.sort_unstable();
+        once.dedup();
+        prop_assert_eq!(once.len(), attended.len(), "an attempt was begun twice");
+        let text = serde_json::to_string(&run).expect("plain values");
+        prop_assert_eq!(serde_json::from_str::<Run>(&text).expect("it reads what it wrote"), run);
+    }
+}
+
+#[test]
+fn sums_keep_what_is_unknown() {
+    let priced = Spent { usd: Some(0.5), input_tokens: 1, ..Spent::default() };
+    let unpriced = Spent { unpriced: true, output_tokens: 2, ..Spent::default() };
+    let both = priced.plus(unpriced);
+    assert_eq!((both.usd, both.unpriced, both.input_tokens, both.output_tokens), (Some(0.5), true, 1, 2));
+    assert_eq!(Progress::default().spent.usd, None, "unknown is not zero");
+}

@@ -1,0 +1,220 @@
+//! Runs: who starts them, and what they ask of workers and queues.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ractor::{ActorProcessingErr, ActorRef, SpawnErr};
+use tokio::sync::mpsc::{self, UnboundedSender};
+
+use super::CALL_MS_MAX;
+use super::actor::State;
+use super::machine::{Child, Event};
+use super::message::{Request, SupervisorMessage};
+use crate::merge::queue::Item;
+use crate::model::{
+    Answer, Caller, CleanRequest, KillRequest, Refusal, RefusalKind, RunLine, RunOrder, RunRequest, Scope,
+    SpawnRequest, Spawned,
+};
+use crate::ports::BoxFuture;
+use crate::run::{Ask, Begin, Fleet, RunArguments, RunHandle, Told, Wish};
+
+/// The runs that are not over, by their homes.
+#[derive(Default)]
+pub struct Runs(BTreeMap<String, RunHandle>);
+
+impl Runs {
+    pub fn all(&self) -> Vec<RunHandle> {
+        self.0.values().cloned().collect()
+    }
+
+    /// Each may be waiting for this item.
+    pub fn settled(&self, item: &Item) {
+        self.0.values().for_each(|run| run.settled(item.clone()));
+    }
+}
+
+impl State {
+    /// Every run that is not over goes on. One that cannot is told of, and the others
+    /// are none the worse for it.
+    pub(super) async fn resume_runs(&mut self) -> Result<(), ActorProcessingErr> {
+        match self.ports.runs.active().await {
+            Ok(homes) => {
+                for home in homes {
+                    self.resume_run(&home).await?;
+                }
+            }
+            Err(error) => tracing::error!(%error, "the runs cannot be listed"),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn restart_run(&mut self, home: &str) -> Result<(), ActorProcessingErr> {
+        self.runs.0.remove(home);
+        self.resume_run(home).await
+    }
+
+    async fn resume_run(&mut self, home: &str) -> Result<(), ActorProcessingErr> {
+        if let Err(refusal) = self.run(home, None).await? {
+            tracing::error!(home, cause = %refusal.cause, "a run cannot go on");
+        }
+        Ok(())
+    }
+
+    async fn run(&mut self, home: &str, begin: Option<Begin>) -> Result<Result<(), Refusal>, ActorProcessingErr> {
+        let (myself, about) = (self.myself.clone(), home.to_owned());
+        let arguments = RunArguments {
+            home: home.to_owned(),
+            begin,
+            ports: self.ports.clone(),
+            fleet: Arc::new(Below(self.myself.clone())),
+            tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Run(about.clone(), told)))),
+        };
+        let run = match RunHandle::start(arguments, self.myself.get_cell()).await {
+            Ok(run) => run,
+            // Its own sentence, without the runtime's words about it.
+            Err(SpawnErr::StartupFailed(cause)) => {
+                return Ok(Err(Refusal::new(RefusalKind::Invalid, cause.to_string())));
+            }
+            Err(error) => return Ok(Err(Refusal::new(RefusalKind::Internal, error.to_string()))),
+        };
+        let child = Child::Run(home.to_owned());
+        self.children.insert(run.cell().get_id(), child.clone());
+        self.runs.0.insert(home.to_owned(), run);
+        self.feed(Event::Live { child, live: true }).await?;
+        Ok(Ok(()))
+    }
+
+    pub(super) async fn run_told(&mut self, home: String, told: Told) -> Result<(), ActorProcessingErr> {
+        match told {
+            Told::Over => {
+                self.runs.0.remove(&home);
+                self.feed(Event::Live { child: Child::Run(home), live: false }).await
+            }
+        }
+    }
+
+    /// Carries out what a person asked for.
+    pub(super) async fn begin_run(
+        &mut self,
+        request: RunRequest,
+        answers: UnboundedSender<Answer>,
+    ) -> Result<(), ActorProcessingErr> {
+        let RunRequest { caller, order } = request;
+        let (home, ask, done) = match order {
+            RunOrder::Begin { plan, retry_failed } => {
+                let answer = self.start_run(Begin { plan: *plan, caller, retry_failed }).await?;
+                let _ = answers.send(answer);
+                let _ = answers.send(Answer::Done);
+                return self.feed(Event::RequestEnded).await;
+            }
+            RunOrder::Stop { home } => (home, Ask::Stop, "stopping"),
+            RunOrder::Hold { home } => (home, Ask::Hold, "paused"),
+            RunOrder::Resume { home } => (home, Ask::Resume, "resumed"),
+        };
+        let run = self.runs.0.get(&home).cloned();
+        self.beside(async move {
+            let answer = match run {
+                None => Err(Refusal::new(RefusalKind::NotFound, format!("no run is under way in {home}"))),
+                Some(run) => match run.ask(ask).await {
+                    Ok(()) => Ok(line(&run, home, done).await),
+                    Err(error) => Err(Refusal::new(RefusalKind::Registry, error.to_string())),
+                },
+            };
+            let _ = answers.send(answer.map_or_else(Answer::Refused, Answer::Run));
+            let _ = answers.send(Answer::Done);
+        });
+        Ok(())
+    }
+
+    async fn start_run(&mut self, begin: Begin) -> Result<Answer, ActorProcessingErr> {
+        let (run, home) = (begin.plan.id.clone(), begin.plan.home.clone());
+        let repeated = begin.caller.repeated > 0;
+        if self.runs.0.contains_key(&home) {
+            // A repeated request, whose first answer was lost, began it.
+            let line = RunLine { run, home: home.clone(), done: "started".to_owned() };
+            let refusal = Refusal::new(RefusalKind::Exists, format!("a run is under way in {home}"));
+            return Ok(if repeated {
+                Answer::Run(line)
+            } else {
+                Answer::Refused(refusal.remedy("swarm run attach shows it, swarm run stop ends it"))
+            });
+        }
+        Ok(match self.run(&home, Some(begin)).await? {
+            Ok(()) => Answer::Run(RunLine { run, home, done: "started".to_owned() }),
+            Err(refusal) => Answer::Refused(refusal),
+        })
+    }
+}
+
+async fn line(run: &RunHandle, home: String, done: &str) -> RunLine {
+    let run = run.look().await.map(|run| run.plan.id.clone()).unwrap_or_default();
+    RunLine { run, home, done: done.to_owned() }
+}
+
+/// The rooms below a run, by way of the supervisor, which has their handles.
+struct Below(ActorRef<SupervisorMessage>);
+
+impl Below {
+    async fn ask(&self, request: Request) -> Result<Answer, Refusal> {
+        let (answers, mut receiver) = mpsc::unbounded_channel();
+        let _ = self.0.cast(SupervisorMessage::Request(request, answers));
+        loop {
+            match receiver.recv().await {
+                Some(Answer::Accepted | Answer::Warning(_)) => {}
+                Some(Answer::Refused(refusal)) => return Err(refusal),
+                Some(Answer::Done) | None => {
+                    return Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending"));
+                }
+                Some(answer) => return Ok(answer),
+            }
+        }
+    }
+}
+
+impl Fleet for Below {
+    fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Spawned, Refusal>> {
+        Box::pin(async move {
+            match self.ask(Request::Spawn(Box::new(request))).await? {
+                Answer::Spawned(spawned) => Ok(spawned),
+                answer => Err(Refusal::new(RefusalKind::Internal, format!("a start was answered by {answer:?}"))),
+            }
+        })
+    }
+
+    fn kill<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let scope = Scope::Name(name.to_owned());
+            let request = KillRequest { caller: caller.clone(), scope, rm_worktree: false, force_dirty: false };
+            self.ask(Request::Kill(Box::new(request))).await.map(drop)
+        })
+    }
+
+    fn clean<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let scope = Scope::Name(name.to_owned());
+            let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty: false };
+            self.ask(Request::Clean(Box::new(request))).await.map(drop)
+        })
+    }
+
+    fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>> {
+        Box::pin(async move {
+            let queues = ractor::call_t!(self.0, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
+            for (_, queue) in queues {
+                if let Ok(view) = queue.look().await
+                    && let Some(item) = view.queue.of_key(key)
+                {
+                    return Some(item.clone());
+                }
+            }
+            None
+        })
+    }
+
+    fn land(&self, wish: Wish) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            let asked = ractor::call_t!(self.0, SupervisorMessage::Land, super::LAND_MS_MAX, Box::new(wish));
+            asked.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending")))
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! Journals of runs in memory, as a disk would hold them, and agents whose exit code
+//! says what became of their work.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::script::Script;
+use crate::model::{Caller, Contract, ExitRecord, Reason, SpawnRequest, WorktreeRequest};
+use crate::ports::{BoxFuture, Journaled, Runs, Telling};
+use crate::run::machine::{Event, FaultKind, Outcome};
+use crate::run::plan::Plan;
+use crate::run::progress::{Now, Run, Spent};
+use crate::run::{request_of, request_prefix};
+
+pub struct FakeRuns {
+    script: Arc<Script>,
+    homes: Mutex<BTreeMap<String, Home>>,
+}
+
+#[derive(Default)]
+struct Home {
+    /// The run as it began and what happened since, as text.
+    snapshot: String,
+    events: Vec<String>,
+    caller: Caller,
+    active: bool,
+    told: Vec<Telling>,
+}
+
+impl FakeRuns {
+    pub fn new(script: Arc<Script>) -> Self {
+        Self { script, homes: Mutex::default() }
+    }
+
+    /// What is on record of the run, replayed.
+    ///
+    /// # Panics
+    /// When none was begun there.
+    pub fn run(&self, home: &str) -> Run {
+        self.with(home, |home| {
+            let mut run: Run = serde_json::from_str(&home.snapshot).expect("a run was begun there");
+            for line in &home.events {
+                let (at_ms, event): (u64, Event) = serde_json::from_str(line).expect("a journaled event");
+                run.on(&event, at_ms);
+            }
+            run
+        })
+    }
+
+    /// Everything that was told of the run.
+    pub fn told(&self, home: &str) -> Vec<Telling> {
+        self.with(home, |home| home.told.clone())
+    }
+
+    fn with<T>(&self, home: &str, work: impl FnOnce(&mut Home) -> T) -> T {
+        let mut homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        work(homes.entry(home.to_owned()).or_default())
+    }
+}
+
+impl Runs for FakeRuns {
+    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
+        Box::pin(async move {
+            let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(homes.iter().filter(|(_, home)| home.active).map(|(name, _)| name.clone()).collect())
+        })
+    }
+
+    fn open<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Option<Run>, String>> {
+        Box::pin(async move {
+            self.script.before("run.open", home).await?;
+            let begun = self.with(home, |home| !home.snapshot.is_empty());
+            Ok(begun.then(|| self.run(home)))
+        })
+    }
+
+    fn begin<'a>(&'a self, run: &'a Run, caller: &'a Caller) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            let name = &run.plan.home;
+            self.script.before("run.begin", name).await.map_err(io::Error::other)?;
+            let snapshot = serde_json::to_string(run)?;
+            self.with(name, |home| {
+                let told = std::mem::take(&mut home.told);
+                *home = Home { snapshot, caller: caller.clone(), active: true, told, ..Home::default() };
+            });
+            self.script.after("run.begin").await.map_err(io::Error::other)
+        })
+    }
+
+    fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {
+        Box::pin(async move {
+            self.script.before("run.resume", home).await?;
+            Ok(self.with(home, |home| Journaled {
+                run: serde_json::from_str(&home.snapshot).expect("a run was begun there"),
+                events: home.events.iter().map(|line| serde_json::from_str(line).expect("an event")).collect(),
+                caller: home.caller.clone(),
+                told: home.told.iter().map(|telling| telling.number + 1).max().unwrap_or(0),
+            }))
+        })
+    }
+
+    fn append<'a>(&'a self, run: &'a Run, events: &'a [(u64, Event)]) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            let home = &run.plan.home;
+            self.script.before("run.append", home).await.map_err(io::Error::other)?;
+            for event in events {
+                let line = serde_json::to_string(event)?;
+                self.with(home, |home| home.events.push(line));
+            }
+            self.script.after("run.append").await.map_err(io::Error::other)
+        })
+    }
+
+    fn tell<'a>(&'a self, plan: &'a Plan, words: Vec<Telling>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let _ = self.script.before("run.tell", &plan.home).await;
+            self.with(&plan.home, |home| home.told.extend(words));
+            let _ = self.script.after("run.tell").await;
+        })
+    }
+
+    fn prepare<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<SpawnRequest, Outcome>> {
+        Box::pin(async move {
+            let (asked, attempt) = (now.job(), now.progress.attempt);
+            if let Err(cause) = self.script.before("run.prepare", &asked.id).await {
+                return Err(Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting });
+            }
+            let request = request_of(&now.plan.id, &asked.id, attempt);
+            Ok(SpawnRequest {
+                caller: Caller { request, ..caller.clone() },
+                name: now.worker(),
+                contract: Contract { argv: vec!["agent".to_owned()], ..Contract::default() },
+                worktree: asked.branch.clone().map(|branch| WorktreeRequest {
+                    cwd: now.plan.root.clone(),
+                    branch: Some(branch),
+                    leaf: Some(asked.id.clone()),
+                    ..WorktreeRequest::default()
+                }),
+                replaces: Some(request_prefix(&now.plan.id, &asked.id)),
+            })
+        })
+    }
+
+    fn outcome<'a>(&'a self, _: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
+        Box::pin(async move {
+            let failure =
+                |cause: &str| Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Task };
+            let outcome = match exit {
+                Some(exit) if exit.reason == Reason::Stopped => Outcome::Stopped,
+                Some(exit) if exit.ended.is_success() => Outcome::Success { summary: None },
+                Some(_) => failure("it failed"),
+                None => failure("its end is unknown"),
+            };
+            (outcome, Spent::default())
+        })
+    }
+
+    fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {
+        Box::pin(async move { self.script.note(format!("run.keep {}", now.job().id)) })
+    }
+
+    fn tidy<'a>(&'a self, now: &'a Now, _: &'a Caller) -> BoxFuture<'a, ()> {
+        Box::pin(async move { self.script.note(format!("run.tidy {}", now.job().id)) })
+    }
+
+    fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let _ = self.script.before("run.close", home).await;
+            self.with(home, |home| home.active = false);
+        })
+    }
+}

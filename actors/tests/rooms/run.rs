@@ -1,0 +1,218 @@
+//! A run over its workers and queue, through the supervisor: each job once, whatever
+//! is cut off on the way.
+
+use std::time::Duration;
+
+use swarm_actors::model::{Answer, Ended, RunOrder, RunRequest};
+use swarm_actors::run::plan::{Job, Plan, Rules};
+use swarm_actors::run::progress::{Mode, Run, Verdict};
+use swarm_actors::run::words::Word;
+use swarm_actors::supervisor::Exit;
+use swarm_actors::testing::Fault;
+
+use crate::fixture::{Rig, caller};
+
+const HOME: &str = "/repo/.arial";
+
+fn job(id: &str) -> Job {
+    Job { id: id.to_owned(), merge: true, branch: Some(format!("arial/{id}")), retries: 1, ..Job::default() }
+}
+
+fn plan(jobs: Vec<Job>) -> Plan {
+    let rules = Rules { limit: 2, ..Rules::default() };
+    let (id, home, slug) = ("r1".to_owned(), HOME.to_owned(), "p".to_owned());
+    Plan { id, home, slug, root: "/repo".to_owned(), base: Some("main".to_owned()), jobs, rules, ..Plan::default() }
+}
+
+async fn order(rig: &Rig, order: RunOrder) -> Answer {
+    rig.swarm().run(RunRequest { caller: caller(), order }).recv().await.expect("an answer")
+}
+
+async fn begin(rig: &Rig, jobs: Vec<Job>) -> Answer {
+    let answer = order(rig, RunOrder::Begin { plan: Box::new(plan(jobs)), retry_failed: false }).await;
+    rig.world.settle().await;
+    answer
+}
+
+fn stages(run: &Run) -> Vec<&'static str> {
+    run.jobs.iter().map(|job| job.stage.word()).collect()
+}
+
+/// The agent of a job ends, when one is at work.
+fn end(rig: &Rig, id: &str, code: i32) {
+    rig.world.end(&format!("p.{id}"), Ended::Code(code));
+}
+
+async fn pass(rig: &Rig) {
+    rig.world.pass(Duration::from_secs(30)).await;
+}
+
+fn count(rig: &Rig, is: impl Fn(&Word) -> bool) -> usize {
+    rig.world.runs.told(HOME).iter().filter(|telling| is(&telling.word)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn specs_become_landed_work_and_leave_nothing_behind() {
+    let rig = Rig::start().await;
+    assert!(
+        matches!(begin(&rig, vec![job("a"), job("b"), job("c")]).await, Answer::Run(line) if line.done == "started")
+    );
+    assert_eq!(stages(&rig.world.runs.run(HOME)), ["working", "working", "pending"]);
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    assert_eq!(stages(&rig.world.runs.run(HOME)), ["done", "working", "working"]);
+    end(&rig, "b", 0);
+    end(&rig, "c", 0);
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!((stages(&run), run.mode), (vec!["done"; 3], Mode::Over(Verdict::Completed)));
+    assert_eq!(rig.world.landings.base().len(), 3);
+    assert_eq!(rig.world.rows(), [], "its workers are forgotten");
+    rig.check();
+    assert_eq!(rig.swarm().ended().await, Exit::Idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_failed_is_followed_by_another_in_the_same_worktree() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![job("a")]).await;
+    let first = rig.world.row("p.a").expect("it runs").worktree;
+    end(&rig, "a", 1);
+    rig.world.pass(Duration::from_secs(1)).await;
+    let second = rig.world.row("p.a").expect("it runs again");
+    assert_eq!((&second.worktree, second.swarm().map(|meta| meta.generation)), (&first, Some(2)));
+    end(&rig, "a", 1);
+    pass(&rig).await;
+    assert_eq!(stages(&rig.world.runs.run(HOME)), ["failed"]);
+    assert!(rig.world.row("p.a").is_some(), "what failed stays to be looked at");
+    assert_eq!(count(&rig, |word| matches!(word, Word::Retrying { .. })), 1);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_queue_rejects_is_tried_again_and_a_conflict_is_not() {
+    let rig = Rig::start().await;
+    rig.world.landings.make_conflicting(1);
+    let verified = Job { verify: Some("make test".to_owned()), ..job("a") };
+    begin(&rig, vec![verified, job("b")]).await;
+    rig.world.landings.make_bad(0);
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    end(&rig, "b", 0);
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!(stages(&run)[1], "failed", "{run:?}");
+    assert_eq!(run.jobs[1].files, ["f"]);
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    assert_eq!(rig.world.runs.run(HOME).jobs[0].attempt, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_job_lands_once_whatever_is_cut_off() {
+    let steps = [
+        "run.begin",
+        "run.begin.after",
+        "run.append",
+        "run.append.after",
+        "run.tell",
+        "run.tell.after",
+        "run.prepare",
+        "reserve",
+        "prepare",
+        "open",
+        "open.after",
+        "commit",
+        "complete",
+        "save",
+        "save.after",
+        "build",
+        "land",
+        "land.after",
+        "run.close",
+    ];
+    for step in steps {
+        for nth in 0..4 {
+            let mut rig = Rig::start().await;
+            (0..nth).for_each(|_| rig.world.script.at(step, Fault::Run(Box::new(|| {}))));
+            rig.world.script.at(step, Fault::Hang);
+            let request = RunOrder::Begin { plan: Box::new(plan(vec![job("a"), job("b")])), retry_failed: false };
+            let mut answers = rig.swarm().run(RunRequest { caller: caller(), order: request.clone() });
+            let _ = tokio::time::timeout(Duration::from_secs(1), answers.recv()).await;
+            finish(&rig).await;
+            rig.crash().await;
+            rig.world.script.forget_faults();
+            rig.up().await;
+            // As a command does whose answer was lost with its supervisor.
+            let again = swarm_actors::model::Caller { repeated: 1, ..caller() };
+            if rig.world.runs.told(HOME).is_empty() && rig.swarm().runs().await.is_empty() {
+                rig.swarm().run(RunRequest { caller: again, order: request }).recv().await.expect("an answer");
+            }
+            for _ in 0..4 {
+                finish(&rig).await;
+            }
+            let run = rig.world.runs.run(HOME);
+            assert_eq!((stages(&run), run.mode), (vec!["done"; 2], Mode::Over(Verdict::Completed)), "{step} {nth}");
+            assert_eq!(rig.world.landings.base().len(), 2, "{step} {nth}");
+            let numbers: Vec<u64> = rig.world.runs.told(HOME).iter().map(|telling| telling.number).collect();
+            assert_eq!(numbers, (0..run.told).collect::<Vec<_>>(), "{step} {nth}: nothing is told twice or not at all");
+            assert!(run.jobs.iter().all(|job| job.attempt == 1), "{step} {nth}: {run:?}");
+        }
+    }
+}
+
+/// All agents that are at work end well.
+async fn finish(rig: &Rig) {
+    for id in ["a", "b"] {
+        if rig.world.row(&format!("p.{id}")).is_some() && rig.world.records.newest(&format!("p.{id}")).is_some() {
+            end(rig, id, 0);
+        }
+    }
+    pass(rig).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_pauses_what_is_at_work_and_the_next_run_goes_on() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![job("a"), job("b"), job("c")]).await;
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    let answer = order(&rig, RunOrder::Stop { home: HOME.to_owned() }).await;
+    assert!(matches!(&answer, Answer::Run(line) if line.done == "stopping"), "{answer:?}");
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!((stages(&run), run.mode), (vec!["done", "paused", "paused"], Mode::Over(Verdict::Interrupted)));
+    begin(&rig, vec![job("a"), job("b"), job("c")]).await;
+    end(&rig, "b", 0);
+    end(&rig, "c", 0);
+    pass(&rig).await;
+    let run = rig.world.runs.run(HOME);
+    assert_eq!((stages(&run), run.mode), (vec!["done"; 3], Mode::Over(Verdict::Completed)));
+    assert_eq!(rig.world.landings.base().len(), 3);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_home_has_one_run() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![job("a")]).await;
+    let Answer::Refused(refusal) = begin(&rig, vec![job("b")]).await else { panic!("a second one began") };
+    assert_eq!(refusal.cause, format!("a run is under way in {HOME}"));
+    let answer = order(&rig, RunOrder::Stop { home: "/other".to_owned() }).await;
+    assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_cannot_be_written_holds_everything_that_follows() {
+    let rig = Rig::start().await;
+    begin(&rig, vec![job("a")]).await;
+    for _ in 0..3 {
+        rig.world.script.at("run.append", Fault::Error("no space left on device"));
+    }
+    end(&rig, "a", 0);
+    rig.world.pass(Duration::from_millis(1500)).await;
+    assert_eq!(rig.world.landings.base(), Vec::<u64>::new(), "nothing follows from what is not durable");
+    pass(&rig).await;
+    assert_eq!((stages(&rig.world.runs.run(HOME)), rig.world.landings.base().len()), (vec!["done"], 1));
+    assert!(rig.world.script.unmet().is_empty());
+}

@@ -1,0 +1,83 @@
+//! `run.jsonl`: the run as it began on the first line, and on each that follows what
+//! has happened, with its time. Appended to and synced; a line that a crash tore is
+//! one that nobody acted upon.
+
+use std::fs;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use swarm_actors::run::machine::Event;
+use swarm_actors::run::progress::Run;
+
+use super::home::{Home, append_lines};
+use crate::adapters::records::write_durably;
+
+/// Raised when an older program could not read what is written.
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Beginning<R> {
+    version: u32,
+    run: R,
+}
+
+/// What has happened, each with its time in Unix milliseconds.
+pub type Happened = Vec<(u64, Event)>;
+
+/// Begins a new journal in place of what is there.
+///
+/// # Errors
+/// What the system says; the old one is there then.
+pub fn begin(home: &Home, run: &Run) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&Beginning { version: VERSION, run })?;
+    line.push(b'\n');
+    write_durably(home.path(), "run.jsonl", &line)
+}
+
+/// Makes what happened durable.
+///
+/// # Errors
+/// What the system says; perhaps some of it is there, and is written again.
+pub fn append(home: &Home, events: &[(u64, Event)]) -> io::Result<()> {
+    let mut lines = String::new();
+    for event in events {
+        lines.push_str(&serde_json::to_string(event)?);
+        lines.push('\n');
+    }
+    append_lines(&home.journal(), &lines)?.sync_data()
+}
+
+/// The run as it began and what has happened since; `None` where there is no journal.
+///
+/// # Errors
+/// A sentence for people.
+pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
+    let path = home.journal();
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    let mut lines = text.lines().enumerate();
+    let Some((_, first)) = lines.next() else { return Ok(None) };
+    let named = |line: usize, cause: String| format!("{}, line {}: {cause}", path.display(), line + 1);
+    let beginning: Beginning<Run> = serde_json::from_str(first).map_err(|error| named(0, error.to_string()))?;
+    if beginning.version > VERSION {
+        return Err(named(0, format!("it is of version {}, this program knows {VERSION}", beginning.version)));
+    }
+    // A write that failed half-way left a torn line, and was made again after it.
+    let events = lines.filter_map(|(_, line)| serde_json::from_str(line).ok());
+    Ok(Some((beginning.run, events.collect())))
+}
+
+/// The run as it is now by its journal.
+///
+/// # Errors
+/// As [`read`].
+pub fn replay(home: &Home) -> Result<Option<Run>, String> {
+    let Some((mut run, events)) = read(home)? else { return Ok(None) };
+    for (at_ms, event) in &events {
+        run.on(event, *at_ms);
+    }
+    Ok(Some(run))
+}

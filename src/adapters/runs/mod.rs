@@ -1,0 +1,285 @@
+//! Runs on disk: journals, `.arial/state.json`, prompts, and what attempts left.
+
+pub mod config;
+pub mod home;
+pub mod journal;
+pub mod order;
+mod prepare;
+pub mod prompt;
+pub mod specs;
+pub mod told;
+pub mod wire;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use swarm_actors::model::{Caller, ExitRecord, SpawnRequest};
+use swarm_actors::ports::{BoxFuture, Journaled, Runs, Telling};
+use swarm_actors::run::machine::{Event, Outcome};
+use swarm_actors::run::plan::{Job, Plan, Work};
+use swarm_actors::run::progress::{Now, Progress, Run, Spent};
+
+use self::home::Home;
+use self::wire::ArialState;
+use crate::adapters::git;
+use crate::adapters::records::{blocking, write_durably};
+use crate::paths::Paths;
+
+pub struct DiskRuns {
+    paths: Paths,
+    executable: PathBuf,
+    open: Arc<Mutex<BTreeMap<String, Open>>>,
+}
+
+/// A run whose lock this process has.
+struct Open {
+    /// Held as long as it is open.
+    _lock: File,
+    state: Option<ArialState>,
+}
+
+/// `caller.json`: a run that is not over, and as whom it runs.
+#[derive(Serialize, Deserialize)]
+struct Active {
+    home: String,
+    caller: Caller,
+}
+
+impl DiskRuns {
+    pub fn new(paths: Paths, executable: PathBuf) -> Self {
+        Self { paths, executable, open: Arc::default() }
+    }
+
+    /// Where it is said that this run is not over.
+    fn place(&self, home: &str) -> PathBuf {
+        let digest = Sha256::digest(home.as_bytes());
+        let id: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        self.paths.runs().join(id)
+    }
+
+    /// Takes the lock, unless this process has it.
+    fn take(&self, home: &Home) -> Result<(), String> {
+        let name = home.path().to_string_lossy().into_owned();
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.contains_key(&name) {
+            return Ok(());
+        }
+        home.make().map_err(|error| format!("{}: {error}", home.path().display()))?;
+        let lock = home.take_lock()?;
+        let state = wire::load(home)?;
+        open.insert(name, Open { _lock: lock, state });
+        Ok(())
+    }
+
+    fn forget(&self, home: &str) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(home);
+    }
+}
+
+fn active(runs: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(runs) {
+        Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut homes = Vec::new();
+    for entry in entries {
+        match read_active(&entry.path()) {
+            Ok(Some(active)) => homes.push(active.home),
+            Ok(None) => {}
+            Err(error) => tracing::error!(%error, "a run cannot be read"),
+        }
+    }
+    Ok(homes)
+}
+
+fn read_active(place: &Path) -> io::Result<Option<Active>> {
+    match fs::read(place.join("caller.json")) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What an earlier run left: its journal, and over it what `state.json` says, which
+/// people and other programs write to as well.
+fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, String> {
+    let journaled = journal::replay(home)?;
+    let (Some(state), known) = (state, journaled.as_ref()) else { return Ok(journaled) };
+    let mut run = known.cloned().unwrap_or_default();
+    let over = true;
+    for row in &state.workstreams {
+        let at = run.plan.position(&row.id);
+        match at {
+            Some(at) if wire::word(&run.jobs[at].stage, over) == row.status || row.status == "running" => {}
+            Some(at) => {
+                // Its numbers go on: what was done under them is on record elsewhere.
+                let attempt = run.jobs[at].attempt.max(row.retry_count);
+                run.jobs[at] = Progress { attempt, ..row.progress() };
+            }
+            None => {
+                Arc::make_mut(&mut run.plan).jobs.push(Job { id: row.id.clone(), ..Job::default() });
+                run.jobs.push(row.progress());
+            }
+        }
+    }
+    Ok(Some(run))
+}
+
+impl Runs for DiskRuns {
+    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
+        let runs = self.paths.runs();
+        blocking(move || active(&runs))
+    }
+
+    fn open<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Option<Run>, String>> {
+        Box::pin(async move {
+            let place = Home::new(home);
+            self.take(&place)?;
+            let state = {
+                let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+                open.get(home).and_then(|open| open.state.clone())
+            };
+            let earlier = earlier(&place, state.as_ref());
+            if earlier.is_err() {
+                self.forget(home);
+            }
+            earlier
+        })
+    }
+
+    fn begin<'a>(&'a self, run: &'a Run, caller: &'a Caller) -> BoxFuture<'a, io::Result<()>> {
+        let (run, caller) = (run.clone(), caller.clone());
+        let (runs, place) = (self.paths.runs(), self.place(&run.plan.home));
+        blocking(move || {
+            journal::begin(&Home::new(&run.plan.home), &run)?;
+            home::make_all(&runs)?;
+            home::make_all(&place)?;
+            // From here on a supervisor that starts resumes it.
+            let active = Active { home: run.plan.home.clone(), caller };
+            write_durably(&place, "caller.json", &serde_json::to_vec(&active)?)
+        })
+    }
+
+    fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {
+        Box::pin(async move {
+            let place = Home::new(home);
+            self.take(&place)?;
+            let read = || {
+                let (run, events) =
+                    journal::read(&place)?.ok_or_else(|| format!("{} is gone", place.journal().display()))?;
+                let active = read_active(&self.place(home)).map_err(|error| error.to_string())?;
+                let caller = active.ok_or("nobody knows as whom it runs")?.caller;
+                let told = told::count(&place, &run.plan.id);
+                Ok(Journaled { run, events, caller, told })
+            };
+            let journaled = read();
+            if journaled.is_err() {
+                self.forget(home);
+            }
+            journaled
+        })
+    }
+
+    fn append<'a>(&'a self, run: &'a Run, events: &'a [(u64, Event)]) -> BoxFuture<'a, io::Result<()>> {
+        let events = events.to_vec();
+        let home = Home::new(&run.plan.home);
+        let state = {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let now_ms = events.last().map_or(0, |(at_ms, _)| *at_ms);
+            open.get_mut(&run.plan.home).and_then(|open| open.state.as_mut()).map(|state| {
+                if now_ms > 0 {
+                    state.take(run, now_ms);
+                }
+                state.clone()
+            })
+        };
+        blocking(move || {
+            journal::append(&home, &events)?;
+            // Made from the journal whenever it is behind: not worth failing for.
+            if let Some(state) = state
+                && let Err(error) = wire::save(&home, &state)
+            {
+                tracing::warn!(home = %home.path().display(), %error, "state.json is behind the run");
+            }
+            Ok(())
+        })
+    }
+
+    fn tell<'a>(&'a self, plan: &'a Plan, words: Vec<Telling>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Err(error) = told::tell(plan, words) {
+                tracing::warn!(home = %plan.home, %error, "what a run tells could not be recorded");
+            }
+        })
+    }
+
+    fn prepare<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<SpawnRequest, Outcome>> {
+        Box::pin(async move {
+            // Nothing of a plain command is on disk, and a thread costs more than the rest.
+            if matches!(now.job().work, Work::Command(_)) {
+                return prepare::prepare(now, caller, &self.executable);
+            }
+            let (now, caller, executable) = (now.clone(), caller.clone(), self.executable.clone());
+            let prepared = tokio::task::spawn_blocking(move || prepare::prepare(&now, &caller, &executable)).await;
+            prepared.unwrap_or_else(|error| Err(prepare::broken(&error.to_string())))
+        })
+    }
+
+    fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
+        // A handful of small files in the page cache, as with other records.
+        Box::pin(std::future::ready(prepare::outcome(now, exit, &self.paths)))
+    }
+
+    fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            // An agent's log is in the run's home already.
+            if matches!(now.job().work, Work::Spec(_)) {
+                return;
+            }
+            let (home, worker) = (Home::new(&now.plan.home), now.worker());
+            for kind in ["stdout", "stderr"] {
+                let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
+                let _ = fs::rename(self.paths.log(&worker, kind), kept);
+            }
+        })
+    }
+
+    fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()> {
+        let (root, caller) = (PathBuf::from(&now.plan.root), caller.clone());
+        let names = now.job().branch.clone().zip(now.plan.base.clone());
+        Box::pin(async move {
+            let Some((branch, base)) = names else { return };
+            let removed = blocking(move || {
+                git::remove_landed_branch(&root, &branch, &base, &caller).map_err(|fault| io::Error::other(fault.cause))
+            });
+            if let Err(error) = removed.await {
+                tracing::warn!(%error, "a branch that has landed stays");
+            }
+        })
+    }
+
+    fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let place = self.place(home);
+            let removed = fs::remove_file(place.join("caller.json")).and_then(|()| fs::remove_dir(&place));
+            if let Err(error) = removed
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::error!(home, %error, "a run that is over is still on record");
+            }
+            self.forget(home);
+        })
+    }
+}
+
+/// Eight hex digits that name the run of these rows: the same when it goes on.
+pub fn run_id(home: &Path, created_at: &str) -> String {
+    let digest = Sha256::digest(format!("{}\0{created_at}", home.display()));
+    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,79 @@
+//! What passes between a run and the process that carries out one attempt: its order,
+//! and what it found to have become of it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use swarm_actors::run::machine::Outcome;
+use swarm_actors::run::progress::Spent;
+
+use crate::adapters::records::write_durably;
+use crate::agents::{Agent, Session};
+
+/// `order.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    pub run: String,
+    pub job: String,
+    pub attempt: u32,
+    pub agent: Agent,
+    /// Where what is told goes.
+    pub events: PathBuf,
+    pub log: PathBuf,
+    /// Where a person's words for it come in.
+    pub context: PathBuf,
+    /// The conversation to go on with.
+    pub session: Option<Session>,
+    /// The name of a conversation that begins.
+    pub fresh_id: String,
+}
+
+/// `result.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub outcome: Outcome,
+    pub spent: Spent,
+}
+
+const ORDER: &str = "order.json";
+const RESULT: &str = "result.json";
+const SESSION: &str = "session.json";
+/// What is said to the agent.
+pub const PROMPT: &str = "prompt.md";
+
+/// # Errors
+/// What the system says.
+pub fn write_order(dir: &Path, order: &Order) -> io::Result<()> {
+    write_durably(dir, ORDER, &serde_json::to_vec_pretty(order)?)
+}
+
+/// # Errors
+/// What the system or the parser says.
+pub fn read_order(dir: &Path) -> io::Result<Order> {
+    Ok(serde_json::from_slice(&fs::read(dir.join(ORDER))?)?)
+}
+
+/// # Errors
+/// What the system says.
+pub fn write_result(dir: &Path, result: &Verdict) -> io::Result<()> {
+    write_durably(dir, RESULT, &serde_json::to_vec_pretty(result)?)
+}
+
+/// `None` where the attempt left none.
+pub fn read_result(dir: &Path) -> Option<Verdict> {
+    serde_json::from_slice(&fs::read(dir.join(RESULT)).ok()?).ok()
+}
+
+/// The conversation, as soon as its name is known and again when a turn has ended.
+///
+/// # Errors
+/// What the system says.
+pub fn write_session(dir: &Path, session: &Session) -> io::Result<()> {
+    write_durably(dir, SESSION, &serde_json::to_vec(session)?)
+}
+
+pub fn read_session(dir: &Path) -> Option<Session> {
+    serde_json::from_slice(&fs::read(dir.join(SESSION)).ok()?).ok()
+}

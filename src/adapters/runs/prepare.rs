@@ -1,0 +1,254 @@
+//! One attempt: the request that starts its worker, and what became of it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use swarm_actors::model::{Caller, Contract, Ended, ExitRecord, Reason, SpawnRequest, WorktreeRequest};
+use swarm_actors::run::machine::{FaultKind, Outcome};
+use swarm_actors::run::plan::{CommandWork, Job, Plan, SpecWork, Work};
+use swarm_actors::run::progress::{Now, Spent};
+use swarm_actors::run::{request_of, request_prefix};
+use swarm_actors::worker::LOG_LIMIT_BYTES;
+
+use super::home::{Home, append_lines, make_all};
+use super::order::{self, Order, PROMPT};
+use super::prompt::{self, Template, fill};
+use super::{config, specs};
+use crate::adapters::clock::random_token;
+use crate::agents::{Agent, last_lines, shell_script};
+use crate::paths::Paths;
+
+/// Lines of a command's standard error that the next attempt's log begins with.
+const EVIDENCE_LINES: usize = 40;
+
+/// Something of ours failed: another attempt may find it mended.
+pub fn broken(cause: &str) -> Outcome {
+    Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Passing }
+}
+
+/// As it was asked for, it cannot be done.
+fn lasting(cause: impl Into<String>) -> Outcome {
+    Outcome::Failure { cause: cause.into(), evidence: None, fault: FaultKind::Lasting }
+}
+
+pub fn prepare(now: &Now, caller: &Caller, executable: &Path) -> Result<SpawnRequest, Outcome> {
+    let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
+    let request = request_of(&plan.id, &asked.id, attempt);
+    let mut contract = contract(plan, asked, caller);
+    match &asked.work {
+        Work::Command(work) => command(plan, work, &mut contract),
+        Work::Spec(work) => {
+            let dir = Home::new(&plan.home).attempt(&asked.id, attempt);
+            order_attempt(now, work, &dir)?;
+            let executable = executable.to_string_lossy().into_owned();
+            contract.argv = vec![executable, "__attempt".to_owned(), dir.to_string_lossy().into_owned()];
+        }
+    }
+    Ok(SpawnRequest {
+        caller: Caller { request, cwd: plan.root.clone(), ..caller.clone() },
+        name: now.worker(),
+        contract,
+        worktree: asked.branch.clone().map(|branch| worktree(plan, asked, branch)),
+        replaces: Some(request_prefix(&plan.id, &asked.id)),
+    })
+}
+
+fn contract(plan: &Plan, job: &Job, caller: &Caller) -> Contract {
+    Contract {
+        cwd: plan.root.clone(),
+        environment: caller.environment.clone(),
+        tags: vec![format!("run:{}", plan.id)],
+        umask: caller.umask,
+        rlimits: caller.rlimits.clone(),
+        nice: caller.nice,
+        timeout_ms: job.timeout_ms,
+        log_limit_bytes: LOG_LIMIT_BYTES,
+        ..Contract::default()
+    }
+}
+
+fn command(plan: &Plan, work: &CommandWork, contract: &mut Contract) {
+    contract.argv.clone_from(&work.argv);
+    contract.env.clone_from(&work.env);
+    if let Some(cwd) = &work.cwd {
+        contract.cwd = Path::new(&plan.root).join(cwd).to_string_lossy().into_owned();
+    }
+}
+
+fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
+    let dir = Home::new(&plan.home).worktrees().to_string_lossy().into_owned();
+    WorktreeRequest {
+        cwd: plan.root.clone(),
+        branch: Some(branch),
+        dir: Some(dir),
+        base: plan.base.clone(),
+        leaf: Some(job.id.clone()),
+        resume: true,
+    }
+}
+
+/// Steps 1 to 6: adapter, capabilities, context, prompt, runner. The worktree is made
+/// with the worker, since none is to be made for what is refused here.
+fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> {
+    let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
+    let root = Path::new(&plan.root);
+    let config = config::read(root).map_err(lasting)?;
+    let name = work.adapter.as_deref().unwrap_or(config::AGENT);
+    let agent = Agent::find(name, &config.agents).map_err(lasting)?;
+    let missing = agent.missing(&work.capabilities);
+    if !missing.is_empty() {
+        return Err(lasting(format!("agent '{name}' lacks what it requires: {}", missing.join(", "))));
+    }
+    let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| lasting(cause))?;
+    let home = Home::new(&plan.home);
+    let text = prompt_text(now, &agent, &spec.body, &config)?;
+    let written = || -> io::Result<()> {
+        make_all(dir)?;
+        // Of this very attempt: it was begun before a crash, and may be at work.
+        if dir.join(PROMPT).exists() && order::read_order(dir).is_ok() {
+            return Ok(());
+        }
+        fs::write(dir.join(PROMPT), text)?;
+        order::write_order(
+            dir,
+            &Order {
+                run: plan.id.clone(),
+                job: asked.id.clone(),
+                attempt,
+                session: if agent.resumes() { conversation(&home, &asked.id, attempt) } else { None },
+                agent,
+                events: home.events(),
+                log: home.log(&asked.id),
+                context: home.context(&asked.id),
+                fresh_id: uuid(&random_token()),
+            },
+        )
+    };
+    written().map_err(|error| broken(&format!("its order cannot be written: {error}")))
+}
+
+/// The conversation of an earlier attempt.
+fn conversation(home: &Home, id: &str, attempt: u32) -> Option<crate::agents::Session> {
+    (1..attempt).rev().find_map(|earlier| order::read_session(&home.attempt(id, earlier)))
+}
+
+fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &config::Config) -> Result<String, Outcome> {
+    if !agent.converses() {
+        return shell_script(body).map_err(lasting);
+    }
+    let (plan, asked, progress) = (&*now.plan, now.job(), &now.progress);
+    let folders = template_folders(plan, config);
+    let load = |template: Template| template.load(&folders).map_err(|error| lasting(error.to_string()));
+    let specs = plan.specs.as_deref().unwrap_or_default();
+    let context = prompt::context(&Path::new(&plan.root).join(specs)).map_err(|error| lasting(error.to_string()))?;
+    let title = if let Work::Spec(work) = &asked.work { work.title.as_str() } else { "" };
+    let attempt = progress.attempt.to_string();
+    let values = [
+        ("spec", body.trim()),
+        ("context", context.as_str()),
+        ("title", title),
+        ("id", asked.id.as_str()),
+        ("branch", asked.branch.as_deref().unwrap_or_default()),
+        ("base", plan.base.as_deref().unwrap_or_default()),
+        ("attempt", attempt.as_str()),
+    ];
+    let execution = fill(&load(Template::Execution)?, &values);
+    match &progress.evidence {
+        Some(evidence) if progress.attempt > 1 => {
+            let mut values = values.to_vec();
+            values.extend([("evidence", evidence.as_str()), ("execution", execution.as_str())]);
+            Ok(fill(&load(Template::Retry)?, &values))
+        }
+        _ => Ok(execution),
+    }
+}
+
+fn template_folders(plan: &Plan, config: &config::Config) -> Vec<PathBuf> {
+    let own = config.run.templates.as_ref().map(|folder| Path::new(&plan.root).join(folder));
+    own.into_iter().chain([Home::new(&plan.home).templates()]).collect()
+}
+
+/// Of random bits the form that conversations are named by (version 4, RFC 9562).
+fn uuid(token: &str) -> String {
+    let hex = |from: usize, to: usize| token.get(from..to).unwrap_or_default();
+    format!("{}-{}-4{}-a{}-{}", hex(0, 8), hex(8, 12), hex(13, 16), hex(17, 20), hex(20, 32))
+}
+
+pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spent) {
+    let (asked, attempt) = (now.job(), now.progress.attempt);
+    let home = Home::new(&now.plan.home);
+    if let (Work::Command(work), Some(exit)) = (&asked.work, exit) {
+        let logged = joblog(&home, now.at, work, exit);
+        if let Err(error) = logged {
+            tracing::warn!(home = %now.plan.home, %error, "the joblog could not be written");
+        }
+    }
+    let left = order::read_result(&home.attempt(&asked.id, attempt));
+    let spent = left.as_ref().map(|left| left.spent).unwrap_or_default();
+    let task = |cause: String, evidence: Option<String>| Outcome::Failure { cause, evidence, fault: FaultKind::Task };
+    let outcome = match (exit.map(|exit| exit.reason), left) {
+        (Some(Reason::Stopped | Reason::Closed | Reason::Abandoned), _) => Outcome::Stopped,
+        (Some(Reason::Timeout), _) => {
+            let limit = asked.timeout_ms.unwrap_or_default() / 1000;
+            task(format!("its time was up ({limit} s)"), None)
+        }
+        (_, Some(left)) => left.outcome,
+        (None, None) => {
+            let cause = "nobody knows how it ended: the machine went down, or what watched it was killed";
+            Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Lost }
+        }
+        (Some(Reason::Exited), None) => match (&asked.work, exit.map(|exit| exit.ended)) {
+            (Work::Command(_), Some(Ended::Code(0))) => Outcome::Success { summary: None },
+            (Work::Command(_), ended) => {
+                let log = paths.log(&now.worker(), "stderr");
+                let said = tail(&log);
+                task(format!("it {}{}", end_words(ended), first(&said)), said)
+            }
+            (Work::Spec(_), ended) => task(format!("it {} without a result", end_words(ended)), None),
+        },
+    };
+    (outcome, spent)
+}
+
+fn first(said: &Option<String>) -> String {
+    let last = said.as_deref().and_then(|said| said.lines().rev().find(|line| !line.trim().is_empty()));
+    last.map_or(String::new(), |line| format!(": {}", crate::agents::short(line)))
+}
+
+/// The end of a log.
+fn tail(log: &Path) -> Option<String> {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    const BYTES: u64 = 16 << 10;
+    let mut file = fs::File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(BYTES))).ok()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    let text = last_lines(&String::from_utf8_lossy(&bytes), EVIDENCE_LINES);
+    Some(text).filter(|text| !text.trim().is_empty())
+}
+
+fn end_words(ended: Option<Ended>) -> String {
+    match ended {
+        Some(Ended::Code(code)) => format!("ended with code {code}"),
+        Some(Ended::Signal(signal)) => format!("was ended by signal {signal}"),
+        None => "ended".to_owned(),
+    }
+}
+
+/// A line as GNU parallel's `--joblog` has it.
+fn joblog(home: &Home, job: usize, work: &CommandWork, exit: &ExitRecord) -> io::Result<()> {
+    let (code, signal) = match exit.ended {
+        Ended::Code(code) => (code, 0),
+        Ended::Signal(signal) => (0, signal),
+    };
+    let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
+    let started = seconds(exit.ended_at_ms.saturating_sub(exit.duration_ms));
+    let command = work.argv.join(" ").replace(['\t', '\n'], " ");
+    let line = format!("{}\t:\t{started}\t{}\t0\t0\t{code}\t{signal}\t{command}\n", job + 1, seconds(exit.duration_ms));
+    let path = home.joblog();
+    let head =
+        if path.exists() { "" } else { "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n" };
+    append_lines(&path, &format!("{head}{line}")).map(drop)
+}

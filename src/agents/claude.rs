@@ -1,0 +1,207 @@
+//! `claude`: Claude Code without a terminal (`-p --output-format stream-json`).
+//!
+//! What it says of its own end is not to be taken by its exit code, nor by the word
+//! `success`: a request that failed for good has both. Done is exit code 0 *and* a
+//! result with `is_error: false`. Its costs count over the whole conversation.
+
+use serde::Deserialize;
+use serde_json::Value;
+use swarm_actors::run::machine::{FaultKind, Outcome};
+use swarm_actors::run::progress::Spent;
+
+use super::{AgentConfig, End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
+
+pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
+    let mut argv = config.command.clone().unwrap_or_else(|| vec!["claude".to_owned()]);
+    // The prompt goes to standard input: a command line has an end.
+    argv.extend(["-p", "--output-format", "stream-json", "--verbose"].map(str::to_owned));
+    argv.extend(["--permission-mode", "acceptEdits", "--allowedTools", "Bash(*)"].map(str::to_owned));
+    if let Some(model) = &config.model {
+        argv.extend(["--model".to_owned(), model.clone()]);
+    }
+    match turn.session {
+        Some(session) => argv.extend(["--resume".to_owned(), session.id.clone()]),
+        None => argv.extend(["--session-id".to_owned(), turn.fresh_id.to_owned()]),
+    }
+    argv.extend(config.arguments.clone());
+    let env = [("DISABLE_AUTOUPDATER", "1")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Launch { argv, env: env.to_vec(), input: Some(turn.prompt.to_owned()) }
+}
+
+#[derive(Default)]
+pub struct Reader {
+    before: Session,
+    session: Option<String>,
+    result: Option<Ended>,
+    /// The provider's limit, when it was told and rejected the request.
+    limit: Option<Option<u64>>,
+    /// The kind of the error that the last answer was.
+    error: Option<String>,
+    retried: Option<String>,
+}
+
+/// The last line of a turn.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Ended {
+    subtype: String,
+    is_error: bool,
+    result: Option<String>,
+    errors: Vec<String>,
+    total_cost_usd: Option<f64>,
+    usage: Tokens,
+    terminal_reason: Option<String>,
+    permission_denials: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Tokens {
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_creation_input_tokens: u64,
+    cache_read_input_tokens: u64,
+}
+
+impl Reader {
+    pub fn new(before: Session) -> Self {
+        Self { before, ..Self::default() }
+    }
+
+    fn assistant(&mut self, line: &Value) -> Vec<Seen> {
+        self.error = line["error"].as_str().map(str::to_owned);
+        let parts = line["message"]["content"].as_array().into_iter().flatten();
+        parts
+            .filter_map(|part| match part["type"].as_str()? {
+                "text" => part["text"].as_str().map(short).filter(|text| !text.is_empty()).map(Seen::Text),
+                "tool_use" => Some(Seen::Tool(tool(part["name"].as_str()?, &part["input"]))),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn system(&mut self, line: &Value) -> Vec<Seen> {
+        match line["subtype"].as_str() {
+            Some("init") => {
+                self.session = line["session_id"].as_str().map(str::to_owned);
+                self.session.clone().map(Seen::Session).into_iter().collect()
+            }
+            Some("api_retry") => {
+                let error = line["error"].as_str().unwrap_or("error").to_owned();
+                let wait = line["retry_delay_ms"].as_f64().unwrap_or_default() / 1000.0;
+                let told = Seen::Delay(format!("{error}, tries again in {wait:.1} s"));
+                // It would try a wrong key for minutes.
+                let doomed = error == "authentication_failed";
+                self.retried = Some(error);
+                if doomed { vec![told, Seen::Doomed] } else { vec![told] }
+            }
+            Some("permission_denied") => {
+                vec![Seen::Denied(tool(line["tool_name"].as_str().unwrap_or("a tool"), &line["tool_input"]))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What the turn cost, which is told as a sum over the conversation.
+    fn spent(&self) -> (Spent, Spent) {
+        let Some(result) = &self.result else {
+            return (Spent { unpriced: true, ..Spent::default() }, self.before.spent);
+        };
+        let usage = &result.usage;
+        let before = self.before.spent.usd.unwrap_or(0.0);
+        let turn = Spent {
+            input_tokens: usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens,
+            output_tokens: usage.output_tokens,
+            usd: result.total_cost_usd.map(|total| (total - before).max(0.0)),
+            unpriced: result.total_cost_usd.is_none(),
+        };
+        let total = Spent { usd: result.total_cost_usd.or(self.before.spent.usd), ..self.before.spent.plus(turn) };
+        (turn, total)
+    }
+
+    fn outcome(&self, end: End<'_>) -> Outcome {
+        let Some(result) = &self.result else {
+            let said = short(end.stderr);
+            let cause = match (said.is_empty(), &self.retried) {
+                (false, _) => format!("it {} without a result: {said}", end_words(end.ended)),
+                (true, Some(error)) => format!("it {} while it tried again after {error}", end_words(end.ended)),
+                (true, None) => format!("it {} without a result", end_words(end.ended)),
+            };
+            let told = format!("{} {}", self.retried.as_deref().unwrap_or_default(), end.stderr);
+            return failure(cause, None, classify(&told, end.now_ms));
+        };
+        if !result.is_error && end.ended.is_success() {
+            return Outcome::Success { summary: result.result.as_deref().map(short).filter(|text| !text.is_empty()) };
+        }
+        let said = result.result.clone().unwrap_or_else(|| result.errors.join("; "));
+        let cause = if said.trim().is_empty() { format!("it {}", end_words(end.ended)) } else { short(&said) };
+        failure(cause, Some(said).filter(|text| !text.trim().is_empty()), self.fault(result, end.now_ms))
+    }
+
+    fn fault(&self, result: &Ended, now_ms: u64) -> FaultKind {
+        if let Some(until_ms) = self.limit {
+            return FaultKind::Limit { until_ms };
+        }
+        let said = result.result.clone().unwrap_or_else(|| result.errors.join("; "));
+        match (result.subtype.as_str(), self.error.as_deref(), result.terminal_reason.as_deref()) {
+            ("error_max_turns", ..) => FaultKind::Task,
+            ("error_max_budget_usd", ..) => FaultKind::Lasting,
+            (_, Some("authentication_failed" | "billing_error" | "model_not_found" | "invalid_request"), _) => {
+                FaultKind::Lasting
+            }
+            (_, Some("rate_limit"), _) => FaultKind::Limit { until_ms: None },
+            (_, Some("server_error" | "overloaded"), _) => FaultKind::Passing,
+            (_, Some("unknown"), Some("api_error")) => FaultKind::Lasting,
+            _ => classify(&said, now_ms),
+        }
+    }
+}
+
+impl Parser for Reader {
+    fn line(&mut self, line: &str, told: bool) -> Vec<Seen> {
+        // Results of tools are most of what it prints, and say nothing here.
+        if line.starts_with(r#"{"type":"user""#) {
+            return Vec::new();
+        }
+        if !told && line.starts_with(r#"{"type":"assistant""#) && !line.contains(r#""error":"#) {
+            self.error = None;
+            return Vec::new();
+        }
+        let Ok(value) = serde_json::from_str::<Value>(line) else { return Vec::new() };
+        match value["type"].as_str() {
+            Some("system") => self.system(&value),
+            Some("assistant") => self.assistant(&value),
+            Some("rate_limit_event") if value["rate_limit_info"]["status"] == "rejected" => {
+                let seconds = value["rate_limit_info"]["resetsAt"].as_u64();
+                self.limit = Some(seconds.map(|seconds| seconds.saturating_mul(1000)));
+                Vec::new()
+            }
+            Some("result") => {
+                let ended: Ended = serde_json::from_value(value).unwrap_or_default();
+                let denied = ended.permission_denials.iter();
+                let seen = denied
+                    .map(|one| Seen::Denied(tool(one["tool_name"].as_str().unwrap_or("a tool"), &one["tool_input"])));
+                let seen = seen.collect();
+                self.result = Some(ended);
+                seen
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn end(self: Box<Self>, end: End<'_>) -> Report {
+        let (spent, total) = self.spent();
+        let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
+        let session = id.map(|id| Session { id, spent: total });
+        Report { outcome: self.outcome(end), spent, session }
+    }
+}
+
+/// `Bash: cargo test`, `Write: src/lib.rs`.
+fn tool(name: &str, input: &Value) -> String {
+    let about = ["command", "file_path", "path", "pattern", "url", "query", "description", "prompt"];
+    match about.iter().find_map(|key| input[key].as_str()) {
+        Some(detail) => short(&format!("{name}: {detail}")),
+        None => name.to_owned(),
+    }
+}

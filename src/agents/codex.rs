@@ -1,0 +1,134 @@
+//! `codex`: Codex without a terminal (`codex exec --json`). Its tokens count over the
+//! whole conversation, and it tells no price.
+
+use serde_json::Value;
+use swarm_actors::run::machine::Outcome;
+use swarm_actors::run::progress::Spent;
+
+use super::{AgentConfig, End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
+
+pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
+    let mut argv = config.command.clone().unwrap_or_else(|| vec!["codex".to_owned()]);
+    argv.push("exec".to_owned());
+    if turn.session.is_some() {
+        argv.push("resume".to_owned());
+    }
+    argv.extend(["--json", "--skip-git-repo-check"].map(str::to_owned));
+    argv.push("--dangerously-bypass-approvals-and-sandbox".to_owned());
+    if let Some(model) = &config.model {
+        argv.extend(["-m".to_owned(), model.clone()]);
+    }
+    argv.extend(config.arguments.clone());
+    argv.extend(turn.session.map(|session| session.id.clone()));
+    // The prompt from standard input: a command line has an end.
+    argv.push("-".to_owned());
+    Launch { argv, env: Vec::new(), input: Some(turn.prompt.to_owned()) }
+}
+
+#[derive(Default)]
+pub struct Reader {
+    before: Session,
+    session: Option<String>,
+    /// Over the whole conversation.
+    total: Option<Spent>,
+    completed: bool,
+    failed: Option<String>,
+    message: Option<String>,
+}
+
+impl Reader {
+    pub fn new(before: Session) -> Self {
+        Self { before, ..Self::default() }
+    }
+
+    fn item(&mut self, item: &Value, completed: bool) -> Vec<Seen> {
+        let seen = match item["type"].as_str() {
+            Some("command_execution") if !completed => {
+                item["command"].as_str().map(|command| Seen::Tool(short(&format!("exec: {command}"))))
+            }
+            Some("file_change") if completed => {
+                let paths = item["changes"].as_array().into_iter().flatten();
+                let paths: Vec<&str> = paths.filter_map(|change| change["path"].as_str()).collect();
+                Some(Seen::Tool(short(&format!("edit: {}", paths.join(", ")))))
+            }
+            Some("agent_message") if completed => {
+                let text = item["text"].as_str().unwrap_or_default().to_owned();
+                self.message = Some(text.clone()).filter(|text| !text.trim().is_empty());
+                self.message.as_deref().map(|text| Seen::Text(short(text)))
+            }
+            _ => None,
+        };
+        seen.into_iter().collect()
+    }
+
+    fn outcome(&self, end: End<'_>) -> Outcome {
+        if let Some(message) = &self.failed {
+            return failure(short(message), Some(message.clone()), classify(message, end.now_ms));
+        }
+        if !end.ended.is_success() || !self.completed {
+            let said = short(end.stderr);
+            let how = format!("it {} without completing its turn", end_words(end.ended));
+            let cause = if said.is_empty() { how } else { format!("{how}: {said}") };
+            return failure(cause, None, classify(end.stderr, end.now_ms));
+        }
+        match &self.message {
+            Some(message) => Outcome::Success { summary: Some(short(message)) },
+            // A turn of which nothing came, not a word: a refusal looks like that.
+            None => failure("it ended its turn without a word", None, swarm_actors::run::machine::FaultKind::Task),
+        }
+    }
+}
+
+impl Parser for Reader {
+    fn line(&mut self, line: &str, told: bool) -> Vec<Seen> {
+        if !told && line.starts_with(r#"{"type":"item."#) && !line.contains("agent_message") {
+            return Vec::new();
+        }
+        let Ok(value) = serde_json::from_str::<Value>(line) else { return Vec::new() };
+        match value["type"].as_str() {
+            Some("thread.started") => {
+                self.session = value["thread_id"].as_str().map(str::to_owned);
+                self.session.clone().map(Seen::Session).into_iter().collect()
+            }
+            Some("item.started") => self.item(&value["item"], false),
+            Some("item.completed") => self.item(&value["item"], true),
+            Some("turn.completed") => {
+                self.completed = true;
+                let tokens = |key: &str| value["usage"][key].as_u64().unwrap_or(0);
+                let (input_tokens, output_tokens) = (tokens("input_tokens"), tokens("output_tokens"));
+                self.total = Some(Spent { input_tokens, output_tokens, usd: None, unpriced: true });
+                Vec::new()
+            }
+            Some("turn.failed") => {
+                self.failed = Some(message_of(value["error"]["message"].as_str().unwrap_or("its turn failed")));
+                Vec::new()
+            }
+            Some("error") => {
+                let message = value["message"].as_str().unwrap_or_default();
+                if message.starts_with("Reconnecting") { vec![Seen::Delay(short(message))] } else { Vec::new() }
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn end(self: Box<Self>, end: End<'_>) -> Report {
+        let before = self.before.spent;
+        let total = self.total.unwrap_or(before);
+        let spent = Spent {
+            input_tokens: total.input_tokens.saturating_sub(before.input_tokens),
+            output_tokens: total.output_tokens.saturating_sub(before.output_tokens),
+            usd: None,
+            unpriced: true,
+        };
+        let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
+        let session = id.map(|id| Session { id, spent: total });
+        Report { outcome: self.outcome(end), spent, session }
+    }
+}
+
+/// A message may be the provider's answer as it came, which is JSON.
+fn message_of(text: &str) -> String {
+    let inner = serde_json::from_str::<Value>(text).ok();
+    let inner = inner.as_ref().and_then(|value| value["error"]["message"].as_str());
+    inner.unwrap_or(text).to_owned()
+}

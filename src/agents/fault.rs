@@ -1,0 +1,91 @@
+//! What kind of failure an agent's last words are: whether another attempt may help,
+//! and when.
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use swarm_actors::run::machine::FaultKind;
+
+/// Words that say that the key, the money or the model is the matter.
+const LASTING: [&str; 17] = [
+    "authenticat",
+    "invalid api key",
+    "incorrect api key",
+    "not logged in",
+    "missing environment variable",
+    "unauthorized",
+    "forbidden",
+    "credit balance",
+    "billing",
+    "quota exceeded",
+    "does not exist",
+    "may not exist",
+    "usage policy",
+    "safeguards flagged",
+    "content_filter",
+    "prompt is too long",
+    "context window",
+];
+
+/// Words of a provider's limit.
+const LIMIT: [&str; 5] = ["rate limit", "usage limit", "hour limit", "(429)", "429 too many"];
+
+/// Words of a fault on the way that passes by itself.
+const PASSING: [&str; 11] = [
+    "overloaded",
+    "at capacity",
+    "high demand",
+    "server-side issue",
+    "service unavailable",
+    "connection refused",
+    "connection failed",
+    "stream disconnected",
+    "internal server error",
+    "timed out",
+    "temporary error",
+];
+
+/// Judges the message with which an agent gave up. What is not known is of the task.
+pub fn classify(message: &str, now_ms: u64) -> FaultKind {
+    let words = message.to_lowercase();
+    let says = |list: &[&str]| list.iter().any(|word| words.contains(word));
+    // Before the others: a limit may come with words about billing and plans.
+    if says(&LIMIT) {
+        return FaultKind::Limit { until_ms: reset(message, now_ms) };
+    }
+    if says(&LASTING) {
+        return FaultKind::Lasting;
+    }
+    if says(&PASSING) { FaultKind::Passing } else { FaultKind::Task }
+}
+
+/// When a limit is over, where the message says so: `try again in 1.5s`, or
+/// `try again at Jan 15th, 2027 8:00 AM` (local time).
+pub fn reset(message: &str, now_ms: u64) -> Option<u64> {
+    if let Some((_, rest)) = message.split_once("try again in ") {
+        let number: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+        let amount: f64 = number.trim_end_matches('.').parse().ok()?;
+        let unit = rest[number.len()..].trim_start();
+        let factor = match unit {
+            unit if unit.starts_with("ms") => 1.0,
+            unit if unit.starts_with('s') || number.ends_with('.') => 1_000.0,
+            unit if unit.starts_with('m') => 60_000.0,
+            unit if unit.starts_with('h') => 3_600_000.0,
+            unit if unit.starts_with('d') => 86_400_000.0,
+            _ => return None,
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a time of a few days in milliseconds"
+        )]
+        return Some(now_ms.saturating_add((amount * factor) as u64));
+    }
+    let (_, rest) = message.split_once("try again at ")?;
+    let text = rest.trim().trim_end_matches('.');
+    let (month, rest) = text.split_once(' ')?;
+    let (day, rest) = rest.split_once(',')?;
+    let day = day.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let at = DateTime::strptime("%b %d, %Y %I:%M %p", format!("{month} {day},{rest}")).ok()?;
+    let at = at.to_zoned(TimeZone::system()).ok()?;
+    u64::try_from(at.timestamp().as_millisecond()).ok()
+}

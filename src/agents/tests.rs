@@ -1,0 +1,223 @@
+//! Adapters on lines that the real programs printed (`tests/data/agents`).
+
+use std::path::Path;
+
+use swarm_actors::model::Ended;
+use swarm_actors::run::machine::{FaultKind, Outcome};
+
+use super::*;
+
+const NOW: u64 = 1_790_000_000_000;
+
+fn lines(agent: &str, case: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/agents/{agent}/{case}.jsonl"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn agent(name: &str) -> Agent {
+    Agent::find(name, &BTreeMap::new()).expect("it is built in")
+}
+
+fn read(name: &str, case: &str, ended: Ended, session: Option<&Session>) -> (Vec<Seen>, Report) {
+    let text = lines(name, case);
+    let mut parser = agent(name).parser(session);
+    let seen = text.lines().flat_map(|line| parser.line(line, true)).collect();
+    let end = End { ended, stderr: "", output: &text, now_ms: NOW };
+    (seen, parser.end(end))
+}
+
+fn fault(name: &str, case: &str) -> Option<FaultKind> {
+    match read(name, case, Ended::Code(1), None).1.outcome {
+        Outcome::Failure { fault, .. } => Some(fault),
+        Outcome::Success { .. } | Outcome::Stopped => None,
+    }
+}
+
+#[test]
+fn a_turn_that_went_well_is_told_as_it_goes_and_has_a_summary() {
+    let (seen, report) = read("claude", "normal", Ended::Code(0), None);
+    assert!(matches!(&seen[0], Seen::Session(id) if id.len() == 36), "{seen:?}");
+    assert!(seen.iter().any(|one| matches!(one, Seen::Tool(tool) if tool.starts_with("Bash: "))), "{seen:?}");
+    assert_eq!(report.outcome, Outcome::Success { summary: Some("all done".to_owned()) });
+    assert_eq!((report.spent.input_tokens, report.spent.output_tokens, report.spent.unpriced), (300, 60, false));
+    let (seen, report) = read("codex", "normal", Ended::Code(0), None);
+    assert!(seen.iter().any(|one| matches!(one, Seen::Tool(tool) if tool.starts_with("exec: "))), "{seen:?}");
+    assert!(matches!(report.outcome, Outcome::Success { summary: Some(_) }));
+    assert_eq!((report.spent.input_tokens, report.spent.usd, report.spent.unpriced), (300, None, true));
+}
+
+#[test]
+fn what_nobody_hears_changes_nothing_of_the_end() {
+    for (name, case) in [("claude", "normal"), ("claude", "rate_limited"), ("codex", "normal"), ("codex", "bad_key")] {
+        let text = lines(name, case);
+        let end = End { ended: Ended::Code(0), stderr: "", output: &text, now_ms: NOW };
+        let mut parser = agent(name).parser(None);
+        text.lines().for_each(|line| drop(parser.line(line, false)));
+        assert_eq!(parser.end(end), read(name, case, Ended::Code(0), None).1, "{name} {case}");
+    }
+}
+
+#[test]
+fn success_needs_both_the_exit_code_and_the_result() {
+    for ended in [Ended::Code(1), Ended::Signal(15)] {
+        assert!(matches!(read("claude", "normal", ended, None).1.outcome, Outcome::Failure { .. }));
+    }
+    for (agent, case) in
+        [("claude", "sigterm"), ("claude", "session_in_use"), ("codex", "sigterm"), ("codex", "resume_unknown")]
+    {
+        let report = read(agent, case, Ended::Code(0), None).1;
+        assert!(matches!(report.outcome, Outcome::Failure { .. }), "{agent} {case}: {report:?}");
+    }
+    // It says `success` and means the opposite.
+    assert!(matches!(read("claude", "rate_limited", Ended::Code(0), None).1.outcome, Outcome::Failure { .. }));
+}
+
+#[test]
+fn each_failure_says_whether_and_when_another_attempt_may_help() {
+    let limit = |until_ms| Some(FaultKind::Limit { until_ms });
+    let cases = [
+        ("claude", "rate_limited", limit(None)),
+        ("claude", "ext_limit_apikey", limit(None)),
+        ("claude", "ext_limit_with_date", limit(Some(1_800_000_000_000))),
+        ("claude", "overloaded", Some(FaultKind::Passing)),
+        ("claude", "server_error", Some(FaultKind::Passing)),
+        ("claude", "no_server", Some(FaultKind::Passing)),
+        ("claude", "bad_key_exhausted", Some(FaultKind::Lasting)),
+        ("claude", "no_key", Some(FaultKind::Lasting)),
+        ("claude", "forbidden", Some(FaultKind::Lasting)),
+        ("claude", "bad_request", Some(FaultKind::Lasting)),
+        ("claude", "ext_billing", Some(FaultKind::Lasting)),
+        ("claude", "ext_model_not_found", Some(FaultKind::Lasting)),
+        ("claude", "ext_refusal", Some(FaultKind::Lasting)),
+        ("claude", "ext_prompt_too_long", Some(FaultKind::Lasting)),
+        ("claude", "max_budget", Some(FaultKind::Lasting)),
+        ("claude", "max_turns", Some(FaultKind::Task)),
+        ("codex", "rate_limited", limit(None)),
+        ("codex", "ext_rate_limit_failed", limit(Some(NOW + 1_500))),
+        ("codex", "server_error", Some(FaultKind::Passing)),
+        ("codex", "overloaded", Some(FaultKind::Passing)),
+        ("codex", "ext_overloaded", Some(FaultKind::Passing)),
+        ("codex", "bad_key", Some(FaultKind::Lasting)),
+        ("codex", "no_key", Some(FaultKind::Lasting)),
+        ("codex", "forbidden", Some(FaultKind::Lasting)),
+        ("codex", "ext_quota", Some(FaultKind::Lasting)),
+        ("codex", "ext_model_not_found", Some(FaultKind::Lasting)),
+        ("codex", "ext_policy", Some(FaultKind::Lasting)),
+        ("codex", "ext_context", Some(FaultKind::Lasting)),
+        ("codex", "ext_refusal_empty", Some(FaultKind::Task)),
+    ];
+    for (agent, case, expected) in cases {
+        let ended = if case == "ext_refusal_empty" { Ended::Code(0) } else { Ended::Code(1) };
+        let outcome = read(agent, case, ended, None).1.outcome;
+        let told = if let Outcome::Failure { fault, .. } = &outcome { Some(*fault) } else { None };
+        assert_eq!(told, expected, "{agent} {case}: {outcome:?}");
+    }
+    let Some(FaultKind::Limit { until_ms: Some(_) }) = fault("codex", "ext_usage_limit_with_date") else {
+        panic!("the date of the reset was not read");
+    };
+}
+
+#[test]
+fn what_passed_by_itself_is_no_failure_and_is_told() {
+    for (agent, case) in
+        [("claude", "retry_recovered"), ("claude", "overloaded_recovered"), ("codex", "rate_limited_recovered")]
+    {
+        let (seen, report) = read(agent, case, Ended::Code(0), None);
+        assert!(matches!(report.outcome, Outcome::Success { .. }), "{agent} {case}");
+        assert!(seen.iter().any(|one| matches!(one, Seen::Delay(_))), "{agent} {case}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_wrong_key_is_not_tried_for_minutes() {
+    let (seen, report) = read("claude", "bad_key", Ended::Code(143), None);
+    assert!(seen.contains(&Seen::Doomed), "{seen:?}");
+    assert!(matches!(report.outcome, Outcome::Failure { fault: FaultKind::Lasting, .. }), "{report:?}");
+}
+
+#[test]
+fn what_nobody_was_there_to_allow_is_told() {
+    let (seen, _) = read("claude", "denied", Ended::Code(0), None);
+    assert!(seen.iter().any(|one| matches!(one, Seen::Denied(what) if what.starts_with("Bash"))), "{seen:?}");
+}
+
+#[test]
+fn costs_that_count_over_a_conversation_are_not_counted_twice() {
+    let mut session = None;
+    let mut sum = Spent::default();
+    for case in ["resume_1", "resume_2", "resume_3"] {
+        let report = read("claude", case, Ended::Code(0), session.as_ref()).1;
+        sum = sum.plus(report.spent);
+        session = report.session;
+    }
+    let told = sum.usd.expect("it told its price");
+    assert!((told - 0.0256).abs() < 1e-9, "{told}");
+    let (mut session, mut sum) = (None, Spent::default());
+    for case in ["resume_1", "resume_2", "resume_3"] {
+        let report = read("codex", case, Ended::Code(0), session.as_ref()).1;
+        sum = sum.plus(report.spent);
+        session = report.session;
+    }
+    assert_eq!((sum.input_tokens, sum.output_tokens), (500, 100));
+}
+
+#[test]
+fn a_conversation_is_continued_by_its_name() {
+    let session = Session { id: "S".to_owned(), ..Session::default() };
+    let argv = |name: &str, session| {
+        let turn = Turn { prompt: "do it", session, fresh_id: "F" };
+        let launch = agent(name).launch(&turn);
+        assert_eq!(launch.input.as_deref(), Some("do it"));
+        launch.argv.join(" ")
+    };
+    assert!(argv("claude", None).contains("--session-id F"));
+    assert!(argv("claude", Some(&session)).ends_with("--resume S"));
+    assert!(argv("codex", None).starts_with("codex exec --json"));
+    assert!(argv("codex", Some(&session)).starts_with("codex exec resume --json"));
+    assert!(argv("codex", Some(&session)).ends_with("S -"));
+}
+
+#[test]
+fn shell_blocks_are_the_program_and_other_blocks_are_not() {
+    let spec = "# T\n\n```sh\none\n```\n\n```rust\nno\n```\n~~~~bash\ntwo\n~~~\nthree\n~~~~\n```\nno\n```\n";
+    assert_eq!(shell_script(spec), Ok("one\ntwo\n~~~\nthree\n".to_owned()));
+    assert_eq!(shell_script("# T\n"), Err("it has no ```sh block, which is what the shell agent runs".to_owned()));
+    assert_eq!(shell_script("```sh\nx\n"), Err("a shell block is not closed with ```".to_owned()));
+}
+
+#[test]
+fn agents_are_found_by_name_and_mistakes_are_named() {
+    let command = |words: &[&str]| AgentConfig {
+        command: Some(words.iter().map(ToString::to_string).collect()),
+        ..AgentConfig::default()
+    };
+    let configured =
+        BTreeMap::from([("mine".to_owned(), command(&["my-agent", "--go"])), ("empty".to_owned(), command(&[]))]);
+    assert_eq!(Agent::find("mine", &configured).map(|agent| agent.kind), Ok(Kind::Command));
+    assert_eq!(Agent::find("empty", &configured), Err("agents.empty.command is empty".to_owned()));
+    let unknown = Agent::find("none", &configured).expect_err("there is none");
+    assert_eq!(unknown, "there is no agent 'none'; there are claude, codex, shell, empty, mine");
+    let required = ["file_write".to_owned(), "web_search".to_owned(), "telepathy".to_owned()];
+    assert_eq!(agent("shell").missing(&required), ["web_search", "telepathy"]);
+    assert_eq!(agent("claude").missing(&required), ["telepathy"]);
+}
+
+#[test]
+fn lines_that_are_no_events_do_no_harm() {
+    for name in ["claude", "codex", "shell"] {
+        let mut parser = agent(name).parser(None);
+        for line in [
+            "",
+            "not json",
+            "{\"type\":7}",
+            "[]",
+            "null",
+            "\u{1b}[31m",
+            "{\"type\":\"assistant\",\"message\":3}",
+            "{\"type\":\"result\",\"usage\":[]}",
+        ] {
+            parser.line(line, true);
+        }
+        let _ = parser.end(End { ended: Ended::Code(0), stderr: "", output: "", now_ms: 0 });
+    }
+}

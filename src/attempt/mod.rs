@@ -1,0 +1,181 @@
+//! `swarm __attempt DIR`: one attempt of one workstream, the command of its worker.
+//! Reads its order, talks to the agent turn by turn, tells what the agent is at, and
+//! leaves a result. No runtime; it may be killed at any moment, and then there is none.
+//!
+//! `swarm __resolve HOME` is the same for a merge that has stopped with conflicts.
+
+mod log;
+mod resolve;
+mod turn;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use swarm_actors::run::machine::{FaultKind, Outcome};
+use swarm_actors::run::progress::Spent;
+use swarm_actors::run::words::Word;
+
+use self::log::Log;
+use self::turn::{Teller, take_turn};
+use crate::adapters::runs::order::{self, Order, PROMPT, Verdict};
+use crate::adapters::runs::told;
+use crate::agents::{Report, Session, Turn};
+
+pub use resolve::main as resolve;
+
+/// Things that an agent is told of in one attempt; more is somebody talking to himself.
+const TURNS_MAX: usize = 100;
+/// What is told of an agent's doings in one attempt.
+const REPORTS_MAX: u32 = 10_000;
+
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let Some(dir) = arguments.next().map(PathBuf::from) else { return 2 };
+    match attempt(&dir) {
+        Ok(true) => 0,
+        Ok(false) => 1,
+        Err(error) => {
+            eprintln!("swarm: error: {}: {error}", dir.display());
+            1
+        }
+    }
+}
+
+/// Whether it went well.
+fn attempt(dir: &Path) -> io::Result<bool> {
+    let order = order::read_order(dir)?;
+    let prompt = fs::read_to_string(dir.join(PROMPT))?;
+    let log = Log::open(&order.log)?;
+    let mut attempt = Attempt { dir, order: &order, log, reports: 0, last: String::new() };
+    let verdict = attempt.run(prompt);
+    let well = matches!(verdict.outcome, Outcome::Success { .. });
+    order::write_result(dir, &verdict)?;
+    Ok(well)
+}
+
+struct Attempt<'a> {
+    dir: &'a Path,
+    order: &'a Order,
+    log: Log,
+    reports: u32,
+    /// What was told last: an agent that does the same again is not told of again.
+    last: String,
+}
+
+impl Attempt<'_> {
+    fn run(&mut self, prompt: String) -> Verdict {
+        let (mut session, mut spent) = (self.order.session.clone(), Spent::default());
+        let mut said = self.with_context(prompt);
+        for _ in 0..TURNS_MAX {
+            let report = match self.turn(&said, session.as_ref()) {
+                Ok(report) => report,
+                Err(cause) => {
+                    let outcome = Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting };
+                    return Verdict { outcome, spent };
+                }
+            };
+            spent = spent.plus(report.spent);
+            session = report.session.or(session);
+            if let Some(session) = &session
+                && let Err(error) = order::write_session(self.dir, session)
+            {
+                eprintln!("swarm: warning: the conversation cannot be kept: {error}");
+            }
+            let more =
+                matches!(report.outcome, Outcome::Success { .. }) && session.is_some() && self.order.agent.resumes();
+            let context = self.take_context(more);
+            if !more || context.is_empty() {
+                return Verdict { outcome: report.outcome, spent };
+            }
+            said = context;
+        }
+        let cause = format!("it was told something new {TURNS_MAX} times and is not done");
+        Verdict { outcome: Outcome::Failure { cause, evidence: None, fault: FaultKind::Task }, spent }
+    }
+
+    fn turn(&mut self, prompt: &str, session: Option<&Session>) -> Result<Report, String> {
+        let agent = &self.order.agent;
+        let turn = Turn { prompt, session, fresh_id: &self.order.fresh_id };
+        let mut launch = agent.launch(&turn);
+        let prompt_file = self.dir.join(PROMPT).to_string_lossy().into_owned();
+        for (key, value) in [
+            ("SWARM_PROMPT", prompt_file.as_str()),
+            ("SWARM_RUN", self.order.run.as_str()),
+            ("SWARM_WORKSTREAM", self.order.job.as_str()),
+            ("SWARM_ATTEMPT", self.order.attempt.to_string().as_str()),
+        ] {
+            launch.env.push((key.to_owned(), value.to_owned()));
+        }
+        let parser = agent.parser(session);
+        take_turn(&launch, parser, self).map_err(|error| {
+            let program = launch.argv.first().map_or("nothing", String::as_str);
+            format!("{program} cannot be started: {error}")
+        })
+    }
+
+    fn with_context(&mut self, prompt: String) -> String {
+        if !self.order.agent.converses() {
+            return prompt;
+        }
+        let context = self.take_context(true);
+        if context.is_empty() { prompt } else { format!("{prompt}\n\n{context}") }
+    }
+
+    /// What a person has said since: on its way to the agent, or too late for it.
+    fn take_context(&mut self, delivered: bool) -> String {
+        let mut files: Vec<PathBuf> = fs::read_dir(&self.order.context)
+            .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+            .unwrap_or_default();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
+        files.sort();
+        let mut texts = Vec::new();
+        for file in files {
+            let Ok(text) = fs::read_to_string(&file) else { continue };
+            let taken = file.with_extension(if delivered { "delivered" } else { "late" });
+            if fs::rename(&file, taken).is_ok() {
+                let text = text.trim().to_owned();
+                self.tell(Word::Context { delivered, text: crate::agents::short(&text) });
+                texts.push(text);
+            }
+        }
+        if delivered { texts.join("\n\n") } else { String::new() }
+    }
+}
+
+impl Teller for Attempt<'_> {
+    fn session(&mut self, id: String) {
+        let spent = self.order.session.as_ref().filter(|session| session.id == id).map(|session| session.spent);
+        // Known from its first line on, so that what was cut off can be gone on with.
+        let _ = order::write_session(self.dir, &Session { id, spent: spent.unwrap_or_default() });
+    }
+
+    fn tell(&mut self, word: Word) {
+        if let Word::Activity { text } = &word {
+            self.log.line(text);
+            if self.reports >= REPORTS_MAX || *text == self.last {
+                return;
+            }
+            self.reports += 1;
+            self.last.clone_from(text);
+        }
+        let now_ms = turn::now_ms();
+        let told = told::report(&self.order.events, &self.order.run, &self.order.job, now_ms, word);
+        if let Err(error) = told {
+            // A full disk loses the report, and the agent goes on.
+            eprintln!("swarm: warning: {}: {error}", self.order.events.display());
+        }
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        self.log.raw(bytes);
+    }
+
+    fn wants_raw(&self) -> bool {
+        !self.order.agent.resumes()
+    }
+
+    fn listens(&self) -> bool {
+        self.reports < REPORTS_MAX
+    }
+}

@@ -1,0 +1,114 @@
+//! `swarm __resolve HOME`: asks the agent of a workstream to resolve the conflicts that
+//! its work has with the base. Run by the merge queue where the merge has begun, with
+//! what it says of it in the environment.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use swarm_actors::run::machine::Outcome;
+use swarm_actors::run::plan::Work;
+use swarm_actors::run::words::Word;
+use swarm_actors::run::worker_name;
+
+use super::log::Log;
+use super::turn::{Teller, now_ms, take_turn};
+use crate::adapters::clock::random_token;
+use crate::adapters::runs::home::Home;
+use crate::adapters::runs::prompt::{Template, fill};
+use crate::adapters::runs::{config, journal, specs, told};
+use crate::agents::{Agent, Turn};
+
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let Some(home) = arguments.next().map(PathBuf::from) else { return 2 };
+    match resolve(&home) {
+        Ok(Outcome::Success { .. }) => 0,
+        Ok(Outcome::Failure { cause, .. }) => {
+            eprintln!("the agent could not resolve it: {cause}");
+            1
+        }
+        Ok(Outcome::Stopped) => 1,
+        Err(error) => {
+            eprintln!("swarm: error: {error}");
+            1
+        }
+    }
+}
+
+fn resolve(home: &Path) -> io::Result<Outcome> {
+    let home = Home::new(home);
+    let run = journal::replay(&home).map_err(io::Error::other)?;
+    let run = run.ok_or_else(|| io::Error::other("there is no run here"))?;
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let name = variable("SWARM_MERGE_NAME");
+    let job = run.plan.jobs.iter().find(|job| worker_name(&run.plan.slug, &job.id) == name);
+    let Some((job, Work::Spec(work))) = job.map(|job| (job, &job.work)) else {
+        return Err(io::Error::other(format!("'{name}' is no workstream of this run")));
+    };
+    let root = Path::new(&run.plan.root);
+    let config = config::read(root).map_err(io::Error::other)?;
+    let agent =
+        Agent::find(work.adapter.as_deref().unwrap_or(config::AGENT), &config.agents).map_err(io::Error::other)?;
+    if !agent.converses() {
+        return Err(io::Error::other(format!("agent '{}' cannot resolve conflicts", agent.name)));
+    }
+    let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| io::Error::other(cause))?;
+    let own = config.run.templates.as_ref().map(|folder| root.join(folder));
+    let folders: Vec<PathBuf> = own.into_iter().chain([home.templates()]).collect();
+    let base = variable("SWARM_MERGE_BASE");
+    let prompt = fill(
+        &Template::Conflict.load(&folders)?,
+        &[
+            ("files", variable("SWARM_MERGE_FILES").trim()),
+            ("title", &work.title),
+            ("name", &job.id),
+            ("base", run.plan.base.as_deref().unwrap_or(&base)),
+            ("spec", spec.body.trim()),
+        ],
+    );
+    let id = random_token();
+    let fresh = format!("{}-{}-4{}-a{}-{}", &id[..8], &id[8..12], &id[13..16], &id[17..20], &id[20..]);
+    let turn = Turn { prompt: &prompt, session: None, fresh_id: &fresh };
+    let mut launch = agent.launch(&turn);
+    launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
+    let mut teller = Conflict {
+        home: &home,
+        run: &run.plan.id,
+        job: &job.id,
+        log: Log::open(&home.log(&job.id))?,
+        raw: !agent.resumes(),
+    };
+    let report = take_turn(&launch, agent.parser(None), &mut teller)?;
+    Ok(report.outcome)
+}
+
+struct Conflict<'a> {
+    home: &'a Home,
+    run: &'a str,
+    job: &'a str,
+    log: Log,
+    raw: bool,
+}
+
+impl Teller for Conflict<'_> {
+    fn session(&mut self, _: String) {}
+
+    fn tell(&mut self, word: Word) {
+        if let Word::Activity { text } = &word {
+            self.log.line(text);
+        }
+        let _ = told::report(&self.home.events(), self.run, self.job, now_ms(), word);
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        self.log.raw(bytes);
+    }
+
+    fn wants_raw(&self) -> bool {
+        self.raw
+    }
+
+    fn listens(&self) -> bool {
+        true
+    }
+}

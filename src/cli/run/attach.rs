@@ -1,0 +1,217 @@
+//! Following a run: what it told, line by line, from its file. Whoever follows may be
+//! killed at any time; the run goes on, and the next one follows from where it likes.
+
+use std::io::IsTerminal as _;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use swarm_actors::model::{Refusal, RefusalKind, RunOrder};
+use swarm_actors::run::progress::{Mode, Verdict};
+use swarm_actors::run::words::{Line, Word};
+
+use super::args::AttachArgs;
+use super::live::Live;
+use crate::adapters::runs::home::Home;
+use crate::adapters::runs::{journal, wire};
+use crate::api::client;
+use crate::cli::error::Failure;
+use crate::cli::screen::Screen;
+use crate::cli::tail::{From, Tail};
+use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
+use crate::paths::Paths;
+
+/// The exit code of a run that was interrupted, as a shell has it.
+const INTERRUPTED: u8 = 130;
+/// How often it is looked whether the run still is: another supervisor may have taken
+/// it over and ended it while nobody wrote.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// How a run is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    pub headless: bool,
+    /// Ctrl-C stops the run, not only the view.
+    pub owns: bool,
+}
+
+/// Where the next line will be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    bytes: u64,
+    /// Lines before it.
+    lines: u64,
+}
+
+/// The end of what is told so far.
+pub fn length(home: &Home) -> Position {
+    let text = std::fs::read(home.events()).unwrap_or_default();
+    let lines = text.iter().filter(|byte| **byte == b'\n').count();
+    Position { bytes: text.len() as u64, lines: lines as u64 }
+}
+
+pub fn run(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let home = super::home(args.home.as_deref())?;
+    if !home.events().exists() {
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("no run was begun in {}", home.path().display()));
+        return Err(refusal.remedy("swarm run begins one").into());
+    }
+    // Somebody has to be at work, if there is work.
+    client::ensure(paths)?;
+    let view = View { headless: args.headless, owns: false };
+    follow(&home, position(&home, args.since), view, paths, screen)
+}
+
+/// Behind the line of this number, or where the last run begins.
+fn position(home: &Home, since: Option<u64>) -> Position {
+    let text = std::fs::read(home.events()).unwrap_or_default();
+    let (mut at, mut last) = (Position::default(), Position::default());
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        if since.is_some_and(|since| at.lines >= since) {
+            return at;
+        }
+        let begins =
+            serde_json::from_slice::<Line>(line).is_ok_and(|line| matches!(line.word, Word::RunStarted { .. }));
+        if begins {
+            last = at;
+        }
+        at.bytes += line.len() as u64;
+        at.lines += u64::from(line.ends_with(b"\n"));
+    }
+    if since.is_some() { at } else { last }
+}
+
+/// Shows what is told from there on, until the run is over.
+pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let live = !view.headless && std::io::stdout().is_terminal();
+    let mut follower = Follower {
+        home,
+        paths,
+        owns: view.owns,
+        changes: Changes::new()?,
+        interrupt: Interrupt::catch()?,
+        lines: from.lines,
+        pending: Vec::new(),
+        over: None,
+        live: live.then(Live::new),
+        interrupts: 0,
+    };
+    follower.changes.add_dir(home.path())?;
+    follower.changes.add_file(&home.events())?;
+    let mut tail = Tail::new(home.events());
+    tail.start(From::Byte(from.bytes), &mut |bytes: &[u8]| follower.give(bytes, screen))?;
+    loop {
+        while tail.drain(&mut |bytes: &[u8]| follower.give(bytes, screen))?.more {}
+        if let Some(code) = follower.over {
+            return Ok(code);
+        }
+        if follower.wait()? {
+            return Ok(0);
+        }
+    }
+}
+
+/// The exit code of a run that was cut off between its end and its last word.
+fn over_by_journal(home: &Home) -> Option<u8> {
+    match journal::replay(home).ok()??.mode {
+        Mode::Over(Verdict::Completed) => Some(0),
+        Mode::Over(Verdict::Failed) => Some(1),
+        Mode::Over(Verdict::Interrupted) => Some(INTERRUPTED),
+        Mode::Running | Mode::Held | Mode::Stopping => None,
+    }
+}
+
+struct Follower<'a> {
+    home: &'a Home,
+    paths: &'a Paths,
+    owns: bool,
+    changes: Changes,
+    interrupt: Interrupt,
+    lines: u64,
+    /// A line whose end was not written yet.
+    pending: Vec<u8>,
+    /// The exit code, once the run is over.
+    over: Option<u8>,
+    live: Option<Live>,
+    interrupts: u32,
+}
+
+impl Follower<'_> {
+    fn give(&mut self, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+        if bytes.is_empty() {
+            return screen.flush();
+        }
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.pending.extend_from_slice(part);
+            if self.pending.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.pending);
+                self.lines += 1;
+                self.line(&line, screen)?;
+            }
+        }
+        screen.flush()
+    }
+
+    fn line(&mut self, text: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+        // A line that a crash tore counts, and says nothing.
+        let text = text.trim_ascii_end();
+        let Some(object) = text.strip_suffix(b"}").filter(|_| self.over.is_none()) else { return Ok(()) };
+        let line = serde_json::from_slice::<Line>(text).ok();
+        match (&mut self.live, &line) {
+            (Some(live), Some(line)) => live.show(line),
+            (Some(_), None) => {}
+            (None, _) => screen.line(&format!("{},\"seq\":{}}}", String::from_utf8_lossy(object), self.lines))?,
+        }
+        if let Some(Line { word: Word::RunCompleted { status, .. }, .. }) = line {
+            self.over = Some(match status.as_str() {
+                "completed" => 0,
+                "interrupted" => INTERRUPTED,
+                _ => 1,
+            });
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there is something to look at. True when only the view is to end.
+    fn wait(&mut self) -> Result<bool, Failure> {
+        let stdout = std::io::stdout();
+        let sources = [
+            (self.changes.as_fd(), Until::Readable),
+            (self.interrupt.as_fd(), Until::Readable),
+            (stdout.as_fd(), Until::HungUp),
+        ];
+        let ready = wait_any(&sources, Some(Instant::now() + LOOK))?;
+        self.changes.take()?;
+        self.changes.add_file(&self.home.events())?;
+        if ready[2] {
+            return Ok(true);
+        }
+        if ready[1] {
+            self.interrupt.take();
+            if !self.owns {
+                return Ok(true);
+            }
+            self.interrupted()?;
+        }
+        if ready.iter().all(|ready| !ready) {
+            // Where the supervisor and its guard died together, a command is what wakes them.
+            client::ensure(self.paths)?;
+            self.over = self.over.or_else(|| over_by_journal(self.home));
+        }
+        Ok(false)
+    }
+
+    /// The first time what is at work is stopped, the second time killed.
+    fn interrupted(&mut self) -> Result<(), Failure> {
+        self.interrupts += 1;
+        let home = self.home.path().to_string_lossy().into_owned();
+        if self.interrupts == 1 {
+            eprintln!("swarm: stopping what is at work; once more kills it");
+            super::send(self.paths, RunOrder::Stop { home })?;
+            return Ok(());
+        }
+        let state = wire::load(self.home).ok().flatten();
+        let pids = state.iter().flat_map(|state| &state.workstreams).filter_map(|row| row.pid);
+        super::tidy::kill_now(pids);
+        Ok(())
+    }
+}

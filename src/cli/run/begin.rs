@@ -1,0 +1,204 @@
+//! `swarm run`: makes the plan of what is to be done, hands it to the supervisor, and
+//! shows how it goes.
+
+use std::path::{Path, PathBuf};
+
+use swarm_actors::model::{Caller, MergeSettings, Refusal, RefusalKind, RunOrder};
+use swarm_actors::run::plan::{Plan, Rules};
+
+use super::args::BeginArgs;
+use super::attach::{self, View};
+use super::jobs::{self, JobFile, Typed};
+use super::plan::{changed, prepare, refused};
+use super::show;
+use crate::adapters::git;
+use crate::adapters::landing::has_resolver;
+use crate::adapters::runs::home::{Home, make_all};
+use crate::adapters::runs::specs::{self, Spec};
+use crate::adapters::runs::{config, run_id, wire};
+use crate::agents::Agent;
+use crate::cli::caller;
+use crate::cli::error::Failure;
+use crate::cli::screen::Screen;
+use crate::paths::Paths;
+
+pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let caller = caller::collect()?.caller;
+    let plan = match &args.file {
+        Some(file) => of_file(args, file, &caller, paths)?,
+        None => of_specs(args, &caller, screen)?,
+    };
+    plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
+    if args.dry_run {
+        return show::tree(&plan, screen);
+    }
+    let home = Home::new(&plan.home);
+    let made = home.make();
+    made.map_err(|error| Failure::system(format!("cannot make {}", home.path().display()), &error))?;
+    if let Some(warning) = crate::adapters::logind::warning() {
+        screen.warning(&warning);
+    }
+    let from = attach::length(&home);
+    let line = super::send(paths, RunOrder::Begin { plan: Box::new(plan), retry_failed: args.retry_failed })?;
+    if args.detach {
+        screen.line(&format!("started run {} ({})", line.run, line.home))?;
+        return Ok(0);
+    }
+    let view = View { headless: args.headless, owns: true };
+    attach::follow(&home, from, view, paths, screen)
+}
+
+fn invalid(cause: impl Into<String>) -> Failure {
+    Failure::new(RefusalKind::Invalid, cause)
+}
+
+fn typed(args: &BeginArgs) -> Typed {
+    Typed { agent: args.agent.clone(), retries: args.retries, timeout: args.timeout }
+}
+
+fn of_specs(args: &BeginArgs, caller: &Caller, screen: &mut Screen) -> Result<Plan, Failure> {
+    let root = git::root(caller)?;
+    let home = Home::of(&root);
+    let state = wire::load(&home).map_err(invalid)?;
+    let Some(state) = state.filter(|state| !state.workstreams.is_empty()) else {
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("nothing is planned in {}", root.display()));
+        return Err(refusal.remedy("swarm plan --specs DIR").into());
+    };
+    // Moved away or deleted since: nothing could land.
+    git::site(caller, Some(&state.base_branch))?;
+    let config = config::read(&root).map_err(invalid)?;
+    let mut planned: Vec<Spec> = Vec::with_capacity(state.workstreams.len());
+    for row in &state.workstreams {
+        let spec = specs::read_one(&root.join(&row.spec_file)).map_err(refused)?;
+        planned.push(Spec { id: row.id.clone(), ..spec });
+    }
+    for id in changed(&home, &planned) {
+        screen.warning(&format!("spec '{id}' changed after it was planned; it is taken as it is now"));
+    }
+    let jobs = planned.iter().map(|spec| jobs::job_of(spec, &root, &config.run, &typed(args)));
+    let jobs = jobs.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+    for name in jobs.iter().filter_map(|job| agent_of(&job.work)) {
+        Agent::find(name, &config.agents).map_err(invalid)?;
+    }
+    prepare(&root, &home)?;
+    let rules = Rules {
+        limit: limit(args, config.run.limit),
+        fail_fast: args.fail_fast || config.run.fail_fast.unwrap_or(false),
+        merge: settings(args.verify.as_ref(), &root, &home),
+    };
+    Ok(Plan {
+        id: run_id(home.path(), &state.created_at),
+        home: home.path().to_string_lossy().into_owned(),
+        slug: slug(&root),
+        root: root.to_string_lossy().into_owned(),
+        base: Some(state.base_branch),
+        specs: Some(specs_dir(&root, &state.specs_dir, &planned)),
+        jobs,
+        rules,
+    })
+}
+
+/// The folder of the specs, from the root: as it was typed it may be from elsewhere.
+fn specs_dir(root: &Path, typed: &str, planned: &[Spec]) -> String {
+    let dir = planned.first().and_then(|spec| spec.path.parent());
+    let dir = dir.and_then(|dir| dir.strip_prefix(root).ok()).map(|dir| dir.to_string_lossy().into_owned());
+    dir.unwrap_or_else(|| typed.to_owned())
+}
+
+fn agent_of(work: &swarm_actors::run::plan::Work) -> Option<&str> {
+    match work {
+        swarm_actors::run::plan::Work::Spec(work) => Some(work.adapter.as_deref().unwrap_or(config::AGENT)),
+        swarm_actors::run::plan::Work::Command(_) => None,
+    }
+}
+
+fn limit(args: &BeginArgs, configured: Option<usize>) -> usize {
+    let typed = args.limit.and_then(|limit| usize::try_from(limit).ok());
+    typed.or(configured).unwrap_or(config::LIMIT).max(1)
+}
+
+/// How what is finished lands: conflicts go to the workstream's own agent, where the
+/// repository names no other resolver.
+fn settings(verify: Option<&String>, root: &Path, home: &Home) -> MergeSettings {
+    let ours = || {
+        let program = std::env::current_exe().ok()?;
+        Some(format!("{} __resolve {}", quoted(&program.to_string_lossy()), quoted(&home.path().to_string_lossy())))
+    };
+    let resolver = if has_resolver(root) { None } else { ours() };
+    MergeSettings { verify: verify.cloned(), resolver, ..MergeSettings::default() }
+}
+
+/// As a word for `sh`.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// What workers' names begin with: the directory's name.
+fn slug(root: &Path) -> String {
+    let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let kept: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' }).collect();
+    let kept = kept.trim_start_matches(['-', '_']);
+    if kept.is_empty() { "run".to_owned() } else { kept.to_owned() }
+}
+
+fn of_file(args: &BeginArgs, file: &Path, caller: &Caller, paths: &Paths) -> Result<Plan, Failure> {
+    let shown = file.display();
+    let is_path = file.extension().is_some_and(|extension| extension == "toml") || file.to_string_lossy().contains('/');
+    if !is_path {
+        let refusal =
+            Refusal::new(RefusalKind::Invalid, format!("'{shown}' is no file of jobs and no word of `swarm run`"));
+        return Err(refusal
+            .remedy("a file of jobs has .toml or a / in its name; swarm run --help has the words")
+            .into());
+    }
+    let path = file.canonicalize().map_err(|error| Failure::system(shown.to_string(), &error))?;
+    let text = std::fs::read_to_string(&path).map_err(|error| Failure::system(shown.to_string(), &error))?;
+    let parsed = jobs::parse(&text).map_err(|cause| invalid(format!("{shown}, {cause}")))?;
+    let jobs = jobs::jobs_of(&parsed, &typed(args)).map_err(|cause| invalid(format!("{shown}: {cause}")))?;
+    if jobs.is_empty() {
+        return Err(Refusal::new(RefusalKind::Invalid, format!("{shown} has no job"))
+            .remedy("[[job]]\ncommand = \"make\"")
+            .into());
+    }
+    let (root, base) = place(&parsed, &jobs, &path, caller)?;
+    let (id, home) = (run_id(&path, ""), home_of_file(&path, paths));
+    make_all(&paths.runs()).map_err(|error| Failure::system(paths.runs().display(), &error))?;
+    let verify = args.verify.clone().or_else(|| parsed.verify.clone());
+    let rules = Rules {
+        limit: limit(args, parsed.limit),
+        fail_fast: args.fail_fast || parsed.fail_fast.unwrap_or(false),
+        merge: MergeSettings { verify, ..MergeSettings::default() },
+    };
+    Ok(Plan {
+        id,
+        home: home.path().to_string_lossy().into_owned(),
+        slug: slug(&path.with_extension("")),
+        root: root.to_string_lossy().into_owned(),
+        base,
+        specs: None,
+        jobs,
+        rules,
+    })
+}
+
+/// Where the run of a file of jobs is kept.
+pub fn home_of_file(path: &Path, paths: &Paths) -> Home {
+    Home::new(paths.runs().join(format!("{}-{}", slug(&path.with_extension("")), run_id(path, ""))))
+}
+
+/// Where its jobs run: its own directory, or the repository that they need.
+fn place(
+    parsed: &JobFile,
+    jobs: &[swarm_actors::run::plan::Job],
+    path: &Path,
+    caller: &Caller,
+) -> Result<(PathBuf, Option<String>), Failure> {
+    let dir = path.parent().unwrap_or(Path::new("/")).to_owned();
+    if jobs.iter().all(|job| job.branch.is_none()) {
+        return Ok((dir, None));
+    }
+    let caller = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() };
+    let site = git::site(&caller, parsed.base.as_deref())?;
+    Ok((site.root, Some(site.base)))
+}

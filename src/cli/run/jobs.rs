@@ -1,0 +1,199 @@
+//! What becomes of specs and of a file of jobs: the jobs of a plan.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use swarm_actors::run::plan::{CommandWork, Job, SpecWork, Work};
+
+use crate::adapters::runs::config::{self, RunConfig};
+use crate::adapters::runs::home::ARIAL;
+use crate::adapters::runs::specs::{NumberOrText, OneOrMany, Spec};
+use crate::cli::duration;
+
+/// What was typed, which wins over the configuration and loses to what a spec says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Typed {
+    pub agent: Option<String>,
+    pub retries: Option<u32>,
+    pub timeout: Option<Duration>,
+}
+
+/// # Errors
+/// What is wrong with its front matter.
+pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Result<Job, String> {
+    let file = spec.path.canonicalize().unwrap_or_else(|_| spec.path.clone());
+    let file = file.strip_prefix(root).map(Path::to_path_buf).unwrap_or(file);
+    let front = &spec.front;
+    let limit = match &front.timeout {
+        Some(text) => Some(text.text()),
+        None if typed.timeout.is_some() => None,
+        None => config.timeout.as_ref().map(NumberOrText::text),
+    };
+    let limit = limit.map(|text| duration::parse_positive(&text)).transpose();
+    let limit = limit.map_err(|cause| format!("{}: timeout: {cause}", spec.path.display()))?.or(typed.timeout);
+    Ok(Job {
+        id: spec.id.clone(),
+        work: Work::Spec(SpecWork {
+            file: file.to_string_lossy().into_owned(),
+            title: spec.title.clone(),
+            description: spec.description.clone(),
+            adapter: front.adapter.clone().or_else(|| typed.agent.clone()).or_else(|| config.agent.clone()),
+            capabilities: front.required_capabilities.clone(),
+        }),
+        after: front.after.list(),
+        priority: front.priority,
+        group: front.group.clone(),
+        retries: front.retries.or(typed.retries).or(config.retries).unwrap_or(config::RETRIES),
+        timeout_ms: limit.map(milliseconds),
+        branch: Some(format!("arial/{}", spec.id)),
+        merge: front.merge.unwrap_or(true),
+        verify: front.verify.clone(),
+    })
+}
+
+fn milliseconds(limit: Duration) -> u64 {
+    u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A file of jobs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobFile {
+    /// At work at the same time.
+    pub limit: Option<usize>,
+    pub fail_fast: Option<bool>,
+    pub retries: Option<u32>,
+    pub timeout: Option<NumberOrText>,
+    pub base: Option<String>,
+    pub verify: Option<String>,
+    pub job: Vec<JobEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobEntry {
+    /// Its number where it has none.
+    pub name: Option<String>,
+    pub command: Command,
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<String>,
+    #[serde(default)]
+    pub worktree: bool,
+    #[serde(default)]
+    pub after: OneOrMany,
+    #[serde(default)]
+    pub priority: i32,
+    pub group: Option<String>,
+    pub retries: Option<u32>,
+    pub timeout: Option<NumberOrText>,
+    #[serde(default)]
+    pub merge: bool,
+    pub verify: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Command {
+    /// Run by `sh -c`.
+    Text(String),
+    Words(Vec<String>),
+}
+
+/// # Errors
+/// A sentence with the line, or with the job's name.
+pub fn parse(text: &str) -> Result<JobFile, String> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        format!("line {line}: {}", error.message())
+    })
+}
+
+/// # Errors
+/// What is wrong with one of them.
+pub fn jobs_of(file: &JobFile, typed: &Typed) -> Result<Vec<Job>, String> {
+    let mut jobs: Vec<Job> = Vec::with_capacity(file.job.len());
+    for (at, entry) in file.job.iter().enumerate() {
+        let id = entry.name.clone().unwrap_or_else(|| (at + 1).to_string());
+        let wrong = |cause: &str| Err(format!("job '{id}': {cause}"));
+        if !crate::adapters::git::is_branch_name(&format!("arial/{id}")) || id.contains('/') {
+            return wrong("its name cannot be a part of a branch's name");
+        }
+        if jobs.iter().any(|job| job.id == id) {
+            return wrong("there are two of that name");
+        }
+        if entry.merge && !entry.worktree {
+            return wrong("merge needs worktree = true, or nothing of it would land");
+        }
+        let argv = match &entry.command {
+            Command::Text(text) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text.clone()],
+            Command::Words(words) if words.is_empty() => return wrong("its command is empty"),
+            Command::Words(words) => words.clone(),
+        };
+        let limit = entry.timeout.as_ref().or(file.timeout.as_ref());
+        let limit = limit.map(|limit| duration::parse_positive(&limit.text())).transpose();
+        let limit = match limit {
+            Ok(limit) => limit.or(typed.timeout),
+            Err(cause) => return wrong(&format!("timeout: {cause}")),
+        };
+        jobs.push(Job {
+            work: Work::Command(CommandWork { argv, env: entry.env.clone(), cwd: entry.cwd.clone() }),
+            after: entry.after.list(),
+            priority: entry.priority,
+            group: entry.group.clone(),
+            retries: entry.retries.or(typed.retries).or(file.retries).unwrap_or(0),
+            timeout_ms: limit.map(milliseconds),
+            branch: entry.worktree.then(|| format!("{}/{id}", ARIAL.trim_start_matches('.'))),
+            merge: entry.merge,
+            verify: entry.verify.clone(),
+            id,
+        });
+    }
+    Ok(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(text: &str) -> Result<Vec<Job>, String> {
+        jobs_of(&parse(text)?, &Typed::default())
+    }
+
+    #[test]
+    fn jobs_are_commands_with_an_order() {
+        let text = "limit = 4\nretries = 2\n[[job]]\ncommand = 'make'\n[[job]]\nname = 'test'\ncommand = ['make', 'test']\nafter = '1'\ntimeout = '10m'\nworktree = true\nmerge = true\n";
+        let jobs = jobs(text).expect("they are read");
+        let Work::Command(first) = &jobs[0].work else { panic!("it is a command") };
+        assert_eq!((jobs[0].id.as_str(), first.argv.join(" ").as_str()), ("1", "/bin/sh -c make"));
+        let second = &jobs[1];
+        assert_eq!(
+            (second.after.as_slice(), second.retries, second.timeout_ms),
+            (["1".to_owned()].as_slice(), 2, Some(600_000))
+        );
+        assert_eq!(second.branch.as_deref(), Some("arial/test"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let cases = [
+            ("[[job]]\ncommand = []\n", "job '1': its command is empty"),
+            (
+                "[[job]]\ncommand = 'x'\nmerge = true\n",
+                "job '1': merge needs worktree = true, or nothing of it would land",
+            ),
+            (
+                "[[job]]\nname = 'a'\ncommand = 'x'\n[[job]]\nname = 'a'\ncommand = 'y'\n",
+                "job 'a': there are two of that name",
+            ),
+            ("[[job]]\nname = 'a b'\ncommand = 'x'\n", "job 'a b': its name cannot be a part of a branch's name"),
+        ];
+        for (text, cause) in cases {
+            assert_eq!(jobs(text), Err(cause.to_owned()));
+        }
+        assert!(jobs("[[job]]\nname = 'a'\n").expect_err("no command").starts_with("line 1: missing field `command`"));
+        assert!(jobs("[[jobs]]\n").expect_err("a slip").starts_with("line 1: unknown field `jobs`"));
+    }
+}

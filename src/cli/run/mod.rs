@@ -1,0 +1,108 @@
+//! `swarm plan` and `swarm run`: specs or jobs become finished, landed work.
+
+pub mod args;
+mod attach;
+mod begin;
+mod jobs;
+mod live;
+mod plan;
+mod show;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use swarm_actors::model::{Answer, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
+
+use self::args::{Plain, PlanArgs, RunAction, RunArgs};
+use super::caller;
+use super::error::Failure;
+use super::json;
+use super::render::escape;
+use super::screen::Screen;
+use crate::adapters::git;
+use crate::adapters::runs::home::Home;
+use crate::api::client;
+use crate::paths::Paths;
+
+pub fn plan(args: &PlanArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    plan::run(args, screen)
+}
+
+pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    match &args.action {
+        None => begin::run(&args.begin, paths, screen),
+        Some(RunAction::Init(args)) => init(args, screen),
+        Some(RunAction::Status(args)) => show::status(args, screen),
+        Some(RunAction::Attach(args)) => attach::run(args, paths, screen),
+        Some(RunAction::Stop(args)) => change(args, paths, screen, |home| RunOrder::Stop { home }),
+        Some(RunAction::Pause(args)) => change(args, paths, screen, |home| RunOrder::Hold { home }),
+        Some(RunAction::Resume(args)) => change(args, paths, screen, |home| RunOrder::Resume { home }),
+        Some(RunAction::Cleanup(args)) => tidy::run(args, paths, screen),
+        Some(RunAction::Context(args)) => tidy::context(args, screen),
+    }
+}
+
+/// The directory of the run that is meant.
+fn home(typed: Option<&Path>) -> Result<Home, Failure> {
+    let Some(typed) = typed else {
+        let caller = caller::collect()?.caller;
+        return Ok(Home::of(&git::root(&caller)?));
+    };
+    let path: PathBuf = typed.canonicalize().map_err(|error| Failure::system(typed.display(), &error))?;
+    if path.is_dir() {
+        return Ok(Home::new(path));
+    }
+    let paths = Paths::from_env().map_err(|error| Failure::new(RefusalKind::Invalid, error.to_string()))?;
+    Ok(begin::home_of_file(&path, &paths))
+}
+
+fn init(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
+    let caller = caller::collect()?.caller;
+    let root = git::root(&caller)?;
+    let home = Home::of(&root);
+    plan::prepare(&root, &home)?;
+    if args.json {
+        json::print(screen, "swarm.run-init/1", &json!({"home": home.path()}))?;
+    } else {
+        screen.line(&format!("{} is ready: swarm plan --specs DIR", escape(&home.path().to_string_lossy())))?;
+    }
+    Ok(0)
+}
+
+fn change(
+    args: &Plain,
+    paths: &Paths,
+    screen: &mut Screen,
+    order: impl FnOnce(String) -> RunOrder,
+) -> Result<u8, Failure> {
+    let home = home(args.home.as_deref())?;
+    let line = send(paths, order(home.path().to_string_lossy().into_owned()))?;
+    if args.json {
+        json::print(screen, "swarm.run-changed/1", &json!({"run": line.run, "home": line.home, "done": line.done}))?;
+    } else {
+        screen.line(&format!("{} run {}", line.done, line.run))?;
+    }
+    Ok(0)
+}
+
+/// Asks the supervisor for one thing about one run.
+fn send(paths: &Paths, order: RunOrder) -> Result<RunLine, Failure> {
+    let request = RunRequest { caller: caller::collect()?.caller, order };
+    let mut told: Option<Result<RunLine, Refusal>> = None;
+    client::post(paths, "/v1/run", &request, &mut |answer| match answer {
+        Answer::Run(line) => told = Some(Ok(line)),
+        Answer::Refused(refusal) => told = Some(Err(refusal)),
+        Answer::Spawned(_)
+        | Answer::Worker(_)
+        | Answer::Merge(_)
+        | Answer::Warning(_)
+        | Answer::Accepted
+        | Answer::Done => {}
+    })?;
+    match told {
+        Some(Ok(line)) => Ok(line),
+        Some(Err(refusal)) => Err(refusal.into()),
+        None => Err(Refusal::new(RefusalKind::Internal, "the supervisor gave no answer").into()),
+    }
+}

@@ -1,0 +1,185 @@
+//! `swarm plan`: a folder of specs becomes the rows of `.arial/state.json`.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use swarm_actors::model::{Caller, Refusal, RefusalKind};
+use swarm_actors::run::plan::Plan;
+
+use super::args::PlanArgs;
+use super::jobs::{Typed, job_of};
+use crate::adapters::git::{self, Site};
+use crate::adapters::records::write_durably;
+use crate::adapters::runs::config;
+use crate::adapters::runs::home::{ARIAL, Home, iso};
+use crate::adapters::runs::specs::{self, Spec};
+use crate::adapters::runs::wire::{self, ArialState, Workstream};
+use crate::cli::caller;
+use crate::cli::error::Failure;
+use crate::cli::json;
+use crate::cli::render::{escape, table};
+use crate::cli::screen::Screen;
+
+/// Digests of the specs as they were planned.
+const DIGESTS: &str = "plan.json";
+
+pub fn run(args: &PlanArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let caller = caller::collect()?.caller;
+    let site = git::site(&caller, args.base.as_deref())?;
+    let specs = read_specs(&caller, &args.specs, screen)?;
+    check(&site.root, &specs)?;
+    let home = Home::of(&site.root);
+    prepare(&site.root, &home)?;
+    // Held until this command has ended: a run that is under way keeps it.
+    let _lock = home.take_lock().map_err(|cause| {
+        Refusal::new(RefusalKind::Running, cause).remedy("swarm run attach shows it, swarm run stop ends it")
+    })?;
+    let known = wire::load(&home).map_err(|cause| Refusal::new(RefusalKind::Invalid, cause))?;
+    let state = state(&site, args, &specs, known, &digests(&home));
+    if !args.yes && !args.json && !agreed(&state, screen)? {
+        return Ok(1);
+    }
+    let written = write_digests(&home, &specs).and_then(|()| wire::save(&home, &state));
+    written.map_err(|error| Failure::system(format!("cannot write {}", home.state().display()), &error))?;
+    show(args, &state, &home, screen)
+}
+
+fn read_specs(caller: &Caller, typed: &str, screen: &mut Screen) -> Result<Vec<Spec>, Failure> {
+    let dir = Path::new(&caller.cwd).join(typed);
+    let folder = specs::read(&dir).map_err(refused)?;
+    folder.notes.iter().for_each(|note| screen.aside("note: ", note));
+    if folder.specs.is_empty() {
+        let refusal = Refusal::new(RefusalKind::Invalid, format!("there is no spec in {}", dir.display()));
+        return Err(refusal.remedy("write one: a *.md file that begins with a heading").into());
+    }
+    Ok(folder.specs)
+}
+
+pub fn refused((cause, remedy): (String, Option<String>)) -> Failure {
+    Refusal { remedy, ..Refusal::new(RefusalKind::Invalid, cause) }.into()
+}
+
+/// What a run would refuse is refused here, before anything is written.
+fn check(root: &Path, specs: &[Spec]) -> Result<(), Failure> {
+    let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
+    let config = config::read(root).map_err(invalid)?;
+    let typed = Typed::default();
+    let jobs = specs.iter().map(|spec| job_of(spec, root, &config.run, &typed)).collect::<Result<_, _>>();
+    let plan = Plan { jobs: jobs.map_err(invalid)?, ..Plan::default() };
+    plan.check_order().map_err(invalid)
+}
+
+/// Makes `.arial/` and has git pass over it.
+pub fn prepare(root: &Path, home: &Home) -> Result<(), Failure> {
+    let made = home.make().and_then(|()| git::exclude(root, ARIAL));
+    made.map_err(|error| Failure::system(format!("cannot make {}", home.path().display()), &error))
+}
+
+fn state(
+    site: &Site,
+    args: &PlanArgs,
+    specs: &[Spec],
+    known: Option<ArialState>,
+    digests: &BTreeMap<String, String>,
+) -> ArialState {
+    let now = iso(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0));
+    let row = |spec: &Spec| {
+        let unchanged = digests.get(&spec.id) == Some(&spec.digest);
+        let kept = known.as_ref().and_then(|state| state.row(&spec.id)).filter(|_| unchanged);
+        kept.cloned().unwrap_or_else(|| fresh(&site.root, spec, known.as_ref()))
+    };
+    let workstreams = specs.iter().map(row).collect();
+    ArialState {
+        version: 2,
+        specs_dir: args.specs.clone(),
+        base_branch: site.base.clone(),
+        status: "planning".to_owned(),
+        created_at: known.as_ref().map_or_else(|| now.clone(), |state| state.created_at.clone()),
+        updated_at: now,
+        workstreams,
+        others: known.map(|state| state.others).unwrap_or_default(),
+    }
+}
+
+fn fresh(root: &Path, spec: &Spec, known: Option<&ArialState>) -> Workstream {
+    let file = spec.path.canonicalize().unwrap_or_else(|_| spec.path.clone());
+    let file = file.strip_prefix(root).map(Path::to_path_buf).unwrap_or(file);
+    let required = spec.front.required_capabilities.clone();
+    Workstream {
+        id: spec.id.clone(),
+        spec_file: file.to_string_lossy().into_owned(),
+        title: spec.title.clone(),
+        description: spec.description.clone(),
+        status: "pending".to_owned(),
+        branch: format!("arial/{}", spec.id),
+        worktree_path: format!("{ARIAL}/worktrees/{}", spec.id),
+        adapter: spec.front.adapter.clone(),
+        required_capabilities: Some(required).filter(|required| !required.is_empty()),
+        others: known.and_then(|state| state.row(&spec.id)).map(|row| row.others.clone()).unwrap_or_default(),
+        ..Workstream::default()
+    }
+}
+
+fn digests(home: &Home) -> BTreeMap<String, String> {
+    let text = std::fs::read(home.path().join(DIGESTS)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+fn write_digests(home: &Home, specs: &[Spec]) -> io::Result<()> {
+    let all: BTreeMap<&str, &str> = specs.iter().map(|spec| (spec.id.as_str(), spec.digest.as_str())).collect();
+    write_durably(home.path(), DIGESTS, &serde_json::to_vec_pretty(&all)?)
+}
+
+/// Whether a spec is not as it was planned.
+pub fn changed(home: &Home, specs: &[Spec]) -> Vec<String> {
+    let digests = digests(home);
+    let changed = |spec: &&Spec| digests.get(&spec.id).is_some_and(|digest| *digest != spec.digest);
+    specs.iter().filter(changed).map(|spec| spec.id.clone()).collect()
+}
+
+/// Asks on a terminal; elsewhere nobody could answer.
+fn agreed(state: &ArialState, screen: &mut Screen) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Ok(true);
+    }
+    screen.line(&rows(state))?;
+    screen.flush()?;
+    eprint!("plan {} workstreams for {}? [Y/n] ", state.workstreams.len(), escape(&state.base_branch));
+    let _ = io::stderr().flush();
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(|error| Failure::system("cannot read the answer", &error))?;
+    Ok(matches!(answer.trim(), "" | "y" | "Y" | "yes"))
+}
+
+fn rows(state: &ArialState) -> String {
+    let head = ["ID", "STATUS", "AGENT", "TITLE"].map(str::to_owned).to_vec();
+    let row = |row: &Workstream| {
+        let agent = row.adapter.clone().unwrap_or_else(|| "-".to_owned());
+        [&row.id, &row.status, &agent, &row.title].map(|text| escape(text).into_owned()).to_vec()
+    };
+    let all: Vec<Vec<String>> = std::iter::once(head).chain(state.workstreams.iter().map(row)).collect();
+    super::show::without_trails(&table(&all, |_, _, _| None))
+}
+
+fn show(args: &PlanArgs, state: &ArialState, home: &Home, screen: &mut Screen) -> Result<u8, Failure> {
+    if args.json {
+        let row = |row: &Workstream| json!({"id": row.id, "title": row.title, "status": row.status, "spec_file": row.spec_file, "branch": row.branch});
+        let rows: Vec<_> = state.workstreams.iter().map(row).collect();
+        let path: PathBuf = home.path().to_owned();
+        let body = json!({"home": path, "base": state.base_branch, "workstreams": rows});
+        json::print(screen, "swarm.plan/1", &body)?;
+        return Ok(0);
+    }
+    if !io::stdin().is_terminal() || args.yes {
+        screen.line(&rows(state))?;
+    }
+    let pending = state.workstreams.iter().filter(|row| row.status == "pending").count();
+    screen.line(&format!(
+        "planned {} workstreams for {}, {pending} to do: swarm run",
+        state.workstreams.len(),
+        escape(&state.base_branch)
+    ))?;
+    Ok(0)
+}

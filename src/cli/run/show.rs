@@ -1,0 +1,153 @@
+//! How far a run is, and what one would do.
+
+use serde_json::json;
+use swarm_actors::model::{Refusal, RefusalKind};
+use swarm_actors::run::plan::{Plan, Work};
+use swarm_actors::run::progress::{Mode, Progress, Run, Spent};
+use swarm_actors::run::worker_name;
+
+use super::args::Plain;
+use crate::adapters::runs::home::{Home, iso};
+use crate::adapters::runs::{journal, wire};
+use crate::cli::error::Failure;
+use crate::cli::json;
+use crate::cli::render::{escape, table};
+use crate::cli::screen::Screen;
+
+pub fn status(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
+    let home = super::home(args.home.as_deref())?;
+    let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
+    if let Some(run) = journal::replay(&home).map_err(invalid)? {
+        return if args.json { print(&run, screen) } else { show(&run, screen) };
+    }
+    // Planned, or begun by another program.
+    let state = wire::load(&home).map_err(invalid)?.filter(|state| !state.workstreams.is_empty());
+    let Some(state) = state else {
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("nothing is planned in {}", home.path().display()));
+        return Err(refusal.remedy("swarm plan --specs DIR").into());
+    };
+    if args.json {
+        let rows: Vec<_> = state
+            .workstreams
+            .iter()
+            .map(|row| json!({"id": row.id, "status": row.status, "title": row.title}))
+            .collect();
+        let body = json!({"home": home.path(), "status": state.status, "workstreams": rows});
+        json::print(screen, "swarm.run/1", &body)?;
+    } else {
+        let rows = state.workstreams.iter().map(|row| vec![row.id.clone(), row.status.clone(), row.title.clone()]);
+        lines(&["ID", "STATUS", "TITLE"], rows, screen)?;
+    }
+    Ok(0)
+}
+
+fn lines(head: &[&str], rows: impl Iterator<Item = Vec<String>>, screen: &mut Screen) -> Result<(), Failure> {
+    let head = head.iter().map(ToString::to_string).collect();
+    let rows = rows.map(|row| row.iter().map(|text| escape(text).into_owned()).collect());
+    let all: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    screen.line(&without_trails(&table(&all, |_, _, _| None)))
+}
+
+/// The last column needs no filling up.
+pub fn without_trails(table: &str) -> String {
+    table.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// The word for the whole: a run whose supervisor is gone is still `running`, since
+/// the next one goes on with it.
+fn mode(run: &Run) -> &'static str {
+    use swarm_actors::run::progress::Verdict;
+    match run.mode {
+        Mode::Running => "running",
+        Mode::Held => "paused",
+        Mode::Stopping => "stopping",
+        Mode::Over(Verdict::Completed) => "completed",
+        Mode::Over(Verdict::Failed) => "failed",
+        Mode::Over(Verdict::Interrupted) => "interrupted",
+    }
+}
+
+fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
+    screen.line(&format!("run {} is {}", run.plan.id, mode(run)))?;
+    let row = |(job, progress): (&swarm_actors::run::plan::Job, &Progress)| {
+        let what = progress.error.clone().or_else(|| progress.summary.clone()).unwrap_or_else(|| "-".to_owned());
+        vec![
+            job.id.clone(),
+            progress.stage.word().to_owned(),
+            progress.attempt.to_string(),
+            cost(&progress.spent),
+            what,
+        ]
+    };
+    lines(&["ID", "STAGE", "ATTEMPT", "COST", "LAST"], run.plan.jobs.iter().zip(&run.jobs).map(row), screen)?;
+    Ok(0)
+}
+
+/// What is unknown is said so, not counted as nothing.
+fn cost(spent: &Spent) -> String {
+    match spent.usd {
+        Some(usd) if spent.unpriced => format!("{usd:.2}+? USD"),
+        Some(usd) => format!("{usd:.2} USD"),
+        None if spent.unpriced && spent.input_tokens > 0 => "?".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+fn print(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
+    let row = |(job, progress): (&swarm_actors::run::plan::Job, &Progress)| {
+        json!({
+            "id": job.id,
+            "stage": progress.stage.word(),
+            "worker": worker_name(&run.plan.slug, &job.id),
+            "attempt": progress.attempt,
+            "failures": progress.failures,
+            "pid": progress.pid,
+            "branch": job.branch,
+            "after": job.after,
+            "commit": progress.commit,
+            "files": progress.files,
+            "summary": progress.summary,
+            "error": progress.error,
+            "started_at": progress.started_ms.map(iso),
+            "completed_at": progress.ended_ms.map(iso),
+            "input_tokens": progress.spent.input_tokens,
+            "output_tokens": progress.spent.output_tokens,
+            "usd": progress.spent.usd,
+            "unpriced": progress.spent.unpriced,
+        })
+    };
+    let rows: Vec<_> = run.plan.jobs.iter().zip(&run.jobs).map(row).collect();
+    let body = json!({"run": run.plan.id, "home": run.plan.home, "base": run.plan.base, "status": mode(run), "workstreams": rows});
+    json::print(screen, "swarm.run/1", &body)?;
+    Ok(0)
+}
+
+/// `--dry-run`: what waits for what, as a tree.
+pub fn tree(plan: &Plan, screen: &mut Screen) -> Result<u8, Failure> {
+    let mut order: Vec<usize> = (0..plan.jobs.len()).collect();
+    order.sort_by_key(|job| (std::cmp::Reverse(plan.jobs[*job].priority), *job));
+    let done = Home::new(&plan.home);
+    let earlier = journal::replay(&done).ok().flatten();
+    let mut lines = Vec::new();
+    for job in order.iter().filter(|job| plan.jobs[**job].after.is_empty()) {
+        branch(plan, &order, *job, 0, earlier.as_ref(), &mut lines);
+    }
+    screen.line(&format!("{} jobs, {} at a time", plan.jobs.len(), plan.rules.limit))?;
+    lines.iter().try_for_each(|line| screen.line(line))?;
+    Ok(0)
+}
+
+/// A job and those that wait for it last: of several it is shown below the last one.
+fn branch(plan: &Plan, order: &[usize], job: usize, depth: usize, earlier: Option<&Run>, lines: &mut Vec<String>) {
+    let asked = &plan.jobs[job];
+    let what = match &asked.work {
+        Work::Spec(work) => work.title.clone(),
+        Work::Command(work) => work.argv.last().cloned().unwrap_or_default(),
+    };
+    let at = earlier.and_then(|run| run.plan.position(&asked.id).map(|at| run.jobs[at].stage.word()));
+    let at = at.filter(|word| *word != "pending").map(|word| format!(" ({word})")).unwrap_or_default();
+    lines.push(format!("{}{}{at}  {}", "  ".repeat(depth), escape(&asked.id), escape(&crate::agents::short(&what))));
+    for next in order.iter().filter(|next| plan.jobs[**next].after.last() == Some(&asked.id)) {
+        branch(plan, order, *next, depth + 1, earlier, lines);
+    }
+}

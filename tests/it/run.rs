@@ -1,0 +1,313 @@
+//! Runs: a folder of specs becomes landed work, by the embedded `shell` agent and by
+//! commands that stand in for agents.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::common::proc::{self, Signal};
+use crate::common::{Rig, SOON, Said, wait_until};
+use crate::crash::both;
+
+/// A repository with a folder of specs.
+pub struct Site {
+    pub rig: Rig,
+    pub repo: PathBuf,
+}
+
+impl Site {
+    pub fn new() -> Self {
+        let rig = Rig::new();
+        let repo = rig.repo();
+        fs::create_dir(repo.join("specs")).expect("made");
+        Self { rig, repo }
+    }
+
+    /// A spec whose program is this script.
+    pub fn spec(&self, id: &str, front: &str, script: &str) {
+        let text =
+            format!("---\nadapter: shell\n{front}---\n# Spec {id}\n\nWhat {id} is for.\n\n```sh\n{script}\n```\n");
+        self.write(&format!("specs/{id}.md"), &text);
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.repo.join(name), text).expect("written");
+    }
+
+    pub fn commit(&self) {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", "specs"]);
+    }
+
+    pub fn git(&self, words: &[&str]) -> String {
+        self.rig.git(&self.repo, words)
+    }
+
+    pub fn swarm(&self, words: &[&str]) -> Said {
+        self.rig.swarm_in(&self.repo, words)
+    }
+
+    #[track_caller]
+    pub fn plan(&self) {
+        self.swarm(&["plan", "--specs", "specs", "-y"]).ok();
+    }
+
+    /// Runs to the end; its events.
+    #[track_caller]
+    pub fn run(&self, code: i32, flags: &[&str]) -> Vec<Value> {
+        let said = self.swarm(&[&["run"], flags].concat());
+        assert_eq!(said.code, Some(code), "{said:?}");
+        events(&said.out)
+    }
+
+    /// `.arial/state.json`.
+    pub fn state(&self) -> Value {
+        let text = fs::read(self.repo.join(".arial/state.json")).expect("it is planned");
+        serde_json::from_slice(&text).expect("JSON")
+    }
+
+    /// Status of each row.
+    pub fn statuses(&self) -> Vec<String> {
+        let state = self.state();
+        let rows = state["workstreams"].as_array().expect("rows");
+        rows.iter().map(|row| format!("{} {}", text(&row["id"]), text(&row["status"]))).collect()
+    }
+
+    pub fn row(&self, id: &str) -> Value {
+        let state = self.state();
+        let rows = state["workstreams"].as_array().expect("rows").clone();
+        rows.into_iter().find(|row| row["id"] == id).expect("a row")
+    }
+
+    /// A file on the base branch.
+    pub fn landed(&self, name: &str) -> String {
+        self.git(&["show", &format!("main:{name}")])
+    }
+}
+
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("not a text: {value}"))
+}
+
+pub fn events(out: &str) -> Vec<Value> {
+    out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+/// The events of one workstream, in their order.
+pub fn told(events: &[Value], id: &str) -> Vec<String> {
+    let of = events.iter().filter(|event| event["workstream"] == id);
+    of.map(|event| text(&event["event"]).to_owned()).filter(|event| event != "workstream.activity").collect()
+}
+
+#[test]
+fn specs_become_landed_work_and_what_fails_says_why() {
+    let site = Site::new();
+    site.spec("one", "", "echo 1 > one.txt; echo did one");
+    site.spec("two", "priority: 5\n", "echo 2 > two.txt");
+    site.spec("bad", "retries: 0\n", "echo it is broken >&2; exit 3");
+    site.spec("sum", "after: [one, two]\n", "cat one.txt two.txt > sum.txt");
+    site.write("mine", "a person's\n");
+    site.commit();
+    site.write("mine", "edited by a person\n");
+    site.plan();
+    let events = site.run(1, &["--verify", "test -e file"]);
+    assert_eq!(site.statuses(), ["bad failed", "one done", "sum done", "two done"]);
+    assert_eq!(site.landed("sum.txt"), "1\n2");
+    assert_eq!(site.row("bad")["lastError"], "it ended with code 3: it is broken");
+    assert_eq!(site.row("one")["summary"], "did one");
+    assert_eq!((text(&site.state()["status"]), site.state()["version"].as_u64()), ("failed", Some(2)));
+    let whole = ["workstream.started", "workstream.completed", "merge.started", "merge.completed", "workstream.done"];
+    assert_eq!(told(&events, "sum"), whole);
+    assert_eq!(told(&events, "bad"), ["workstream.started", "workstream.failed"]);
+    let last = events.last().expect("events");
+    assert_eq!(
+        (text(&last["event"]), text(&last["status"]), last["done"].as_u64()),
+        ("run.completed", "failed", Some(3))
+    );
+    let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().expect("a number")).collect();
+    assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>());
+    assert_eq!(site.git(&["log", "--no-merges", "--format=%s", "-1", "main", "--", "sum.txt"]), "Spec sum (sum)");
+    // A person's edit is untouched, and nothing of the run shows in git.
+    assert_eq!(site.git(&["status", "--short"]), " M mine");
+    assert_eq!(site.git(&["branch", "--format=%(refname:short)"]), "arial/bad\nmain");
+    assert_eq!(site.rig.names(), ["repo.bad"]);
+    assert!(site.repo.join(".arial/worktrees/bad").is_dir() && !site.repo.join(".arial/worktrees/one").exists());
+}
+
+#[test]
+fn an_attempt_that_is_rejected_is_followed_by_one_that_knows_why() {
+    let site = Site::new();
+    // A command that reads its prompt and does better once it is told what was wrong.
+    let agent = "#!/bin/sh\ncat > prompt\ngrep -q 'did not succeed' prompt && echo good > health || echo bad > health\nrm prompt\necho wrote health\n";
+    let path = site.rig.file("agent", agent);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    site.write("swarm.toml", &format!("[run]\nagent = 'mine'\n[agents.mine]\ncommand = ['{path}']\n"));
+    site.write("specs/fix.md", "# Fix it\n\nMake it healthy.\n");
+    site.write("specs/_context.md", "Everything here is about health.\n");
+    site.commit();
+    site.plan();
+    let events = site.run(0, &["--verify", "test \"$(cat health)\" = good"]);
+    assert_eq!(site.landed("health"), "good");
+    assert_eq!(site.row("fix")["retryCount"], 1);
+    assert_eq!(told(&events, "fix")[2..5], ["merge.started", "merge.rejected", "workstream.retrying"]);
+    let prompt =
+        |n: u32| fs::read_to_string(site.repo.join(format!(".arial/attempts/fix.{n}/prompt.md"))).expect("kept");
+    assert!(prompt(1).contains("Make it healthy.") && prompt(1).contains("Everything here is about health."));
+    assert!(prompt(2).contains("exit code 1") || prompt(2).contains("code 1"), "{}", prompt(2));
+}
+
+#[test]
+fn a_conflict_goes_to_the_agent_and_where_it_cannot_resolve_it_the_branch_is_kept() {
+    let site = Site::new();
+    let agent = "#!/bin/sh\ncat > /dev/null\ncase $SWARM_WORKSTREAM$SWARM_MERGE_NAME in\n\
+                 able*repo*) printf 'one\\nboth\\n' > file;;\nunable*repo*) exit 1;;\n\
+                 *) while [ ! -e ../../../go ]; do :; done; printf 'one\\n%s\\n' $SWARM_WORKSTREAM > file;;\nesac\n";
+    let path = site.rig.file("agent", agent);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    site.write("swarm.toml", &format!("[merge]\nmax_retries = 1\n[agents.mine]\ncommand = ['{path}']\n"));
+    site.write("specs/able.md", "# Able\n");
+    site.write("specs/unable.md", "# Unable\n");
+    site.commit();
+    site.plan();
+    let home = site.swarm(&["run", "--agent", "mine", "--detach"]).ok();
+    assert!(home.starts_with("started run "), "{home}");
+    let at_work = |id: &str| site.repo.join(format!(".arial/worktrees/{id}/file")).exists();
+    wait_until("both are at work", SOON, || at_work("able") && at_work("unable"));
+    site.write("file", "one\nfirst\n");
+    site.git(&["commit", "-q", "-a", "-m", "first"]);
+    site.write("go", "");
+    let said = site.swarm(&["run", "attach", "--headless"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert_eq!(site.statuses(), ["able done", "unable failed"]);
+    assert_eq!(site.landed("file"), "one\nboth");
+    let all = events(&said.out);
+    let conflict = all.iter().find(|event| event["event"] == "merge.conflict").expect("it is told");
+    assert_eq!((text(&conflict["branch"]), conflict["files"].as_array().expect("a list").len()), ("arial/unable", 1));
+    assert_eq!(site.row("unable")["lastError"], "it conflicts with the base: file");
+}
+
+#[test]
+fn a_stop_keeps_what_is_at_work_and_the_next_run_goes_on_with_it() {
+    let site = Site::new();
+    site.spec("quick", "", "echo q > quick.txt");
+    site.spec("slow", "", "test -e half || { echo half > half; cat > /dev/null < ../../../pipe; }; echo s > slow.txt");
+    site.commit();
+    let made = site.rig.program("mkfifo").arg(site.repo.join("pipe")).status().expect("mkfifo");
+    assert!(made.success());
+    site.plan();
+    let mut command = site.rig.command(&["run"]);
+    let mut client = command.current_dir(&site.repo).stdout(std::process::Stdio::null()).spawn().expect("started");
+    let half = site.repo.join(".arial/worktrees/slow/half");
+    wait_until("it is half-way", SOON, || half.exists() && site.row("quick")["status"] == "done");
+    // Ctrl-C.
+    let pid = i32::try_from(client.id()).expect("a pid");
+    proc::signal(pid, Signal::INT);
+    assert!(proc::wait_end(pid, SOON), "it did not end");
+    assert_eq!(client.wait().expect("waited").code(), Some(130));
+    assert_eq!(site.statuses(), ["quick done", "slow pending"]);
+    let status = site.swarm(&["run", "status", "--json"]).ok();
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!((text(&status["status"]), text(&status["workstreams"][1]["stage"])), ("interrupted", "paused"));
+    assert!(half.exists(), "its worktree stays");
+    let events = site.run(0, &[]);
+    assert_eq!(site.statuses(), ["quick done", "slow done"]);
+    assert_eq!(told(&events, "quick"), [""; 0], "what is done is not done again");
+    assert_eq!((site.landed("half"), site.landed("slow.txt")), ("half".into(), "s".into()));
+}
+
+#[test]
+fn a_run_is_nobodys_terminal_and_survives_everything() {
+    let site = Site::new();
+    for at in 0..6 {
+        site.spec(&format!("s{at}"), "", &format!("cat ../../../pipe{at} > s{at}.txt"));
+        let made = site.rig.program("mkfifo").arg(site.repo.join(format!("pipe{at}"))).status().expect("mkfifo");
+        assert!(made.success());
+    }
+    site.git(&["add", "specs"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    let mut command = site.rig.command(&["run", "--headless", "-j", "3"]);
+    let mut client = command.current_dir(&site.repo).stdout(std::process::Stdio::null()).spawn().expect("started");
+    for at in 0..6 {
+        wait_until("it is at work", SOON, || site.row(&format!("s{at}"))["pid"].is_number());
+        match at {
+            0 => client.kill().expect("killed"),
+            1 | 3 => {
+                let (supervisor, guard) = both(&site.rig);
+                proc::kill(supervisor);
+                if at == 3 {
+                    proc::kill(guard);
+                    // Any command brings them back.
+                    site.swarm(&["run", "status"]).ok();
+                    site.swarm(&["supervisor", "restart"]);
+                }
+            }
+            _ => {}
+        }
+        fs::write(site.repo.join(format!("pipe{at}")), format!("{at}\n")).expect("it reads");
+    }
+    client.wait().expect("waited");
+    let said = site.swarm(&["run", "attach", "--headless", "--since", "0"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let all = events(&said.out);
+    for at in 0..6 {
+        let id = format!("s{at}");
+        assert_eq!(site.landed(&format!("{id}.txt")), at.to_string());
+        let started = told(&all, &id).iter().filter(|event| *event == "workstream.started").count();
+        assert_eq!(started, 1, "{id} was begun once");
+    }
+    let merges = site.git(&["log", "--merges", "--format=%s", "main"]);
+    assert_eq!(merges.lines().count(), 6, "{merges}");
+}
+
+#[test]
+fn planning_again_keeps_the_rows_of_what_is_unchanged() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt");
+    site.spec("b", "", "echo b > b.txt");
+    site.commit();
+    site.plan();
+    site.run(0, &[]);
+    site.spec("b", "", "echo b2 > b.txt");
+    site.spec("c", "", "echo c > c.txt");
+    site.plan();
+    assert_eq!(site.statuses(), ["a done", "b pending", "c pending"]);
+    let events = site.run(0, &[]);
+    assert_eq!(told(&events, "a"), [""; 0]);
+    assert_eq!((site.landed("b.txt"), site.landed("c.txt")), ("b2".into(), "c".into()));
+    // A spec that changed since is noticed, and taken as it is.
+    site.spec("c", "", "echo c3 > c.txt");
+    let said = site.swarm(&["run"]);
+    assert_eq!(said.code, Some(0));
+    assert!(said.err.contains("spec 'c' changed after it was planned"), "{said:?}");
+}
+
+#[test]
+fn a_file_of_jobs_runs_in_its_order_and_leaves_a_joblog() {
+    let rig = Rig::new();
+    let text = "limit = 2\n[[job]]\nname = 'make'\ncommand = 'echo made > made; echo out'\n\
+                [[job]]\nname = 'use'\ncommand = ['cp', 'made', 'used']\nafter = 'make'\n\
+                [[job]]\nname = 'flaky'\ncommand = 'test -e tried || { touch tried; exit 4; }'\nretries = 1\nenv = { A = 'b' }\n";
+    let file = rig.file("jobs.toml", text);
+    let plan = rig.swarm(&["run", &file, "--dry-run"]).ok();
+    assert_eq!(
+        plan,
+        "3 jobs, 2 at a time\nmake  echo made > made; echo out\n  use  used\nflaky  test -e tried || { touch tried; exit 4; }\n"
+    );
+    let said = rig.swarm(&["run", &file]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(fs::read_to_string(rig.path("used")).expect("made"), "made\n");
+    let runs: Vec<PathBuf> =
+        fs::read_dir(rig.root().join("run")).expect("runs").flatten().map(|entry| entry.path()).collect();
+    let [home] = runs.as_slice() else { panic!("one home: {runs:?}") };
+    let joblog = fs::read_to_string(home.join("joblog")).expect("a joblog");
+    let lines: Vec<Vec<&str>> = joblog.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines[0], ["Seq", "Host", "Starttime", "JobRuntime", "Send", "Receive", "Exitval", "Signal", "Command"]);
+    let exits: Vec<(&str, &str)> = lines[1..].iter().map(|line| (line[0], line[6])).collect();
+    assert_eq!(exits.len(), 4, "{joblog}");
+    assert!(exits.contains(&("3", "4")) && exits.contains(&("3", "0")) && exits.contains(&("2", "0")), "{joblog}");
+    assert_eq!(fs::read_to_string(home.join("logs/make.stdout.log")).expect("kept"), "out\n");
+    rig.swarm(&["run", "jobs"]).refused(1, "'jobs' is no file of jobs and no word of `swarm run`");
+}

@@ -1,0 +1,192 @@
+//! Runs where something is odd: the repository, the specs, the agent, the state file.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::{Value, json};
+
+use crate::common::{Rig, SOON, wait_until};
+use crate::run::{Site, events, text, told};
+
+#[test]
+fn what_cannot_be_run_is_refused_before_anything_is_made() {
+    let site = Site::new();
+    site.swarm(&["run"]).refused(1, &format!("nothing is planned in {}", site.repo.display()));
+    site.swarm(&["plan", "--specs", "specs"])
+        .refused(1, &format!("there is no spec in {}", site.repo.join("specs").display()));
+    site.write("specs/a.md", "no heading\n");
+    site.swarm(&["plan", "--specs", "specs"])
+        .refused(1, &format!("{}: it has no heading", site.repo.join("specs/a.md").display()));
+    site.spec("a", "after: b\n", "true");
+    site.swarm(&["plan", "--specs", "specs"]).refused(1, "'a' is to run after 'b', which there is not");
+    site.spec("b", "after: a\n", "true");
+    site.swarm(&["plan", "--specs", "specs"]).refused(1, "these wait for each other: a, b");
+    assert!(!site.repo.join(".arial").exists(), "nothing was made");
+    let rig = Rig::new();
+    fs::create_dir(rig.path("cwd/specs")).expect("made");
+    fs::write(rig.path("cwd/specs/a.md"), "# A").expect("written");
+    let said = rig.swarm(&["plan", "--specs", "specs"]);
+    assert_eq!(said.code, Some(1), "not a repository: {said:?}");
+}
+
+#[test]
+fn a_base_that_cannot_be_landed_on_is_named() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a");
+    site.commit();
+    site.git(&["checkout", "-q", "--detach"]);
+    let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
+    let said = said.refused(1, "HEAD is detached, so it is not known where finished work is to land");
+    assert!(said.err.contains("--base"), "{said:?}");
+    site.swarm(&["plan", "--specs", "specs", "-y", "--base", "none"]).refused(1, "there is no branch 'none'");
+    site.swarm(&["plan", "--specs", "specs", "-y", "--base", "main"]).ok();
+    site.run(0, &[]);
+    assert_eq!(site.landed("a"), "a");
+    let bare = site.rig.path("bare.git");
+    site.git(&["clone", "-q", "--bare", ".", bare.to_str().expect("text")]);
+    let said = site.rig.swarm_in(&bare, &["plan", "--specs", "../repo/specs"]);
+    assert!(said.code == Some(1) && said.err.contains("is in a bare repository"), "{said:?}");
+    let empty = site.rig.path("empty");
+    fs::create_dir(&empty).expect("made");
+    site.rig.git(&empty, &["init", "-q"]);
+    let said = site.rig.swarm_in(&empty, &["plan", "--specs", "../repo/specs"]);
+    assert!(said.code == Some(1) && said.err.contains("has no commit yet"), "{said:?}");
+}
+
+#[test]
+fn an_agent_that_does_what_it_should_not_is_seen() {
+    let site = Site::new();
+    site.spec("nothing", "retries: 0\n", "true");
+    site.spec("gone", "retries: 0\n", "rm -rf \"$PWD\"");
+    site.spec("endless", "retries: 0\ntimeout: 1\n", "while :; do :; done");
+    site.spec("children", "", "echo c > c.txt; (trap '' HUP TERM; exec sleep 600) &");
+    site.spec("garbage", "", "head -c 3000000 /dev/urandom; printf '\\033[31m\\0'; echo g > g.txt");
+    site.write(
+        "specs/needs.md",
+        "---\nadapter: shell\nrequiredCapabilities: [web_search]\n---\n# Needs\n\n```sh\ntrue\n```\n",
+    );
+    site.commit();
+    site.plan();
+    let events = site.run(1, &[]);
+    let expected = ["children done", "endless failed", "garbage done", "gone failed", "needs failed", "nothing failed"];
+    assert_eq!(site.statuses(), expected);
+    assert_eq!(site.row("nothing")["lastError"], "it ended with success and left nothing to land");
+    assert_eq!(site.row("endless")["lastError"], "its time was up (1 s)");
+    assert_eq!(site.row("needs")["lastError"], "agent 'shell' lacks what it requires: web_search");
+    assert!(!site.repo.join(".arial/worktrees/needs").exists(), "no worktree for what is refused");
+    assert_eq!(told(&events, "children").last().map(String::as_str), Some("workstream.done"));
+    let left = site.rig.processes().into_iter().filter(|pid| crate::common::proc::words(*pid).join(" ") == "sleep 600");
+    assert_eq!(left.count(), 0, "its children were ended");
+}
+
+#[test]
+fn what_an_agent_commits_to_the_base_itself_stays_there() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt; cd ../../.. && echo x > x.txt && git add x.txt && git commit -q -m sneaked");
+    site.commit();
+    site.plan();
+    site.run(0, &[]);
+    assert_eq!((site.landed("a.txt"), site.landed("x.txt")), ("a".into(), "x".into()));
+}
+
+#[test]
+fn two_runs_in_one_repository_are_one_too_many() {
+    let site = Site::new();
+    site.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
+    site.commit();
+    site.plan();
+    site.swarm(&["run", "--detach"]).ok();
+    let home = site.repo.join(".arial");
+    let said = site.swarm(&["run"]);
+    let said = said.refused(1, &format!("a run is under way in {}", home.display()));
+    assert!(said.err.contains("swarm run attach"), "{said:?}");
+    let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
+    assert!(said.code == Some(1) && said.err.contains("a run is under way"), "{said:?}");
+    site.swarm(&["run", "pause"]).ok();
+    site.write("go", "");
+    wait_until("it landed", SOON, || site.row("a")["status"] == "done");
+    assert_eq!(site.swarm(&["run", "attach"]).code, Some(0));
+    // Nothing is left to hold: a pause ends with the last job.
+    site.swarm(&["run", "resume"]).refused(1, &format!("no run is under way in {}", home.display()));
+}
+
+#[test]
+fn a_workstream_is_told_something_while_it_works() {
+    let site = Site::new();
+    let agent = "#!/bin/sh\ncat > /dev/null\nwhile [ ! -e ../../../go ]; do :; done\necho a > a.txt\n";
+    let path = site.rig.file("agent", agent);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    site.write("swarm.toml", &format!("[agents.mine]\ncommand = ['{path}']\n"));
+    site.write("specs/a.md", "# A\n");
+    site.commit();
+    site.plan();
+    site.swarm(&["run", "--agent", "mine", "--detach"]).ok();
+    wait_until("it is at work", SOON, || site.row("a")["pid"].is_number());
+    let said = site.swarm(&["run", "context", "a", "mind the gap"]).ok();
+    assert_eq!(said, "a is told at its next turn: mind the gap\n");
+    site.swarm(&["run", "context", "b", "x"]).refused(1, "there is no workstream 'b'");
+    site.write("go", "");
+    let said = site.swarm(&["run", "attach", "--headless"]);
+    // A command has one turn: it came too late, and that is reported.
+    let all = events(&said.out);
+    let context = all.iter().find(|event| event["event"] == "workstream.context").expect("it is told");
+    assert_eq!((context["delivered"].as_bool(), text(&context["text"])), (Some(false), "mind the gap"));
+    site.swarm(&["run", "context", "a", "x"]).refused(1, "workstream 'a' is done, its agent has no turn to come");
+}
+
+#[test]
+fn files_of_other_programs_are_read_kept_and_refused_by_their_version() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt");
+    site.spec("b", "", "echo b > b.txt");
+    site.commit();
+    fs::create_dir(site.repo.join(".arial")).expect("made");
+    let row = |id: &str, status: &str| json!({"id": id, "specFile": format!("specs/{id}.md"), "title": id, "status": status, "branch": format!("arial/{id}"), "theirs": 7});
+    // Version 1, with the other page's words.
+    let first = json!({"version": 1, "specsDir": "./specs", "baseBranch": "main", "status": "pending", "theirs": "kept",
+        "workstreams": [row("a", "done"), row("b", "paused")]});
+    site.write(".arial/state.json", &first.to_string());
+    let status: Value = serde_json::from_str(&site.swarm(&["run", "status", "--json"]).ok()).expect("JSON");
+    assert_eq!((text(&status["status"]), text(&status["workstreams"][1]["status"])), ("planning", "pending"));
+    let all = site.run(0, &[]);
+    assert_eq!((told(&all, "a").len(), site.statuses()), (0, vec!["a done".to_owned(), "b done".to_owned()]));
+    let state = site.state();
+    assert_eq!((&state["version"], &state["theirs"], &site.row("b")["theirs"]), (&json!(2), &json!("kept"), &json!(7)));
+    assert_eq!(site.git_says_a(), "main has b.txt only");
+    let newer = json!({"version": 3, "workstreams": []}).to_string();
+    site.write(".arial/state.json", &newer);
+    let cause = format!("{}: it is of version 3, this program knows 2", site.repo.join(".arial/state.json").display());
+    site.swarm(&["run"]).refused(1, &cause);
+    site.swarm(&["plan", "--specs", "specs", "-y"]).refused(1, &cause);
+    assert_eq!(fs::read_to_string(site.repo.join(".arial/state.json")).expect("there"), newer);
+}
+
+#[test]
+fn cleanup_removes_what_nothing_needs_and_keeps_work() {
+    let site = Site::new();
+    site.spec("good", "", "echo g > g.txt");
+    site.spec("bad", "retries: 0\n", "echo half > half.txt; exit 1");
+    site.commit();
+    site.plan();
+    site.run(1, &[]);
+    let said = site.swarm(&["run", "cleanup"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let tree = site.repo.join(".arial/worktrees/bad");
+    assert!(said.err.contains(&format!("{} stays: worktree has 1 uncommitted change(s)", tree.display())), "{said:?}");
+    assert!(tree.join("half.txt").exists());
+    assert_eq!(site.rig.names(), [""; 0]);
+    fs::remove_file(tree.join("half.txt")).expect("removed");
+    let said = site.swarm(&["run", "cleanup"]).ok();
+    assert_eq!(said, format!("removed {}\nremoved arial/bad\n", tree.display()));
+}
+
+impl Site {
+    fn git_says_a(&self) -> &'static str {
+        let has =
+            |name: &str| self.rig.git_says(&self.repo, &["cat-file", "-e", &format!("main:{name}")]).code == Some(0);
+        match (has("a.txt"), has("b.txt")) {
+            (false, true) => "main has b.txt only",
+            _ => "main has something else",
+        }
+    }
+}
