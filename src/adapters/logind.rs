@@ -38,8 +38,8 @@ fn in_session(cgroup: &str) -> bool {
 }
 
 fn kills(config: &str) -> bool {
-    let said = config.lines().filter_map(|line| line.trim().strip_prefix("KillUserProcesses="));
-    said.last().is_some_and(|value| matches!(value.trim(), "yes" | "true" | "1" | "on"))
+    let mut said = config.lines().filter_map(|line| line.trim().strip_prefix("KillUserProcesses="));
+    said.next_back().is_some_and(|value| matches!(value.trim(), "yes" | "true" | "1" | "on"))
 }
 
 #[cfg(test)]
