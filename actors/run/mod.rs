@@ -21,6 +21,7 @@ mod error;
 mod fleet;
 pub mod machine;
 mod message;
+mod outcome;
 pub mod plan;
 pub mod progress;
 pub mod words;

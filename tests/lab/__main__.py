@@ -1,4 +1,4 @@
-"""The laboratory's commands: sweep, errors, real, hammer, soak, audit, bench, and ci for all but the last.
+"""The laboratory's commands: sweep, errors, real, agents, ssh, hammer, soak, audit, bench, and ci for all but the last.
 
     python3 -m lab sweep --sample 20 --seed 7
     python3 -m lab real --only tmux
@@ -15,7 +15,7 @@ import time
 
 from . import cases
 
-MODULES = ("sweep", "errors", "real", "hammer", "soak", "audit", "bench")
+MODULES = ("sweep", "errors", "real", "agents", "ssh", "hammer", "soak", "audit", "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed", re.M)
 
 
@@ -55,8 +55,8 @@ def ci(argv: list[str]) -> int:
     cases.ends_on_term()
     seed = args.seed if args.seed is not None else int(time.time() // 86400)
     sample = ["--seed", str(seed), "--jobs", str(args.jobs), "--sample", "1000", "--budget", str(args.budget / 2)]
-    plan = [("audit", []), ("hammer", []), ("real", []), ("sweep", sample), ("errors", sample),
-            ("soak", ["--seconds", str(args.soak_seconds), "--seed", str(seed)])]
+    plan = [("audit", []), ("hammer", []), ("real", []), ("ssh", []), ("agents", []),
+            ("sweep", sample), ("errors", sample), ("soak", ["--seconds", str(args.soak_seconds), "--seed", str(seed)])]
     results = [(module, *run(module, words)) for module, words in plan]
     print("== total")
     for module, _, passed, failed in results:
