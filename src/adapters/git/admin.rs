@@ -114,6 +114,14 @@ pub(in crate::adapters) fn begun(common: &Path, name: &str) -> Vec<PathBuf> {
     entries(common).unwrap_or_default().into_iter().filter(is_ours).collect()
 }
 
+/// Copies an index with its time: git looks at the content of a file that is no
+/// older than that, since it may have changed again in the same second.
+pub(in crate::adapters) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
+    let written = fs::metadata(from)?.modified()?;
+    fs::copy(from, to)?;
+    fs::File::options().write(true).open(to)?.set_modified(written)
+}
+
 /// Removes an entry. What says which tree it is for goes last, so that an
 /// interrupted removal is found again.
 pub(in crate::adapters) fn remove(entry: &Path) -> io::Result<()> {

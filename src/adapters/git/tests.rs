@@ -399,3 +399,20 @@ fn a_repository_that_only_git_can_read_works_throughout() {
     let saved = text(&fix.at(&sha256, &["for-each-ref", "--format=%(refname)", "refs/swarm/trash/w"]));
     assert_eq!(text(&fix.at(&sha256, &["show", &format!("{saved}:f")])), "2");
 }
+
+#[test]
+fn a_change_in_the_same_second_as_the_index_is_saved() {
+    let fix = Fixture::new();
+    // Without that the time of the change to its own times would tell.
+    fix.git(&["config", "core.trustctime", "false"]);
+    let (_, path) = fix.made("w");
+    let (file, index) = (path.join("f"), fix.repo.join(".git/worktrees/w/index"));
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let set = |path: &Path| fs::File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+    set(&file);
+    fix.at(&path, &["update-index", "--refresh"]);
+    fs::write(&file, "2\n").unwrap();
+    [&file, &index].into_iter().for_each(|path| set(path));
+    let saved = fix.remove(&path, Force::SaveFirst).unwrap().expect("it was saved");
+    assert_eq!(text(&fix.git(&["show", &format!("{}:f", saved.reference)])), "2");
+}

@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use swarm_actors::ports::Saved;
 
+use super::admin;
 use super::cli::{Call, Cli};
 use super::fault::Fault;
 use super::gc_lock;
@@ -145,7 +146,7 @@ pub(in crate::adapters) fn save(cli: &Cli, place: &Place, name: &str) -> Result<
 pub(in crate::adapters) fn index_copy(cli: &Cli, place: &Place) -> Result<Scratch, Fault> {
     let scratch = Scratch::new(&place.git_dir, "index");
     match place.index() {
-        Some(index) => fs::copy(&index, &scratch.path).map(|_| ()).map_err(Fault::at(&index))?,
+        Some(index) => admin::copy_index(&index, &scratch.path).map_err(Fault::at(&index))?,
         None => {
             if let Some(head) = &place.head {
                 step(cli, place, &scratch).args(["read-tree", head]).run()?;
@@ -170,7 +171,7 @@ pub(in crate::adapters) fn hidden_changes(cli: &Cli, place: &Place) -> Result<us
         return Ok(0);
     }
     let scratch = Scratch::new(&place.git_dir, "hidden");
-    fs::copy(&index, &scratch.path).map_err(Fault::at(&index))?;
+    admin::copy_index(&index, &scratch.path).map_err(Fault::at(&index))?;
     unhide(cli, place, &scratch)?;
     // Refreshing first: the files' times alone are no change.
     let _ = step(cli, place, &scratch).args(["update-index", "-q", "--refresh"]).run();

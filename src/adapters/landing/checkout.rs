@@ -278,7 +278,7 @@ impl Checkout {
     /// Brings the files along, with a new index beside the old one.
     fn read_tree(&self, desk: &Desk, marker: &Marker, refreshed: bool) -> Result<(), CliError> {
         let new = self.git_dir.join(INDEX);
-        fs::copy(self.git_dir.join("index"), &new)?;
+        admin::copy_index(&self.git_dir.join("index"), &new)?;
         let step = || self.write(desk).env("GIT_INDEX_FILE", &new);
         if refreshed {
             let _ = step().args(["update-index", "-q", "--refresh"]).run();
@@ -377,7 +377,7 @@ impl Checkout {
         let input = fs::File::open(&list).map_err(&failed)?;
         self.write(desk).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
         // Their times are new, which git is told.
-        fs::copy(self.git_dir.join("index"), &list).map_err(&failed)?;
+        admin::copy_index(&self.git_dir.join("index"), &list).map_err(&failed)?;
         let refresh = self.write(desk).env("GIT_INDEX_FILE", &list);
         let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
         let index = self.git_dir.join("index");
