@@ -201,6 +201,10 @@ fn take_lock(paths: &Paths) -> io::Result<File> {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
             return Err(io::Error::other(format!("{ANOTHER} (pid {}) holds {}", holder.trim(), path.display())));
         }
+        if crate::guard::is_stopped(paths.root()) {
+            // Whoever wants one after that says so again.
+            return Err(io::Error::other(format!("{ANOTHER} was stopped while this one waited")));
+        }
     }
     lock.set_len(0)?;
     writeln!(lock, "{}", std::process::id())?;

@@ -212,7 +212,7 @@ pub fn mark_stopped(mut lock: &File) {
 }
 
 /// Whether the last supervisor ended because a person wanted that.
-fn is_stopped(root: &Path) -> bool {
+pub fn is_stopped(root: &Path) -> bool {
     std::fs::read(Paths::new(root).supervisor_lock()).is_ok_and(|text| text.starts_with(STOPPED))
 }
 

@@ -61,6 +61,9 @@ pub trait Runs: Send + Sync {
     /// What became of the present attempt, by all evidence there is.
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)>;
 
+    /// What agents used to resolve the conflicts of the present attempt.
+    fn resolutions<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Spent>;
+
     /// Keeps what a worker's records have of a job, before they are cleaned.
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()>;
 

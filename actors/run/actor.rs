@@ -129,23 +129,27 @@ impl State {
     async fn resume(myself: ActorRef<RunMessage>, arguments: RunArguments) -> Result<Self, ActorProcessingErr> {
         let journaled = arguments.ports.runs.resume(&arguments.home).await.map_err(RunError::Open)?;
         let Journaled { mut run, events, caller, told } = journaled;
-        let (mut effects, unbegun) = (Vec::new(), events.is_empty());
+        let (mut last, unbegun) = (Vec::new(), events.is_empty());
         for (at_ms, event) in &events {
-            // What was said is not said again, and what was to be said is.
-            let words = run.on(event, *at_ms).into_iter().filter_map(|effect| match effect {
-                Effect::Tell(number, job, word) if number >= told => Some(Telling { at_ms: *at_ms, number, job, word }),
-                Effect::End(verdict) => {
-                    effects.push(Effect::End(verdict));
-                    None
+            let mut words = Vec::new();
+            for effect in run.on(event, *at_ms) {
+                match effect {
+                    // Only when the rest is done.
+                    Effect::End(_) | Effect::Tell(_, _, Word::RunCompleted { .. }) => last.push(effect),
+                    // What was said is not said again, and what was to be said is.
+                    Effect::Tell(number, job, word) if number >= told => {
+                        words.push(Telling { at_ms: *at_ms, number, job, word });
+                    }
+                    _ => {}
                 }
-                _ => None,
-            });
-            let words: Vec<Telling> = words.collect();
+            }
             if !words.is_empty() {
                 arguments.ports.runs.tell(&run.plan, words).await;
             }
         }
-        effects.extend(run.resume());
+        let mut effects = run.resume();
+        last.retain(|effect| !matches!(effect, Effect::Tell(number, ..) if *number < told));
+        effects.extend(last);
         let mut state = Self::new(myself, arguments, caller, run);
         state.held = effects;
         if unbegun {
@@ -187,7 +191,8 @@ impl State {
             return;
         }
         self.flushing = false;
-        let at_ms = self.pending.last().map_or(0, |(at_ms, _)| *at_ms);
+        let now_ms = self.arguments.ports.clock.wall_ms();
+        let at_ms = self.pending.last().map_or(now_ms, |(at_ms, _)| *at_ms);
         self.pending.clear();
         self.replies.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
         self.perform(at_ms).await;
@@ -254,8 +259,8 @@ impl State {
         let prefix = format!("run/{}/", self.run.plan.id);
         let Some((job, attempt)) = key.strip_prefix(&prefix).and_then(|rest| rest.rsplit_once('/')) else { return };
         let (Some(job), Ok(attempt)) = (self.run.plan.position(job), attempt.parse()) else { return };
-        if let Some(merged) = super::attend::merged(item) {
-            self.take(Event::Merged { job, attempt, merged });
+        if super::attend::merged(item).is_some() {
+            self.begin_effect(Effect::Land { job, attempt });
         }
     }
 }

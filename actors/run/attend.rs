@@ -62,7 +62,6 @@ impl Attendant {
         let spawned = tried(|| self.fleet.spawn(request.clone())).await;
         let spawned = match spawned {
             Ok(spawned) => spawned,
-            Err(refusal) if refusal.kind == RefusalKind::Stopping => return,
             Err(refusal) => return self.tell(ended(not_started(&refusal), Spent::default())),
         };
         self.tell(Event::Started { job, attempt, pid: spawned.pid });
@@ -77,14 +76,15 @@ impl Attendant {
         loop {
             match self.ports.records.observe(name, generation).await {
                 Ok(None) => return None,
-                Ok(Some(facts)) if !facts.lease.held => return facts.exit,
                 Ok(Some(facts)) => {
+                    // The shim holds the lease, and the worker may outlive it.
                     let lease = facts.lease.content.as_ref();
                     let living = lease.and_then(|lease| {
                         [&lease.shim, &lease.worker].into_iter().find(|process| self.ports.processes.is_alive(process))
                     });
                     match living {
                         Some(process) => drop(self.ports.processes.gone(process.clone()).await),
+                        None if !facts.lease.held => return facts.exit,
                         None => tokio::time::sleep(LOOK_PAUSE).await,
                     }
                 }
@@ -110,17 +110,17 @@ impl Attendant {
             let landed = tried(|| self.fleet.land(self.wish(now, key.clone()))).await;
             match landed {
                 Ok(()) => {}
-                Err(refusal) if refusal.kind == RefusalKind::Stopping => return,
                 Err(refusal) => {
                     let merged = Merged::Refused { cause: refusal.cause };
-                    return self.tell(Event::Merged { job, attempt, merged });
+                    return self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
                 }
             }
         }
         self.tell(Event::Queued { job, attempt });
         // It may have settled before anybody listened for it.
         if let Some(merged) = self.fleet.item(&key).await.as_ref().and_then(merged) {
-            self.tell(Event::Merged { job, attempt, merged });
+            let spent = self.ports.runs.resolutions(now).await;
+            self.tell(Event::Merged { job, attempt, merged, spent });
         }
     }
 
@@ -188,12 +188,10 @@ async fn tried<T, F: Future<Output = Result<T, Refusal>>>(mut step: impl FnMut()
 
 fn is_final(kind: RefusalKind) -> bool {
     match kind {
-        RefusalKind::NotFound
-        | RefusalKind::Invalid
-        | RefusalKind::Worktree
-        | RefusalKind::Start
-        | RefusalKind::Stopping => true,
-        RefusalKind::Exists
+        RefusalKind::NotFound | RefusalKind::Invalid | RefusalKind::Worktree | RefusalKind::Start => true,
+        // It is told of a room that is just being restarted, too.
+        RefusalKind::Stopping
+        | RefusalKind::Exists
         | RefusalKind::Running
         | RefusalKind::Registry
         | RefusalKind::Tool

@@ -41,10 +41,13 @@ pub enum Event {
         job: usize,
         attempt: u32,
     },
+    /// `spent` is what resolving its conflicts took.
     Merged {
         job: usize,
         attempt: u32,
         merged: Merged,
+        #[serde(default)]
+        spent: Spent,
     },
     /// The time of its next attempt has come.
     Due {
@@ -112,12 +115,12 @@ impl Run {
     /// What was under way when the last process that hosted this run died.
     pub fn resume(&self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if matches!(self.mode, Mode::Over(_)) {
-            return effects;
-        }
         for (job, progress) in self.jobs.iter().enumerate() {
             let attempt = progress.attempt;
+            let over = matches!(self.mode, Mode::Over(_));
             match progress.stage {
+                Stage::Done => effects.push(Effect::Tidy { job }),
+                _ if over => {}
                 Stage::Working => {
                     effects.push(Effect::Attend { job, attempt });
                     if self.mode == Mode::Stopping {
@@ -126,7 +129,6 @@ impl Run {
                 }
                 Stage::Finishing | Stage::Merging | Stage::Waiting => effects.push(Effect::Land { job, attempt }),
                 Stage::BackingOff { until_ms } => effects.push(Effect::Arm { job, attempt, at_ms: until_ms }),
-                Stage::Done => effects.push(Effect::Tidy { job }),
                 Stage::Pending | Stage::Paused | Stage::Failed => {}
             }
         }
@@ -174,9 +176,11 @@ impl Turn<'_> {
                     self.tell(Some(*job), Word::MergeStarted { base });
                 }
             }
-            Event::Merged { job, attempt, merged } => {
+            Event::Merged { job, attempt, merged, spent } => {
                 let merging = matches!(self.run.jobs[*job].stage, Stage::Finishing | Stage::Merging | Stage::Waiting);
                 if self.is_present(*job, *attempt) && merging {
+                    let progress = &mut self.run.jobs[*job];
+                    progress.spent = progress.spent.plus(*spent);
                     self.merged(*job, merged);
                 }
             }
@@ -306,7 +310,10 @@ impl Turn<'_> {
         let retries = self.run.plan.jobs[job].retries;
         let progress = &mut self.run.jobs[job];
         progress.error = Some(cause.to_owned());
-        progress.evidence = evidence.or_else(|| Some(cause.to_owned()));
+        // Of what was no fault of its own the next attempt need not know.
+        if matches!(fault, FaultKind::Task | FaultKind::Lasting) {
+            progress.evidence = evidence.or_else(|| Some(cause.to_owned()));
+        }
         let excused = match fault {
             FaultKind::Limit { .. } => {
                 progress.limited += 1;

@@ -33,7 +33,7 @@ fn badly(job: usize, attempt: u32, fault: FaultKind) -> Event {
 }
 
 fn landed(job: usize, attempt: u32) -> Event {
-    Event::Merged { job, attempt, merged: Merged::Landed { commit: "c".to_owned() } }
+    Event::Merged { job, attempt, merged: Merged::Landed { commit: "c".to_owned() }, spent: Spent::default() }
 }
 
 fn stages(run: &Run) -> Vec<&'static str> {
@@ -149,9 +149,20 @@ fn nothing_left_to_land_is_a_failure_and_a_conflict_is_final() {
     run.on(&Event::Began, 0);
     run.on(&well(0), 0);
     run.on(&well(1), 0);
-    assert_eq!(begun(&run.on(&Event::Merged { job: 0, attempt: 1, merged: Merged::Nothing }, 0)), [(0, 2)]);
+    assert_eq!(
+        begun(&run.on(&Event::Merged { job: 0, attempt: 1, merged: Merged::Nothing, spent: Spent::default() }, 0)),
+        [(0, 2)]
+    );
     let files = vec!["f".to_owned()];
-    let effects = run.on(&Event::Merged { job: 1, attempt: 1, merged: Merged::Conflict { files: files.clone() } }, 0);
+    let effects = run.on(
+        &Event::Merged {
+            job: 1,
+            attempt: 1,
+            merged: Merged::Conflict { files: files.clone() },
+            spent: Spent::default(),
+        },
+        0,
+    );
     let conflict = Word::MergeConflict { files, branch: "arial/b".to_owned() };
     assert!(words(&effects).contains(&&conflict));
     assert_eq!(stages(&run), ["working", "failed"]);
@@ -233,7 +244,7 @@ fn an_item_that_waits_for_a_person_does_not_hold_the_run_up() {
     run.on(&Event::Began, 0);
     run.on(&well(0), 0);
     let waiting = Merged::Waiting { reason: "in the way: f".to_owned(), files: vec!["f".to_owned()] };
-    let effects = run.on(&Event::Merged { job: 0, attempt: 1, merged: waiting }, 0);
+    let effects = run.on(&Event::Merged { job: 0, attempt: 1, merged: waiting, spent: Spent::default() }, 0);
     assert!(effects.contains(&Effect::End(Verdict::Failed)));
     assert_eq!((stages(&run), run.jobs[0].error.as_deref()), (vec!["waiting"], Some("in the way: f")));
 }
@@ -277,7 +288,7 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
     let at = (0..jobs, 1_u32..4);
     prop_oneof![
         8 => (at.clone(), outcome).prop_map(|((job, attempt), outcome)| ended(job, attempt, outcome)),
-        6 => (at.clone(), merged).prop_map(|((job, attempt), merged)| Event::Merged { job, attempt, merged }),
+        6 => (at.clone(), merged).prop_map(|((job, attempt), merged)| Event::Merged { job, attempt, merged, spent: Spent::default() }),
         3 => at.clone().prop_map(|(job, attempt)| Event::Queued { job, attempt }),
         2 => at.clone().prop_map(|(job, attempt)| Event::Started { job, attempt, pid: 9 }),
         2 => at.prop_map(|(job, attempt)| Event::Due { job, attempt }),

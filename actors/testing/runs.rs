@@ -156,6 +156,10 @@ impl Runs for FakeRuns {
         })
     }
 
+    fn resolutions<'a>(&'a self, _: &'a Now) -> BoxFuture<'a, Spent> {
+        Box::pin(std::future::ready(Spent::default()))
+    }
+
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {
         Box::pin(async move { self.script.note(format!("run.keep {}", now.job().id)) })
     }

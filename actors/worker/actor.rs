@@ -329,8 +329,11 @@ impl State {
     /// All of it is gone: what its record says goes to the machine.
     pub(super) async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
-        let up_ms = self.up_ms(&life.lease);
+        let (up_ms, lease) = (self.up_ms(&life.lease), life.lease.clone());
         let exit = facts.as_ref().and_then(|facts| facts.exit.clone());
+        if exit.is_none() {
+            self.end_leftovers(&lease).await;
+        }
         let end = exit.map_or(End { ended: None, reason: None, up_ms }, |exit| End {
             ended: Some(exit.ended),
             reason: Some(exit.reason),
@@ -346,6 +349,13 @@ impl State {
         if matches!(self.subject().await, Ok(Subject::None)) {
             // The other program dropped the row: cleaned, and only the records are left.
             self.remove_leftovers(None).await;
+        }
+    }
+
+    /// Its shim could not end what the command left behind: it was killed.
+    pub(super) async fn end_leftovers(&self, lease: &Lease) {
+        if let Err(error) = self.ports().processes.stop_unsupervised(lease).await {
+            tracing::error!(worker = self.name(), %error, "what it left behind could not be ended");
         }
     }
 

@@ -38,6 +38,11 @@ impl State {
             FineState::Failed => self.machine.phase = Phase::Failed,
             FineState::Exited | FineState::Stopped | FineState::Lost | FineState::Interrupted => {
                 self.machine.phase = Phase::Ended;
+                if state == FineState::Lost
+                    && let Some(lease) = &facts.lease.content
+                {
+                    self.end_leftovers(lease).await;
+                }
                 self.tell_finished(facts).await;
             }
         }

@@ -29,6 +29,10 @@ impl State {
                 if subject.is_running() || self.machine.is_live() || !request.replaces.as_ref().is_some_and(asked) {
                     return Err(launch::exists(self.name()));
                 }
+                if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
+                    // Nothing of the life before may be at work beside this one.
+                    self.end_leftovers(lease).await;
+                }
                 if let (Tree::New(_), Some(worktree)) = (&tree, row.worktree.clone()) {
                     tree = Tree::Known { worktree, base: subject.base() };
                 }

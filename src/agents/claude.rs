@@ -4,12 +4,17 @@
 //! `success`: a request that failed for good has both. Done is exit code 0 *and* a
 //! result with `is_error: false`. Its costs count over the whole conversation.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use serde::Deserialize;
 use serde_json::Value;
 use swarm_actors::run::machine::{FaultKind, Outcome};
 use swarm_actors::run::progress::Spent;
 
 use super::{AgentConfig, End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
+
+/// Requests of an agent that may still be answered.
+const ASKED_MAX: usize = 64;
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["claude".to_owned()]);
@@ -38,6 +43,10 @@ pub struct Reader {
     /// The kind of the error that the last answer was.
     error: Option<String>,
     retried: Option<String>,
+    /// What it asked to do last, by the number of the request.
+    asked: VecDeque<(String, String)>,
+    /// Of which it was told that it may not.
+    denied: Vec<String>,
 }
 
 /// The last line of a turn.
@@ -50,6 +59,9 @@ struct Ended {
     errors: Vec<String>,
     total_cost_usd: Option<f64>,
     usage: Tokens,
+    /// Over the whole conversation, of each model.
+    #[serde(rename = "modelUsage")]
+    models: BTreeMap<String, ModelTokens>,
     terminal_reason: Option<String>,
     permission_denials: Vec<Value>,
 }
@@ -63,6 +75,30 @@ struct Tokens {
     cache_read_input_tokens: u64,
 }
 
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ModelTokens {
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_creation_input_tokens: u64,
+    cache_read_input_tokens: u64,
+}
+
+impl Ended {
+    /// Tokens over the whole conversation; `usage` is of the last process alone.
+    fn total(&self, before: Spent) -> (u64, u64) {
+        if self.models.is_empty() {
+            let of = &self.usage;
+            let input = of.input_tokens + of.cache_creation_input_tokens + of.cache_read_input_tokens;
+            return (before.input_tokens + input, before.output_tokens + of.output_tokens);
+        }
+        self.models.values().fold((0, 0), |(input, output), of| {
+            let read = of.input_tokens + of.cache_creation_input_tokens + of.cache_read_input_tokens;
+            (input + read, output + of.output_tokens)
+        })
+    }
+}
+
 impl Reader {
     pub fn new(before: Session) -> Self {
         Self { before, ..Self::default() }
@@ -74,7 +110,14 @@ impl Reader {
         parts
             .filter_map(|part| match part["type"].as_str()? {
                 "text" => part["text"].as_str().map(short).filter(|text| !text.is_empty()).map(Seen::Text),
-                "tool_use" => Some(Seen::Tool(tool(part["name"].as_str()?, &part["input"]))),
+                "tool_use" => {
+                    let what = tool(part["name"].as_str()?, &part["input"]);
+                    self.asked.push_back((part["id"].as_str().unwrap_or_default().to_owned(), what.clone()));
+                    if self.asked.len() > ASKED_MAX {
+                        self.asked.pop_front();
+                    }
+                    Some(Seen::Tool(what))
+                }
                 _ => None,
             })
             .collect()
@@ -96,7 +139,10 @@ impl Reader {
                 if doomed { vec![told, Seen::Doomed] } else { vec![told] }
             }
             Some("permission_denied") => {
-                vec![Seen::Denied(tool(line["tool_name"].as_str().unwrap_or("a tool"), &line["tool_input"]))]
+                let id = line["tool_use_id"].as_str().unwrap_or_default().to_owned();
+                let asked = self.asked.iter().find(|(asked, _)| *asked == id).map(|(_, what)| what.clone());
+                self.denied.push(id);
+                vec![Seen::Denied(asked.unwrap_or_else(|| line["tool_name"].as_str().unwrap_or("a tool").to_owned()))]
             }
             _ => Vec::new(),
         }
@@ -107,15 +153,16 @@ impl Reader {
         let Some(result) = &self.result else {
             return (Spent { unpriced: true, ..Spent::default() }, self.before.spent);
         };
-        let usage = &result.usage;
-        let before = self.before.spent.usd.unwrap_or(0.0);
+        let before = self.before.spent;
+        let (input_tokens, output_tokens) = result.total(before);
+        let usd = result.total_cost_usd;
+        let total = Spent { input_tokens, output_tokens, usd: usd.or(before.usd), unpriced: before.unpriced };
         let turn = Spent {
-            input_tokens: usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens,
-            output_tokens: usage.output_tokens,
-            usd: result.total_cost_usd.map(|total| (total - before).max(0.0)),
-            unpriced: result.total_cost_usd.is_none(),
+            input_tokens: input_tokens.saturating_sub(before.input_tokens),
+            output_tokens: output_tokens.saturating_sub(before.output_tokens),
+            usd: usd.map(|total| (total - before.usd.unwrap_or(0.0)).max(0.0)),
+            unpriced: usd.is_none(),
         };
-        let total = Spent { usd: result.total_cost_usd.or(self.before.spent.usd), ..self.before.spent.plus(turn) };
         (turn, total)
     }
 
@@ -178,7 +225,8 @@ impl Parser for Reader {
             }
             Some("result") => {
                 let ended: Ended = serde_json::from_value(value).unwrap_or_default();
-                let denied = ended.permission_denials.iter();
+                let is_new = |one: &&Value| !self.denied.iter().any(|id| one["tool_use_id"] == *id);
+                let denied = ended.permission_denials.iter().filter(is_new);
                 let seen = denied
                     .map(|one| Seen::Denied(tool(one["tool_name"].as_str().unwrap_or("a tool"), &one["tool_input"])));
                 let seen = seen.collect();

@@ -138,7 +138,8 @@ fn a_wrong_key_is_not_tried_for_minutes() {
 #[test]
 fn what_nobody_was_there_to_allow_is_told() {
     let (seen, _) = read("claude", "denied", Ended::Code(0), None);
-    assert!(seen.iter().any(|one| matches!(one, Seen::Denied(what) if what.starts_with("Bash"))), "{seen:?}");
+    let denied: Vec<&Seen> = seen.iter().filter(|one| matches!(one, Seen::Denied(_))).collect();
+    assert_eq!(denied, [&Seen::Denied("Bash: touch b.txt".to_owned())], "once, and with what it was");
 }
 
 #[test]
@@ -152,6 +153,7 @@ fn costs_that_count_over_a_conversation_are_not_counted_twice() {
     }
     let told = sum.usd.expect("it told its price");
     assert!((told - 0.0256).abs() < 1e-9, "{told}");
+    assert_eq!((sum.input_tokens, sum.output_tokens), (3200, 640));
     let (mut session, mut sum) = (None, Spent::default());
     for case in ["resume_1", "resume_2", "resume_3"] {
         let report = read("codex", case, Ended::Code(0), session.as_ref()).1;

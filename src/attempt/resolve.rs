@@ -16,7 +16,7 @@ use super::turn::{Teller, now_ms, take_turn};
 use crate::adapters::clock::random_token;
 use crate::adapters::runs::home::Home;
 use crate::adapters::runs::prompt::{Template, fill};
-use crate::adapters::runs::{config, journal, specs, told};
+use crate::adapters::runs::{config, journal, order, specs, told};
 use crate::agents::{Agent, Turn};
 
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
@@ -41,8 +41,9 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let run = run.ok_or_else(|| io::Error::other("there is no run here"))?;
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let name = variable("SWARM_MERGE_NAME");
-    let job = run.plan.jobs.iter().find(|job| worker_name(&run.plan.slug, &job.id) == name);
-    let Some((job, Work::Spec(work))) = job.map(|job| (job, &job.work)) else {
+    let found = run.plan.jobs.iter().position(|job| worker_name(&run.plan.slug, &job.id) == name);
+    let found = found.map(|at| (&run.plan.jobs[at], run.jobs[at].attempt));
+    let Some((job, attempt, Work::Spec(work))) = found.map(|(job, attempt)| (job, attempt, &job.work)) else {
         return Err(io::Error::other(format!("'{name}' is no workstream of this run")));
     };
     let root = Path::new(&run.plan.root);
@@ -78,7 +79,11 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
         log: Log::open(&home.log(&job.id))?,
         raw: !agent.resumes(),
     };
+    let dir = home.attempt(&job.id, attempt);
     let report = take_turn(&launch, agent.parser(None), &mut teller)?;
+    if let Err(error) = order::write_resolution(&dir, &id, &report.spent) {
+        eprintln!("swarm: warning: what it used cannot be kept: {error}");
+    }
     Ok(report.outcome)
 }
 

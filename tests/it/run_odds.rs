@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
+use crate::common::proc;
 use crate::common::{Rig, SOON, wait_until};
 use crate::run::{Site, events, text, told};
 
@@ -75,7 +76,7 @@ fn an_agent_that_does_what_it_should_not_is_seen() {
     assert_eq!(site.row("needs")["lastError"], "agent 'shell' lacks what it requires: web_search");
     assert!(!site.repo.join(".arial/worktrees/needs").exists(), "no worktree for what is refused");
     assert_eq!(told(&events, "children").last().map(String::as_str), Some("workstream.done"));
-    let left = site.rig.processes().into_iter().filter(|pid| crate::common::proc::words(*pid).join(" ") == "sleep 600");
+    let left = site.rig.processes().into_iter().filter(|pid| proc::words(*pid).join(" ") == "sleep 600");
     assert_eq!(left.count(), 0, "its children were ended");
 }
 
@@ -87,6 +88,49 @@ fn what_an_agent_commits_to_the_base_itself_stays_there() {
     site.plan();
     site.run(0, &[]);
     assert_eq!((site.landed("a.txt"), site.landed("x.txt")), ("a".into(), "x".into()));
+}
+
+#[test]
+fn an_agent_whose_shim_is_killed_goes_on_and_none_works_beside_another() {
+    let site = Site::new();
+    // Each attempt says when it begins and ends, and waits for its own word to end.
+    let script = "echo begin $SWARM_ATTEMPT >> ../../../ledger\nwhile [ ! -e ../../../go$SWARM_ATTEMPT ]; do :; done\n\
+                  echo end $SWARM_ATTEMPT >> ../../../ledger; echo a > a.txt";
+    site.spec("a", "", script);
+    site.git(&["add", "specs"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    site.swarm(&["run", "--detach"]).ok();
+    let ledger = || fs::read_to_string(site.repo.join("ledger")).unwrap_or_default();
+    wait_until("it is at work", SOON, || ledger() == "begin 1\n");
+    proc::kill(site.rig.shim("repo.a"));
+    wait_until("it is alone", SOON, || site.rig.fine("repo.a") == "unsupervised");
+    assert_eq!(site.row("a")["status"], "running");
+    // Now what talks to the agent as well: the agent itself is ended before the next one begins.
+    proc::kill(site.rig.pid("repo.a"));
+    wait_until("the next one is at work", SOON, || ledger() == "begin 1\nbegin 2\n");
+    let agents = |pid: &i32| proc::words(*pid).iter().any(|word| word.contains("SWARM_ATTEMPT"));
+    assert_eq!(site.rig.processes().iter().filter(|pid| agents(pid)).count(), 1);
+    site.write("go2", "");
+    assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
+    assert_eq!((ledger().as_str(), site.row("a")["retryCount"].as_u64()), ("begin 1\nbegin 2\nend 2\n", Some(0)));
+}
+
+#[test]
+fn who_follows_sees_all_that_is_asked_for_and_no_more() {
+    let site = Site::new();
+    site.spec("a", "retries: 0\n", "test -e ../../../go && echo a > a.txt");
+    site.git(&["add", "specs"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    let first = site.run(1, &[]);
+    site.write("go", "");
+    let second = site.run(0, &["--retry-failed"]);
+    let all = events(&site.swarm(&["run", "attach", "--headless", "--since", "0"]).ok());
+    assert_eq!(all.len(), first.len() + second.len());
+    assert_eq!(events(&site.swarm(&["run", "attach", "--headless"]).ok()), second, "the last run by default");
+    let last = all.len().to_string();
+    assert_eq!(site.swarm(&["run", "attach", "--headless", "--since", &last]).ok(), "");
 }
 
 #[test]

@@ -319,6 +319,10 @@ impl Checkout {
             fs::File::create_new(&ours).map_err(&failed)?;
         }
         let number = fs::symlink_metadata(&ours).map_err(&failed)?.ino();
+        // Taken here before, by one that was cut off in its turn.
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == number) {
+            return Ok(Self { lock: number, ..self.clone() });
+        }
         if !take(&ours, &lock).map_err(&failed)? {
             let cause = format!("{} is held by another git, and a landing was cut off there", lock.display());
             return Err(Fault::new(cause).remedy("when no git runs there, remove that file; then swarm merge retry"));

@@ -83,6 +83,15 @@ impl Home {
         Ok(())
     }
 
+    /// Removes what killed writers left half-written. Only with the lock.
+    pub fn tidy(&self) {
+        for file in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            if file.file_name().to_string_lossy().contains(".tmp.") {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
+
     /// Takes the lock, or tells who has it.
     ///
     /// # Errors

@@ -71,6 +71,7 @@ impl DiskRuns {
         }
         home.make().map_err(|error| format!("{}: {error}", home.path().display()))?;
         let lock = home.take_lock()?;
+        home.tidy();
         let state = wire::load(home)?;
         open.insert(name, Open { _lock: lock, state });
         Ok(())
@@ -106,11 +107,25 @@ fn read_active(place: &Path) -> io::Result<Option<Active>> {
     }
 }
 
+fn now_ms() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
+}
+
 /// What an earlier run left: its journal, and over it what `state.json` says, which
-/// people and other programs write to as well.
+/// people and other programs write to as well. A file that is behind the journal is
+/// one that could not be written.
 fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, String> {
-    let journaled = journal::replay(home)?;
-    let (Some(state), known) = (state, journaled.as_ref()) else { return Ok(journaled) };
+    let (journaled, last_ms) = match journal::read(home)? {
+        Some((mut run, events)) => {
+            told::catch_up(home, &mut run, &events);
+            (Some(run), events.last().map_or(0, |(at_ms, _)| *at_ms))
+        }
+        None => (None, 0),
+    };
+    let written_ms = state.and_then(|state| home::from_iso(&state.updated_at)).unwrap_or(u64::MAX);
+    let (Some(state), known) = (state.filter(|_| written_ms >= last_ms), journaled.as_ref()) else {
+        return Ok(journaled);
+    };
     let mut run = known.cloned().unwrap_or_default();
     let over = true;
     for row in &state.workstreams {
@@ -191,11 +206,10 @@ impl Runs for DiskRuns {
         let home = Home::new(&run.plan.home);
         let state = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-            let now_ms = events.last().map_or(0, |(at_ms, _)| *at_ms);
             open.get_mut(&run.plan.home).and_then(|open| open.state.as_mut()).map(|state| {
-                if now_ms > 0 {
-                    state.take(run, now_ms);
-                }
+                // Without anything new it is one that resumes, and the file may be behind.
+                let at_ms = events.last().map_or_else(now_ms, |(at_ms, _)| *at_ms);
+                state.take(run, at_ms);
                 state.clone()
             })
         };
@@ -234,6 +248,11 @@ impl Runs for DiskRuns {
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
         // A handful of small files in the page cache, as with other records.
         Box::pin(std::future::ready(prepare::outcome(now, exit, &self.paths)))
+    }
+
+    fn resolutions<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Spent> {
+        let dir = Home::new(&now.plan.home).attempt(&now.job().id, now.progress.attempt);
+        Box::pin(std::future::ready(order::resolutions(&dir)))
     }
 
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {

@@ -39,6 +39,7 @@ pub struct Verdict {
 
 const ORDER: &str = "order.json";
 const RESULT: &str = "result.json";
+const RESOLUTION: &str = "resolution.";
 const SESSION: &str = "session.json";
 /// What is said to the agent.
 pub const PROMPT: &str = "prompt.md";
@@ -64,6 +65,22 @@ pub fn write_result(dir: &Path, result: &Verdict) -> io::Result<()> {
 /// `None` where the attempt left none.
 pub fn read_result(dir: &Path) -> Option<Verdict> {
     serde_json::from_slice(&fs::read(dir.join(RESULT)).ok()?).ok()
+}
+
+/// What an agent used to resolve a conflict of this attempt, once for each try.
+///
+/// # Errors
+/// What the system says.
+pub fn write_resolution(dir: &Path, token: &str, spent: &Spent) -> io::Result<()> {
+    write_durably(dir, &format!("{RESOLUTION}{token}.json"), &serde_json::to_vec(spent)?)
+}
+
+/// The sum of them.
+pub fn resolutions(dir: &Path) -> Spent {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    let ours = files.filter(|file| file.file_name().to_string_lossy().starts_with(RESOLUTION));
+    let spent = ours.filter_map(|file| serde_json::from_slice(&fs::read(file.path()).ok()?).ok());
+    spent.fold(Spent::default(), Spent::plus)
 }
 
 /// The conversation, as soon as its name is known and again when a turn has ended.

@@ -154,14 +154,14 @@ fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &config::Config) ->
         ("attempt", attempt.as_str()),
     ];
     let execution = fill(&load(Template::Execution)?, &values);
-    match &progress.evidence {
-        Some(evidence) if progress.attempt > 1 => {
-            let mut values = values.to_vec();
-            values.extend([("evidence", evidence.as_str()), ("execution", execution.as_str())]);
-            Ok(fill(&load(Template::Retry)?, &values))
-        }
-        _ => Ok(execution),
+    if progress.attempt <= 1 {
+        return Ok(execution);
     }
+    let template = if progress.evidence.is_some() { Template::Retry } else { Template::Continue };
+    let mut values = values.to_vec();
+    let evidence = progress.evidence.as_deref().unwrap_or_default();
+    values.extend([("evidence", evidence), ("execution", execution.as_str())]);
+    Ok(fill(&load(template)?, &values))
 }
 
 fn template_folders(plan: &Plan, config: &config::Config) -> Vec<PathBuf> {
@@ -178,14 +178,16 @@ fn uuid(token: &str) -> String {
 pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spent) {
     let (asked, attempt) = (now.job(), now.progress.attempt);
     let home = Home::new(&now.plan.home);
-    if let (Work::Command(work), Some(exit)) = (&asked.work, exit) {
-        let logged = joblog(&home, now.at, work, exit);
+    if let Work::Command(work) = &asked.work {
+        let logged = joblog(&home, now, work, exit);
         if let Err(error) = logged {
             tracing::warn!(home = %now.plan.home, %error, "the joblog could not be written");
         }
     }
     let left = order::read_result(&home.attempt(&asked.id, attempt));
-    let spent = left.as_ref().map(|left| left.spent).unwrap_or_default();
+    // What an agent used that left no result is unknown, which is not nothing.
+    let unknown = Spent { unpriced: matches!(asked.work, Work::Spec(_)), ..Spent::default() };
+    let spent = left.as_ref().map_or(unknown, |left| left.spent);
     let task = |cause: String, evidence: Option<String>| Outcome::Failure { cause, evidence, fault: FaultKind::Task };
     let outcome = match (exit.map(|exit| exit.reason), left) {
         (Some(Reason::Stopped | Reason::Closed | Reason::Abandoned), _) => Outcome::Stopped,
@@ -218,15 +220,20 @@ fn first(said: &Option<String>) -> String {
 
 /// The end of a log.
 fn tail(log: &Path) -> Option<String> {
+    let text = last_lines(&end_of(log).ok()?, EVIDENCE_LINES);
+    Some(text).filter(|text| !text.trim().is_empty())
+}
+
+/// The last of a file.
+fn end_of(path: &Path) -> io::Result<String> {
     use std::io::{Read as _, Seek as _, SeekFrom};
     const BYTES: u64 = 16 << 10;
-    let mut file = fs::File::open(log).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(BYTES))).ok()?;
+    let mut file = fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).ok()?;
-    let text = last_lines(&String::from_utf8_lossy(&bytes), EVIDENCE_LINES);
-    Some(text).filter(|text| !text.trim().is_empty())
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn end_words(ended: Option<Ended>) -> String {
@@ -237,18 +244,26 @@ fn end_words(ended: Option<Ended>) -> String {
     }
 }
 
-/// A line as GNU parallel's `--joblog` has it.
-fn joblog(home: &Home, job: usize, work: &CommandWork, exit: &ExitRecord) -> io::Result<()> {
-    let (code, signal) = match exit.ended {
-        Ended::Code(code) => (code, 0),
-        Ended::Signal(signal) => (0, signal),
-    };
+/// A line as GNU parallel's `--joblog` has it; an end that nobody knows has the exit
+/// value -1. Once for each attempt, also when its end is looked at again.
+fn joblog(home: &Home, now: &Now, work: &CommandWork, exit: Option<&ExitRecord>) -> io::Result<()> {
     let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
-    let started = seconds(exit.ended_at_ms.saturating_sub(exit.duration_ms));
+    let (code, signal) = match exit.map(|exit| exit.ended) {
+        Some(Ended::Code(code)) => (code, 0),
+        Some(Ended::Signal(signal)) => (0, signal),
+        None => (-1, 0),
+    };
+    let (ended_ms, took_ms) = exit.map_or((0, 0), |exit| (exit.ended_at_ms, exit.duration_ms));
+    let started = seconds(ended_ms.saturating_sub(took_ms));
     let command = work.argv.join(" ").replace(['\t', '\n'], " ");
-    let line = format!("{}\t:\t{started}\t{}\t0\t0\t{code}\t{signal}\t{command}\n", job + 1, seconds(exit.duration_ms));
+    let line = format!("{}\t:\t{started}\t{}\t0\t0\t{code}\t{signal}\t{command}\n", now.at + 1, seconds(took_ms));
     let path = home.joblog();
-    let head =
-        if path.exists() { "" } else { "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n" };
+    let known = end_of(&path).unwrap_or_default();
+    // The last ones are those whose end may not have been journaled.
+    if exit.is_some() && known.lines().any(|known| known == line.trim_end_matches('\n')) {
+        return Ok(());
+    }
+    let head = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
+    let head = if known.is_empty() { head } else { "" };
     append_lines(&path, &format!("{head}{line}")).map(drop)
 }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 pub enum Template {
     Execution,
     Retry,
+    /// After an attempt that was cut off, and did not fail.
+    Continue,
     Conflict,
 }
 
@@ -17,6 +19,7 @@ impl Template {
         match self {
             Self::Execution => "execution.md",
             Self::Retry => "retry.md",
+            Self::Continue => "continue.md",
             Self::Conflict => "conflict.md",
         }
     }
@@ -25,6 +28,7 @@ impl Template {
         match self {
             Self::Execution => include_str!("templates/execution.md"),
             Self::Retry => include_str!("templates/retry.md"),
+            Self::Continue => include_str!("templates/continue.md"),
             Self::Conflict => include_str!("templates/conflict.md"),
         }
     }

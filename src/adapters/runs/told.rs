@@ -6,7 +6,9 @@ use std::io;
 use std::path::Path;
 
 use swarm_actors::ports::Telling;
+use swarm_actors::run::machine::{Effect, Event};
 use swarm_actors::run::plan::Plan;
+use swarm_actors::run::progress::Run;
 use swarm_actors::run::words::{Line, Word};
 
 use super::home::{Home, append_lines, iso};
@@ -33,6 +35,23 @@ pub fn tell(plan: &Plan, words: Vec<Telling>) -> io::Result<()> {
 pub fn report(events: &Path, run: &str, job: &str, at_ms: u64, word: Word) -> io::Result<()> {
     let line = Line { time: iso(at_ms), run: run.to_owned(), number: None, workstream: Some(job.to_owned()), word };
     append_lines(events, &format!("{}\n", serde_json::to_string(&line)?)).map(drop)
+}
+
+/// Replays what has happened, and adds what was cut off before it was told.
+pub fn catch_up(home: &Home, run: &mut Run, events: &[(u64, Event)]) {
+    let told = count(home, &run.plan.id);
+    for (at_ms, event) in events {
+        let missing = run.on(event, *at_ms).into_iter().filter_map(|effect| match effect {
+            Effect::Tell(number, job, word) if number >= told => Some(Telling { at_ms: *at_ms, number, job, word }),
+            _ => None,
+        });
+        let missing: Vec<Telling> = missing.collect();
+        if !missing.is_empty()
+            && let Err(error) = tell(&run.plan, missing)
+        {
+            tracing::warn!(home = %run.plan.home, %error, "what a run told could not be recorded");
+        }
+    }
 }
 
 /// How many words of this run are on record.

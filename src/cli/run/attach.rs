@@ -91,7 +91,8 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         interrupt: Interrupt::catch()?,
         lines: from.lines,
         pending: Vec::new(),
-        over: None,
+        // Who begins a run waits for its own end.
+        over: if view.owns { None } else { over_before(home, from) },
         live: live.then(Live::new),
         interrupts: 0,
     };
@@ -107,6 +108,25 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         if follower.wait()? {
             return Ok(0);
         }
+    }
+}
+
+fn code_of(status: &str) -> u8 {
+    match status {
+        "completed" => 0,
+        "interrupted" => INTERRUPTED,
+        _ => 1,
+    }
+}
+
+/// The exit code of the run whose last word is the last line before there.
+fn over_before(home: &Home, from: Position) -> Option<u8> {
+    let text = std::fs::read(home.events()).unwrap_or_default();
+    let before = text.get(..usize::try_from(from.bytes).ok()?)?.trim_ascii_end();
+    let last = before.rsplit(|byte| *byte == b'\n').next()?;
+    match serde_json::from_slice::<Line>(last).ok()?.word {
+        Word::RunCompleted { status, .. } => Some(code_of(&status)),
+        _ => None,
     }
 }
 
@@ -154,19 +174,18 @@ impl Follower<'_> {
     fn line(&mut self, text: &[u8], screen: &mut Screen) -> Result<(), Failure> {
         // A line that a crash tore counts, and says nothing.
         let text = text.trim_ascii_end();
-        let Some(object) = text.strip_suffix(b"}").filter(|_| self.over.is_none()) else { return Ok(()) };
+        let Some(object) = text.strip_suffix(b"}") else { return Ok(()) };
         let line = serde_json::from_slice::<Line>(text).ok();
         match (&mut self.live, &line) {
             (Some(live), Some(line)) => live.show(line),
             (Some(_), None) => {}
             (None, _) => screen.line(&format!("{},\"seq\":{}}}", String::from_utf8_lossy(object), self.lines))?,
         }
-        if let Some(Line { word: Word::RunCompleted { status, .. }, .. }) = line {
-            self.over = Some(match status.as_str() {
-                "completed" => 0,
-                "interrupted" => INTERRUPTED,
-                _ => 1,
-            });
+        match line.map(|line| line.word) {
+            Some(Word::RunCompleted { status, .. }) => self.over = Some(code_of(&status)),
+            // Another one has begun since.
+            Some(Word::RunStarted { .. }) => self.over = None,
+            _ => {}
         }
         Ok(())
     }

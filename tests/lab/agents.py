@@ -1,0 +1,395 @@
+"""The real claude and codex, at work for runs, with a stand-in for their model APIs on loopback.
+
+Without --bin (or $LAB_AGENTS) they are installed by npm into a temporary directory. What they are to do is in the
+specs, as directives of the stand-in; what they asked for is in its records, against which swarm's account is held.
+"""
+
+import collections
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from . import cases, procs
+from .inject import panics
+from .rig import Result, Rig, wait_until
+from .stand_in import StandIn
+
+PACKAGES = {"claude": "@anthropic-ai/claude-code@2.1.328", "codex": "@openai/codex@0.169.0"}
+INSTALL_LIMIT = 300
+# The model that claude is told to take, and what it says of its price: US dollars for a token in and one out.
+MODEL = "claude-opus-5-5"
+PRICES = (4e-6, 20e-6)
+EACH = "[[usage 1000 200]]"
+LIMIT = 60
+# A port of loopback where nobody listens: whoever asks for the world outside gets a refusal.
+NOWHERE = "http://127.0.0.1:9"
+CODEX_CONFIG = """model = "stand-in"
+model_provider = "stand-in"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.stand-in]
+name = "stand-in"
+base_url = "{url}/v1"
+env_key = "STAND_IN_KEY"
+wire_api = "responses"
+"""
+
+
+class Tools:
+    """Where the agents are; installed when the first case asks for them."""
+
+    def __init__(self, given: str | None):
+        self.given = given
+        self.made: Path | None = None
+        self.why = ""
+
+    def find(self, agent: str) -> str:
+        """The directory with this agent's program, or a reason to skip."""
+        if not self.given and not self.made and not self.why:
+            self.install()
+        place = Path(self.given) if self.given else (self.made or Path("/nonexistent")) / "node_modules" / ".bin"
+        if not os.access(place / agent, os.X_OK):
+            raise cases.Skip(self.why or f"there is no {agent} in {place}")
+        return str(place.resolve())
+
+    def install(self) -> None:
+        if not shutil.which("npm"):
+            self.why = "needs npm, which installs the agents, or --bin"
+            return
+        self.made = Path(tempfile.mkdtemp(prefix="lab-agents-"))
+        words = ["npm", "install", "--prefix", str(self.made), "--no-audit", "--no-fund", "--loglevel=error"]
+        words += PACKAGES.values()
+        try:
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=INSTALL_LIMIT)
+            self.why = "" if done.returncode == 0 else f"npm cannot install the agents: {done.stderr.strip()[:200]}"
+        except subprocess.TimeoutExpired:
+            self.why = f"npm does not install the agents within {INSTALL_LIMIT} s"
+
+    def close(self) -> None:
+        if self.made:
+            shutil.rmtree(self.made, ignore_errors=True)
+
+
+TOOLS = Tools(None)
+
+
+class Site:
+    """A repository with specs, an agent that is to carry them out, and what it talks to."""
+
+    def __init__(self, rig: Rig, agent: str, stand_in: StandIn):
+        self.rig, self.agent, self.stand_in = rig, agent, stand_in
+        rig.env.update(self.environment(TOOLS.find(agent)))
+        (rig.root / "tmp").mkdir()
+        (rig.home / ".codex").mkdir()
+        (rig.home / ".codex" / "config.toml").write_text(CODEX_CONFIG.format(url=stand_in.url))
+        rig.make_repo()
+        (rig.repo / "swarm.toml").write_text(f"[agents.claude]\nmodel = '{MODEL}'\n")
+        (rig.repo / "specs").mkdir()
+
+    def environment(self, place: str) -> dict[str, str]:
+        return {
+            "PATH": f"{place}:{self.rig.env['PATH']}",
+            "TMPDIR": str(self.rig.root / "tmp"),
+            "HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1",
+            "ANTHROPIC_BASE_URL": self.stand_in.url, "ANTHROPIC_API_KEY": "sk-ant-stand-in-0000",
+            "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "STAND_IN_KEY": "sk-stand-in",
+        }
+
+    def spec(self, name: str, directives: str, front: str = "") -> None:
+        text = f"---\n{front}---\n# {name}\n\n[[as {name}]] {EACH} {directives}\n"
+        (self.rig.repo / "specs" / f"{name}.md").write_text(text)
+
+    def swarm(self, *words: str) -> Result:
+        return self.rig.swarm(*words, cwd=self.rig.repo)
+
+    def begin(self, *flags: str):
+        """Plans and runs; the run is at work when this returns."""
+        self.rig.must("plan", "--specs", "specs", "-y", cwd=self.rig.repo)
+        words = [self.rig.binary, "run", "--headless", "--agent", self.agent, *flags]
+        return self.rig.start(words, cwd=self.rig.repo)
+
+    def finish(self, started, code: int = 0, first: bool = True) -> "Told":
+        """Until the run is over, as it should be; the first one's lines are numbered from 1."""
+        result = self.rig.finish(started, LIMIT)
+        findings = [] if result.rc == code else [f"the run ended with {result.rc}, not {code}: {result}"]
+        lines = [json.loads(line) for line in result.out.splitlines()]
+        status = self.swarm("run", "status", "--json")
+        rows = {row["id"]: row for row in json.loads(status.out)["workstreams"]} if status.rc == 0 else {}
+        told = Told(self, lines, rows, findings + ([] if rows else [f"no status: {status}"]), result.seconds)
+        told.in_order(1 if first else lines[0]["seq"] if lines else 0)
+        told.nobody_left()
+        return told
+
+    def landed(self, path: str) -> str:
+        return self.rig.run("git", "-C", str(self.rig.repo), "show", f"main:{path}").out.strip()
+
+    def conversation(self, name: str, attempt: int) -> str:
+        """The conversation that an attempt left on record."""
+        path = self.rig.repo / ".arial" / "attempts" / f"{name}.{attempt}" / "session.json"
+        return json.loads(path.read_text())["id"]
+
+
+class Told:
+    """What a run told and what its status says, held against what the stand-in knows."""
+
+    def __init__(self, site: Site, lines: list[dict], rows: dict[str, dict], findings: list[str], seconds: float):
+        self.site, self.lines, self.rows, self.findings, self.seconds = site, lines, rows, findings, seconds
+
+    def same(self, what: str, seen, expected) -> None:
+        if seen != expected:
+            self.findings.append(f"{what}: {seen!r}, not {expected!r}")
+
+    def events(self, name: str, kind: str) -> list[dict]:
+        return [line for line in self.lines if line.get("workstream") == name and line["event"] == f"workstream.{kind}"]
+
+    def in_order(self, begin: int) -> None:
+        numbers = [line["seq"] for line in self.lines]
+        self.same("numbers of the lines", numbers, list(range(begin, begin + len(numbers))))
+
+    def nobody_left(self) -> None:
+        """When a run is over its agents are, with all that they started."""
+        ours = ("supervisor", "guard", "forkserver", "command")
+        try:
+            wait_until(lambda: all(one.role in ours for one in self.site.rig.census()), 5, "the agents are gone")
+        except AssertionError:
+            left = [str(one) for one in self.site.rig.census() if one.role not in ours]
+            self.findings.append(f"orphan: {'; '.join(left)}")
+        self.findings += panics(self.site.rig)
+
+    def row(self, name: str, **expected) -> None:
+        """What the status says of a workstream."""
+        row = self.rows.get(name, {})
+        self.same(name, {key: row.get(key) for key in expected}, expected)
+
+    def landed(self, **texts: str) -> None:
+        """What is on the base, by file."""
+        for path, text in texts.items():
+            self.same(f"{path}.txt on main", self.site.landed(f"{path}.txt"), text)
+
+    def merges(self, count: int) -> None:
+        words = ["git", "-C", str(self.site.rig.repo), "log", "--first-parent", "--merges", "--format=%s", "main"]
+        self.same("merges on main", len(self.site.rig.run(*words).out.splitlines()), count)
+
+    def spent(self, name: str, complete: bool = True) -> None:
+        """Every token that was answered is in the account, once; `complete`: it is not said that more is unknown."""
+        row = self.rows.get(name, {})
+        tokens = self.site.stand_in.usage(name)
+        self.same(f"tokens of {name}", (row.get("input_tokens"), row.get("output_tokens")), tokens)
+        usd = row.get("usd")
+        if self.site.agent == "codex":
+            self.same(f"price of {name}", (usd, row.get("unpriced")), (None, True))
+        else:
+            expected = round(tokens[0] * PRICES[0] + tokens[1] * PRICES[1], 6)
+            self.same(f"price of {name}", round(usd or 0.0, 6), expected)
+            if complete:
+                self.same(f"{name} is unpriced", row.get("unpriced"), False)
+
+    def tools(self, name: str, *words: str) -> None:
+        """Its tools are told, in their order and each once."""
+        mark = {"claude": ("Read:", "Write:", "Bash:"), "codex": ("exec:",)}[self.site.agent]
+        texts = [line["text"] for line in self.events(name, "activity") if line["text"].startswith(mark)]
+        fits = len(texts) == len(words) and all(word in text for word, text in zip(words, texts))
+        if not fits:
+            self.findings.append(f"tools of {name}: {texts}, not {list(words)}")
+
+
+def of_agent(agent: str, scene):
+    """A case of one agent in a rig of its own."""
+
+    def case() -> list[str]:
+        TOOLS.find(agent)
+        # The rig's processes go first: an agent that is still asking is not to find nobody.
+        with StandIn() as stand_in, Rig() as rig:
+            return scene(Site(rig, agent, stand_in))
+
+    return case
+
+
+def held(site: Site, gate: str, count: int = 1) -> None:
+    wait_until(lambda: site.stand_in.waiting(gate) == count, LIMIT / 2, f"{count} wait at the gate '{gate}'")
+
+
+def lands(site: Site) -> list[str]:
+    """Two that conflict and one that meets a limit on its way: all of it lands, and is accounted for."""
+    for name in ("left", "right"):
+        site.spec(name, f"[[read d0/f0.txt]] [[gate together]] [[write d0/f0.txt|{name}\\n]] [[say {name} is done]]")
+    site.spec("free", "[[error 429 1 1]] [[bash echo free > free.txt]]")
+    started = site.begin()
+    held(site, "together", 2)
+    site.stand_in.open("together")
+    told = site.finish(started)
+    asked = [name for name in ("left", "right") if len(site.stand_in.sessions(name)) > 1]
+    told.same("conversations about a conflict", len(asked), 1)
+    told.same("the file on main", [site.landed("d0/f0.txt")], asked)
+    told.landed(free="free")
+    told.merges(3)
+    told.same("refusals", [record.answer.status for record in site.stand_in.answers("free", "error")], [429])
+    told.tools("free", "echo free > free.txt")
+    for name in ("left", "right", "free"):
+        told.row(name, stage="done", attempt=1, failures=0)
+        told.spent(name)
+    for name in ("left", "right"):
+        told.tools(name, *["f0.txt"] * (4 if name in asked else 2))
+    return told.findings
+
+
+def continued(site: Site) -> list[str]:
+    """What the verification rejects is mended in the same conversation."""
+    site.spec("fix", "[[bash test -e fix.txt && echo good > fix.txt || echo bad > fix.txt]] [[say wrote it]]")
+    told = site.finish(site.begin("--verify", "grep -q good fix.txt"))
+    told.row("fix", stage="done", attempt=2, failures=1)
+    told.landed(fix="good")
+    told.merges(1)
+    one, two = site.conversation("fix", 1), site.conversation("fix", 2)
+    told.same("conversations on record", (two, site.stand_in.sessions("fix")), (one, {one}))
+    told.same("prompts in the conversation", [record.prompts for record in site.stand_in.answers("fix")], [1, 1, 2, 2])
+    told.spent("fix")
+    return told.findings
+
+
+def told_meanwhile(site: Site) -> list[str]:
+    """What a person says while the agent is at work reaches it at its next turn, in the same conversation."""
+    site.spec("task", "[[gate listening]] [[bash echo first > first.txt]] [[say the first]]")
+    started = site.begin()
+    held(site, "listening")
+    said = f"[[as task]] {EACH} [[bash echo second > second.txt]] [[say the second]]"
+    site.rig.must("run", "context", "task", said, cwd=site.rig.repo)
+    site.stand_in.open("listening")
+    told = site.finish(started)
+    told.same("deliveries", [(one["delivered"], one["text"]) for one in told.events("task", "context")], [(True, said)])
+    told.row("task", stage="done", attempt=1, summary="the second")
+    told.landed(first="first", second="second")
+    told.same("conversations", site.stand_in.sessions("task"), {site.conversation("task", 1)})
+    told.tools("task", "echo first", "echo second")
+    told.spent("task")
+    return told.findings
+
+
+def stopped_meanwhile(site: Site) -> list[str]:
+    """A run that was stopped goes on in the same conversation, and what was used before counts too."""
+    site.spec("task", "[[bash echo first >> first.txt]] [[gate stopped]] [[say it is there]]")
+    started = site.begin()
+    held(site, "stopped")
+    site.rig.must("run", "stop", cwd=site.rig.repo)
+    site.finish(started, code=130)
+    site.stand_in.open("stopped")
+    told = site.finish(site.begin(), first=False)
+    told.row("task", stage="done", attempt=2, failures=0)
+    known = {site.conversation("task", attempt) for attempt in (1, 2)}
+    told.same("conversations", (len(known), site.stand_in.sessions("task")), (1, known))
+    told.same("prompts in the end", [record.prompts for record in site.stand_in.answers("task")][-1:], [2])
+    told.landed(first="first\nfirst")
+    told.spent("task", complete=False)
+    return told.findings
+
+
+def wrong_key(site: Site) -> list[str]:
+    """A key that is refused for ever: no second attempt, and no minutes of trying."""
+    site.spec("key", "[[error 401 1000]] [[bash true]]")
+    told = site.finish(site.begin(), code=1)
+    told.row("key", stage="failed", attempt=1, failures=1)
+    error = str(told.rows.get("key", {}).get("error")).lower()
+    if not any(word in error for word in ("authenti", "401")):
+        told.findings.append(f"nothing of the key in its error: {error!r}")
+    if told.seconds > 20:
+        told.findings.append(f"it took {told.seconds:.1f} s")
+    return told.findings
+
+
+def limited(site: Site) -> list[str]:
+    """The account's limit with its date is waited for, and does not count as a failure."""
+    site.rig.env.pop("ANTHROPIC_API_KEY")
+    site.rig.env["CLAUDE_CODE_OAUTH_TOKEN"] = "sk-ant-oat01-stand-in"
+    site.spec("late", "[[limit 4]] [[bash echo late > late.txt]]")
+    told = site.finish(site.begin("--retries", "0"))
+    told.row("late", stage="done", attempt=2, failures=0)
+    told.landed(late="late")
+    refused = site.stand_in.answers("late", "error")
+    told.same("refusals", len(refused), 1)
+    until = max((int(one.answer.headers["anthropic-ratelimit-unified-reset"]) for one in refused), default=0)
+    after = [record.at - until for record in site.stand_in.answers("late") if record.answer.kind != "error"]
+    if not after or not 0 <= after[0] <= 8:
+        told.findings.append(f"asked again {after[:1]} s after the limit's end")
+    told.same("retries told", [0 < one["in_ms"] <= 4000 for one in told.events("late", "retrying")], [True])
+    told.spent("late")
+    return told.findings
+
+
+def supervisor_killed(site: Site) -> list[str]:
+    """The supervisor dies twice while two agents are at work: nobody notices, and nothing is done twice."""
+    for name in ("one", "two"):
+        steps = f"[[gate first]] [[bash echo {name} > {name}.txt]] [[gate second]] [[bash echo more >> {name}.txt]]"
+        site.spec(name, steps)
+    started = site.begin()
+    for gate in ("first", "second"):
+        held(site, gate, 2)
+        before = wait_until(site.rig.supervisor, 10, "there is a supervisor")
+        procs.send(before.pid, before.start, signal.SIGKILL)
+        procs.wait_gone(before.pid, 5)
+        site.stand_in.open(gate)
+    told = site.finish(started)
+    told.merges(2)
+    numbers = [line["number"] for line in told.lines if "number" in line]
+    told.same("numbers of the run's words", numbers, list(range(len(numbers))))
+    for name in ("one", "two"):
+        told.row(name, stage="done", attempt=1, failures=0)
+        told.landed(**{name: f"{name}\nmore"})
+        told.tools(name, f"echo {name}", "echo more")
+        told.same(f"requests of {name}", len(site.stand_in.answers(name)), 3)
+        told.same(f"conversations of {name}", site.stand_in.sessions(name), {site.conversation(name, 1)})
+        kinds = collections.Counter(line["event"] for line in told.lines if line.get("workstream") == name)
+        kinds.pop("workstream.activity", None)
+        told.same(f"what is told of {name}", sorted(kinds.values()), [1] * 5)
+        told.spent(name)
+    return told.findings
+
+
+def not_allowed(site: Site) -> list[str]:
+    """What nobody is there to allow is told once, and the time limit ends who stands still behind it."""
+    outside = site.rig.root / "outside.txt"
+    site.spec("stuck", f"[[write {outside}|x]] [[gate never]] [[bash true]]", "timeout: 6\nretries: 0\n")
+    site.spec("goes", f"[[write {outside}|x]] [[bash echo goes > goes.txt]]")
+    told = site.finish(site.begin(), code=1)
+    # What it used until it was ended is known to nobody, which is not the same as nothing.
+    told.row("stuck", stage="failed", attempt=1, error="its time was up (6 s)", usd=None, unpriced=True)
+    told.row("goes", stage="done", attempt=1)
+    told.landed(goes="goes")
+    told.same("the file outside", outside.exists(), False)
+    for name in ("stuck", "goes"):
+        causes = [one["cause"] for one in told.events(name, "waiting")]
+        told.same(f"waits of {name}", causes, [f"nobody was there to allow Write: {outside}"])
+    return told.findings
+
+
+SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told meanwhile": told_meanwhile,
+          "stopped meanwhile": stopped_meanwhile, "wrong key": wrong_key}
+CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed}
+
+
+def every() -> dict:
+    both = {f"{agent}: {name}": of_agent(agent, scene) for agent in PACKAGES for name, scene in SCENES.items()}
+    return both | {f"claude: {name}": of_agent("claude", scene) for name, scene in CLAUDE.items()}
+
+
+def main(argv=None) -> int:
+    parser = cases.parser(__doc__)
+    parser.add_argument("--bin", metavar="DIR", default=os.environ.get("LAB_AGENTS"), help="where claude and codex are")
+    args = parser.parse_args(argv)
+    cases.ends_on_term()
+    TOOLS.given = args.bin
+    try:
+        return cases.run_all(every(), args.only).close()
+    finally:
+        TOOLS.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

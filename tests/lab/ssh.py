@@ -1,0 +1,398 @@
+"""Runs over SSH: a real sshd on loopback, clients and sessions that die, and runs that do not.
+
+The daemon has keys, a configuration and a port of its own and asks no PAM. What it starts has nothing of this
+process's environment: a home, a minimal PATH, and the marker by which the rig finds what is its own.
+"""
+
+import errno
+import getpass
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from . import cases, procs
+from .inject import panics
+from .rig import Rig, Timeout, wait_until
+
+DAEMON = """Port {port}
+ListenAddress 127.0.0.1
+HostKey {place}/hostkey
+AuthorizedKeysFile {place}/id.pub
+PidFile none
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+StrictModes no
+PermitRootLogin prohibit-password
+SetEnv HOME={home} SWARM_RIG={marker}
+"""
+CLIENT = ["-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes",
+          "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=5"]
+SPECS = tuple(f"s{number}" for number in range(1, 6))
+# What a login has in its environment, beside the words about its connection.
+LOGIN = {"HOME", "LOGNAME", "MAIL", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "USER", "_", "LANG", "TZ", "SWARM_RIG"}
+LIMIT = 30
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return bound.getsockname()[1]
+
+
+def children(pid: int) -> list[procs.Stat]:
+    """The living descendants of a process, those that are nearest first."""
+    stats = [stat for stat in map(procs.read_stat, procs.all_pids()) if stat and stat.alive]
+    found = [stat for stat in stats if stat.ppid == pid]
+    for parent in found:
+        found += [stat for stat in stats if stat.ppid == parent.pid]
+    return found
+
+
+class Host:
+    """The other side: sshd, and a repository with specs of which each waits for its word."""
+
+    def __init__(self, rig: Rig):
+        self.rig = rig
+        self.place = rig.root / "ssh"
+        self.place.mkdir(mode=0o700)
+        self.daemon: subprocess.Popen | None = None
+        self.port = 0
+        self.make_repo()
+        self.start()
+
+    def __enter__(self) -> "Host":
+        return self
+
+    def __exit__(self, *exc) -> None:
+        """Ends the daemon and its sessions, each by its own pid."""
+        if self.daemon:
+            left = children(self.daemon.pid)
+            self.daemon.terminate()
+            self.daemon.wait()
+            procs.forget(self.daemon)
+            for stat in left:
+                if any("sshd" in word for word in procs.read_argv(stat.pid)[:1]):
+                    procs.send(stat.pid, stat.start, signal.SIGKILL)
+
+    def make_repo(self) -> None:
+        """A shell spec is done once a line is in its pipe; git's identity is the repository's own."""
+        self.rig.make_repo()
+        git = ["git", "-C", str(self.rig.repo)]
+        for words in (["user.name", "Lab"], ["user.email", "lab@localhost"]):
+            self.rig.run(*git, "config", *words)
+        (self.rig.repo / "specs").mkdir()
+        for name in SPECS:
+            os.mkfifo(self.rig.root / f"{name}.pipe")
+            text = f"---\nadapter: shell\n---\n# {name}\n\n```sh\ncat {self.rig.root}/{name}.pipe > {name}.txt\n```\n"
+            (self.rig.repo / "specs" / f"{name}.md").write_text(text)
+
+    def start(self) -> None:
+        sshd = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+        if not sshd or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
+            raise cases.Skip("needs sshd, ssh and ssh-keygen")
+        if os.geteuid() == 0:
+            # Where the daemon puts those who are not known yet; a system without a service for it has none.
+            Path("/run/sshd").mkdir(exist_ok=True)
+        for key in ("hostkey", "id"):
+            self.rig.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.place / key))
+        self.port = free_port()
+        config = DAEMON.format(port=self.port, place=self.place, home=self.rig.home, marker=self.rig.marker)
+        (self.place / "config").write_text(config)
+        words = [sshd, "-D", "-f", str(self.place / "config"), "-E", str(self.place / "log")]
+        self.daemon = procs.launch(words, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL)
+        self.await_login()
+
+    def await_login(self) -> None:
+        result = None
+
+        def works() -> bool:
+            nonlocal result
+            result = self.ssh("true")
+            return result.rc == 0 or self.daemon.poll() is not None
+
+        try:
+            wait_until(works, 10, "somebody can log in", 0.05)
+        except Timeout:
+            pass
+        if result.rc != 0:
+            self.__exit__()
+            raise cases.Skip(f"nobody can log in here: {result.err.strip()[-200:]} {self.log_end()}")
+
+    def log_end(self) -> str:
+        path = self.place / "log"
+        return " ".join(path.read_text(errors="replace").splitlines()[-1:])[:200] if path.exists() else ""
+
+    def words(self, command: str, *flags: str) -> list[str]:
+        known = ["-o", f"UserKnownHostsFile={self.place}/known", "-i", str(self.place / "id"), "-p", str(self.port)]
+        return ["ssh", "-F", "none", *CLIENT, *known, *flags, f"{getpass.getuser()}@127.0.0.1", command]
+
+    def in_repo(self, words: str) -> str:
+        return f"cd {self.rig.repo} && {self.rig.binary} {words}"
+
+    def ssh(self, command: str):
+        return self.rig.run(*self.words(command), limit=LIMIT)
+
+    def swarm(self, words: str):
+        return self.ssh(self.in_repo(words))
+
+    def begin(self, words: str, *flags: str) -> "Client":
+        return Client(self, words, *flags)
+
+    def release(self, *names: str) -> None:
+        """These may be done: their agents are waiting for it."""
+        for name in names:
+            pipe = wait_until(lambda: self.opened(name), LIMIT, f"{name} waits for its word")
+            os.write(pipe, f"{name}\n".encode())
+            os.close(pipe)
+
+    def opened(self, name: str) -> int | None:
+        """Its pipe, once there is somebody to read from it."""
+        try:
+            return os.open(self.rig.root / f"{name}.pipe", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return None
+
+    def told(self) -> list[str]:
+        path = self.rig.repo / ".arial" / "events.jsonl"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def await_told(self, event: str, count: int) -> None:
+        wait_until(lambda: sum(f'"{event}"' in line for line in self.told()) >= count, LIMIT, f"{count} times {event}")
+
+    def remote(self) -> procs.Process | None:
+        """The `swarm run` at the other end of the line."""
+        found = [one for one in self.rig.of_role("command") if one.argv[1:2] == ("run",)]
+        return found[0] if found else None
+
+    def landed(self) -> list[str]:
+        git = ["git", "-C", str(self.rig.repo)]
+        names = self.rig.run(*git, "ls-tree", "--name-only", "main").out.split()
+        merges = self.rig.run(*git, "log", "--first-parent", "--merges", "--format=%s", "main")
+        found = [name for name in SPECS if f"{name}.txt" in names]
+        twice = len(merges.out.splitlines()) - len(found)
+        return found + [f"{twice} merges too many"] * bool(twice)
+
+
+class Client:
+    """An ssh at work, and the lines that have come through it."""
+
+    def __init__(self, host: Host, words: str, *flags: str):
+        self.host = host
+        self.path = host.rig.out / f"client.{len(list(host.rig.out.glob('client.*')))}"
+        with open(self.path, "wb") as out:
+            self.process = procs.launch(host.words(host.in_repo(words), *flags), env=host.rig.env, cwd=host.rig.work,
+                                        stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL)
+
+    def lines(self) -> list[dict]:
+        """Whole lines only: the last one may have been cut with the line."""
+        text = self.path.read_bytes().decode().replace("\r\n", "\n")
+        whole = text[: text.rfind("\n") + 1].splitlines()
+        return [json.loads(line) for line in whole if line.startswith("{")]
+
+    def await_line(self, count: int = 1) -> None:
+        wait_until(lambda: len(self.lines()) >= count, LIMIT, f"{count} lines come through")
+
+    def last(self) -> int:
+        return max((line["seq"] for line in self.lines()), default=0)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.end()
+
+    def end(self) -> int | None:
+        """The exit code, which is the remote command's own."""
+        try:
+            code = self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait() and None
+        procs.forget(self.process)
+        self.process.stdin.close()
+        return code
+
+
+def on_host(scene):
+    """A case with a host of its own."""
+
+    def case() -> list[str]:
+        # The supervisor is the one that a login finds: below the home.
+        with Rig(home_length=1) as rig, Host(rig) as host:
+            planned = host.swarm("plan --specs specs -y")
+            if planned.rc != 0:
+                return [f"setup failed: {planned}"]
+            return scene(host) + panics(rig)
+
+    return case
+
+
+def same(what: str, seen, expected) -> list[str]:
+    return [] if seen == expected else [f"{what}: {seen!r}, not {expected!r}"]
+
+
+def whole(host: Host, *clients: Client) -> list[str]:
+    """What came through all of them together is every line of the record, in order and once."""
+    lines = [line for client in clients for line in client.lines()]
+    findings = same("numbers of the lines", [line["seq"] for line in lines], list(range(1, len(lines) + 1)))
+    bare = [{key: value for key, value in line.items() if key != "seq"} for line in lines]
+    record = [json.loads(line) for line in host.told()]
+    wrong = [line for line, told in zip(bare, record) if line != told]
+    return findings + same("lines", len(bare), len(record)) + same("lines that the record has not", wrong[:1], [])
+
+
+def at_work(host: Host, *flags: str) -> Client:
+    """A run of which two are done and three are at work; its client may be some lines behind."""
+    client = host.begin("run --headless", *flags)
+    host.await_told("workstream.started", 5)
+    host.release("s1", "s2")
+    host.await_told("workstream.done", 2)
+    client.await_line()
+    return client
+
+
+def goes_on(host: Host, client: Client) -> list[str]:
+    """The line is cut; somebody else takes up the stream where it broke, while the run goes on."""
+    host.release("s3")
+    host.await_told("workstream.done", 3)
+    second = host.begin(f"run attach --headless --since {client.last()}")
+    second.await_line()
+    host.release("s4", "s5")
+    findings = same("exit code of attach", second.end(), 0) + whole(host, client, second)
+    findings += same("landed", host.landed(), list(SPECS))
+    again = host.swarm("run attach --headless --since 0")
+    return findings + same("attach after the end", (again.rc, len(again.out.splitlines())), (0, len(host.told())))
+
+
+def undisturbed(host: Host) -> list[str]:
+    """All of it over one line, and with nothing but what a login has in its environment."""
+    seen = host.ssh("env").out
+    names = sorted(re.findall(r"^(\w+)=", seen, re.M))
+    more = [name for name in names if name not in LOGIN and not name.startswith("SSH_")]
+    findings = same("environment of a login", more, [])
+    client = host.begin("run --headless")
+    host.await_told("workstream.started", 5)
+    host.release(*SPECS)
+    findings += same("exit code", client.end(), 0) + whole(host, client)
+    findings += same("landed", host.landed(), list(SPECS))
+    return findings + same("state", (host.rig.home / ".swarm" / "state.json").exists(), True)
+
+
+def fails(host: Host) -> list[str]:
+    """One that fails makes the exit code, over the first line and over the second."""
+    path = host.rig.repo / "specs" / "s5.md"
+    path.write_text(path.read_text().replace(".txt\n```", ".txt; exit 3\n```"))
+    client = host.begin("run --headless --retries 0")
+    host.await_told("workstream.started", 5)
+    second = host.begin("run attach --headless --since 0")
+    second.await_line()
+    host.release(*SPECS)
+    codes = (client.end(), second.end())
+    return same("exit codes", codes, (1, 1)) + whole(host, client) + whole(host, second) + same(
+        "landed", host.landed(), list(SPECS[:4]))
+
+
+def ends(what: str, process: procs.Process) -> list[str]:
+    return [] if procs.wait_gone(process.pid, 10) else [f"orphan: {what}: {process}"]
+
+
+def client_killed(host: Host) -> list[str]:
+    client = at_work(host)
+    remote = host.remote()
+    client.kill()
+    return ends("the remote command", remote) + goes_on(host, client)
+
+
+def session_killed(host: Host) -> list[str]:
+    """kill -9 to the processes of sshd that serve this connection."""
+    client = at_work(host)
+    remote = host.remote()
+    serving = [stat for stat in children(host.daemon.pid) if "sshd" in " ".join(procs.read_argv(stat.pid)[:1])]
+    for stat in serving:
+        procs.send(stat.pid, stat.start, signal.SIGKILL)
+    findings = same("sessions that serve it", bool(serving), True) + same("exit code of the client", client.end(), 255)
+    return findings + ends("the remote command", remote) + goes_on(host, client)
+
+
+def everything_killed(host: Host) -> list[str]:
+    """The client, its session and the supervisor with its guard at once: `attach` wakes the run."""
+    client = at_work(host)
+    client.kill()
+    for one in sorted(host.rig.census(), key=lambda process: process.role != "guard"):
+        if one.role in ("guard", "supervisor", "command"):
+            procs.send(one.pid, one.start, signal.SIGKILL)
+            procs.wait_gone(one.pid, 5)
+    second = host.begin(f"run attach --headless --since {client.last()}")
+    host.release("s3", "s4", "s5")
+    findings = same("exit code of attach", second.end(), 0) + whole(host, client, second)
+    return findings + same("landed", host.landed(), list(SPECS))
+
+
+def stopped(host: Host, client: Client) -> list[str]:
+    """The run was stopped by its client's Ctrl-C; the next one goes on with what is left."""
+    findings = same("exit code", client.end(), 130)
+    status = json.loads(host.swarm("run status --json").out)
+    stages = [row["stage"] for row in status["workstreams"]]
+    findings += same("status", (status["status"], stages), ("interrupted", ["done"] * 2 + ["paused"] * 3))
+    before = len(host.told())
+    next_one = host.begin("run --headless")
+    host.await_told("workstream.started", 8)
+    host.release("s3", "s4", "s5")
+    findings += same("exit code of the next run", next_one.end(), 0) + same("landed", host.landed(), list(SPECS))
+    begun = [line["workstream"] for line in next_one.lines() if line["event"] == "workstream.started"]
+    findings += same("begun again", sorted(begun), list(SPECS[2:]))
+    return findings + same("numbers go on", [line["seq"] for line in next_one.lines()][:1], [before + 1])
+
+
+def interrupted(host: Host) -> list[str]:
+    """SIGINT to the remote command."""
+    client = at_work(host)
+    remote = host.remote()
+    procs.send(remote.pid, remote.start, signal.SIGINT)
+    return stopped(host, client)
+
+
+def interrupted_by_key(host: Host) -> list[str]:
+    """Ctrl-C that is typed into a terminal."""
+    client = at_work(host, "-tt")
+    client.process.stdin.write(b"\x03")
+    client.process.stdin.flush()
+    return stopped(host, client)
+
+
+def terminal_gone(host: Host) -> list[str]:
+    """With a terminal the remote command gets a hang-up when the line is cut, and the run does not."""
+    client = at_work(host, "-tt")
+    remote = host.remote()
+    client.kill()
+    return ends("the remote command", remote) + goes_on(host, client)
+
+
+SCENES = {
+    "undisturbed": undisturbed,
+    "one fails": fails,
+    "client killed": client_killed,
+    "session killed": session_killed,
+    "everything killed": everything_killed,
+    "interrupted": interrupted,
+    "Ctrl-C in a terminal": interrupted_by_key,
+    "terminal gone": terminal_gone,
+}
+
+
+def main(argv=None) -> int:
+    parser = cases.parser(__doc__)
+    args = parser.parse_args(argv)
+    cases.ends_on_term()
+    return cases.run_all({name: on_host(scene) for name, scene in SCENES.items()}, args.only).close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

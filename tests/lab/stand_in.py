@@ -1,0 +1,349 @@
+"""A stand-in for the model APIs that claude and codex call: Anthropic's messages, OpenAI's responses.
+
+The "model" does what it is told. Of a conversation the last prompt with directives counts, which are, in their order:
+
+    [[as NAME]]                    whose conversation it is, for the records
+    [[usage IN OUT]]               the tokens of each answer
+    [[write PATH|TEXT]]  [[read PATH]]  [[bash COMMAND]]     one call of a tool each
+    [[gate NAME]]                  the next answer is held until the case opens NAME
+    [[error STATUS TIMES AFTER]]   the next step is answered so, so often, with `retry-after: AFTER` if that is said
+    [[limit SECONDS]]              the next step is answered once with the account's limit, over after so long
+    [[say TEXT]]                   the last words
+
+Which step it is follows from the results in the conversation, so one that is continued elsewhere just goes on.
+"""
+
+import json
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+DIRECTIVE = re.compile(r"\[\[(as|usage|write|read|bash|gate|error|limit|say)\b ?(.*?)\]\]", re.S)
+DIRECTORY = re.compile(r"(?:[Ww]orking directory|<cwd>)(?: is)?\s*:?\s*`?(/[^\s<`\"\\]+)")
+ERRORS = {401: "authentication_error", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}
+GATE_LIMIT = 120
+
+
+@dataclass
+class Conversation:
+    """What one request shows of it, in either protocol."""
+
+    session: str
+    model: str
+    directory: str
+    # (role, text, results of tools), one after the other.
+    turns: list[tuple[str, str, int]]
+
+    def prompts(self) -> list[str]:
+        return [text for role, text, _ in self.turns if role == "user" and DIRECTIVE.search(text)]
+
+    def step(self) -> int:
+        """Results that have come since the last prompt."""
+        prompts = [at for at, (role, text, _) in enumerate(self.turns) if role == "user" and DIRECTIVE.search(text)]
+        return sum(results for _, _, results in self.turns[max(prompts, default=0):])
+
+
+@dataclass
+class Answer:
+    """What the model answers with: a call of a tool, a text, or an error."""
+
+    kind: str
+    name: str = ""
+    argument: str = ""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    usage: tuple[int, int] = (100, 20)
+
+
+@dataclass(frozen=True)
+class Record:
+    """An answer that was given."""
+
+    at: float
+    who: str
+    session: str
+    prompts: int
+    answer: Answer
+
+
+def parts(role: str, content) -> list[tuple[str, str, int]]:
+    """The turns in a message's content: two prompts may be in one, where the first was never answered."""
+    content = [{"text": content}] if isinstance(content, str) else content or []
+    return [(role, str(part.get("text") or ""), int(part.get("type") == "tool_result")) for part in content]
+
+
+def of_messages(body: dict, headers) -> Conversation:
+    """A request to /v1/messages."""
+    turns = [turn for message in body.get("messages", []) for turn in parts(message["role"], message["content"])]
+    session = headers.get("x-claude-code-session-id", "")
+    return Conversation(session, body.get("model", ""), directory_in(body), turns)
+
+
+def of_responses(body: dict, headers) -> Conversation:
+    """A request to /v1/responses."""
+    turns = []
+    for item in body.get("input", []):
+        if item.get("type", "").endswith("_call_output"):
+            turns.append(("tool", "", 1))
+        elif item.get("type", "message") == "message":
+            turns += parts(item.get("role", "user"), item.get("content"))
+    return Conversation(headers.get("session-id", ""), body.get("model", ""), directory_in(body), turns)
+
+
+def directory_in(body: dict) -> str:
+    return (DIRECTORY.findall(json.dumps(body)) or [""])[-1]
+
+
+class StandIn:
+    """The server, its gates, and the record of its answers. Use as a context manager."""
+
+    def __init__(self):
+        self.records: list[Record] = []
+        self.gates: dict[str, threading.Event] = {}
+        self.held: dict[str, int] = {}
+        self.failed: dict[tuple, int] = {}
+        self.lock = threading.Lock()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"stand_in": self}))
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def __enter__(self) -> "StandIn":
+        return self
+
+    def __exit__(self, *exc) -> None:
+        with self.lock:
+            for gate in self.gates.values():
+                gate.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+    # For the cases.
+
+    def open(self, name: str) -> None:
+        with self.lock:
+            self.gates.setdefault(name, threading.Event()).set()
+
+    def waiting(self, name: str) -> int:
+        """How many are held at this gate now."""
+        with self.lock:
+            return self.held.get(name, 0)
+
+    def answers(self, who: str, kind: str = "") -> list[Record]:
+        """What was answered in the conversations of this name."""
+        with self.lock:
+            return [record for record in self.records if record.who == who and kind in ("", record.answer.kind)]
+
+    def usage(self, who: str) -> tuple[int, int]:
+        """The tokens of all its answers that were no errors."""
+        told = [record.answer.usage for record in self.answers(who) if record.answer.kind != "error"]
+        return sum(one for one, _ in told), sum(two for _, two in told)
+
+    def sessions(self, who: str) -> set[str]:
+        return {record.session for record in self.answers(who)}
+
+    # What is answered.
+
+    def answer(self, asked: Conversation, is_gone) -> Answer:
+        """The next answer, on record unless whoever asked has left meanwhile."""
+        prompts = asked.prompts()
+        if not prompts:
+            return self.recorded(asked, "", Answer("text", argument="done"))
+        directives = DIRECTIVE.findall(prompts[-1])
+        said = {kind: argument for kind, argument in directives if kind in ("as", "usage", "say")}
+        who = said.get("as", "")
+        chosen = self.chosen(asked, directives, who) or Answer("text", argument=said.get("say", "done"))
+        if "usage" in said:
+            chosen.usage = tuple(int(word) for word in said["usage"].split())
+        return chosen if is_gone() else self.recorded(asked, who, chosen)
+
+    def recorded(self, asked: Conversation, who: str, answer: Answer) -> Answer:
+        with self.lock:
+            self.records.append(Record(time.time(), who, asked.session, len(asked.prompts()), answer))
+        return answer
+
+    def chosen(self, asked: Conversation, directives: list, who: str) -> Answer | None:
+        """The call that is next, or what is in its way; None where all is done."""
+        at, before, step = 0, [], asked.step()
+        for kind, argument in directives:
+            if kind in ("gate", "error", "limit"):
+                before.append((kind, argument, (who, kind, argument)))
+            elif kind in ("write", "read", "bash"):
+                if at == step:
+                    return self.obstacle(before) or call(kind, argument, asked.directory)
+                at, before = at + 1, []
+        return self.obstacle(before)
+
+    def obstacle(self, before: list) -> Answer | None:
+        for kind, argument, key in before:
+            if kind == "gate":
+                self.hold(argument)
+                continue
+            with self.lock:
+                times = self.failed[key] = self.failed.get(key, 0) + 1
+            if kind == "limit" and times == 1:
+                return Answer("error", status=429, headers=limit(float(argument)))
+            if kind == "error":
+                status, most, *after = argument.split()
+                if times <= int(most):
+                    return Answer("error", status=int(status), headers={"retry-after": after[0]} if after else {})
+        return None
+
+    def hold(self, name: str) -> None:
+        with self.lock:
+            gate = self.gates.setdefault(name, threading.Event())
+            self.held[name] = self.held.get(name, 0) + 1
+        gate.wait(GATE_LIMIT)
+        with self.lock:
+            self.held[name] -= 1
+
+
+def limit(seconds: float) -> dict[str, str]:
+    """The headers of an account's limit that is over then."""
+    kind = "anthropic-ratelimit-unified"
+    until = str(int(time.time() + seconds))
+    return {f"{kind}-status": "rejected", f"{kind}-reset": until, f"{kind}-representative-claim": "five_hour",
+            f"{kind}-5h-status": "rejected", f"{kind}-5h-reset": until, f"{kind}-5h-utilization": "1.0",
+            "retry-after": "7200"}
+
+
+def call(kind: str, argument: str, directory: str) -> Answer:
+    path, _, text = argument.partition("|")
+    if kind == "bash":
+        return Answer("call", name="bash", argument=argument)
+    return Answer("call", name=kind, argument=json.dumps([os.path.join(directory, path), text.replace("\\n", "\n")]))
+
+
+def claude_call(answer: Answer) -> dict:
+    """As a block of an answer of /v1/messages."""
+    if answer.name == "bash":
+        name, words = "Bash", {"command": answer.argument, "description": "a step"}
+    else:
+        path, text = json.loads(answer.argument)
+        name, words = answer.name.capitalize(), {"file_path": path}
+        if answer.name == "write":
+            words["content"] = text
+    return {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:16]}", "name": name, "input": words}
+
+
+def codex_call(answer: Answer) -> dict:
+    """As an item of an answer of /v1/responses, where files are written by the shell."""
+    command = answer.argument
+    if answer.name != "bash":
+        path, text = json.loads(answer.argument)
+        command = f"cat '{path}'" if answer.name == "read" else f"cat > '{path}' <<'__END__'\n{text.rstrip()}\n__END__"
+    return {"type": "function_call", "id": f"fc_{uuid.uuid4().hex[:12]}", "call_id": f"call_{uuid.uuid4().hex[:12]}",
+            "name": "exec_command", "arguments": json.dumps({"cmd": command}), "status": "completed"}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request; `stand_in` is the server's."""
+
+    protocol_version = "HTTP/1.1"
+    stand_in: StandIn
+
+    def log_message(self, *words) -> None:
+        """Says nothing: what counts is in the records."""
+
+    def do_HEAD(self) -> None:
+        self.json(200, {})
+
+    def do_GET(self) -> None:
+        self.json(404, {"type": "error", "error": {"type": "not_found_error", "message": f"there is no {self.path}"}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        path = self.path.split("?")[0]
+        try:
+            if path.endswith("/messages"):
+                self.give(self.stand_in.answer(of_messages(body, self.headers), self.is_gone), body, self.as_messages)
+            elif path.endswith("/responses"):
+                self.give(self.stand_in.answer(of_responses(body, self.headers), self.is_gone), body, self.as_responses)
+            else:
+                self.do_GET()
+        except OSError:
+            # Whoever asked is gone.
+            self.close_connection = True
+
+    def is_gone(self) -> bool:
+        """Whoever asked has closed the line."""
+        try:
+            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def give(self, answer: Answer, body: dict, protocol) -> None:
+        if answer.kind != "error":
+            return protocol(answer, body.get("model", ""))
+        kind = ERRORS.get(answer.status, "api_error")
+        error = {"type": kind, "code": kind, "message": f"refused with {answer.status}"}
+        self.json(answer.status, {"type": "error", "error": error}, answer.headers)
+
+    def json(self, status: int, value: dict, headers: dict | None = None) -> None:
+        text = b"" if self.command == "HEAD" else json.dumps(value).encode()
+        self.send_response(status)
+        told = {"content-type": "application/json", "content-length": str(len(text)), **(headers or {})}
+        for key, one in told.items():
+            self.send_header(key, one)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def stream(self, events: list[dict]) -> None:
+        """Server-sent events, each named by its type."""
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        self.wfile.write("".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events).encode())
+
+    def as_messages(self, answer: Answer, model: str) -> None:
+        tokens_in, tokens_out = answer.usage
+        usage = {"input_tokens": tokens_in, "output_tokens": 1,
+                 "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+        whole = {"id": f"msg_{uuid.uuid4().hex[:16]}", "type": "message", "role": "assistant", "model": model,
+                 "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        if answer.kind == "call":
+            block, stop = claude_call(answer), "tool_use"
+            begun = {**block, "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        else:
+            stop, begun = "end_turn", {"type": "text", "text": ""}
+            delta = {"type": "text_delta", "text": answer.argument}
+        self.stream([
+            {"type": "message_start", "message": whole},
+            {"type": "content_block_start", "index": 0, "content_block": begun},
+            {"type": "content_block_delta", "index": 0, "delta": delta},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None},
+             "usage": {"output_tokens": tokens_out}},
+            {"type": "message_stop"},
+        ])
+
+    def as_responses(self, answer: Answer, model: str) -> None:
+        tokens_in, tokens_out = answer.usage
+        text = {"type": "output_text", "text": answer.argument, "annotations": []}
+        said = {"type": "message", "id": f"msg_{uuid.uuid4().hex[:12]}", "role": "assistant", "status": "completed",
+                "content": [text]}
+        item = codex_call(answer) if answer.kind == "call" else said
+        usage = {"input_tokens": tokens_in, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": tokens_out,
+                 "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": tokens_in + tokens_out}
+        whole = {"id": f"resp_{uuid.uuid4().hex[:16]}", "object": "response", "created_at": int(time.time()),
+                 "status": "in_progress", "model": model, "output": []}
+        done = {**whole, "status": "completed", "output": [item], "usage": usage}
+        self.stream([
+            {"type": "response.created", "response": whole},
+            {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
+            {"type": "response.output_item.done", "output_index": 0, "item": item},
+            {"type": "response.completed", "response": done},
+        ])
