@@ -236,6 +236,9 @@ impl Turn<'_> {
     }
 
     fn ended(&mut self, job: usize, outcome: &Outcome, spent: Spent) {
+        // One without a shim is stopped like the others, and nobody records that.
+        let lost = matches!(outcome, Outcome::Failure { fault: FaultKind::Lost, .. });
+        let outcome = if lost && self.run.mode == Mode::Stopping { &Outcome::Stopped } else { outcome };
         let progress = &mut self.run.jobs[job];
         progress.pid = None;
         progress.spent = progress.spent.plus(spent);

@@ -15,7 +15,7 @@ import time
 
 from . import cases
 
-MODULES = ("sweep", "errors", "real", "agents", "ssh", "hammer", "soak", "audit", "bench")
+MODULES = ("sweep", "errors", "real", "agents", "ssh", "hammer", "soak", "soak_runs", "audit", "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed", re.M)
 
 
@@ -56,7 +56,9 @@ def ci(argv: list[str]) -> int:
     seed = args.seed if args.seed is not None else int(time.time() // 86400)
     sample = ["--seed", str(seed), "--jobs", str(args.jobs), "--sample", "1000", "--budget", str(args.budget / 2)]
     plan = [("audit", []), ("hammer", []), ("real", []), ("ssh", []), ("agents", []),
-            ("sweep", sample), ("errors", sample), ("soak", ["--seconds", str(args.soak_seconds), "--seed", str(seed)])]
+            ("sweep", sample), ("errors", sample), ("soak", ["--seconds", str(args.soak_seconds), "--seed", str(seed)]),
+            ("soak_runs", ["--seconds", str(args.soak_seconds * 2 / 3), "--seed", str(seed)]),
+            ("soak_runs", ["--seconds", str(args.soak_seconds / 3), "--seed", str(seed), "--jobs-file"])]
     results = [(module, *run(module, words)) for module, words in plan]
     print("== total")
     for module, _, passed, failed in results:

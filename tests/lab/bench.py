@@ -11,10 +11,11 @@ import sys
 
 from . import cases, procs
 from .bench_landing import LANDING
+from .bench_runs import RUNS
 from .bench_rows import ROWS as FLEET
 from .bench_rows import Row
 
-ROWS = {**FLEET, **LANDING}
+ROWS = {**FLEET, **LANDING, **RUNS}
 
 
 def show(rows: list[Row]) -> None:
