@@ -205,15 +205,15 @@ impl Reader {
 }
 
 impl Parser for Reader {
-    fn line(&mut self, line: &str, told: bool) -> Vec<Seen> {
+    fn skips(&self, line: &[u8], told: bool) -> bool {
         // Results of tools are most of what it prints, and say nothing here.
-        if line.starts_with(r#"{"type":"user""#) {
-            return Vec::new();
-        }
-        if !told && line.starts_with(r#"{"type":"assistant""#) && !line.contains(r#""error":"#) {
-            self.error = None;
-            return Vec::new();
-        }
+        line.starts_with(br#"{"type":"user""#)
+            || (!told
+                && line.starts_with(br#"{"type":"assistant""#)
+                && memchr::memmem::find(line, br#""error":"#).is_none())
+    }
+
+    fn line(&mut self, line: &str) -> Vec<Seen> {
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Vec::new() };
         match value["type"].as_str() {
             Some("system") => self.system(&value),

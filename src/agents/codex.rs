@@ -80,10 +80,11 @@ impl Reader {
 }
 
 impl Parser for Reader {
-    fn line(&mut self, line: &str, told: bool) -> Vec<Seen> {
-        if !told && line.starts_with(r#"{"type":"item."#) && !line.contains("agent_message") {
-            return Vec::new();
-        }
+    fn skips(&self, line: &[u8], told: bool) -> bool {
+        !told && line.starts_with(br#"{"type":"item."#) && memchr::memmem::find(line, b"agent_message").is_none()
+    }
+
+    fn line(&mut self, line: &str) -> Vec<Seen> {
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Vec::new() };
         match value["type"].as_str() {
             Some("thread.started") => {

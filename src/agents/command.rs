@@ -21,7 +21,7 @@ pub struct Reader {
 }
 
 impl Parser for Reader {
-    fn line(&mut self, line: &str, _: bool) -> Vec<Seen> {
+    fn line(&mut self, line: &str) -> Vec<Seen> {
         let line = short(line);
         if line.is_empty() {
             return Vec::new();

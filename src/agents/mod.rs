@@ -139,9 +139,12 @@ pub struct End<'a> {
 
 /// Reads an agent's output, a line at a time.
 pub trait Parser: Send {
-    /// `told` says whether anybody still hears what it does; where nobody does, only
-    /// what bears on its end is looked at.
-    fn line(&mut self, line: &str, told: bool) -> Vec<Seen>;
+    fn line(&mut self, line: &str) -> Vec<Seen>;
+    /// Whether a line need not be looked at. `told` says whether anybody still hears
+    /// what the agent does; where nobody does, only what bears on its end matters.
+    fn skips(&self, _line: &[u8], _told: bool) -> bool {
+        false
+    }
     fn end(self: Box<Self>, end: End<'_>) -> Report;
 }
 

@@ -82,8 +82,11 @@ impl Attempt<'_> {
             {
                 eprintln!("swarm: warning: the conversation cannot be kept: {error}");
             }
-            let more =
-                matches!(report.outcome, Outcome::Success { .. }) && session.is_some() && self.order.agent.resumes();
+            if !matches!(report.outcome, Outcome::Success { .. }) {
+                // What was said meanwhile is for the attempt that may follow.
+                return Verdict { outcome: report.outcome, spent };
+            }
+            let more = session.is_some() && self.order.agent.resumes();
             let context = self.take_context(more);
             if !more || context.is_empty() {
                 return Verdict { outcome: report.outcome, spent };
@@ -153,10 +156,10 @@ impl Teller for Attempt<'_> {
     fn tell(&mut self, word: Word) {
         if let Word::Activity { text } = &word {
             self.log.line(text);
-            if self.reports >= REPORTS_MAX || *text == self.last {
+            self.reports += 1;
+            if self.reports > REPORTS_MAX || *text == self.last {
                 return;
             }
-            self.reports += 1;
             self.last.clone_from(text);
         }
         let now_ms = turn::now_ms();

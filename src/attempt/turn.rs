@@ -17,6 +17,8 @@ use crate::agents::{End, Launch, Parser, Report, Seen};
 
 /// The longest line that is read as one; what is longer is cut there.
 const LINE_BYTES_MAX: usize = 8 << 20;
+/// What a pipe is to hold, in bytes.
+const PIPE_BYTES: usize = 1 << 20;
 /// Reads of one stream in a row; a pipe holds fewer.
 const READS_MAX: u32 = 1024;
 /// What is kept of the end of each stream, in bytes.
@@ -94,6 +96,8 @@ impl Turn<'_> {
         ];
         for stream in streams.iter().flatten() {
             fcntl_setfl(stream, fcntl_getfl(stream)? | OFlags::NONBLOCK)?;
+            // Fewer turns for an agent that prints much; where it is refused, more.
+            let _ = rustix::pipe::fcntl_setpipe_size(stream, PIPE_BYTES);
         }
         loop {
             let mut fds = vec![PollFd::new(&process, PollFlags::IN)];
@@ -121,20 +125,38 @@ impl Turn<'_> {
         if self.teller.wants_raw() {
             self.teller.raw(bytes);
         }
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
-            self.line.extend_from_slice(&part[..part.len().min(room)]);
-            if part.ends_with(b"\n") {
+        let mut rest = bytes;
+        while let Some(at) = memchr::memchr(b'\n', rest) {
+            let (part, behind) = rest.split_at(at + 1);
+            if self.line.is_empty() {
+                self.whole(part);
+            } else {
+                self.begin_line(part);
                 self.end_line();
             }
+            rest = behind;
         }
+        self.begin_line(rest);
+    }
+
+    fn begin_line(&mut self, part: &[u8]) {
+        let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
+        self.line.extend_from_slice(&part[..part.len().min(room)]);
     }
 
     fn end_line(&mut self) {
-        let line = std::mem::take(&mut self.line);
+        let mut line = std::mem::take(&mut self.line);
+        self.whole(&line);
+        line.clear();
+        self.line = line;
+    }
+
+    fn whole(&mut self, line: &[u8]) {
+        if self.parser.skips(line, self.teller.listens()) {
+            return;
+        }
         let raw = self.teller.wants_raw();
-        let told = self.teller.listens();
-        for seen in self.parser.line(String::from_utf8_lossy(&line).trim_end(), told) {
+        for seen in self.parser.line(String::from_utf8_lossy(line).trim_end()) {
             match seen {
                 Seen::Session(id) => self.teller.session(id),
                 // What is in the log as it came is not told line by line.
@@ -147,15 +169,13 @@ impl Turn<'_> {
                 }
             }
         }
-        self.line = line;
-        self.line.clear();
     }
 }
 
 /// One read of what is there. False when there is no more for now, or ever.
 fn pump(stream: &mut Option<File>, mut sink: impl FnMut(&[u8])) -> bool {
     let Some(open) = stream else { return false };
-    let mut buffer = [0_u8; 64 << 10];
+    let mut buffer = [0_u8; 256 << 10];
     match open.read(&mut buffer) {
         Ok(count) if count > 0 => {
             sink(&buffer[..count]);

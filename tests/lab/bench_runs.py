@@ -27,8 +27,8 @@ def jobs(quick: bool) -> list[Row]:
         file.write_text("limit = 8\n" + "[[job]]\ncommand = ['true']\n" * JOBS)
 
         def ours() -> float:
-            took = shell(rig, f"{rig.binary} run {file} --headless > {rig.root}/out", rig.root)
-            last = json.loads((rig.root / "out").read_text().splitlines()[-1])
+            took = shell(rig, f"{rig.binary} run {file} --headless > {rig.root}/told", rig.root)
+            last = json.loads((rig.root / "told").read_text().splitlines()[-1])
             if (last["event"], last["done"]) != ("run.completed", JOBS):
                 raise AssertionError(f"not all were done: {last}")
             return took
@@ -67,7 +67,7 @@ def specs_by_us() -> float:
         write_specs(repo, SPECS, "echo {n} > new{n}.txt")
         must(rig, "git add -A && git commit -q -m specs")
         rig.must("plan", "--specs", "specs", "-y", cwd=repo)
-        took = shell(rig, f"{rig.binary} run -j {AT_ONCE} --headless > {rig.root}/out", repo)
+        took = shell(rig, f"{rig.binary} run -j {AT_ONCE} --headless > {rig.root}/told", repo)
         landed = must(rig, "git rev-list --count --merges main").strip()
         if landed != str(SPECS):
             raise AssertionError(f"{landed} of {SPECS} landed")
@@ -116,9 +116,10 @@ def events(quick: bool) -> list[Row]:
         repo = repository(rig, 20, 1)
         must(rig, "git checkout -q -f main")
         stream = rig.root / "stream"
-        words = json.dumps({"type": "assistant", "message": {"content": [{"type": "text", "text": "x" * 900}]}}, separators=(",", ":"))
+        said = [json.dumps({"type": "assistant", "message": {"content": [{"type": "text", "text": f"{n:06d} " + "x" * 900}]}},
+                           separators=(",", ":")) for n in range(MEGABYTES * 1_000)]
         result = json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": "done", "total_cost_usd": 0.1})
-        stream.write_text((words + "\n") * (MEGABYTES * 1_000_000 // len(words)) + result + "\n")
+        stream.write_text("\n".join(said) + "\n" + result + "\n")
         agent = f'[agents.loud]\ncommand = ["sh", "-c", "echo x > x$SWARM_WORKSTREAM; cat {stream}"]\nevents = "claude"\n'
         (repo / "swarm.toml").write_text(agent)
         (repo / "specs").mkdir()
