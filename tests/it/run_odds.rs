@@ -129,6 +129,14 @@ fn who_follows_sees_all_that_is_asked_for_and_no_more() {
     let all = events(&site.swarm(&["run", "attach", "--headless", "--since", "0"]).ok());
     assert_eq!(all.len(), first.len() + second.len());
     assert_eq!(events(&site.swarm(&["run", "attach", "--headless"]).ok()), second, "the last run by default");
+    // One that is under way and has told nothing yet is waited for.
+    site.spec("b", "", "echo b > b.txt");
+    site.plan();
+    site.swarm(&["supervisor", "stop"]).ok();
+    site.swarm(&["run", "--detach"]).ok();
+    let third = events(&site.swarm(&["run", "attach", "--headless"]).ok());
+    assert_eq!(told(&third, "b").last().map(String::as_str), Some("workstream.done"));
+    let all = events(&site.swarm(&["run", "attach", "--headless", "--since", "0"]).ok());
     let last = all.len().to_string();
     assert_eq!(site.swarm(&["run", "attach", "--headless", "--since", &last]).ok(), "");
 }

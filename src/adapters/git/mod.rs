@@ -66,6 +66,9 @@ pub(in crate::adapters) fn remove_landed_branch(
     base: &str,
     caller: &Caller,
 ) -> Result<bool, Fault> {
+    if let Ok(removed) = objects::remove_merged_branch(root, branch, base) {
+        return Ok(removed);
+    }
     let cli = Cli::new(caller)?;
     let Some(tip) = objects::branch_tip(&cli, root, branch)? else { return Ok(false) };
     let base = format!("refs/heads/{base}");

@@ -166,6 +166,31 @@ pub(in crate::adapters) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Res
     Ok(out.lines().find_map(|line| line.strip_prefix(&wanted)).map(str::to_owned))
 }
 
+/// Removes a branch all of which is on `base`, unless somebody has it checked out or
+/// it is moved at this moment. An error where libgit2 cannot tell.
+pub(in crate::adapters) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Result<bool, git2::Error> {
+    let repo = Repository::open(root)?;
+    let full = format!("refs/heads/{branch}");
+    let mut reference = match repo.find_reference(&full) {
+        Err(error) if error.code() == ErrorCode::NotFound => return Ok(false),
+        found => found?,
+    };
+    let (tip, onto) = (reference.peel_to_commit()?.id(), repo.find_reference(&format!("refs/heads/{base}"))?);
+    let onto = onto.peel_to_commit()?.id();
+    if tip != onto && !repo.graph_descendant_of(onto, tip)? {
+        return Ok(false);
+    }
+    let common = repo.commondir();
+    let entries = std::fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten();
+    let heads = entries.map(|entry| entry.path().join("HEAD")).chain([common.join("HEAD")]);
+    let is_held = |head: PathBuf| std::fs::read_to_string(head).is_ok_and(|text| text.trim_end().ends_with(&full));
+    if heads.into_iter().any(is_held) {
+        return Ok(false);
+    }
+    // It compares with what was looked at.
+    reference.delete().map(|()| true)
+}
+
 /// Whether a branch is there, by libgit2 when it can.
 pub(in crate::adapters) fn has_branch(cli: &Cli, repo: &Path, branch: &str) -> Result<bool, Fault> {
     let fast = Repository::open(repo).and_then(|repo| tip(&repo, branch));

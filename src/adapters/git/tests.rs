@@ -416,3 +416,24 @@ fn a_change_in_the_same_second_as_the_index_is_saved() {
     let saved = fix.remove(&path, Force::SaveFirst).unwrap().expect("it was saved");
     assert_eq!(text(&fix.git(&["show", &format!("{}:f", saved.reference)])), "2");
 }
+
+#[test]
+fn a_branch_goes_only_when_all_of_it_is_on_the_base_and_nobody_is_there() {
+    let fix = Fixture::new();
+    let git = |args: &[&str]| text(&fix.at(&fix.repo, args));
+    for (name, file) in [("landed", "l"), ("open", "o"), ("held", "l")] {
+        git(&["checkout", "-q", "-b", name, "main"]);
+        fs::write(fix.repo.join(file), name).unwrap();
+        git(&["add", "."]);
+        git(&["commit", "-q", "-m", name]);
+    }
+    git(&["checkout", "-q", "main"]);
+    git(&["merge", "-q", "--no-ff", "-m", "m", "landed"]);
+    git(&["merge", "-q", "-s", "ours", "-m", "m", "held"]);
+    let tree = fix.root.join("held");
+    git(&["worktree", "add", "-q", tree.to_str().unwrap(), "held"]);
+    let remove = |branch: &str| super::remove_branch_if_landed(&fix.repo, branch, "main", &fix.caller);
+    assert_eq!((remove("open"), remove("held"), remove("none")), (Ok(false), Ok(false), Ok(false)));
+    assert_eq!(remove("landed"), Ok(true));
+    assert_eq!(git(&["for-each-ref", "--format=%(refname:short)", "refs/heads"]), "held\nmain\nopen");
+}

@@ -32,6 +32,8 @@ pub struct View {
     pub headless: bool,
     /// Ctrl-C stops the run, not only the view.
     pub owns: bool,
+    /// The number of the last line that earlier runs told.
+    pub told: u64,
 }
 
 /// Where the next line will be.
@@ -39,7 +41,7 @@ pub struct View {
 pub struct Position {
     bytes: u64,
     /// Lines before it.
-    lines: u64,
+    pub lines: u64,
 }
 
 /// The end of what is told so far.
@@ -51,33 +53,43 @@ pub fn length(home: &Home) -> Position {
 
 pub fn run(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
-    if !home.events().exists() {
+    if !home.journal().exists() && !home.events().exists() {
         let refusal = Refusal::new(RefusalKind::NotFound, format!("no run was begun in {}", home.path().display()));
         return Err(refusal.remedy("swarm run begins one").into());
     }
     // Somebody has to be at work, if there is work.
     client::ensure(paths)?;
-    let view = View { headless: args.headless, owns: false };
-    follow(&home, position(&home, args.since), view, paths, screen)
+    // It may be under way and have told nothing yet: what others told before is over.
+    let is_under_way = over_by_journal(&home).is_none() && home.journal().exists();
+    let (from, told) = position(&home, args.since, is_under_way);
+    let view = View { headless: args.headless, owns: false, told };
+    follow(&home, from, view, paths, screen)
 }
 
-/// Behind the line of this number, or where the last run begins.
-fn position(home: &Home, since: Option<u64>) -> Position {
+/// Behind the line of this number, or where the last run begins; and how many lines
+/// are of runs before the one that is under way.
+fn position(home: &Home, since: Option<u64>, is_under_way: bool) -> (Position, u64) {
     let text = std::fs::read(home.events()).unwrap_or_default();
-    let (mut at, mut last) = (Position::default(), Position::default());
+    let (mut at, mut last, mut asked, mut is_over) = (Position::default(), Position::default(), None, true);
     for line in text.split_inclusive(|byte| *byte == b'\n') {
-        if since.is_some_and(|since| at.lines >= since) {
-            return at;
+        if since == Some(at.lines) {
+            asked = Some(at);
         }
-        let begins =
-            serde_json::from_slice::<Line>(line).is_ok_and(|line| matches!(line.word, Word::RunStarted { .. }));
-        if begins {
-            last = at;
+        match serde_json::from_slice::<Line>(line).map(|line| line.word) {
+            Ok(Word::RunStarted { .. }) => (last, is_over) = (at, false),
+            Ok(Word::RunCompleted { .. }) => is_over = true,
+            _ => {}
         }
         at.bytes += line.len() as u64;
         at.lines += u64::from(line.ends_with(b"\n"));
     }
-    if since.is_some() { at } else { last }
+    let waits = is_under_way && is_over;
+    let from = match since {
+        Some(_) => asked.unwrap_or(at),
+        None if waits => at,
+        None => last,
+    };
+    (from, if waits { at.lines } else { 0 })
 }
 
 /// Shows what is told from there on, until the run is over.
@@ -91,8 +103,9 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         interrupt: Interrupt::catch()?,
         lines: from.lines,
         pending: Vec::new(),
-        // Who begins a run waits for its own end.
-        over: if view.owns { None } else { over_before(home, from) },
+        // Who begins a run waits for its own end, and who finds one under way as well.
+        over: if view.owns || view.told > 0 { None } else { over_before(home, from) },
+        told: view.told,
         live: live.then(Live::new),
         interrupts: 0,
     };
@@ -151,6 +164,7 @@ struct Follower<'a> {
     pending: Vec<u8>,
     /// The exit code, once the run is over.
     over: Option<u8>,
+    told: u64,
     live: Option<Live>,
     interrupts: u32,
 }
@@ -182,7 +196,7 @@ impl Follower<'_> {
             (None, _) => screen.line(&format!("{},\"seq\":{}}}", String::from_utf8_lossy(object), self.lines))?,
         }
         match line.map(|line| line.word) {
-            Some(Word::RunCompleted { status, .. }) => self.over = Some(code_of(&status)),
+            Some(Word::RunCompleted { status, .. }) if self.lines > self.told => self.over = Some(code_of(&status)),
             // Another one has begun since.
             Some(Word::RunStarted { .. }) => self.over = None,
             _ => {}
