@@ -204,5 +204,7 @@ fn not_started(refusal: &Refusal) -> Outcome {
         Some(remedy) => format!("{} ({remedy})", refusal.cause),
         None => refusal.cause.clone(),
     };
-    Outcome::Failure { cause: format!("it could not be started: {cause}"), evidence: None, fault: FaultKind::Lasting }
+    // A full disk, or a git that holds a lock, may be over by the next time.
+    let fault = if is_final(refusal.kind) { FaultKind::Lasting } else { FaultKind::Passing };
+    Outcome::Failure { cause: format!("it could not be started: {cause}"), evidence: None, fault }
 }

@@ -177,10 +177,13 @@ impl Turn<'_> {
                 }
             }
             Event::Merged { job, attempt, merged, spent } => {
-                let merging = matches!(self.run.jobs[*job].stage, Stage::Finishing | Stage::Merging | Stage::Waiting);
-                if self.is_present(*job, *attempt) && merging {
-                    let progress = &mut self.run.jobs[*job];
-                    progress.spent = progress.spent.plus(*spent);
+                let merging = |stage: &Stage| matches!(stage, Stage::Finishing | Stage::Merging | Stage::Waiting);
+                if self.is_present(*job, *attempt) && merging(&self.run.jobs[*job].stage) {
+                    // Told whole each time: counted when it leaves the queue.
+                    if !matches!(merged, Merged::Waiting { .. }) {
+                        let progress = &mut self.run.jobs[*job];
+                        progress.spent = progress.spent.plus(*spent);
+                    }
                     self.merged(*job, merged);
                 }
             }
@@ -284,6 +287,11 @@ impl Turn<'_> {
                 let branch = self.run.plan.jobs[job].branch.clone().unwrap_or_default();
                 self.tell(Some(job), Word::MergeConflict { files: files.clone(), branch });
                 self.run.jobs[job].files.clone_from(files);
+                let base = self.run.plan.base.clone().unwrap_or_default();
+                let named = files.join(", ");
+                self.run.jobs[job].evidence = Some(format!(
+                    "Your branch conflicts with {base} in {named}. Merge {base} into it and resolve that."
+                ));
                 self.give_up(job, &format!("it conflicts with the base: {}", files.join(", ")));
             }
             Merged::Waiting { reason, files } => {
@@ -372,7 +380,9 @@ impl Turn<'_> {
         }
         for job in 0..self.run.jobs.len() {
             match self.run.jobs[job].stage {
-                Stage::Working => self.effects.push(Effect::Stop { job }),
+                // One that is just being started is stopped when it runs; until then a worker
+                // of that name may be somebody else's.
+                Stage::Working if self.run.jobs[job].pid.is_some() => self.effects.push(Effect::Stop { job }),
                 Stage::BackingOff { .. } => self.run.jobs[job].stage = Stage::Paused,
                 _ => {}
             }

@@ -174,8 +174,9 @@ fn a_stop_ends_what_is_at_work_and_the_next_run_goes_on_with_it() {
     first.on(&Event::Began, 0);
     first.on(&well(1), 0);
     first.on(&Event::Queued { job: 1, attempt: 1 }, 0);
+    first.on(&Event::Started { job: 0, attempt: 1, pid: 2 }, 0);
     let effects = first.on(&Event::Stop, 0);
-    assert!(effects.contains(&Effect::Stop { job: 0 }) && effects.contains(&Effect::Stop { job: 2 }));
+    assert!(effects.contains(&Effect::Stop { job: 0 }) && !effects.contains(&Effect::Stop { job: 2 }));
     // One that was just being started is stopped when it runs.
     assert_eq!(first.on(&Event::Started { job: 2, attempt: 1, pid: 3 }, 0), [Effect::Stop { job: 2 }]);
     first.on(&ended(0, 1, Outcome::Stopped), 0);
@@ -200,6 +201,16 @@ fn what_failed_stays_so_unless_it_is_to_be_tried_again() {
     let mut again = Run::begin((*first.plan).clone(), Some(&first), true);
     assert_eq!(begun(&again.on(&Event::Began, 0)), [(0, 2)]);
     assert_eq!((again.jobs[0].failures, again.jobs[0].evidence.as_deref()), (0, Some("no")));
+}
+
+#[test]
+fn the_attempts_of_a_job_that_left_and_came_back_go_on() {
+    let mut first = run(vec![job("a"), job("b")], 9);
+    first.on(&Event::Began, 0);
+    first.on(&badly(0, 1, FaultKind::Lasting), 0);
+    let second = Run::begin(Plan { jobs: vec![job("b")], ..(*first.plan).clone() }, Some(&first), false);
+    let mut third = Run::begin((*first.plan).clone(), Some(&second), false);
+    assert!(begun(&third.on(&Event::Began, 0)).contains(&(0, 2)), "its first attempt was another one's");
 }
 
 #[test]

@@ -157,6 +157,10 @@ pub struct Run {
     /// How many words it has told; the next one has this number.
     #[serde(default)]
     pub told: u64,
+    /// How many attempts jobs had that are no longer in the plan: the numbers of one
+    /// that comes back go on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub retired: BTreeMap<String, u32>,
     /// A job has failed since it began.
     #[serde(default)]
     pub has_failed: bool,
@@ -175,9 +179,18 @@ impl Run {
             Some(job) if anew => Progress { attempt: job.attempt, ..Progress::default() },
             earlier => resumed(earlier, retry_failed),
         };
-        let jobs = plan.jobs.iter().map(|job| go_on(known.get(job.id.as_str()).copied())).collect();
+        let mut retired = earlier.map(|run| run.retired.clone()).unwrap_or_default();
+        let attempts = earlier.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs));
+        retired.extend(attempts.map(|(job, progress)| (job.id.clone(), progress.attempt)));
+        let begun = |job: &Job| {
+            let progress = go_on(known.get(job.id.as_str()).copied());
+            let attempt = progress.attempt.max(retired.get(&job.id).copied().unwrap_or(0));
+            Progress { attempt, ..progress }
+        };
+        let jobs = plan.jobs.iter().map(begun).collect();
+        retired.retain(|id, _| plan.position(id).is_none());
         let told = earlier.filter(|run| run.plan.id == plan.id).map_or(0, |run| run.told);
-        Self { plan: Arc::new(plan), jobs, mode: Mode::Running, told, has_failed: false }
+        Self { plan: Arc::new(plan), jobs, mode: Mode::Running, told, retired, has_failed: false }
     }
 
     /// One job as it is now, on its own: a run may have a thousand.

@@ -54,7 +54,7 @@ pub struct Reader {
 #[serde(default)]
 struct Ended {
     subtype: String,
-    is_error: bool,
+    is_error: Option<bool>,
     result: Option<String>,
     errors: Vec<String>,
     total_cost_usd: Option<f64>,
@@ -177,7 +177,7 @@ impl Reader {
             let told = format!("{} {}", self.retried.as_deref().unwrap_or_default(), end.stderr);
             return failure(cause, None, classify(&told, end.now_ms));
         };
-        if !result.is_error && end.ended.is_success() {
+        if result.is_error == Some(false) && end.ended.is_success() {
             return Outcome::Success { summary: result.result.as_deref().map(short).filter(|text| !text.is_empty()) };
         }
         let said = result.result.clone().unwrap_or_else(|| result.errors.join("; "));
@@ -224,6 +224,7 @@ impl Parser for Reader {
                 Vec::new()
             }
             Some("result") => {
+                // One that cannot be read is no evidence of success.
                 let ended: Ended = serde_json::from_value(value).unwrap_or_default();
                 let is_new = |one: &&Value| !self.denied.iter().any(|id| one["tool_use_id"] == *id);
                 let denied = ended.permission_denials.iter().filter(is_new);

@@ -19,6 +19,7 @@ use swarm_actors::run::words::Word;
 
 use self::log::Log;
 use self::turn::{Teller, take_turn};
+use crate::adapters::records::write_durably;
 use crate::adapters::runs::order::{self, Order, PROMPT, Verdict};
 use crate::adapters::runs::told;
 use crate::agents::{Report, Session, Turn};
@@ -66,7 +67,13 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn run(&mut self, prompt: String) -> Verdict {
         let (mut session, mut spent) = (self.order.session.clone(), Spent::default());
-        let mut said = self.with_context(prompt);
+        let mut said = self.with_context(prompt.clone());
+        // The same as a file, for agents that read that.
+        if said != prompt
+            && let Err(error) = write_durably(self.dir, PROMPT, said.as_bytes())
+        {
+            eprintln!("swarm: warning: the prompt cannot be kept: {error}");
+        }
         for _ in 0..TURNS_MAX {
             let report = match self.turn(&said, session.as_ref()) {
                 Ok(report) => report,

@@ -144,6 +144,12 @@ fn by_command(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
 
 /// The commit that a name stands for.
 pub(in crate::adapters) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>, CliError> {
+    // Asked for all the time; anything odd about it is for git to say.
+    if name == "HEAD"
+        && let Ok(commit) = Repository::open(at).and_then(|repo| Ok(repo.head()?.peel_to_commit()?.id().to_string()))
+    {
+        return Ok(Some(commit));
+    }
     let name = format!("{name}^{{commit}}");
     match cli.read(at).args(["rev-parse", "--verify", "-q", "--end-of-options", &name]).line_if_any() {
         // git says it so when the name exists but is no commit.
@@ -152,10 +158,33 @@ pub(in crate::adapters) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Op
     }
 }
 
+/// The commit of HEAD and the reference that it stands for, by libgit2 alone.
+pub(in crate::adapters) fn head_of(git_dir: &Path) -> Result<(String, Option<String>), git2::Error> {
+    let repo = Repository::open(git_dir)?;
+    let commit = repo.head()?.peel_to_commit()?.id().to_string();
+    let head = repo.find_reference("HEAD")?;
+    Ok((commit, head.symbolic_target()?.map(str::to_owned)))
+}
+
+/// The reference that HEAD stands for, when it is not detached.
+pub(in crate::adapters) fn head_ref(cli: &Cli, at: &Path) -> Result<Option<String>, CliError> {
+    let known = Repository::open(at).and_then(|repo| {
+        let head = repo.find_reference("HEAD")?;
+        Ok(head.symbolic_target()?.map(str::to_owned))
+    });
+    match known {
+        Ok(known) => Ok(known),
+        Err(_) => cli.read(at).args(["symbolic-ref", "-q", "HEAD"]).line_if_any(),
+    }
+}
+
 /// The commit of a local branch, when there is such a branch.
 pub(in crate::adapters) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<String>, CliError> {
     if !is_branch_name(branch) {
         return Ok(None);
+    }
+    if let Ok(tip) = Repository::open(at).and_then(|repo| tip(&repo, branch)) {
+        return Ok(tip);
     }
     let out = cli
         .read(at)

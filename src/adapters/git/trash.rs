@@ -59,6 +59,10 @@ impl Place {
             is_whole: entry.join("HEAD").exists() && entry.join("commondir").exists(),
         };
         if place.is_whole {
+            if let Ok((head, branch)) = objects::head_of(entry) {
+                (place.head, place.branch) = (Some(head), branch);
+                return Ok(place);
+            }
             let head = ["rev-parse", "--verify", "-q", "HEAD^{commit}"];
             place.head = place.call(cli.read(tree)).args(head).line_if_any()?;
             place.branch = place.call(cli.read(tree)).args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;

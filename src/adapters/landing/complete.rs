@@ -159,7 +159,7 @@ fn of_worker(
             .remedy(format!("finish or abort that in {}, then swarm merge add {name}", tree.display())));
     }
     let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
-    let head = cli.read(tree).args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;
+    let head = objects::head_ref(cli, tree)?;
     let seen = snapshot(cli, tree, &tip, Objects::Keep)?;
     let write = || cli.write(tree).args(DURABLE);
     let (left_out, hold) = (seen.left_out, seen.hold);

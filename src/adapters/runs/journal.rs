@@ -53,20 +53,21 @@ pub fn append(home: &Home, events: &[(u64, Event)]) -> io::Result<()> {
 /// A sentence for people.
 pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
     let path = home.journal();
-    let text = match fs::read_to_string(&path) {
+    // A line may be torn within a character.
+    let text = match fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
-    let mut lines = text.lines().enumerate();
-    let Some((_, first)) = lines.next() else { return Ok(None) };
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let Some(first) = lines.next().filter(|first| !first.is_empty()) else { return Ok(None) };
     let named = |line: usize, cause: String| format!("{}, line {}: {cause}", path.display(), line + 1);
-    let beginning: Beginning<Run> = serde_json::from_str(first).map_err(|error| named(0, error.to_string()))?;
+    let beginning: Beginning<Run> = serde_json::from_slice(first).map_err(|error| named(0, error.to_string()))?;
     if beginning.version > VERSION {
         return Err(named(0, format!("it is of version {}, this program knows {VERSION}", beginning.version)));
     }
     // A write that failed half-way left a torn line, and was made again after it.
-    let events = lines.filter_map(|(_, line)| serde_json::from_str(line).ok());
+    let events = lines.filter_map(|line| serde_json::from_slice(line).ok());
     Ok(Some((beginning.run, events.collect())))
 }
 

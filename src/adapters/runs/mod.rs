@@ -107,6 +107,11 @@ fn read_active(place: &Path) -> io::Result<Option<Active>> {
     }
 }
 
+/// A row that was made again since: its spec changed, and what was begun is of the old one.
+fn is_anew(row: &wire::Workstream, job: &Progress) -> bool {
+    row.status == "pending" && row.started_at.is_none() && job.started_ms.is_some()
+}
+
 fn now_ms() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
 }
@@ -131,7 +136,8 @@ fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, Strin
     for row in &state.workstreams {
         let at = run.plan.position(&row.id);
         match at {
-            Some(at) if wire::word(&run.jobs[at].stage, over) == row.status || row.status == "running" => {}
+            Some(at) if wire::word(&run.jobs[at].stage, over) == row.status && !is_anew(row, &run.jobs[at]) => {}
+            Some(_) if row.status == "running" => {}
             Some(at) => {
                 // Its numbers go on: what was done under them is on record elsewhere.
                 let attempt = run.jobs[at].attempt.max(row.retry_count);

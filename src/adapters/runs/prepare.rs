@@ -16,6 +16,7 @@ use super::order::{self, Order, PROMPT};
 use super::prompt::{self, Template, fill};
 use super::{config, specs};
 use crate::adapters::clock::random_token;
+use crate::adapters::records::write_durably;
 use crate::agents::{Agent, last_lines, shell_script};
 use crate::paths::Paths;
 
@@ -92,6 +93,10 @@ fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
 /// with the worker, since none is to be made for what is refused here.
 fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
+    // Of this very attempt: it was begun before a crash, and may be at work.
+    if dir.join(PROMPT).exists() && order::read_order(dir).is_ok_and(|order| order.run == plan.id) {
+        return Ok(());
+    }
     let root = Path::new(&plan.root);
     let config = config::read(root).map_err(lasting)?;
     let name = work.adapter.as_deref().unwrap_or(config::AGENT);
@@ -105,18 +110,14 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
     let text = prompt_text(now, &agent, &spec.body, &config)?;
     let written = || -> io::Result<()> {
         make_all(dir)?;
-        // Of this very attempt: it was begun before a crash, and may be at work.
-        if dir.join(PROMPT).exists() && order::read_order(dir).is_ok() {
-            return Ok(());
-        }
-        fs::write(dir.join(PROMPT), text)?;
+        write_durably(dir, PROMPT, text.as_bytes())?;
         order::write_order(
             dir,
             &Order {
                 run: plan.id.clone(),
                 job: asked.id.clone(),
                 attempt,
-                session: if agent.resumes() { conversation(&home, &asked.id, attempt) } else { None },
+                session: if agent.resumes() { conversation(&home, &asked.id, attempt, &agent) } else { None },
                 agent,
                 events: home.events(),
                 log: home.log(&asked.id),
@@ -128,9 +129,14 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
     written().map_err(|error| broken(&format!("its order cannot be written: {error}")))
 }
 
-/// The conversation of an earlier attempt.
-fn conversation(home: &Home, id: &str, attempt: u32) -> Option<crate::agents::Session> {
-    (1..attempt).rev().find_map(|earlier| order::read_session(&home.attempt(id, earlier)))
+/// The conversation of an earlier attempt, with the same agent.
+fn conversation(home: &Home, id: &str, attempt: u32, agent: &Agent) -> Option<crate::agents::Session> {
+    (1..attempt).rev().find_map(|earlier| {
+        let dir = home.attempt(id, earlier);
+        let order = order::read_order(&dir).ok()?;
+        let same = order.agent.kind == agent.kind && order.agent.name == agent.name;
+        order::read_session(&dir).filter(|_| same)
+    })
 }
 
 fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &config::Config) -> Result<String, Outcome> {

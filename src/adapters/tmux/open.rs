@@ -2,6 +2,7 @@
 //! reads the ids back.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use swarm_actors::model::TmuxPane;
 use tmux_interface::{DisplayMessage, NewSession, NewWindow, PipePane, SetOption, TmuxCommand};
@@ -34,6 +35,9 @@ pub struct Window {
 /// The servers that workers are known to live in: (socket path, server pid).
 pub type KnownServers<'a> = &'a dyn Fn() -> Vec<(String, i32)>;
 
+/// Whoever may start a server.
+static STARTS: Mutex<()> = Mutex::new(());
+
 /// Most times that sessions or servers may come and go under one request.
 const ATTEMPTS_MAX: usize = 5;
 /// The size of a session that nobody looks at yet.
@@ -60,7 +64,12 @@ impl Tmux {
                 },
                 other => return other,
             };
-            match self.new_session(order, start) {
+            // One at a time: of several tmux that start a server at once on one socket,
+            // two may come up, and what is in the one that lost it cannot be reached.
+            let turn = (start == Start::Allowed).then(|| STARTS.lock().unwrap_or_else(PoisonError::into_inner));
+            let made = self.new_session(order, start);
+            drop(turn);
+            match made {
                 // Somebody else was first, or the server left: look again.
                 Err(TmuxError::Duplicate(_) | TmuxError::NoServer { .. }) => {}
                 other => return other,

@@ -12,7 +12,7 @@ use swarm_actors::run::words::{Line, Word};
 use super::args::AttachArgs;
 use super::live::Live;
 use crate::adapters::runs::home::Home;
-use crate::adapters::runs::{journal, wire};
+use crate::adapters::runs::journal;
 use crate::api::client;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -239,11 +239,14 @@ impl Follower<'_> {
         let home = self.home.path().to_string_lossy().into_owned();
         if self.interrupts == 1 {
             eprintln!("swarm: stopping what is at work; once more kills it");
-            super::send(self.paths, RunOrder::Stop { home })?;
-            return Ok(());
+            return match super::send(self.paths, RunOrder::Stop { home }) {
+                // It has just ended by itself, and says so.
+                Err(Failure::Refused { refusal, .. }) if refusal.kind == RefusalKind::NotFound => Ok(()),
+                sent => sent.map(drop),
+            };
         }
-        let state = wire::load(self.home).ok().flatten();
-        let pids = state.iter().flat_map(|state| &state.workstreams).filter_map(|row| row.pid);
+        let run = journal::replay(self.home).ok().flatten();
+        let pids = run.iter().flat_map(|run| &run.jobs).filter_map(|job| job.pid);
         super::tidy::kill_now(pids);
         Ok(())
     }

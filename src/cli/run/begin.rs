@@ -70,7 +70,15 @@ fn of_specs(args: &BeginArgs, caller: &Caller, screen: &mut Screen) -> Result<Pl
     let mut planned: Vec<Spec> = Vec::with_capacity(state.workstreams.len());
     for row in &state.workstreams {
         let spec = specs::read_one(&root.join(&row.spec_file)).map_err(refused)?;
-        planned.push(Spec { id: row.id.clone(), ..spec });
+        if spec.id != row.id {
+            return Err(invalid(format!(
+                "{}: '{}' is not the name of {}",
+                home.state().display(),
+                row.id,
+                row.spec_file
+            )));
+        }
+        planned.push(spec);
     }
     for id in changed(&home, &planned) {
         screen.warning(&format!("spec '{id}' changed after it was planned; it is taken as it is now"));
@@ -101,7 +109,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, screen: &mut Screen) -> Result<Pl
 /// The folder of the specs, from the root: as it was typed it may be from elsewhere.
 fn specs_dir(root: &Path, typed: &str, planned: &[Spec]) -> String {
     let dir = planned.first().and_then(|spec| spec.path.parent());
-    let dir = dir.and_then(|dir| dir.strip_prefix(root).ok()).map(|dir| dir.to_string_lossy().into_owned());
+    let dir = dir.map(|dir| dir.strip_prefix(root).unwrap_or(dir).to_string_lossy().into_owned());
     dir.unwrap_or_else(|| typed.to_owned())
 }
 
@@ -171,9 +179,10 @@ fn of_file(args: &BeginArgs, file: &Path, caller: &Caller, paths: &Paths) -> Res
         merge: MergeSettings { verify, ..MergeSettings::default() },
     };
     Ok(Plan {
-        id,
         home: home.path().to_string_lossy().into_owned(),
-        slug: slug(&path.with_extension("")),
+        // Files of jobs are often called alike, and so are their jobs.
+        slug: format!("{}-{id}", slug(&path.with_extension(""))),
+        id,
         root: root.to_string_lossy().into_owned(),
         base,
         specs: None,

@@ -65,7 +65,7 @@ impl Live {
                 self.say(&format!(
                     "{} conflicts with the base in {}; its work is on {branch}",
                     escape(id),
-                    files.join(", ")
+                    escape(&files.join(", "))
                 ));
             }
             Word::Context { delivered, text } => {
