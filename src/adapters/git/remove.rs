@@ -4,12 +4,14 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use swarm_actors::ports::{Force, Saved, WorktreeError};
 
 use super::admin;
 use super::cli::{Cli, CliError};
 use super::fault::Fault;
+use super::lock::{self, LOCK_WAIT_MS_MAX};
 use super::parse::Change;
 use super::trash::{self, Place};
 
@@ -84,6 +86,10 @@ pub(super) fn remove(
 }
 
 fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(), CliError> {
+    // git reads the records of all worktrees, and takes one that goes meanwhile for an
+    // error. Where the lock cannot be had it is tried all the same.
+    let common = admin::common_dir(base_repo).ok();
+    let _turn = common.and_then(|common| lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok());
     // The user's setting would hide untracked files from git's own look.
     let call = cli.write(base_repo).args(["-c", "status.showUntrackedFiles=normal", "worktree", "remove"]);
     let call = if has_force { call.arg("--force") } else { call };
