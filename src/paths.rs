@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
+/// The first bytes of the SHA-256 of `text`, in hex: names for what has a longer one.
+pub fn digest(text: &[u8], bytes: usize) -> String {
+    Sha256::digest(text).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The state directory (`$SWARM_DIR`, else `~/.swarm`) and the names in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -95,7 +100,6 @@ impl Paths {
     fn digest(&self) -> String {
         let resolved = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         let path: &OsStr = resolved.as_os_str();
-        let hash = Sha256::digest(path.as_bytes());
-        hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+        digest(path.as_bytes(), 4)
     }
 }

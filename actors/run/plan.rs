@@ -97,7 +97,6 @@ pub struct SpecWork {
     pub file: String,
     /// First heading.
     pub title: String,
-    pub description: String,
     /// Name of the agent adapter; none for the default one.
     #[serde(default)]
     pub adapter: Option<String>,

@@ -80,6 +80,4 @@ pub enum Word {
     /// Something outside keeps it from landing.
     #[serde(rename = "merge.waiting")]
     MergeWaiting { error: String },
-    #[serde(rename = "spec.changed")]
-    SpecChanged,
 }

@@ -14,6 +14,18 @@ impl SystemClock {
     }
 }
 
+/// Milliseconds since the Unix epoch.
+pub fn wall_ms() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
+}
+
+/// Random bits in the form that conversations are named by (version 4, RFC 9562).
+pub fn random_uuid() -> String {
+    let token = random_token();
+    let (head, tail) = (&token[..12], &token[20..]);
+    format!("{}-{}-4{}-a{}-{tail}", &head[..8], &head[8..], &token[13..16], &token[17..20])
+}
+
 /// 128 random bits in hex.
 pub fn random_token() -> String {
     let mut bytes = [0_u8; 16];
@@ -27,7 +39,7 @@ pub fn random_token() -> String {
 
 impl Clock for SystemClock {
     fn wall_ms(&self) -> u64 {
-        u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
+        wall_ms()
     }
 
     fn boot_ms(&self) -> u64 {

@@ -240,7 +240,7 @@ fn failure(cause: impl Into<String>, evidence: Option<String>, fault: FaultKind)
 }
 
 /// `ended with code 3` or `was ended by signal 9`.
-fn end_words(ended: Ended) -> String {
+pub fn end_words(ended: Ended) -> String {
     match ended {
         Ended::Code(code) => format!("ended with code {code}"),
         Ended::Signal(signal) => format!("was ended by signal {signal}"),

@@ -19,6 +19,7 @@ use swarm_actors::run::words::Word;
 
 use self::log::Log;
 use self::turn::{Teller, take_turn};
+use crate::adapters::clock::wall_ms;
 use crate::adapters::records::write_durably;
 use crate::adapters::runs::order::{self, Order, PROMPT, Verdict};
 use crate::adapters::runs::told;
@@ -169,8 +170,7 @@ impl Teller for Attempt<'_> {
             }
             self.last.clone_from(text);
         }
-        let now_ms = turn::now_ms();
-        let told = told::report(&self.order.events, &self.order.run, &self.order.job, now_ms, word);
+        let told = told::report(&self.order.events, &self.order.run, &self.order.job, wall_ms(), word);
         if let Err(error) = told {
             // A full disk loses the report, and the agent goes on.
             eprintln!("swarm: warning: {}: {error}", self.order.events.display());

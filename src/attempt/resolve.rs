@@ -12,10 +12,10 @@ use swarm_actors::run::words::Word;
 use swarm_actors::run::worker_name;
 
 use super::log::Log;
-use super::turn::{Teller, now_ms, take_turn};
-use crate::adapters::clock::random_token;
+use super::turn::{Teller, take_turn};
+use crate::adapters::clock::{random_uuid, wall_ms};
 use crate::adapters::runs::home::Home;
-use crate::adapters::runs::prompt::{Template, fill};
+use crate::adapters::runs::prompt::{Template, fill, folders};
 use crate::adapters::runs::{config, journal, order, specs, told};
 use crate::agents::{Agent, Turn};
 
@@ -54,8 +54,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
         return Err(io::Error::other(format!("agent '{}' cannot resolve conflicts", agent.name)));
     }
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| io::Error::other(cause))?;
-    let own = config.run.templates.as_ref().map(|folder| root.join(folder));
-    let folders: Vec<PathBuf> = own.into_iter().chain([home.templates()]).collect();
+    let folders = folders(root, &home, &config);
     let base = variable("SWARM_MERGE_BASE");
     let prompt = fill(
         &Template::Conflict.load(&folders)?,
@@ -67,9 +66,8 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
             ("spec", spec.body.trim()),
         ],
     );
-    let id = random_token();
-    let fresh = format!("{}-{}-4{}-a{}-{}", &id[..8], &id[8..12], &id[13..16], &id[17..20], &id[20..]);
-    let turn = Turn { prompt: &prompt, session: None, fresh_id: &fresh };
+    let id = random_uuid();
+    let turn = Turn { prompt: &prompt, session: None, fresh_id: &id };
     let mut launch = agent.launch(&turn);
     launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
     let mut teller = Conflict {
@@ -102,7 +100,7 @@ impl Teller for Conflict<'_> {
         if let Word::Activity { text } = &word {
             self.log.line(text);
         }
-        let _ = told::report(&self.home.events(), self.run, self.job, now_ms(), word);
+        let _ = told::report(&self.home.events(), self.run, self.job, wall_ms(), word);
     }
 
     fn raw(&mut self, bytes: &[u8]) {

@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use swarm_actors::model::Ended;
 use swarm_actors::run::words::Word;
 
+use crate::adapters::clock::wall_ms;
 use crate::agents::{End, Launch, Parser, Report, Seen};
 
 /// The longest line that is read as one; what is longer is cut there.
@@ -33,10 +34,6 @@ pub trait Teller {
     fn wants_raw(&self) -> bool;
     /// Whether what it does is still told to anybody.
     fn listens(&self) -> bool;
-}
-
-pub fn now_ms() -> u64 {
-    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
 }
 
 /// Runs the agent to its end.
@@ -61,7 +58,7 @@ pub fn take_turn(launch: &Launch, parser: Box<dyn Parser>, teller: &mut dyn Tell
     if !stderr.is_empty() {
         turn.teller.raw(stderr.as_bytes());
     }
-    let end = End { ended: ended(status), stderr: &stderr, output: &turn.output.text(), now_ms: now_ms() };
+    let end = End { ended: ended(status), stderr: &stderr, output: &turn.output.text(), now_ms: wall_ms() };
     Ok(turn.parser.end(end))
 }
 

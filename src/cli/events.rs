@@ -10,7 +10,7 @@ use super::error::Failure;
 use super::follow::Follow;
 use super::render::{Clock, ended_word, escape, words};
 use super::screen::Screen;
-use super::tail::{From, Tail};
+use super::tail::{From, Pending, Tail};
 use crate::paths::Paths;
 
 /// Events shown before those that `--follow` waits for.
@@ -42,7 +42,7 @@ struct History<'a> {
     args: &'a EventsArgs,
     clock: Clock,
     /// A line whose end was not written yet.
-    pending: Vec<u8>,
+    pending: Pending,
     /// The last lines of the past, while it is read and limited.
     held: Option<(VecDeque<String>, usize)>,
 }
@@ -50,21 +50,14 @@ struct History<'a> {
 impl<'a> History<'a> {
     fn new(args: &'a EventsArgs, limit: Option<u64>) -> Self {
         let held = limit.map(|limit| (VecDeque::new(), usize::try_from(limit).unwrap_or(usize::MAX)));
-        Self { args, clock: Clock::system(), pending: Vec::new(), held }
+        Self { args, clock: Clock::system(), pending: Pending::default(), held }
     }
 
     fn give(&mut self, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
         if bytes.is_empty() {
             return screen.flush();
         }
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.pending.extend_from_slice(part);
-            if self.pending.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.pending);
-                self.line(&String::from_utf8_lossy(&line), screen)?;
-            }
-        }
-        Ok(())
+        self.pending.whole(bytes).iter().try_for_each(|line| self.line(&String::from_utf8_lossy(line), screen))
     }
 
     fn line(&mut self, line: &str, screen: &mut Screen) -> Result<(), Failure> {

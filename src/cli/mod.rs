@@ -75,7 +75,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Events(args) => events::run(args, &paths()?, screen),
         Command::Diff(args) => diff::run(args, &paths()?, screen),
         Command::Merge(args) => merge::run(&args.action, &paths()?, screen),
-        Command::Plan(args) => run::plan(args, screen),
+        Command::Plan(args) => run::plan(args, &paths()?, screen),
         Command::Run(args) => run::run(args, &paths()?, screen),
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),

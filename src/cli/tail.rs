@@ -25,6 +25,24 @@ pub enum From {
     Byte(u64),
 }
 
+/// A line whose end was not written yet.
+#[derive(Debug, Default)]
+pub struct Pending(Vec<u8>);
+
+impl Pending {
+    /// The lines that are whole with these bytes, each with its end.
+    pub fn whole(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut lines = Vec::new();
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.0.extend_from_slice(part);
+            if self.0.ends_with(b"\n") {
+                lines.push(std::mem::take(&mut self.0));
+            }
+        }
+        lines
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// The limit was reached before the end.

@@ -59,16 +59,15 @@ pub fn is_branch_name(branch: &str) -> bool {
 /// meanwhile or somebody has it checked out.
 ///
 /// # Errors
-/// When git cannot tell; the branch is there then.
-pub(in crate::adapters) fn remove_landed_branch(
-    root: &Path,
-    branch: &str,
-    base: &str,
-    caller: &Caller,
-) -> Result<bool, Fault> {
+/// A sentence, when git cannot tell; the branch is there then.
+pub fn remove_landed_branch(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, String> {
     if let Ok(removed) = objects::remove_merged_branch(root, branch, base) {
         return Ok(removed);
     }
+    remove_by_command(root, branch, base, caller).map_err(|fault| fault.cause)
+}
+
+fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, Fault> {
     let cli = Cli::new(caller)?;
     let Some(tip) = objects::branch_tip(&cli, root, branch)? else { return Ok(false) };
     let base = format!("refs/heads/{base}");
@@ -80,14 +79,6 @@ pub(in crate::adapters) fn remove_landed_branch(
     }
     cli.write(root).args(["update-ref", "-d", &full, &tip]).run()?;
     Ok(true)
-}
-
-/// As [`remove_landed_branch`], for commands.
-///
-/// # Errors
-/// A sentence.
-pub fn remove_branch_if_landed(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, String> {
-    remove_landed_branch(root, branch, base, caller).map_err(|fault| fault.cause)
 }
 
 /// Removes a worktree that holds no work.

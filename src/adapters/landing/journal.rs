@@ -7,13 +7,12 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use swarm_actors::merge::queue::Queue;
 use swarm_actors::model::{Caller, QueueView, Target};
 
 use crate::adapters::records::{make_dir, write_durably};
 use crate::adapters::reserve;
-use crate::paths::Paths;
+use crate::paths::{Paths, digest};
 
 const FILE: &str = "queue.json";
 const CALLER: &str = "caller.json";
@@ -29,9 +28,7 @@ struct Journal {
 
 /// The directory of the queue's own.
 pub(super) fn place(paths: &Paths, target: &Target) -> PathBuf {
-    let digest = Sha256::digest(format!("{}\0{}", target.repository, target.branch));
-    let id: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    paths.merges().join(id)
+    paths.merges().join(digest(format!("{}\0{}", target.repository, target.branch).as_bytes(), 8))
 }
 
 fn ensure(paths: &Paths, target: &Target) -> io::Result<PathBuf> {

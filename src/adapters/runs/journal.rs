@@ -2,7 +2,7 @@
 //! has happened, with its time. Appended to and synced; a line that a crash tore is
 //! one that nobody acted upon.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -37,14 +37,22 @@ pub fn begin(home: &Home, run: &Run) -> io::Result<()> {
 /// Makes what happened durable.
 ///
 /// # Errors
-/// What the system says; perhaps some of it is there, and is written again.
+/// What the system says; nothing of it is there then, as far as the disk lets.
 pub fn append(home: &Home, events: &[(u64, Event)]) -> io::Result<()> {
     let mut lines = String::new();
     for event in events {
         lines.push_str(&serde_json::to_string(event)?);
         lines.push('\n');
     }
-    append_lines(&home.journal(), &lines)?.sync_data()
+    let path = home.journal();
+    let length = fs::metadata(&path)?.len();
+    let written = append_lines(&path, &lines).and_then(|file| file.sync_data());
+    if written.is_err() {
+        // It is written again, and what happened twice would be told twice. Nobody
+        // else writes here.
+        let _ = OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(length));
+    }
+    written
 }
 
 /// The run as it began and what has happened since; `None` where there is no journal.

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use swarm_actors::model::{Caller, ExitRecord, SpawnRequest};
 use swarm_actors::ports::{BoxFuture, Journaled, Runs, Telling};
 use swarm_actors::run::machine::{Event, Outcome};
@@ -26,14 +25,17 @@ use swarm_actors::run::progress::{Now, Progress, Run, Spent};
 
 use self::home::Home;
 use self::wire::ArialState;
+use crate::adapters::clock::wall_ms;
 use crate::adapters::git;
 use crate::adapters::records::{blocking, write_durably};
-use crate::paths::Paths;
+use crate::paths::{Paths, digest};
+
+const CALLER: &str = "caller.json";
 
 pub struct DiskRuns {
     paths: Paths,
     executable: PathBuf,
-    open: Arc<Mutex<BTreeMap<String, Open>>>,
+    open: Arc<OpenRuns>,
 }
 
 /// A run whose lock this process has.
@@ -55,31 +57,57 @@ impl DiskRuns {
         Self { paths, executable, open: Arc::default() }
     }
 
-    /// Where it is said that this run is not over.
     fn place(&self, home: &str) -> PathBuf {
-        let digest = Sha256::digest(home.as_bytes());
-        let id: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        self.paths.runs().join(id)
+        place(&self.paths, home)
     }
+}
 
-    /// Takes the lock, unless this process has it.
-    fn take(&self, home: &Home) -> Result<(), String> {
-        let name = home.path().to_string_lossy().into_owned();
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.contains_key(&name) {
-            return Ok(());
-        }
-        home.make().map_err(|error| format!("{}: {error}", home.path().display()))?;
-        let lock = home.take_lock()?;
-        home.tidy();
-        let state = wire::load(home)?;
-        open.insert(name, Open { _lock: lock, state });
-        Ok(())
-    }
+type OpenRuns = Mutex<BTreeMap<String, Open>>;
 
-    fn forget(&self, home: &str) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(home);
+/// Takes the lock, unless this process has it; gives what `state.json` says.
+fn take(open: &OpenRuns, home: &Home) -> Result<Option<ArialState>, String> {
+    let name = home.path().to_string_lossy().into_owned();
+    let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = open.get(&name) {
+        return Ok(known.state.clone());
     }
+    home.make().map_err(|error| format!("{}: {error}", home.path().display()))?;
+    let lock = home.take_lock()?;
+    home.tidy();
+    let state = wire::load(home)?;
+    open.insert(name, Open { _lock: lock, state: state.clone() });
+    Ok(state)
+}
+
+fn forget(open: &OpenRuns, home: &str) {
+    open.lock().unwrap_or_else(PoisonError::into_inner).remove(home);
+}
+
+/// Reads and locks on a thread of its own: an old run may have told much.
+fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> BoxFuture<'static, Result<T, String>> {
+    Box::pin(async move {
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("it broke off: {error}")))
+    })
+}
+
+fn journaled(home: &Home, registered: &Path) -> Result<Journaled, String> {
+    let (run, events) = journal::read(home)?.ok_or_else(|| format!("{} is gone", home.journal().display()))?;
+    let active = read_active(registered).map_err(|error| error.to_string())?;
+    let caller = active.ok_or("nobody knows as whom it runs")?.caller;
+    let told = told::count(home, &run.plan.id);
+    Ok(Journaled { run, events, caller, told })
+}
+
+/// Where it is said that the run of this home is not over.
+fn place(paths: &Paths, home: &str) -> PathBuf {
+    paths.runs().join(digest(home.as_bytes(), 8))
+}
+
+/// Whether a run of this home is not over, also while no supervisor is at it.
+pub fn is_under_way(paths: &Paths, home: &Home) -> bool {
+    place(paths, &home.path().to_string_lossy()).join(CALLER).exists()
 }
 
 fn active(runs: &Path) -> io::Result<Vec<String>> {
@@ -100,7 +128,7 @@ fn active(runs: &Path) -> io::Result<Vec<String>> {
 }
 
 fn read_active(place: &Path) -> io::Result<Option<Active>> {
-    match fs::read(place.join("caller.json")) {
+    match fs::read(place.join(CALLER)) {
         Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -110,10 +138,6 @@ fn read_active(place: &Path) -> io::Result<Option<Active>> {
 /// A row that was made again since: its spec changed, and what was begun is of the old one.
 fn is_anew(row: &wire::Workstream, job: &Progress) -> bool {
     row.status == "pending" && row.started_at.is_none() && job.started_ms.is_some()
-}
-
-fn now_ms() -> u64 {
-    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
 }
 
 /// What an earlier run left: its journal, and over it what `state.json` says, which
@@ -159,18 +183,11 @@ impl Runs for DiskRuns {
     }
 
     fn open<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Option<Run>, String>> {
-        Box::pin(async move {
-            let place = Home::new(home);
-            self.take(&place)?;
-            let state = {
-                let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-                open.get(home).and_then(|open| open.state.clone())
-            };
-            let earlier = earlier(&place, state.as_ref());
-            if earlier.is_err() {
-                self.forget(home);
-            }
-            earlier
+        let (open, home) = (Arc::clone(&self.open), home.to_owned());
+        off_thread(move || {
+            let place = Home::new(&home);
+            let state = take(&open, &place)?;
+            earlier(&place, state.as_ref()).inspect_err(|_| forget(&open, &home))
         })
     }
 
@@ -183,27 +200,16 @@ impl Runs for DiskRuns {
             home::make_all(&place)?;
             // From here on a supervisor that starts resumes it.
             let active = Active { home: run.plan.home.clone(), caller };
-            write_durably(&place, "caller.json", &serde_json::to_vec(&active)?)
+            write_durably(&place, CALLER, &serde_json::to_vec(&active)?)
         })
     }
 
     fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {
-        Box::pin(async move {
-            let place = Home::new(home);
-            self.take(&place)?;
-            let read = || {
-                let (run, events) =
-                    journal::read(&place)?.ok_or_else(|| format!("{} is gone", place.journal().display()))?;
-                let active = read_active(&self.place(home)).map_err(|error| error.to_string())?;
-                let caller = active.ok_or("nobody knows as whom it runs")?.caller;
-                let told = told::count(&place, &run.plan.id);
-                Ok(Journaled { run, events, caller, told })
-            };
-            let journaled = read();
-            if journaled.is_err() {
-                self.forget(home);
-            }
-            journaled
+        let (open, home, registered) = (Arc::clone(&self.open), home.to_owned(), self.place(home));
+        off_thread(move || {
+            let place = Home::new(&home);
+            take(&open, &place)?;
+            journaled(&place, &registered).inspect_err(|_| forget(&open, &home))
         })
     }
 
@@ -214,7 +220,7 @@ impl Runs for DiskRuns {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.get_mut(&run.plan.home).and_then(|open| open.state.as_mut()).map(|state| {
                 // Without anything new it is one that resumes, and the file may be behind.
-                let at_ms = events.last().map_or_else(now_ms, |(at_ms, _)| *at_ms);
+                let at_ms = events.last().map_or_else(wall_ms, |(at_ms, _)| *at_ms);
                 state.take(run, at_ms);
                 state.clone()
             })
@@ -280,9 +286,8 @@ impl Runs for DiskRuns {
         let names = now.job().branch.clone().zip(now.plan.base.clone());
         Box::pin(async move {
             let Some((branch, base)) = names else { return };
-            let removed = blocking(move || {
-                git::remove_landed_branch(&root, &branch, &base, &caller).map_err(|fault| io::Error::other(fault.cause))
-            });
+            let removed =
+                blocking(move || git::remove_landed_branch(&root, &branch, &base, &caller).map_err(io::Error::other));
             if let Err(error) = removed.await {
                 tracing::warn!(%error, "a branch that has landed stays");
             }
@@ -292,19 +297,18 @@ impl Runs for DiskRuns {
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let place = self.place(home);
-            let removed = fs::remove_file(place.join("caller.json")).and_then(|()| fs::remove_dir(&place));
+            let removed = fs::remove_file(place.join(CALLER)).and_then(|()| fs::remove_dir(&place));
             if let Err(error) = removed
                 && error.kind() != io::ErrorKind::NotFound
             {
                 tracing::error!(home, %error, "a run that is over is still on record");
             }
-            self.forget(home);
+            forget(&self.open, home);
         })
     }
 }
 
 /// Eight hex digits that name the run of these rows: the same when it goes on.
 pub fn run_id(home: &Path, created_at: &str) -> String {
-    let digest = Sha256::digest(format!("{}\0{created_at}", home.display()));
-    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    digest(format!("{}\0{created_at}", home.display()).as_bytes(), 4)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use swarm_actors::model::{Caller, Contract, Ended, ExitRecord, Reason, SpawnRequest, WorktreeRequest};
 use swarm_actors::run::machine::{FaultKind, Outcome};
@@ -15,9 +15,9 @@ use super::home::{Home, append_lines, make_all};
 use super::order::{self, Order, PROMPT};
 use super::prompt::{self, Template, fill};
 use super::{config, specs};
-use crate::adapters::clock::random_token;
+use crate::adapters::clock::random_uuid;
 use crate::adapters::records::write_durably;
-use crate::agents::{Agent, last_lines, shell_script};
+use crate::agents::{Agent, end_words, last_lines, shell_script};
 use crate::paths::Paths;
 
 /// Lines of a command's standard error that the next attempt's log begins with.
@@ -122,7 +122,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
                 events: home.events(),
                 log: home.log(&asked.id),
                 context: home.context(&asked.id),
-                fresh_id: uuid(&random_token()),
+                fresh_id: random_uuid(),
             },
         )
     };
@@ -144,7 +144,7 @@ fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &config::Config) ->
         return shell_script(body).map_err(lasting);
     }
     let (plan, asked, progress) = (&*now.plan, now.job(), &now.progress);
-    let folders = template_folders(plan, config);
+    let folders = prompt::folders(Path::new(&plan.root), &Home::new(&plan.home), config);
     let load = |template: Template| template.load(&folders).map_err(|error| lasting(error.to_string()));
     let specs = plan.specs.as_deref().unwrap_or_default();
     let context = prompt::context(&Path::new(&plan.root).join(specs)).map_err(|error| lasting(error.to_string()))?;
@@ -168,17 +168,6 @@ fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &config::Config) ->
     let evidence = progress.evidence.as_deref().unwrap_or_default();
     values.extend([("evidence", evidence), ("execution", execution.as_str())]);
     Ok(fill(&load(template)?, &values))
-}
-
-fn template_folders(plan: &Plan, config: &config::Config) -> Vec<PathBuf> {
-    let own = config.run.templates.as_ref().map(|folder| Path::new(&plan.root).join(folder));
-    own.into_iter().chain([Home::new(&plan.home).templates()]).collect()
-}
-
-/// Of random bits the form that conversations are named by (version 4, RFC 9562).
-fn uuid(token: &str) -> String {
-    let hex = |from: usize, to: usize| token.get(from..to).unwrap_or_default();
-    format!("{}-{}-4{}-a{}-{}", hex(0, 8), hex(8, 12), hex(13, 16), hex(17, 20), hex(20, 32))
 }
 
 pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spent) {
@@ -211,12 +200,18 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
             (Work::Command(_), ended) => {
                 let log = paths.log(&now.worker(), "stderr");
                 let said = tail(&log);
-                task(format!("it {}{}", end_words(ended), first(&said)), said)
+                task(format!("it {}{}", ended.map_or_else(unknown_end, end_words), first(&said)), said)
             }
-            (Work::Spec(_), ended) => task(format!("it {} without a result", end_words(ended)), None),
+            (Work::Spec(_), ended) => {
+                task(format!("it {} without a result", ended.map_or_else(unknown_end, end_words)), None)
+            }
         },
     };
     (outcome, spent)
+}
+
+fn unknown_end() -> String {
+    "ended".to_owned()
 }
 
 fn first(said: &Option<String>) -> String {
@@ -240,14 +235,6 @@ fn end_of(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn end_words(ended: Option<Ended>) -> String {
-    match ended {
-        Some(Ended::Code(code)) => format!("ended with code {code}"),
-        Some(Ended::Signal(signal)) => format!("was ended by signal {signal}"),
-        None => "ended".to_owned(),
-    }
 }
 
 /// A line as GNU parallel's `--joblog` has it; an end that nobody knows has the exit

@@ -4,6 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::config::Config;
+use super::home::Home;
+
 /// A template that a run uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Template {
@@ -52,6 +55,12 @@ impl Template {
         }
         Ok(self.built_in().to_owned())
     }
+}
+
+/// Where a repository may have templates of its own.
+pub fn folders(root: &Path, home: &Home, config: &Config) -> Vec<PathBuf> {
+    let own = config.run.templates.as_ref().map(|folder| root.join(folder));
+    own.into_iter().chain([home.templates()]).collect()
 }
 
 /// Puts values in place of `{{key}}`. One pass: what a value holds is not looked at.

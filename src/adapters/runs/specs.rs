@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
+
+use crate::paths::digest;
 
 /// Largest spec, in bytes: more is no text for an agent.
 const SPEC_BYTES_MAX: u64 = 1 << 20;
@@ -162,7 +163,7 @@ pub fn read_one(path: &Path) -> Result<Spec, (String, Option<String>)> {
         return Err((format!("{shown}: it has {} bytes, {SPEC_BYTES_MAX} are allowed", meta.len()), Some(remedy)));
     }
     let bytes = fs::read(path).map_err(|error| plain(error.to_string()))?;
-    let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = digest(&bytes, usize::MAX);
     let text = String::from_utf8(bytes).map_err(|_| plain("it is no UTF-8 text".to_owned()))?;
     if text.contains('\0') {
         return Err(plain("it has a NUL in it, so it is no text".to_owned()));

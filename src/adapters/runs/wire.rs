@@ -1,6 +1,7 @@
 //! `.arial/state.json`, schema version 2, in the words and the order of its documents.
 //! What other programs put there stays.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -166,8 +167,11 @@ impl ArialState {
             self.status = "running".to_owned();
         }
         let over = matches!(run.mode, Mode::Over(_));
-        for (job, progress) in run.plan.jobs.iter().zip(&run.jobs) {
-            if let Some(row) = self.workstreams.iter_mut().find(|row| row.id == job.id) {
+        // Found by name once: a run may have a thousand, and this is done at each step.
+        let known = run.plan.jobs.iter().map(|job| job.id.as_str()).zip(&run.jobs);
+        let known: BTreeMap<&str, &Progress> = known.collect();
+        for row in &mut self.workstreams {
+            if let Some(progress) = known.get(row.id.as_str()) {
                 row.take(progress, over);
             }
         }

@@ -16,7 +16,7 @@ use crate::adapters::runs::journal;
 use crate::api::client;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
-use crate::cli::tail::{From, Tail};
+use crate::cli::tail::{From, Pending, Tail};
 use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
 use crate::paths::Paths;
 
@@ -102,7 +102,7 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         changes: Changes::new()?,
         interrupt: Interrupt::catch()?,
         lines: from.lines,
-        pending: Vec::new(),
+        pending: Pending::default(),
         // Who begins a run waits for its own end, and who finds one under way as well.
         over: if view.owns || view.told > 0 { None } else { over_before(home, from) },
         told: view.told,
@@ -161,7 +161,7 @@ struct Follower<'a> {
     interrupt: Interrupt,
     lines: u64,
     /// A line whose end was not written yet.
-    pending: Vec<u8>,
+    pending: Pending,
     /// The exit code, once the run is over.
     over: Option<u8>,
     told: u64,
@@ -174,13 +174,9 @@ impl Follower<'_> {
         if bytes.is_empty() {
             return screen.flush();
         }
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.pending.extend_from_slice(part);
-            if self.pending.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.pending);
-                self.lines += 1;
-                self.line(&line, screen)?;
-            }
+        for line in self.pending.whole(bytes) {
+            self.lines += 1;
+            self.line(&line, screen)?;
         }
         screen.flush()
     }
@@ -246,8 +242,8 @@ impl Follower<'_> {
             };
         }
         let run = journal::replay(self.home).ok().flatten();
-        let pids = run.iter().flat_map(|run| &run.jobs).filter_map(|job| job.pid);
-        super::tidy::kill_now(pids);
+        let jobs = run.iter().flat_map(|run| (0..run.jobs.len()).map(|at| run.now(at)));
+        super::tidy::kill_now(jobs.filter_map(|now| Some((now.worker(), now.progress.pid?))));
         Ok(())
     }
 }

@@ -38,7 +38,6 @@ pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Re
         work: Work::Spec(SpecWork {
             file: file.to_string_lossy().into_owned(),
             title: spec.title.clone(),
-            description: spec.description.clone(),
             adapter: front.adapter.clone().or_else(|| typed.agent.clone()).or_else(|| config.agent.clone()),
             capabilities: front.required_capabilities.clone(),
         }),

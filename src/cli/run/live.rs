@@ -75,7 +75,6 @@ impl Live {
             Word::RunPaused => self.say("paused: nothing new is begun"),
             Word::RunResumed => self.say("resumed"),
             Word::RunStopping => self.say("stopping"),
-            Word::SpecChanged => self.say(&format!("spec {} changed", escape(id))),
             Word::MergeCompleted { .. } | Word::MergeRejected { .. } => {}
             Word::RunCompleted { status, done, failed, pending } => self.over(status, *done, *failed, *pending),
         }

@@ -25,8 +25,8 @@ use crate::adapters::runs::home::Home;
 use crate::api::client;
 use crate::paths::Paths;
 
-pub fn plan(args: &PlanArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    plan::run(args, screen)
+pub fn plan(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    plan::run(args, paths, screen)
 }
 
 pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {

@@ -1,6 +1,7 @@
 //! `swarm plan`: a folder of specs becomes the rows of `.arial/state.json`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -10,40 +11,53 @@ use swarm_actors::run::plan::Plan;
 
 use super::args::PlanArgs;
 use super::jobs::{Typed, job_of};
+use crate::adapters::clock::wall_ms;
 use crate::adapters::git::{self, Site};
 use crate::adapters::records::write_durably;
-use crate::adapters::runs::config;
 use crate::adapters::runs::home::{ARIAL, Home, iso};
 use crate::adapters::runs::specs::{self, Spec};
 use crate::adapters::runs::wire::{self, ArialState, Workstream};
+use crate::adapters::runs::{config, is_under_way};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
+use crate::paths::Paths;
 
 /// Digests of the specs as they were planned.
 const DIGESTS: &str = "plan.json";
 
-pub fn run(args: &PlanArgs, screen: &mut Screen) -> Result<u8, Failure> {
+pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
     let site = git::site(&caller, args.base.as_deref())?;
     let specs = read_specs(&caller, &args.specs, screen)?;
     check(&site.root, &specs)?;
     let home = Home::of(&site.root);
     prepare(&site.root, &home)?;
-    // Held until this command has ended: a run that is under way keeps it.
-    let _lock = home.take_lock().map_err(|cause| {
-        Refusal::new(RefusalKind::Running, cause).remedy("swarm run attach shows it, swarm run stop ends it")
-    })?;
+    // Held until this command has ended.
+    let _lock = alone(&home, paths)?;
     let known = wire::load(&home).map_err(|cause| Refusal::new(RefusalKind::Invalid, cause))?;
     let state = state(&site, args, &specs, known, &digests(&home));
     if !args.yes && !args.json && !agreed(&state, screen)? {
         return Ok(1);
     }
-    let written = write_digests(&home, &specs).and_then(|()| wire::save(&home, &state));
+    // Rows first: cut off here, a spec that changed is taken for changed once more.
+    let written = wire::save(&home, &state).and_then(|()| write_digests(&home, &specs));
     written.map_err(|error| Failure::system(format!("cannot write {}", home.state().display()), &error))?;
     show(args, &state, &home, screen)
+}
+
+/// The lock of a home in which no run is under way, be a supervisor at it or not.
+pub fn alone(home: &Home, paths: &Paths) -> Result<File, Failure> {
+    let refused = |cause: String| {
+        Refusal::new(RefusalKind::Running, cause).remedy("swarm run attach shows it, swarm run stop ends it")
+    };
+    let lock = home.take_lock().map_err(refused)?;
+    if is_under_way(paths, home) {
+        return Err(refused(format!("a run is under way in {}", home.path().display())).into());
+    }
+    Ok(lock)
 }
 
 fn read_specs(caller: &Caller, typed: &str, screen: &mut Screen) -> Result<Vec<Spec>, Failure> {
@@ -84,7 +98,7 @@ fn state(
     known: Option<ArialState>,
     digests: &BTreeMap<String, String>,
 ) -> ArialState {
-    let now = iso(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0));
+    let now = iso(wall_ms());
     let row = |spec: &Spec| {
         let unchanged = digests.get(&spec.id) == Some(&spec.digest);
         let kept = known.as_ref().and_then(|state| state.row(&spec.id)).filter(|_| unchanged);

@@ -31,8 +31,7 @@ const CONTEXT_BYTES_MAX: u64 = 1 << 20;
 /// pending and was never begun has none. Work that is nowhere else stays.
 pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
-    let lock =
-        home.take_lock().map_err(|cause| Refusal::new(RefusalKind::Running, cause).remedy("swarm run stop ends it"))?;
+    let lock = super::plan::alone(&home, paths)?;
     let caller = caller::collect()?.caller;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let mut removed: Vec<String> = Vec::new();
@@ -52,7 +51,7 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
             }
         }
         let base = run.plan.base.clone().unwrap_or_default();
-        if git::remove_branch_if_landed(Path::new(&run.plan.root), branch, &base, &caller) == Ok(true) {
+        if git::remove_landed_branch(Path::new(&run.plan.root), branch, &base, &caller) == Ok(true) {
             removed.push(branch.clone());
         }
     }
@@ -134,16 +133,42 @@ fn leave(home: &Home, id: &str, text: &str) -> Result<PathBuf, Failure> {
     Ok(dir.join(name))
 }
 
-/// The second Ctrl-C: no time to clear up is given any more.
-pub fn kill_now(pids: impl Iterator<Item = i32>) {
+/// The second Ctrl-C: no time to clear up is given any more. Of each worker its name
+/// and the number of its process, which may be another one's by now.
+pub fn kill_now(workers: impl Iterator<Item = (String, i32)>) {
     let boot = procfs::boot_id();
-    for pid in pids {
-        let is_ours = fs::read(format!("/proc/{pid}/environ"))
-            .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|one| one.starts_with(b"SWARM_TOKEN=")));
-        if let Some(identity) = procfs::identity(pid, &boot).filter(|_| is_ours)
-            && let Some(fd) = process::pidfd(&identity, &boot)
-        {
-            let _ = rustix::process::pidfd_send_signal(&fd, rustix::process::Signal::KILL);
+    for (name, pid) in workers {
+        let Some(process) = procfs::identity(pid, &boot).and_then(|identity| process::pidfd(&identity, &boot)) else {
+            continue;
+        };
+        // Looked at behind the handle: what is read here is of that process or it is gone.
+        let own = format!("SWARM_WORKER={name}");
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|one| one == own.as_bytes()) {
+            let _ = rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    fn sleeper(worker: &str) -> Child {
+        let mut command = Command::new("cat");
+        command.env("SWARM_WORKER", worker).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started")
+    }
+
+    #[test]
+    fn only_the_process_that_is_the_worker_is_killed() {
+        let pid = |child: &Child| i32::try_from(child.id()).expect("a pid");
+        let (mut ours, mut theirs) = (sleeper("p.a"), sleeper("q.a"));
+        // The number of p.b's process has become another one's.
+        kill_now([("p.a".to_owned(), pid(&ours)), ("p.b".to_owned(), pid(&theirs))].into_iter());
+        assert_eq!(ours.wait().expect("waited").code(), None, "ended by the signal");
+        drop(theirs.stdin.take());
+        assert_eq!(theirs.wait().expect("waited").code(), Some(0), "it ended by itself");
     }
 }
