@@ -141,7 +141,7 @@ class Pueue(Subject):
     @staticmethod
     def find() -> Path:
         given = os.environ.get("PUEUE_BIN")
-        place = Path(given) if given else Path(shutil.which("pueue") or "/nowhere/pueue").parent
+        place = (Path(given) if Path(given).is_dir() else Path(given).parent) if given else Path(shutil.which("pueue") or "/nowhere/pueue").parent
         if not (place / "pueue").exists() or not (place / "pueued").exists():
             raise cases.Skip("no pueue and pueued in PATH or $PUEUE_BIN (cargo install pueue)")
         return place
