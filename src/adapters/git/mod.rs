@@ -12,6 +12,7 @@ pub(super) mod cli;
 pub(super) mod fault;
 pub(super) mod gc_lock;
 pub(super) mod holders;
+pub(super) mod index;
 pub(super) mod lock;
 mod make;
 pub(super) mod objects;

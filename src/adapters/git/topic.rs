@@ -13,6 +13,7 @@ use super::admin;
 use super::cli::{Call, Cli};
 use super::fault::Fault;
 use super::gc_lock::{self, Hold};
+use super::index;
 use super::objects;
 use super::parse;
 use super::trash::{self, Place, Scratch};
@@ -103,7 +104,7 @@ fn look(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Resu
     let fork = fork.ok_or_else(|| Fault::new(format!("'{}' and its base have nothing in common", worktree.branch)))?;
     let seen = match is_there {
         true => snapshot(&cli, tree, &tip, Objects::Discard)?,
-        false => Snapshot { tree: None, left_out: Vec::new(), store: None, hold: None },
+        false => Snapshot::default(),
     };
     let tree = seen.tree.unwrap_or_else(|| format!("{tip}^{{tree}}"));
     Ok(Topic { cli, at, store: seen.store, fork, tip, tree, left_out: seen.left_out })
@@ -151,11 +152,15 @@ impl Topic {
 }
 
 /// What lies uncommitted in a worktree.
+#[derive(Default)]
 pub(in crate::adapters) struct Snapshot {
     /// The tip's tree with it; none when there is nothing.
     pub(in crate::adapters) tree: Option<String>,
     /// Untracked paths that are not in it.
     pub(in crate::adapters) left_out: Vec<String>,
+    /// The worktree's own record, and the index that this tree was made of.
+    pub(in crate::adapters) git_dir: PathBuf,
+    pub(in crate::adapters) index: Option<Scratch>,
     store: Option<Store>,
     /// No reference holds what was made yet.
     pub(in crate::adapters) hold: Option<Hold>,
@@ -171,7 +176,10 @@ pub(in crate::adapters) enum Objects {
 /// Looks at what lies uncommitted in `tree`, whose last commit is `tip`. Touches
 /// neither its index nor its files.
 pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> Result<Snapshot, Fault> {
-    let git_dir = PathBuf::from(cli.read(tree).args(["rev-parse", "--absolute-git-dir"]).line()?);
+    let git_dir = match admin::link_of(tree).map_err(Fault::at(tree))? {
+        Some(entry) => entry,
+        None => PathBuf::from(cli.read(tree).args(["rev-parse", "--absolute-git-dir"]).line()?),
+    };
     let place = Place {
         git_dir: git_dir.clone(),
         tree: tree.to_owned(),
@@ -181,7 +189,7 @@ pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: 
     };
     let changes = trash::status(cli, &place, "all")?;
     if changes.is_empty() && trash::hidden_changes(cli, &place)? == 0 {
-        return Ok(Snapshot { tree: None, left_out: Vec::new(), store: None, hold: None });
+        return Ok(Snapshot { git_dir, ..Snapshot::default() });
     }
     let untracked = changes.iter().filter(|change| change.staged == b'?').map(|change| &change.path);
     let (out, kept): (Vec<_>, Vec<_>) =
@@ -191,19 +199,29 @@ pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: 
         let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
         return Err(Fault::new(cause).remedy("commit what is meant, ignore the rest (.gitignore)"));
     }
-    let index = trash::index_copy(cli, &place)?;
+    let copy = trash::index_copy(cli, &place)?;
     let common = admin::common_dir(tree).map_err(Fault::at(tree))?;
     let (store, hold) = match objects {
         Objects::Keep => (None, Some(gc_lock::hold(&common, gc_lock::LANDING_WAIT)?)),
         Objects::Discard => (Some(Store::make(&git_dir, &common)?), None),
     };
-    let step = || store.iter().fold(trash::step(cli, &place, &index), |call, store| store.of(call));
-    let entries = parse::index(&step().args(["ls-files", "-s", "-z"]).run()?);
-    if let Some(entry) = entries.iter().find(|entry| entry.stage != 0) {
-        let path = String::from_utf8_lossy(&entry.path).into_owned();
+    let step = || store.iter().fold(trash::step(cli, &place, &copy), |call, store| store.of(call));
+    let marks = place.index().and_then(|index| index::marks(&index));
+    let unmerged = match &marks {
+        Some(marks) => marks.unmerged.clone(),
+        None => {
+            let entries = parse::index(&step().args(["ls-files", "-s", "-z"]).run()?);
+            entries.into_iter().find(|entry| entry.stage != 0).map(|entry| entry.path)
+        }
+    };
+    if let Some(path) = unmerged {
+        let path = String::from_utf8_lossy(&path).into_owned();
         return Err(Fault::new(format!("{path} has an unresolved conflict")).remedy("resolve it in the worktree"));
     }
-    step().args(["add", "-u", "--sparse", "--", "."]).run()?;
+    let is_only_new = changes.iter().all(|change| change.staged == b'?') && marks.is_some_and(|marks| !marks.hides);
+    if !is_only_new {
+        step().args(["add", "-u", "--sparse", "--", "."]).run()?;
+    }
     if !kept.is_empty() {
         let list_file = Scratch::new(&git_dir, "list");
         let mut list = list_file.create()?;
@@ -212,7 +230,8 @@ pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: 
         let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
         step().env("GIT_LITERAL_PATHSPECS", "1").args(add).input(list).run()?;
     }
-    Ok(Snapshot { tree: Some(step().arg("write-tree").line()?), left_out, store, hold })
+    let made = step().arg("write-tree").line()?;
+    Ok(Snapshot { tree: Some(made), left_out, index: Some(copy), git_dir, store, hold })
 }
 
 /// New objects go here and with this value; the repository's own are read

@@ -19,6 +19,7 @@ use super::admin;
 use super::cli::{Call, Cli};
 use super::fault::Fault;
 use super::gc_lock;
+use super::index;
 use super::objects;
 use super::parse::{self, Change};
 
@@ -89,7 +90,7 @@ impl Place {
         }
     }
 
-    fn index(&self) -> Option<PathBuf> {
+    pub(in crate::adapters) fn index(&self) -> Option<PathBuf> {
         Some(self.git_dir.join("index")).filter(|index| self.is_whole && index.exists())
     }
 }
@@ -170,6 +171,9 @@ pub(in crate::adapters) fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scrat
 /// because the user told git not to look (assume-unchanged, skip-worktree).
 pub(in crate::adapters) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     let Some(index) = place.index() else { return Ok(0) };
+    if index::marks(&index).is_some_and(|marks| !marks.hides) {
+        return Ok(0);
+    }
     let listed = place.call(cli.read(&place.tree)).args(["ls-files", "-v", "-z"]).run()?;
     if parse::hidden(&listed).is_empty() {
         return Ok(0);
@@ -186,6 +190,9 @@ pub(in crate::adapters) fn hidden_changes(cli: &Cli, place: &Place) -> Result<us
 /// Makes git look at every file that is there. Those that are not there stay
 /// hidden: a sparse worktree has not deleted what it does not check out.
 fn unhide(cli: &Cli, place: &Place, scratch: &Scratch) -> Result<(), Fault> {
+    if index::marks(&scratch.path).is_some_and(|marks| !marks.hides) {
+        return Ok(());
+    }
     let listed = step(cli, place, scratch).args(["ls-files", "-v", "-z"]).run()?;
     let mut hidden = parse::hidden(&listed);
     hidden.retain(|path| fs::symlink_metadata(place.tree.join(OsStr::from_bytes(path))).is_ok());
@@ -308,6 +315,10 @@ impl Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         Self { path: dir.join(format!("swarm-{what}-{}-{count}", std::process::id())) }
+    }
+
+    pub(in crate::adapters) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The name alone, for what is no single file and is removed by its user.

@@ -13,6 +13,7 @@ use crate::adapters::git::admin;
 use crate::adapters::git::cli::Cli;
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::gc_lock::Hold;
+use crate::adapters::git::index;
 use crate::adapters::git::objects;
 use crate::adapters::git::topic::{Objects, snapshot};
 use crate::adapters::git::trash::DURABLE;
@@ -151,7 +152,11 @@ fn of_worker(
         let tip = objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none)?;
         return Ok((Work { tip, left_out: Vec::new() }, None));
     }
-    if let Some(git_dir) = admin::link_of(tree).map_err(Fault::at(tree))?
+    let git_dir = admin::link_of(tree).map_err(Fault::at(tree))?;
+    if let Some(git_dir) = &git_dir {
+        index::clear_own_lock(git_dir).map_err(Fault::at(git_dir))?;
+    }
+    if let Some(git_dir) = &git_dir
         && let Some(what) = UNFINISHED.iter().find(|(file, _)| git_dir.join(file).exists())
     {
         let cause = format!("its worktree is in the middle of a {}", what.1);
@@ -162,7 +167,7 @@ fn of_worker(
     let head = objects::head_ref(cli, tree)?;
     let seen = snapshot(cli, tree, &tip, Objects::Keep)?;
     let write = || cli.write(tree).args(DURABLE);
-    let (left_out, hold) = (seen.left_out, seen.hold);
+    let (left_out, hold, made) = (seen.left_out, seen.hold, seen.index);
     let Some(uncommitted) = seen.tree else { return Ok((Work { tip, left_out }, hold)) };
     if is_tree_of(cli, tree, &tip, &uncommitted) {
         // Cut off after the commit, the index is still of before.
@@ -181,7 +186,10 @@ fn of_worker(
     let commit = write().args(plain).line()?;
     if head.is_some() {
         write().args(["update-ref", "-m", "swarm: uncommitted work", "HEAD", &commit, &tip]).run()?;
-        renew_index(cli, tree, &commit)?;
+        // Its files are as in the index that the tree was made of.
+        if made.is_none_or(|made| index::install(&made, &seen.git_dir).is_err()) {
+            renew_index(cli, tree, &commit)?;
+        }
     }
     Ok((Work { tip: commit, left_out }, hold))
 }
@@ -195,6 +203,14 @@ fn renew_index(cli: &Cli, tree: &Path, commit: &str) -> Result<(), Fault> {
 }
 
 fn is_tree_of(cli: &Cli, at: &Path, commit: &str, tree: &str) -> bool {
+    let known = || {
+        let repo = objects::discover(cli, at)?;
+        let commit = repo.find_commit(git2::Oid::from_str(commit)?)?;
+        Ok::<_, git2::Error>(commit.tree_id().to_string() == tree)
+    };
+    if let Ok(known) = known() {
+        return known;
+    }
     let named = cli.read(at).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
     named.is_ok_and(|named| named == tree)
 }

@@ -41,8 +41,10 @@ enum Wanted {
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let deadline = args.timeout.filter(|limit| !limit.is_zero()).map(|limit| Instant::now() + limit);
     watch::allow_many_descriptors();
+    // In this order: who is queued meanwhile is found as one or the other.
+    let workers = workers(paths, args.base.as_deref())?;
     let queues = Queues::read_any(paths, args.base.as_deref())?;
-    let left = wanted(args, &queues, paths)?;
+    let left = wanted(args, &queues, workers)?;
     if let Some(base) = args.base.as_deref().filter(|_| queues.0.is_empty() && left.is_empty()) {
         return Err(none_for(base));
     }
@@ -187,14 +189,17 @@ impl Wait<'_> {
     }
 }
 
-fn wanted(args: &WaitArgs, queues: &Queues, paths: &Paths) -> Result<Vec<Wanted>, Failure> {
-    let workers = workers(paths, args.base.as_deref())?;
+fn wanted(args: &WaitArgs, queues: &Queues, workers: Vec<Wanted>) -> Result<Vec<Wanted>, Failure> {
     if args.items.is_empty() {
         let open = queues.0.iter().flat_map(|view| {
             let open = view.queue.items.iter().filter(|item| !item.state.is_settled());
             open.map(|item| Wanted::Item(view.target.clone(), item.id))
         });
-        return Ok(open.chain(workers).collect());
+        let queued = |one: &Wanted| match one {
+            Wanted::Worker { token, .. } => queues.0.iter().any(|view| view.queue.of_key(token).is_some()),
+            Wanted::Item(..) => false,
+        };
+        return Ok(open.chain(workers.into_iter().filter(|one| !queued(one))).collect());
     }
     let one = |name: &String| {
         let is_named = |worker: &&Wanted| matches!(worker, Wanted::Worker { name: known, .. } if known == name);
