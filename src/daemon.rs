@@ -16,11 +16,12 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use swarm_actors::model::{Event, EventKind};
 use swarm_actors::ports::Events as _;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
+use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::adapters::readable::Readable;
 use crate::adapters::{flock, procfs};
-use crate::allocator;
 use crate::api::server;
+use crate::memory;
 use crate::paths::Paths;
 use crate::wiring::{self, Wired};
 
@@ -46,7 +47,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let guard = guard.and_then(|pid| pid.to_str()?.parse().ok());
     let paths = Paths::new(Path::new(&root));
     wiring::trace();
-    allocator::one_arena();
+    memory::one_arena();
     let Ok(mut inherited) = Inherited::take() else { return 1 };
     match run(&paths, guard, &mut inherited) {
         Ok(Exit::GaveUp) => 70,
@@ -106,6 +107,7 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
         started_ms: ports.clock.wall_ms(),
     };
     tokio::spawn(server::serve(listener, context));
+    tokio::spawn(rest(events.listen()));
     events.emit(Event {
         at_ms: ports.clock.wall_ms(),
         worker: None,
@@ -124,6 +126,14 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
     // and waits for the lock.
     let _ = std::fs::remove_file(paths.socket());
     Ok(exit)
+}
+
+/// Gives memory back each time that nothing was told of for a while.
+async fn rest(mut told: broadcast::Receiver<Event>) {
+    while !matches!(told.recv().await, Err(RecvError::Closed)) {
+        while tokio::time::timeout(memory::CALM, told.recv()).await.is_ok_and(|told| told != Err(RecvError::Closed)) {}
+        memory::give_back();
+    }
 }
 
 /// Starts a new guard whenever the old one is gone.

@@ -27,7 +27,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::{ForkResult, fork};
 
-use crate::shim;
+use crate::{memory, shim};
 
 /// The longest path that the kernel takes.
 const PATH_BYTES_MAX: usize = 4096;
@@ -177,6 +177,12 @@ fn serve() -> io::Result<std::convert::Infallible> {
     }
 }
 
+/// Whether there is an order, or the end, within so long. It is left.
+fn is_asked(socket: &OwnedFd, limit: Duration) -> bool {
+    let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+    poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], limit) != Ok(0)
+}
+
 /// Waits until there is an order, and leaves it.
 fn wait_order(socket: &OwnedFd) -> io::Result<()> {
     loop {
@@ -189,10 +195,15 @@ fn wait_order(socket: &OwnedFd) -> io::Result<()> {
 
 /// Waits until the spare needs a successor: it says so by a byte, or by its end.
 fn wait_taken(socket: &OwnedFd, mut taken: File) -> io::Result<()> {
+    let mut limit = PollTimeout::try_from(memory::CALM).unwrap_or(PollTimeout::NONE);
     loop {
         let mut waits =
             [PollFd::new(taken.as_fd(), PollFlags::POLLIN), PollFd::new(socket.as_fd(), PollFlags::empty())];
-        match poll(&mut waits, PollTimeout::NONE) {
+        match poll(&mut waits, limit) {
+            Ok(0) => {
+                memory::give_back();
+                limit = PollTimeout::NONE;
+            }
             Ok(_) => break,
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
@@ -211,6 +222,9 @@ fn wait_taken(socket: &OwnedFd, mut taken: File) -> io::Result<()> {
 /// A fork that is ready before it is asked for, so that nobody waits for it.
 fn spare(socket: OwnedFd, mut taken: File, mut title: Option<Title>) -> u8 {
     shim::rehearse();
+    if !is_asked(&socket, memory::CALM) {
+        memory::give_back();
+    }
     let Ok((dir, link)) = next(&socket) else { return 1 };
     drop(socket);
     // SAFETY: restores the default, installs nothing.

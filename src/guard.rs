@@ -70,6 +70,7 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
                 (pipe, Some(child))
             }
         };
+        crate::memory::give_back();
         let said_farewell = matches!(read_byte(&mut pipe), Ok(1));
         let killed = child.is_none_or(|mut child: Child| child.wait().is_ok_and(|status| status.signal() == Some(9)));
         if said_farewell || !root.is_dir() || is_stopped(root) {

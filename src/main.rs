@@ -5,7 +5,6 @@
 
 mod adapters;
 mod agents;
-mod allocator;
 mod api;
 mod attempt;
 mod cli;
@@ -14,6 +13,7 @@ mod daemon;
 mod entry;
 mod forkserver;
 mod guard;
+mod memory;
 mod paths;
 mod runner;
 mod shim;
@@ -45,7 +45,7 @@ fn start(words: Vec<OsString>) -> u8 {
             close_inherited();
             runner::main(arguments)
         }
-        Some("__attempt") => attempt::main(arguments),
+        Some(adapters::runs::order::VERB) => attempt::main(arguments),
         Some("__resolve") => attempt::resolve(arguments),
         Some("__supervisor") => daemon::main(arguments),
         _ => cli::main(&words),

@@ -69,4 +69,7 @@ pub enum EventKind {
     /// Finished work could not even be queued.
     #[serde(rename = "merge.refused")]
     MergeRefused { cause: String },
+    /// A run began, or goes on that was stopped; what it tells is in its own home.
+    #[serde(rename = "run.began")]
+    RunBegan { run: String, home: String },
 }

@@ -58,6 +58,8 @@ pub struct WorkerView {
     pub restart: RestartPolicy,
     pub restarts: u32,
     pub next_start_ms: Option<u64>,
+    /// What a person would have to do before it goes on.
+    pub waiting: Option<String>,
     /// Directory name below `w/`, for workers of ours.
     pub dir: Option<String>,
 }

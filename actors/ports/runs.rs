@@ -70,6 +70,9 @@ pub trait Runs: Send + Sync {
     /// Removes the branch of a job that has landed, when nothing else is on it.
     fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()>;
 
+    /// Reports what people said to agents that will not hear it any more.
+    fn late<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, ()>;
+
     /// The run is over: no supervisor is to resume it.
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()>;
 }

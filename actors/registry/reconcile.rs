@@ -63,6 +63,7 @@ fn ours(row: Arc<Row>, facts: &DirFacts) -> WorkerView {
         restart,
         restarts: facts.wanted.restarts,
         next_start_ms: facts.wanted.next_start_ms,
+        waiting: None,
         dir: Some(crate::model::worker_dir_name(&facts.name, facts.generation)),
     }
 }
@@ -79,6 +80,7 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
         restart: RestartPolicy::Never,
         restarts: 0,
         next_start_ms: None,
+        waiting: None,
         dir: None,
     }
 }

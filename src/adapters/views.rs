@@ -14,6 +14,7 @@ use swarm_actors::registry::{StoreError, reconcile};
 use super::glance;
 pub use super::glance::Detail;
 use super::records::DiskRecords;
+use super::runs::order;
 use super::tmux::{PaneLine, Server, Tmux};
 use super::{foreign, procfs};
 use crate::paths::Paths;
@@ -75,6 +76,11 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
         reconcile::judge(row, facts.as_ref(), foreign)
     });
     registry.workers = views.collect();
+    if detail == Detail::Fine {
+        for view in registry.workers.iter_mut().filter(|view| view.state.is_running()) {
+            view.waiting = order::waiting_of(&view.row.cmd);
+        }
+    }
     registry.warnings.extend(windows.failed.into_values());
     Ok(registry)
 }

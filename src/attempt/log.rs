@@ -23,10 +23,6 @@ impl Log {
         Ok(Self { path: path.to_owned(), file, length })
     }
 
-    pub fn line(&mut self, text: &str) {
-        self.raw(format!("{text}\n").as_bytes());
-    }
-
     /// A full disk loses output, and the agent goes on.
     pub fn raw(&mut self, bytes: &[u8]) {
         if self.length >= BYTES_MAX {

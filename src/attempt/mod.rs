@@ -4,6 +4,7 @@
 //!
 //! `swarm __resolve HOME` is the same for a merge that has stopped with conflicts.
 
+mod diary;
 mod log;
 mod resolve;
 mod turn;
@@ -17,12 +18,11 @@ use swarm_actors::run::machine::{FaultKind, Outcome};
 use swarm_actors::run::progress::Spent;
 use swarm_actors::run::words::Word;
 
+use self::diary::Diary;
 use self::log::Log;
 use self::turn::{Teller, take_turn};
-use crate::adapters::clock::wall_ms;
 use crate::adapters::records::write_durably;
 use crate::adapters::runs::order::{self, Order, PROMPT, Verdict};
-use crate::adapters::runs::told;
 use crate::agents::{Report, Session, Turn};
 
 pub use resolve::main as resolve;
@@ -48,9 +48,10 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
 fn attempt(dir: &Path) -> io::Result<bool> {
     let order = order::read_order(dir)?;
     let prompt = fs::read_to_string(dir.join(PROMPT))?;
-    let log = Log::open(&order.log)?;
-    let mut attempt = Attempt { dir, order: &order, log, reports: 0, last: String::new() };
+    let diary = Diary::new(Log::open(&order.log)?, order.events.clone(), &order.run, &order.job);
+    let mut attempt = Attempt { dir, order: &order, diary, reports: 0, waits: false, last: String::new() };
     let verdict = attempt.run(prompt);
+    drop(attempt);
     let well = matches!(verdict.outcome, Outcome::Success { .. });
     order::write_result(dir, &verdict)?;
     Ok(well)
@@ -59,8 +60,10 @@ fn attempt(dir: &Path) -> io::Result<bool> {
 struct Attempt<'a> {
     dir: &'a Path,
     order: &'a Order,
-    log: Log,
+    diary: Diary,
     reports: u32,
+    /// It stands still, and that is on record.
+    waits: bool,
     /// What was told last: an agent that does the same again is not told of again.
     last: String,
 }
@@ -125,6 +128,19 @@ impl Attempt<'_> {
         })
     }
 
+    /// Keeps on record whether it stands still. A full disk loses that, as it loses reports.
+    fn mark(&mut self, word: &Word) {
+        let cause = match word {
+            Word::NeedsInput { cause } => Some(cause.as_str()),
+            Word::Activity { .. } if self.waits => None,
+            _ => return,
+        };
+        self.waits = cause.is_some();
+        if let Err(error) = order::write_waiting(self.dir, cause) {
+            eprintln!("swarm: warning: what it waits for cannot be kept: {error}");
+        }
+    }
+
     fn with_context(&mut self, prompt: String) -> String {
         if !self.order.agent.converses() {
             return prompt;
@@ -135,21 +151,11 @@ impl Attempt<'_> {
 
     /// What a person has said since: on its way to the agent, or too late for it.
     fn take_context(&mut self, delivered: bool) -> String {
-        let mut files: Vec<PathBuf> = fs::read_dir(&self.order.context)
-            .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
-            .unwrap_or_default();
-        files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
-        files.sort();
-        let mut texts = Vec::new();
-        for file in files {
-            let Ok(text) = fs::read_to_string(&file) else { continue };
-            let taken = file.with_extension(if delivered { "delivered" } else { "late" });
-            if fs::rename(&file, taken).is_ok() {
-                let text = text.trim().to_owned();
-                self.tell(Word::Context { delivered, text: crate::agents::short(&text) });
-                texts.push(text);
-            }
+        let texts = order::take_context(&self.order.context, delivered);
+        for text in &texts {
+            self.tell(Word::Context { delivered, text: crate::agents::short(text) });
         }
+        self.diary.write();
         if delivered { texts.join("\n\n") } else { String::new() }
     }
 }
@@ -162,23 +168,24 @@ impl Teller for Attempt<'_> {
     }
 
     fn tell(&mut self, word: Word) {
+        self.mark(&word);
         if let Word::Activity { text } = &word {
-            self.log.line(text);
+            self.diary.note(text);
             self.reports += 1;
             if self.reports > REPORTS_MAX || *text == self.last {
                 return;
             }
             self.last.clone_from(text);
         }
-        let told = told::report(&self.order.events, &self.order.run, &self.order.job, wall_ms(), word);
-        if let Err(error) = told {
-            // A full disk loses the report, and the agent goes on.
-            eprintln!("swarm: warning: {}: {error}", self.order.events.display());
-        }
+        self.diary.tell(word);
     }
 
     fn raw(&mut self, bytes: &[u8]) {
-        self.log.raw(bytes);
+        self.diary.raw(bytes);
+    }
+
+    fn looked(&mut self) {
+        self.diary.write();
     }
 
     fn wants_raw(&self) -> bool {

@@ -11,12 +11,13 @@ use swarm_actors::run::plan::Work;
 use swarm_actors::run::words::Word;
 use swarm_actors::run::worker_name;
 
+use super::diary::Diary;
 use super::log::Log;
 use super::turn::{Teller, take_turn};
-use crate::adapters::clock::{random_uuid, wall_ms};
+use crate::adapters::clock::random_uuid;
 use crate::adapters::runs::home::Home;
 use crate::adapters::runs::prompt::{Template, fill, folders};
-use crate::adapters::runs::{config, journal, order, specs, told};
+use crate::adapters::runs::{config, journal, order, specs};
 use crate::agents::{Agent, Turn};
 
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
@@ -70,13 +71,8 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let turn = Turn { prompt: &prompt, session: None, fresh_id: &id };
     let mut launch = agent.launch(&turn);
     launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
-    let mut teller = Conflict {
-        home: &home,
-        run: &run.plan.id,
-        job: &job.id,
-        log: Log::open(&home.log(&job.id))?,
-        raw: !agent.resumes(),
-    };
+    let diary = Diary::new(Log::open(&home.log(&job.id))?, home.events(), &run.plan.id, &job.id);
+    let mut teller = Conflict { diary, raw: !agent.resumes() };
     let dir = home.attempt(&job.id, attempt);
     let report = take_turn(&launch, agent.parser(None), &mut teller)?;
     if let Err(error) = order::write_resolution(&dir, &id, &report.spent) {
@@ -85,26 +81,27 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     Ok(report.outcome)
 }
 
-struct Conflict<'a> {
-    home: &'a Home,
-    run: &'a str,
-    job: &'a str,
-    log: Log,
+struct Conflict {
+    diary: Diary,
     raw: bool,
 }
 
-impl Teller for Conflict<'_> {
+impl Teller for Conflict {
     fn session(&mut self, _: String) {}
 
     fn tell(&mut self, word: Word) {
         if let Word::Activity { text } = &word {
-            self.log.line(text);
+            self.diary.note(text);
         }
-        let _ = told::report(&self.home.events(), self.run, self.job, wall_ms(), word);
+        self.diary.tell(word);
     }
 
     fn raw(&mut self, bytes: &[u8]) {
-        self.log.raw(bytes);
+        self.diary.raw(bytes);
+    }
+
+    fn looked(&mut self) {
+        self.diary.write();
     }
 
     fn wants_raw(&self) -> bool {

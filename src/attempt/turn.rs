@@ -31,6 +31,8 @@ pub trait Teller {
     fn tell(&mut self, word: Word);
     /// Its output as it came, for agents that print no events.
     fn raw(&mut self, bytes: &[u8]);
+    /// All that it had printed was looked at.
+    fn looked(&mut self);
     fn wants_raw(&self) -> bool;
     /// Whether what it does is still told to anybody.
     fn listens(&self) -> bool;
@@ -112,6 +114,9 @@ impl Turn<'_> {
             let _ = (0..READS_MAX).all(|_| pump(stderr, |bytes| errors.push(bytes)));
             if ended {
                 self.end_line();
+            }
+            self.teller.looked();
+            if ended {
                 return Ok(errors);
             }
         }

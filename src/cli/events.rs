@@ -115,6 +115,7 @@ fn sentence(kind: &EventKind) -> String {
         EventKind::WorkerKilled => "killed".into(),
         EventKind::WorkerCleaning => "being cleaned".into(),
         EventKind::WorkerCleaned => "cleaned".into(),
+        EventKind::RunBegan { run, home } => format!("run {run} began in {home}"),
         EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),
         EventKind::MergeQueued { item, base, left_out } => {
             let out = if left_out.is_empty() { String::new() } else { format!(", without {}", left_out.join(", ")) };

@@ -50,6 +50,7 @@ pub struct Worker<'a> {
     restart: RestartPolicy,
     restarts: u32,
     next_start_ms: Option<u64>,
+    waiting: Option<&'a str>,
     exit: Option<Exit>,
 }
 
@@ -118,6 +119,7 @@ impl<'a> Worker<'a> {
             restart: view.restart,
             restarts: view.restarts,
             next_start_ms: view.next_start_ms,
+            waiting: view.waiting.as_deref(),
             exit: Exit::of(view),
         }
     }

@@ -148,7 +148,7 @@ pub fn long_table(views: &[&WorkerView], clock: &Clock, colour: bool) -> String 
     for view in views {
         rows.push(vec![
             escape(&view.row.name).into_owned(),
-            state_word(view.state).into(),
+            long_state(view),
             view.pid.map_or_else(|| "-".into(), |pid| pid.to_string()),
             view.row.tmux.as_ref().map_or_else(|| "-".into(), window),
             exit_word(view),
@@ -167,6 +167,12 @@ pub fn long_table(views: &[&WorkerView], clock: &Clock, colour: bool) -> String 
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
+}
+
+/// An agent that stands still says what it waits for.
+fn long_state(view: &WorkerView) -> String {
+    let word = state_word(view.state);
+    view.waiting.as_ref().map_or_else(|| word.into(), |cause| format!("waiting: {}", escape(cause)))
 }
 
 /// The original's word.
@@ -192,6 +198,7 @@ pub fn state_word(state: FineState) -> &'static str {
 
 fn state_colour(word: &str) -> Option<&'static str> {
     match word {
+        _ if word.starts_with("waiting: ") => Some("\x1b[33m"),
         "running" => Some("\x1b[32m"),
         "starting" | "stopping" | "suspended" | "unsupervised" | "backoff" => Some("\x1b[33m"),
         "failed" | "lost" | "interrupted" => Some("\x1b[31m"),

@@ -186,6 +186,7 @@ pub mod tests {
             restart,
             restarts: 0,
             next_start_ms: None,
+            waiting: None,
             dir: None,
         }
     }

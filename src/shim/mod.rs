@@ -30,6 +30,7 @@ pub use self::link::SOCKET_NAME;
 use self::link::{Link, Verdict};
 use self::signals::{Signals, Wake};
 use crate::adapters::procfs;
+use crate::memory;
 
 /// Runs one worker from its gate to its exit record.
 pub fn main(dir: Option<&OsString>) -> u8 {
@@ -99,8 +100,6 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
         }
     }
     drop(link);
-    // There is one of this process for every worker.
-    crate::allocator::trim();
     supervise(&terms, &mut child, &signals, lease, exit_file)
 }
 
@@ -153,6 +152,9 @@ fn supervise(
 ) -> io::Result<()> {
     let timer = signals::deadline(terms.timeout_ms())?;
     let abandoned = signals::watch_removal();
+    if signals.stay_away(memory::CALM, timer.as_ref()) {
+        memory::give_back();
+    }
     let mut reason = Reason::Exited;
     let mut survivors = Vec::new();
     loop {

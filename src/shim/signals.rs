@@ -65,14 +65,24 @@ impl Signals {
         told
     }
 
+    /// Whether nothing happens for so long. What does is left for [`wait`](Self::wait).
+    pub fn stay_away(&self, limit: Duration, timer: Option<&TimerFd>) -> bool {
+        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        poll(&mut self.waits(timer), limit) == Ok(0)
+    }
+
+    fn waits<'a>(&'a self, timer: Option<&'a TimerFd>) -> Vec<PollFd<'a>> {
+        let timer = timer.map(|timer| PollFd::new(timer.as_fd(), PollFlags::POLLIN));
+        [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)].into_iter().chain(timer).collect()
+    }
+
     /// Waits for the next reason to wake, without limit.
     pub fn wait(&self, timer: Option<&TimerFd>) -> io::Result<Wake> {
         loop {
             if let Some(wake) = self.take() {
                 return Ok(wake);
             }
-            let mut waits = vec![PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-            waits.extend(timer.map(|timer| PollFd::new(timer.as_fd(), PollFlags::POLLIN)));
+            let mut waits = self.waits(timer);
             match poll(&mut waits, PollTimeout::NONE) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),

@@ -187,6 +187,80 @@ fn a_workstream_is_told_something_while_it_works() {
 }
 
 #[test]
+fn what_is_said_when_all_is_done_is_reported() {
+    let site = Site::new();
+    // The queue's verification is when no agent has a turn to come.
+    let verify = "d=$(cat where)/.arial/context/a; mkdir -p $d; echo too late > $d/1.md";
+    site.write("swarm.toml", &format!("[merge]\nverify = '{verify}'\n"));
+    site.write("where", site.repo.to_str().expect("text"));
+    site.spec("a", "", "echo a > a.txt");
+    site.commit();
+    site.plan();
+    let all = site.run(0, &[]);
+    let context = all.iter().find(|event| event["event"] == "workstream.context").expect("it is told");
+    assert_eq!((context["delivered"].as_bool(), text(&context["text"])), (Some(false), "too late"));
+    assert_eq!(text(&all.last().expect("told")["event"]), "run.completed");
+}
+
+#[test]
+fn an_agent_that_stands_still_is_seen_to_wait() {
+    let site = Site::new();
+    let say = |line: &str| format!("echo '{line}'\n");
+    let until = |file: &str| format!("while [ ! -e ../../../{file} ]; do :; done\n");
+    let agent = ["#!/bin/sh\ncat > /dev/null\n".to_owned()]
+        .into_iter()
+        .chain([
+            say(r#"{"type":"system","subtype":"init","session_id":"7"}"#),
+            say(r#"{"type":"system","subtype":"permission_denied","tool_use_id":"1","tool_name":"Bash"}"#),
+            until("go1"),
+            say(r#"{"type":"assistant","message":{"content":[{"type":"text","text":"then without"}]}}"#),
+            until("go2"),
+            "echo a > a.txt\n".to_owned(),
+            say(r#"{"type":"result","subtype":"success","is_error":false,"result":"done"}"#),
+        ])
+        .collect::<String>();
+    let path = site.rig.file("agent", &agent);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    site.write("swarm.toml", &format!("[agents.mine]\ncommand = ['{path}']\nevents = 'claude'\n"));
+    site.write("specs/a.md", "# A\n");
+    site.git(&["add", "specs", "swarm.toml"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    site.swarm(&["run", "--agent", "mine", "--detach"]).ok();
+    let cause = "nobody was there to allow Bash";
+    let waits = || site.swarm(&["ls", "-l"]).ok().contains(&format!("waiting: {cause}"));
+    wait_until("it is seen to wait", SOON, waits);
+    assert_eq!(text(&site.rig.view("repo.a")["waiting"]), cause);
+    assert!(site.swarm(&["run", "status"]).ok().contains(&format!("waits: {cause}")));
+    site.write("go1", "");
+    wait_until("it goes on", SOON, || !waits());
+    assert!(!site.swarm(&["run", "status"]).ok().contains("waits"));
+    site.write("go2", "");
+    assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
+}
+
+#[test]
+fn nobody_plans_or_clears_up_beside_a_run_that_nobody_carries_on() {
+    let site = Site::new();
+    site.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
+    site.git(&["add", "specs"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    site.swarm(&["run", "--detach"]).ok();
+    wait_until("it is at work", SOON, || site.row("a")["pid"].is_number());
+    site.swarm(&["supervisor", "stop"]).ok();
+    for words in [&["plan", "--specs", "specs", "-y"][..], &["run", "cleanup"]] {
+        let said = site.swarm(words);
+        assert!(said.code == Some(1) && said.err.contains("a run is under way"), "{said:?}");
+    }
+    site.write("go", "");
+    // What it takes is a supervisor; it finds the run and goes on with it.
+    site.swarm(&["run"]).refused(1, &format!("a run is under way in {}", site.repo.join(".arial").display()));
+    assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
+    assert_eq!(site.landed("a.txt"), "a");
+}
+
+#[test]
 fn files_of_other_programs_are_read_kept_and_refused_by_their_version() {
     let site = Site::new();
     site.spec("a", "", "echo a > a.txt");
@@ -211,6 +285,55 @@ fn files_of_other_programs_are_read_kept_and_refused_by_their_version() {
     site.swarm(&["run"]).refused(1, &cause);
     site.swarm(&["plan", "--specs", "specs", "-y"]).refused(1, &cause);
     assert_eq!(fs::read_to_string(site.repo.join(".arial/state.json")).expect("there"), newer);
+}
+
+#[test]
+fn repositories_that_are_called_alike_do_not_share_workers() {
+    let mut first = Site::new();
+    fs::create_dir(first.rig.path("other")).expect("made");
+    let other = first.rig.repo_named("other/repo");
+    first.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
+    first.git(&["add", "specs"]);
+    first.git(&["commit", "-q", "-m", "specs"]);
+    first.plan();
+    first.swarm(&["run", "--detach"]).ok();
+    wait_until("it is at work", SOON, || first.row("a")["pid"].is_number());
+    let pid = first.rig.pid("repo.a");
+    let ours = std::mem::replace(&mut first.repo, other);
+    fs::create_dir(first.repo.join("specs")).expect("made");
+    first.spec("a", "retries: 0\n", "test -e go && echo a > a.txt");
+    first.commit();
+    first.plan();
+    let all = first.run(1, &[]);
+    let worker = all.iter().find_map(|event| event["worker"].as_str()).expect("it was started").to_owned();
+    assert!(worker.starts_with("repo-") && worker.ends_with(".a"), "{worker}");
+    first.swarm(&["run", "cleanup"]).ok();
+    assert_eq!(first.rig.pid("repo.a"), pid, "it is still at work");
+    first.repo = ours;
+    first.write("go", "");
+    assert_eq!(first.swarm(&["run", "attach", "--headless"]).code, Some(0));
+}
+
+#[test]
+fn a_run_that_no_supervisor_knows_of_is_not_waited_for() {
+    let site = Site::new();
+    site.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
+    site.git(&["add", "specs"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    site.swarm(&["run", "--detach"]).ok();
+    wait_until("it is at work", SOON, || site.row("a")["pid"].is_number());
+    // As where the repository was copied to another machine.
+    site.swarm(&["supervisor", "stop"]).ok();
+    let registered = fs::read_dir(site.rig.root().join("run")).expect("listed").flatten().next().expect("it is there");
+    fs::rename(registered.path(), site.rig.path("elsewhere")).expect("moved");
+    let home = site.repo.join(".arial");
+    let said = site.swarm(&["run", "attach"]);
+    let said = said.refused(1, &format!("no supervisor carries on the run in {}", home.display()));
+    assert!(said.err.contains("swarm run goes on with it"), "{said:?}");
+    site.write("go", "");
+    site.run(0, &[]);
+    assert_eq!(site.landed("a.txt"), "a");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{Answer, Ended, RunOrder, RunRequest};
+use swarm_actors::model::{Answer, Caller, Ended, RunOrder, RunRequest};
 use swarm_actors::run::plan::{Job, Plan, Rules};
 use swarm_actors::run::progress::{Mode, Run, Verdict};
 use swarm_actors::run::words::Word;
@@ -70,6 +70,25 @@ async fn specs_become_landed_work_and_leave_nothing_behind() {
     assert_eq!(rig.world.rows(), [], "its workers are forgotten");
     rig.check();
     assert_eq!(rig.swarm().ended().await, Exit::Idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_again_for_a_run_that_is_over_does_not_begin_it_again() {
+    let rig = Rig::start().await;
+    let ask = async |repeated| {
+        let caller = Caller { request: "the same".to_owned(), repeated, ..caller() };
+        let order = RunOrder::Begin { plan: Box::new(plan(vec![job("a")])), retry_failed: false };
+        rig.swarm().run(RunRequest { caller, order }).recv().await.expect("an answer")
+    };
+    ask(0).await;
+    rig.world.settle().await;
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    assert_eq!(rig.world.runs.run(HOME).mode, Mode::Over(Verdict::Completed));
+    assert!(matches!(ask(1).await, Answer::Run(line) if line.done == "started"));
+    rig.world.settle().await;
+    assert_eq!(count(&rig, |word| matches!(word, Word::RunStarted { .. })), 1);
+    rig.check();
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@
 //! ```
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -144,6 +144,19 @@ pub fn append_lines(path: &Path, lines: &str) -> io::Result<File> {
         file.write_all(format!("\n{lines}").as_bytes())?;
     }
     Ok(file)
+}
+
+/// The last bytes of a file, at most so many.
+///
+/// # Errors
+/// What the system says.
+pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// ISO 8601 in UTC, with milliseconds.

@@ -2,9 +2,10 @@
 //! has happened, with its time. Appended to and synced; a line that a crash tore is
 //! one that nobody acted upon.
 
-use std::fs::{self, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader};
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use swarm_actors::run::machine::Event;
 use swarm_actors::run::progress::Run;
@@ -18,6 +19,9 @@ const VERSION: u32 = 1;
 #[derive(Serialize, Deserialize)]
 struct Beginning<R> {
     version: u32,
+    /// The request that it began by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
     run: R,
 }
 
@@ -28,10 +32,21 @@ pub type Happened = Vec<(u64, Event)>;
 ///
 /// # Errors
 /// What the system says; the old one is there then.
-pub fn begin(home: &Home, run: &Run) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&Beginning { version: VERSION, run })?;
+pub fn begin(home: &Home, run: &Run, request: &str) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&Beginning { version: VERSION, request: Some(request.to_owned()), run })?;
     line.push(b'\n');
     write_durably(home.path(), "run.jsonl", &line)
+}
+
+/// Whether the run that is there began by this request.
+///
+/// # Errors
+/// What the system or the parser says; not found where none is there.
+pub fn began_by(home: &Home, request: &str) -> io::Result<bool> {
+    let mut line = Vec::new();
+    BufReader::new(File::open(home.journal())?).read_until(b'\n', &mut line)?;
+    let begun: Beginning<IgnoredAny> = serde_json::from_slice(&line)?;
+    Ok(begun.request.is_none_or(|begun| begun == request))
 }
 
 /// Makes what happened durable.

@@ -21,13 +21,15 @@ use swarm_actors::model::{Caller, ExitRecord, SpawnRequest};
 use swarm_actors::ports::{BoxFuture, Journaled, Runs, Telling};
 use swarm_actors::run::machine::{Event, Outcome};
 use swarm_actors::run::plan::{Job, Plan, Work};
-use swarm_actors::run::progress::{Now, Progress, Run, Spent};
+use swarm_actors::run::progress::{Now, Progress, Run, Spent, Stage};
+use swarm_actors::run::words::Word;
 
 use self::home::Home;
 use self::wire::ArialState;
 use crate::adapters::clock::wall_ms;
 use crate::adapters::git;
 use crate::adapters::records::{blocking, write_durably};
+use crate::agents::short;
 use crate::paths::{Paths, digest};
 
 const CALLER: &str = "caller.json";
@@ -50,6 +52,18 @@ struct Open {
 struct Active {
     home: String,
     caller: Caller,
+}
+
+impl Active {
+    /// False where it was cut off before its journal was there. Where that cannot be
+    /// looked at, a person is to hear of it.
+    fn has_begun(&self) -> bool {
+        let home = Home::new(&self.home);
+        match journal::began_by(&home, &self.caller.request) {
+            Ok(begun) => begun,
+            Err(error) => error.kind() != io::ErrorKind::NotFound || !home.path().is_dir(),
+        }
+    }
 }
 
 impl DiskRuns {
@@ -107,7 +121,15 @@ fn place(paths: &Paths, home: &str) -> PathBuf {
 
 /// Whether a run of this home is not over, also while no supervisor is at it.
 pub fn is_under_way(paths: &Paths, home: &Home) -> bool {
-    place(paths, &home.path().to_string_lossy()).join(CALLER).exists()
+    let registered = read_active(&place(paths, &home.path().to_string_lossy()));
+    registered.is_ok_and(|active| active.is_some_and(|active| active.has_begun()))
+}
+
+fn unregister(place: &Path) -> io::Result<()> {
+    match fs::remove_file(place.join(CALLER)).and_then(|()| fs::remove_dir(place)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn active(runs: &Path) -> io::Result<Vec<String>> {
@@ -119,7 +141,8 @@ fn active(runs: &Path) -> io::Result<Vec<String>> {
     let mut homes = Vec::new();
     for entry in entries {
         match read_active(&entry.path()) {
-            Ok(Some(active)) => homes.push(active.home),
+            Ok(Some(active)) if active.has_begun() => homes.push(active.home),
+            Ok(Some(_)) => unregister(&entry.path())?,
             Ok(None) => {}
             Err(error) => tracing::error!(%error, "a run cannot be read"),
         }
@@ -195,12 +218,13 @@ impl Runs for DiskRuns {
         let (run, caller) = (run.clone(), caller.clone());
         let (runs, place) = (self.paths.runs(), self.place(&run.plan.home));
         blocking(move || {
-            journal::begin(&Home::new(&run.plan.home), &run)?;
             home::make_all(&runs)?;
             home::make_all(&place)?;
-            // From here on a supervisor that starts resumes it.
             let active = Active { home: run.plan.home.clone(), caller };
-            write_durably(&place, CALLER, &serde_json::to_vec(&active)?)
+            write_durably(&place, CALLER, &serde_json::to_vec(&active)?)?;
+            // From here on a supervisor that starts resumes it: not before, when the
+            // journal is of another run, and never is there a run that nobody resumes.
+            journal::begin(&Home::new(&run.plan.home), &run, &active.caller.request)
         })
     }
 
@@ -294,13 +318,28 @@ impl Runs for DiskRuns {
         })
     }
 
+    fn late<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let home = Home::new(&run.plan.home);
+            let over = |(job, progress): &(&Job, &Progress)| {
+                matches!(progress.stage, Stage::Done | Stage::Failed) && matches!(job.work, Work::Spec(_))
+            };
+            for (job, _) in run.plan.jobs.iter().zip(&run.jobs).filter(over) {
+                let dir = home.context(&job.id);
+                for text in order::take_context(&dir, false) {
+                    let word = Word::Context { delivered: false, text: short(&text) };
+                    let told = told::line(&run.plan.id, &job.id, wall_ms(), word);
+                    if let Err(error) = told.and_then(|line| told::report(&home.events(), &line)) {
+                        tracing::warn!(dir = %dir.display(), %error, "what was said too late could not be told");
+                    }
+                }
+            }
+        })
+    }
+
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let place = self.place(home);
-            let removed = fs::remove_file(place.join(CALLER)).and_then(|()| fs::remove_dir(&place));
-            if let Err(error) = removed
-                && error.kind() != io::ErrorKind::NotFound
-            {
+            if let Err(error) = unregister(&self.place(home)) {
                 tracing::error!(home, %error, "a run that is over is still on record");
             }
             forget(&self.open, home);
@@ -312,3 +351,6 @@ impl Runs for DiskRuns {
 pub fn run_id(home: &Path, created_at: &str) -> String {
     digest(format!("{}\0{created_at}", home.display()).as_bytes(), 4)
 }
+
+#[cfg(test)]
+mod tests;

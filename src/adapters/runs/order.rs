@@ -41,6 +41,10 @@ const ORDER: &str = "order.json";
 const RESULT: &str = "result.json";
 const RESOLUTION: &str = "resolution.";
 const SESSION: &str = "session.json";
+/// What an agent that stands still waits for; there while it does.
+const WAITING: &str = "waiting";
+/// How the command of a worker that carries out an attempt goes on behind the program.
+pub const VERB: &str = "__attempt";
 /// What is said to the agent.
 pub const PROMPT: &str = "prompt.md";
 
@@ -93,4 +97,43 @@ pub fn write_session(dir: &Path, session: &Session) -> io::Result<()> {
 
 pub fn read_session(dir: &Path) -> Option<Session> {
     serde_json::from_slice(&fs::read(dir.join(SESSION)).ok()?).ok()
+}
+
+/// Says what the agent waits for, or that it does not any more.
+///
+/// # Errors
+/// What the system says.
+pub fn write_waiting(dir: &Path, cause: Option<&str>) -> io::Result<()> {
+    match cause {
+        Some(cause) => write_durably(dir, WAITING, cause.as_bytes()),
+        None => fs::remove_file(dir.join(WAITING)),
+    }
+}
+
+/// What the agent of an attempt waits for.
+pub fn waiting(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join(WAITING)).ok()
+}
+
+/// What the agent waits for whose attempt a worker with this command carries out.
+pub fn waiting_of(command: &[String]) -> Option<String> {
+    match command {
+        [_, verb, dir] if verb == VERB => waiting(Path::new(dir)),
+        _ => None,
+    }
+}
+
+/// Takes what a person has said since, in that order: on its way to the agent, or too
+/// late for it.
+pub fn take_context(dir: &Path, delivered: bool) -> Vec<String> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(dir).map(|entries| entries.flatten().map(|entry| entry.path()).collect()).unwrap_or_default();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
+    files.sort();
+    let take = |file: PathBuf| {
+        let text = fs::read_to_string(&file).ok()?;
+        let taken = file.with_extension(if delivered { "delivered" } else { "late" });
+        fs::rename(&file, taken).is_ok().then(|| text.trim().to_owned())
+    };
+    files.into_iter().filter_map(take).collect()
 }

@@ -1,6 +1,5 @@
 //! One attempt: the request that starts its worker, and what became of it.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -11,7 +10,7 @@ use swarm_actors::run::progress::{Now, Spent};
 use swarm_actors::run::{request_of, request_prefix};
 use swarm_actors::worker::LOG_LIMIT_BYTES;
 
-use super::home::{Home, append_lines, make_all};
+use super::home::{self, Home, append_lines, make_all};
 use super::order::{self, Order, PROMPT};
 use super::prompt::{self, Template, fill};
 use super::{config, specs};
@@ -43,7 +42,7 @@ pub fn prepare(now: &Now, caller: &Caller, executable: &Path) -> Result<SpawnReq
             let dir = Home::new(&plan.home).attempt(&asked.id, attempt);
             order_attempt(now, work, &dir)?;
             let executable = executable.to_string_lossy().into_owned();
-            contract.argv = vec![executable, "__attempt".to_owned(), dir.to_string_lossy().into_owned()];
+            contract.argv = vec![executable, order::VERB.to_owned(), dir.to_string_lossy().into_owned()];
         }
     }
     Ok(SpawnRequest {
@@ -225,16 +224,10 @@ fn tail(log: &Path) -> Option<String> {
     Some(text).filter(|text| !text.trim().is_empty())
 }
 
-/// The last of a file.
+/// The last of a file, as text.
 fn end_of(path: &Path) -> io::Result<String> {
-    use std::io::{Read as _, Seek as _, SeekFrom};
     const BYTES: u64 = 16 << 10;
-    let mut file = fs::File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(BYTES)))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    home::end_of(path, BYTES).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A line as GNU parallel's `--joblog` has it; an end that nobody knows has the exit

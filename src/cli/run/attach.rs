@@ -12,7 +12,7 @@ use swarm_actors::run::words::{Line, Word};
 use super::args::AttachArgs;
 use super::live::Live;
 use crate::adapters::runs::home::Home;
-use crate::adapters::runs::journal;
+use crate::adapters::runs::{is_under_way, journal};
 use crate::api::client;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
@@ -59,6 +59,7 @@ pub fn run(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     }
     // Somebody has to be at work, if there is work.
     client::ensure(paths)?;
+    somebody_carries_it_on(&home, paths)?;
     // It may be under way and have told nothing yet: what others told before is over.
     let is_under_way = over_by_journal(&home).is_none() && home.journal().exists();
     let (from, told) = position(&home, args.since, is_under_way);
@@ -153,6 +154,18 @@ fn over_by_journal(home: &Home) -> Option<u8> {
     }
 }
 
+/// A home that was copied, or a state directory that is new, has a run that no supervisor
+/// knows of.
+fn somebody_carries_it_on(home: &Home, paths: &Paths) -> Result<(), Failure> {
+    // Once more behind the journal: it may have begun in between.
+    let nobody = || !is_under_way(paths, home);
+    if home.journal().exists() && nobody() && over_by_journal(home).is_none() && nobody() {
+        let cause = format!("no supervisor carries on the run in {}", home.path().display());
+        return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("swarm run goes on with it").into());
+    }
+    Ok(())
+}
+
 struct Follower<'a> {
     home: &'a Home,
     paths: &'a Paths,
@@ -225,6 +238,7 @@ impl Follower<'_> {
             // Where the supervisor and its guard died together, a command is what wakes them.
             client::ensure(self.paths)?;
             self.over = self.over.or_else(|| over_by_journal(self.home));
+            somebody_carries_it_on(self.home, self.paths)?;
         }
         Ok(false)
     }

@@ -15,7 +15,8 @@ use crate::adapters::git;
 use crate::adapters::landing::has_resolver;
 use crate::adapters::runs::home::{Home, make_all};
 use crate::adapters::runs::specs::{self, Spec};
-use crate::adapters::runs::{config, run_id, wire};
+use crate::adapters::runs::{config, journal, run_id, wire};
+use crate::adapters::views::{Detail, Pick, load_where};
 use crate::agents::Agent;
 use crate::cli::caller;
 use crate::cli::error::Failure;
@@ -26,7 +27,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let caller = caller::collect()?.caller;
     let plan = match &args.file {
         Some(file) => of_file(args, file, &caller, paths)?,
-        None => of_specs(args, &caller, screen)?,
+        None => of_specs(args, &caller, paths, screen)?,
     };
     plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     if args.dry_run {
@@ -56,7 +57,7 @@ fn typed(args: &BeginArgs) -> Typed {
     Typed { agent: args.agent.clone(), retries: args.retries, timeout: args.timeout }
 }
 
-fn of_specs(args: &BeginArgs, caller: &Caller, screen: &mut Screen) -> Result<Plan, Failure> {
+fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Plan, Failure> {
     let root = git::root(caller)?;
     let home = Home::of(&root);
     let state = wire::load(&home).map_err(invalid)?;
@@ -94,10 +95,11 @@ fn of_specs(args: &BeginArgs, caller: &Caller, screen: &mut Screen) -> Result<Pl
         fail_fast: args.fail_fast || config.run.fail_fast.unwrap_or(false),
         merge: settings(args.verify.as_ref(), &root, &home),
     };
+    let id = run_id(home.path(), &state.created_at);
     Ok(Plan {
-        id: run_id(home.path(), &state.created_at),
+        slug: own_slug(&root, &id, &home, paths)?,
+        id,
         home: home.path().to_string_lossy().into_owned(),
-        slug: slug(&root),
         root: root.to_string_lossy().into_owned(),
         base: Some(state.base_branch),
         specs: Some(specs_dir(&root, &state.specs_dir, &planned)),
@@ -148,6 +150,22 @@ fn slug(root: &Path) -> String {
         name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' }).collect();
     let kept = kept.trim_start_matches(['-', '_']);
     if kept.is_empty() { "run".to_owned() } else { kept.to_owned() }
+}
+
+/// The same, and the run's name where a run of another repository that is called alike
+/// has workers.
+fn own_slug(root: &Path, id: &str, home: &Home, paths: &Paths) -> Result<String, Failure> {
+    let (plain, own) = (slug(root), format!("{}-{id}", slug(root)));
+    // What it was called goes on to be called so.
+    if journal::replay(home).is_ok_and(|run| run.is_some_and(|run| run.plan.slug == own)) {
+        return Ok(own);
+    }
+    let registry = load_where(paths, Detail::Word, Pick::All)?;
+    let prefix = format!("{plain}.");
+    let alike = registry.workers.iter().filter(|view| view.row.name.starts_with(&prefix));
+    let tags: Vec<&str> = alike.flat_map(|view| &view.row.tags).filter_map(|tag| tag.strip_prefix("run:")).collect();
+    let (ours, theirs) = (tags.contains(&id), tags.iter().any(|tag| *tag != id));
+    Ok(if theirs && !ours { own } else { plain })
 }
 
 fn of_file(args: &BeginArgs, file: &Path, caller: &Caller, paths: &Paths) -> Result<Plan, Failure> {

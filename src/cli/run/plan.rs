@@ -53,10 +53,15 @@ pub fn alone(home: &Home, paths: &Paths) -> Result<File, Failure> {
     let refused = |cause: String| {
         Refusal::new(RefusalKind::Running, cause).remedy("swarm run attach shows it, swarm run stop ends it")
     };
+    let none_under_way = || match is_under_way(paths, home) {
+        true => Err(refused(format!("a run is under way in {}", home.path().display()))),
+        false => Ok(()),
+    };
+    // Before, since a supervisor that takes that run up must not find the lock taken; and
+    // behind it, since the run may have begun meanwhile.
+    none_under_way()?;
     let lock = home.take_lock().map_err(refused)?;
-    if is_under_way(paths, home) {
-        return Err(refused(format!("a run is under way in {}", home.path().display())).into());
-    }
+    none_under_way()?;
     Ok(lock)
 }
 

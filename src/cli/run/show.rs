@@ -2,13 +2,13 @@
 
 use serde_json::json;
 use swarm_actors::model::{Refusal, RefusalKind};
-use swarm_actors::run::plan::{Plan, Work};
-use swarm_actors::run::progress::{Mode, Progress, Run, Spent};
+use swarm_actors::run::plan::{Job, Plan, Work};
+use swarm_actors::run::progress::{Mode, Progress, Run, Spent, Stage};
 use swarm_actors::run::worker_name;
 
 use super::args::Plain;
 use crate::adapters::runs::home::{Home, iso};
-use crate::adapters::runs::{journal, wire};
+use crate::adapters::runs::{journal, order, wire};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
@@ -69,18 +69,25 @@ fn mode(run: &Run) -> &'static str {
 
 fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
     screen.line(&format!("run {} is {}", run.plan.id, mode(run)))?;
-    let row = |(job, progress): (&swarm_actors::run::plan::Job, &Progress)| {
-        let what = progress.error.clone().or_else(|| progress.summary.clone()).unwrap_or_else(|| "-".to_owned());
+    let row = |(job, progress): (&Job, &Progress)| {
+        let waits = waiting(run, job, progress).map(|cause| format!("waits: {cause}"));
+        let what = waits.or_else(|| progress.error.clone()).or_else(|| progress.summary.clone());
         vec![
             job.id.clone(),
             progress.stage.word().to_owned(),
             progress.attempt.to_string(),
             cost(&progress.spent),
-            what,
+            what.unwrap_or_else(|| "-".to_owned()),
         ]
     };
     lines(&["ID", "STAGE", "ATTEMPT", "COST", "LAST"], run.plan.jobs.iter().zip(&run.jobs).map(row), screen)?;
     Ok(0)
+}
+
+/// What the agent of a job that is at work waits for.
+fn waiting(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
+    let dir = Home::new(&run.plan.home).attempt(&job.id, progress.attempt);
+    if progress.stage == Stage::Working { order::waiting(&dir) } else { None }
 }
 
 /// What is unknown is said so, not counted as nothing.
@@ -94,7 +101,7 @@ fn cost(spent: &Spent) -> String {
 }
 
 fn print(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
-    let row = |(job, progress): (&swarm_actors::run::plan::Job, &Progress)| {
+    let row = |(job, progress): (&Job, &Progress)| {
         json!({
             "id": job.id,
             "stage": progress.stage.word(),
@@ -108,6 +115,7 @@ fn print(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
             "files": progress.files,
             "summary": progress.summary,
             "error": progress.error,
+            "waiting": waiting(run, job, progress),
             "started_at": progress.started_ms.map(iso),
             "completed_at": progress.ended_ms.map(iso),
             "input_tokens": progress.spent.input_tokens,

@@ -1,0 +1,52 @@
+//! What this program asks of its memory: one pool for all threads, and, of a process
+//! that has nothing to do, what it can give back. There is a shim for every worker, and
+//! all of them wait nearly all of the time.
+
+use std::time::Duration;
+
+/// A process that was left alone for so long gives back what it does not need.
+pub const CALM: Duration = Duration::from_millis(200);
+
+/// One pool of memory for all threads: those for blocking calls come and go,
+/// and what they leave in pools of their own would stay. For a process that has
+/// one thread still.
+pub fn one_arena() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: sets a number.
+        #[expect(unsafe_code, reason = "a C function")]
+        let _ = unsafe { nix::libc::mallopt(nix::libc::M_ARENA_MAX, 1) };
+    }
+}
+
+/// Returns free memory to the system, and the pages of the program itself: what is
+/// needed of those again is found in the page cache. It takes some 0.1 ms to come back.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: touches nothing that is in use.
+        #[expect(unsafe_code, reason = "a C function")]
+        let _ = unsafe { nix::libc::malloc_trim(0) };
+    }
+    #[cfg(target_os = "linux")]
+    give_back_program();
+}
+
+#[cfg(target_os = "linux")]
+fn give_back_program() {
+    use std::ptr::addr_of;
+    // From the linker: the first byte of the image, and the one behind its code. What is
+    // written to lies behind that.
+    #[expect(unsafe_code, reason = "symbols of the linker")]
+    unsafe extern "C" {
+        safe static __executable_start: u8;
+        safe static etext: u8;
+    }
+    let (start, end) = (addr_of!(__executable_start), addr_of!(etext));
+    let page = rustix::param::page_size();
+    let length = end.addr().saturating_sub(start.addr()) / page * page;
+    // SAFETY: these pages are mapped from a file and never written to; the kernel reads
+    // them from there again.
+    #[expect(unsafe_code, reason = "a system call about addresses")]
+    let _ = unsafe { nix::libc::madvise(start.cast_mut().cast(), length, nix::libc::MADV_DONTNEED) };
+}
