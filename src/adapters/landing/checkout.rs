@@ -211,13 +211,20 @@ impl Plan {
 
 /// Makes `lock` a second name of `ours`, when it is free or becomes so in time.
 fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
-    let deadline = Instant::now() + LOCK_WAIT;
+    in_time(lock.parent().unwrap_or(lock), LOCK_WAIT, || match fs::hard_link(ours, lock) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Err(_) => Ok(false),
+    })
+}
+
+/// Tries again whenever something in `dir` goes, so long. False when that did not help.
+pub(super) fn in_time(dir: &Path, limit: Duration, mut attempt: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+    let deadline = Instant::now() + limit;
     let mut watch = None;
     loop {
-        match fs::hard_link(ours, lock) {
-            Ok(()) => return Ok(true),
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Err(_) => {}
+        if attempt()? {
+            return Ok(true);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -227,7 +234,6 @@ fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
             // Watched first and tried again, so that no change is missed.
             None => {
                 let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-                let dir = lock.parent().unwrap_or(lock);
                 changes.add_watch(dir, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM)?;
                 watch = Some(changes);
             }

@@ -3,9 +3,6 @@
 //! it was, then the files, then the reference.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
 use git2::{Oid, Repository};
@@ -15,16 +12,11 @@ use swarm_actors::merge::queue::{Item, Queue};
 use super::checkout::{self, Brought, Marker};
 use super::complete;
 use super::desk::Desk;
+use super::reference::{Move, Mover};
 use super::trees;
 use crate::adapters::git::cli::CliError;
 use crate::adapters::git::fault::Fault;
-use crate::adapters::git::{holders, objects, parse};
-use crate::adapters::process;
-
-/// How long git waits for a lock of another git.
-const LOCKS: [&str; 4] = ["-c", "core.filesRefLockTimeout=5000", "-c", "core.packedRefsTimeout=5000"];
-/// How long an answer of git may take, its waiting for locks included.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
+use crate::adapters::git::{holders, objects};
 
 /// How long a signer may take; one that asks a person asks nobody here.
 const SIGN_MAX: Duration = Duration::from_secs(60);
@@ -86,15 +78,13 @@ pub(super) fn take_back(desk: &Desk) -> Result<(), Fault> {
 }
 
 fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
-    let mut transaction = Transaction::start(desk)?;
-    let (branch, locked) = (&desk.target.branch, plan.lock()?);
-    if let Some(why) = locked {
+    let mut mover = Mover::start(desk)?;
+    if let Some(why) = plan.lock()? {
         return Ok(Landing::Failed(why));
     }
-    let prepared = transaction
-        .ask("start", "start")
-        .and_then(|()| transaction.ask(&format!("update {branch} {to} {from}\nprepare"), "prepare"));
-    if let Err(fault) = prepared {
+    let to_move = Move { branch: &desk.target.branch, from, to };
+    if let Err(fault) = mover.prepare(to_move) {
+        drop(mover);
         if fault.passing {
             return Err(fault);
         }
@@ -105,17 +95,17 @@ fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result
     match plan.bring(desk)? {
         Brought::Done => {}
         Brought::Overlap(files) => {
-            transaction.abort();
+            drop(mover);
             plan.unlock()?;
             return Ok(Landing::Overlap(files));
         }
         Brought::Refused(why) => {
-            transaction.abort();
+            drop(mover);
             plan.unlock()?;
             return Ok(Landing::Failed(why));
         }
     }
-    transaction.ask("commit", "commit")?;
+    mover.commit(to_move)?;
     plan.unlock()?;
     Ok(Landing::Done(Vec::new()))
 }
@@ -208,58 +198,6 @@ fn is_ancestor(desk: &Desk, one: &str, other: &str) -> Result<bool, Fault> {
 
 fn descends(repo: &Repository, commit: &str, from: &str) -> Result<bool, git2::Error> {
     repo.graph_descendant_of(Oid::from_str(commit)?, Oid::from_str(from)?)
-}
-
-/// `git update-ref --stdin`, spoken to line by line. Its end without a commit
-/// gives up the lock.
-struct Transaction {
-    git: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
-impl Transaction {
-    fn start(desk: &Desk) -> Result<Self, Fault> {
-        let call = desk.write().args(LOCKS).args(["update-ref", "-m", "swarm: landed", "--stdin"]);
-        let mut git = call.start().map_err(CliError::Run)?;
-        let (Some(input), Some(output)) = (git.stdin.take(), git.stdout.take()) else {
-            return Err(Fault::new("git has no pipes"));
-        };
-        Ok(Self { git, input: Some(input), output: BufReader::new(output) })
-    }
-
-    fn ask(&mut self, words: &str, about: &str) -> Result<(), Fault> {
-        let said = self.input.as_mut().map(|input| input.write_all(format!("{words}\n").as_bytes()));
-        let mut line = String::new();
-        if said.is_some_and(|said| said.is_ok()) && process::wait_readable(self.output.get_ref(), ANSWER_MAX) {
-            let _ = self.output.read_line(&mut line);
-        }
-        if line.trim_end() == format!("{about}: ok") {
-            return Ok(());
-        }
-        self.input = None;
-        let mut stderr = Vec::new();
-        if let Some(mut pipe) = self.git.stderr.take()
-            && process::wait_readable(&pipe, ANSWER_MAX)
-        {
-            let _ = pipe.read_to_end(&mut stderr);
-        }
-        let killed = self.git.wait().is_ok_and(|status| status.signal().is_some());
-        let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not answer to '{about}'"));
-        Err(Fault { passing: killed, killed, ..Fault::new(format!("the base could not be moved: {why}")) })
-    }
-
-    fn abort(&mut self) {
-        self.input = None;
-        let _ = self.git.wait();
-    }
-}
-
-impl Drop for Transaction {
-    fn drop(&mut self) {
-        self.input = None;
-        let _ = self.git.wait();
-    }
 }
 
 /// The same for those whose reference is still there, where a supervisor died

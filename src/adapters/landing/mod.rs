@@ -14,6 +14,7 @@ mod desk;
 mod in_the_way;
 pub mod journal;
 mod land;
+mod reference;
 mod resolve;
 mod run;
 mod scratch;
@@ -25,6 +26,8 @@ mod verify;
 mod tests_checkout;
 #[cfg(test)]
 mod tests_oracle;
+#[cfg(test)]
+mod tests_reference;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

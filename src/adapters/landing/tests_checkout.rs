@@ -37,7 +37,7 @@ impl Site {
     }
 
     /// Once there is an item.
-    fn desk(&self) -> Desk {
+    pub(super) fn desk(&self) -> Desk {
         Desk::open(&self.paths, &self.target, Path::new("/nowhere")).unwrap()
     }
 
