@@ -35,7 +35,7 @@ const LOCK: &str = "gc.pid.lock";
 /// After this git, too, takes a holder for gone, wherever it is.
 const AGE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// git has the second file for an instant.
-const LOCK_AGE_MAX: Duration = Duration::from_secs(10);
+const LOCK_AGE_MAX: Duration = Duration::from_secs(2);
 /// Before the next look, where the kernel does not tell of a change.
 const LOOK: Duration = Duration::from_secs(1);
 /// What a clock may be off between a file's time and a process's.
