@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 /// A process that was left alone for so long gives back what it does not need.
-pub const CALM: Duration = Duration::from_millis(200);
+pub const CALM: Duration = Duration::from_millis(100);
 
 /// One pool of memory for all threads: those for blocking calls come and go,
 /// and what they leave in pools of their own would stay. For a process that has

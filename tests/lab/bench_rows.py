@@ -277,6 +277,8 @@ def memory(quick: bool) -> list[Row]:
     """PSS of everything that each program keeps for 100 sleeping workers."""
     with Field(Swarm, Pueue, Tsp) as field_:
         field_.fill(100, SLEEP)
+        # What they keep is what is there when nothing happens any more.
+        time.sleep(1)
         sizes = {name: subject.overhead() for name, subject in field_.subjects.items()}
         ours = field_.subjects["swarm"]
         shims = [p.pid for p in ours.rig.of_role("shim")]

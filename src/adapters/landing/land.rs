@@ -2,12 +2,13 @@
 //! comes along in the same breath: the reference is locked and known to be where
 //! it was, then the files, then the reference.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::time::Duration;
 
 use git2::{Oid, Repository};
 use swarm_actors::merge::machine::Landing;
-use swarm_actors::merge::queue::{Item, Queue};
+use swarm_actors::merge::queue::{Item, Queue, State};
 
 use super::checkout::{self, Brought, Marker};
 use super::complete;
@@ -45,7 +46,8 @@ pub(super) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
         false => Signed { tip: to.to_owned(), renamed: Vec::new() },
     };
     let to = signed.tip.as_str();
-    if is_ancestor(desk, to, &now)? {
+    // What was made on top of the base is not below it, and needs no search.
+    if to == now || (now != from && is_ancestor(desk, to, &now)?) {
         return Ok(Landing::Done(signed.renamed));
     }
     if now != from {
@@ -219,18 +221,35 @@ fn forget_signed(desk: &Desk) -> Result<(), Fault> {
     Ok(())
 }
 
+/// The last commits on the first-parent line of the base, each with its parents.
+fn newest(repo: &Repository, base: &str, count: usize) -> Result<HashMap<String, Vec<String>>, git2::Error> {
+    let mut next = Some(repo.find_commit(Oid::from_str(base)?)?);
+    let mut found = HashMap::new();
+    while let Some(commit) = next.take().filter(|_| found.len() < count) {
+        found.insert(commit.id().to_string(), commit.parent_ids().map(|id| id.to_string()).collect());
+        next = commit.parent(0).ok();
+    }
+    Ok(found)
+}
+
 /// A tip that is on its base needs no reference of ours.
 pub(super) fn tidy<'a>(desk: &Desk, items: impl Iterator<Item = &'a Item>) -> Result<(), Fault> {
-    let mut items = items.filter(|item| item.state.is_done() && !item.tip.is_empty()).peekable();
-    if items.peek().is_none() {
+    let items: Vec<&Item> = items.filter(|item| item.state.is_done() && !item.tip.is_empty()).collect();
+    if items.is_empty() {
         return Ok(());
     }
     if desk.identity()?.signs {
         forget_signed(desk)?;
     }
     let base = base(desk)?;
+    let newest = desk.library().and_then(|repo| newest(&repo, &base, 2 * items.len()).ok()).unwrap_or_default();
     for item in items {
-        if !is_ancestor(desk, &item.tip, &base)? {
+        // Nearly always it has just landed, and history need not be searched for it.
+        let is_merged = match &item.state {
+            State::Landed { commit } => newest.get(commit).is_some_and(|parents| parents.contains(&item.tip)),
+            _ => false,
+        };
+        if !is_merged && !is_ancestor(desk, &item.tip, &base)? {
             continue;
         }
         let name = complete::pinned(&item.tip);
