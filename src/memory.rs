@@ -45,8 +45,34 @@ fn give_back_program() {
     let (start, end) = (addr_of!(__executable_start), addr_of!(etext));
     let page = rustix::param::page_size();
     let length = end.addr().saturating_sub(start.addr()) / page * page;
-    // SAFETY: these pages are mapped from a file and never written to; the kernel reads
+    if !is_of_a_file(start.addr(), start.addr() + length) {
+        return;
+    }
+    // SAFETY: these pages are mapped from a file and not written to; the kernel reads
     // them from there again.
     #[expect(unsafe_code, reason = "a system call about addresses")]
     let _ = unsafe { nix::libc::madvise(start.cast_mut().cast(), length, nix::libc::MADV_DONTNEED) };
+}
+
+/// Whether all that is mapped there is mapped from a file, and read only: a packed
+/// program has unpacked itself into memory that is nowhere else.
+#[cfg(target_os = "linux")]
+fn is_of_a_file(start: usize, end: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut found = false;
+    for line in maps.lines() {
+        // `from-to modes offset device inode path`, see proc(5).
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [range, modes, _, _, inode, ..] = words.as_slice() else { return false };
+        let Some((from, to)) = range.split_once('-') else { return false };
+        let number = |text| usize::from_str_radix(text, 16).unwrap_or(usize::MAX);
+        if number(from) >= end || number(to) <= start {
+            continue;
+        }
+        found = true;
+        if *inode == "0" || modes.contains('w') {
+            return false;
+        }
+    }
+    found
 }

@@ -43,6 +43,9 @@ pub trait Runs: Send + Sync {
     /// Makes a run that begins durable: from here on a crash resumes it.
     fn begin<'a>(&'a self, run: &'a Run, caller: &'a Caller) -> BoxFuture<'a, io::Result<()>>;
 
+    /// Whether the run whose journal is there, over or not, began by this request.
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool>;
+
     /// The same lock, and the run as it was journaled last.
     fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>>;
 

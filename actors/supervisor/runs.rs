@@ -140,7 +140,7 @@ impl State {
             });
         }
         let request = begin.caller.request.clone();
-        if repeated && self.ports.events.seen(&request) {
+        if repeated && self.ports.runs.began_by(&home, &request).await {
             // It began, and is over by now.
             return Ok(Answer::Run(RunLine { run, home, done: "started".to_owned() }));
         }

@@ -88,6 +88,11 @@ impl Runs for FakeRuns {
         })
     }
 
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool> {
+        let began = self.with(home, |home| !home.snapshot.is_empty() && home.caller.request == request);
+        Box::pin(std::future::ready(began))
+    }
+
     fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {
         Box::pin(async move {
             self.script.before("run.resume", home).await?;

@@ -32,6 +32,7 @@ impl Diary {
     pub fn note(&mut self, text: &str) {
         self.noted.extend_from_slice(text.as_bytes());
         self.noted.push(b'\n');
+        self.write_much();
     }
 
     pub fn raw(&mut self, bytes: &[u8]) {

@@ -131,7 +131,8 @@ impl Attempt<'_> {
     /// Keeps on record whether it stands still. A full disk loses that, as it loses reports.
     fn mark(&mut self, word: &Word) {
         let cause = match word {
-            Word::NeedsInput { cause } => Some(cause.as_str()),
+            // Once nobody listens any more nothing would tell that it goes on.
+            Word::NeedsInput { cause } if self.listens() => Some(cause.as_str()),
             Word::Activity { .. } if self.waits => None,
             _ => return,
         };
@@ -151,7 +152,9 @@ impl Attempt<'_> {
 
     /// What a person has said since: on its way to the agent, or too late for it.
     fn take_context(&mut self, delivered: bool) -> String {
-        let texts = order::take_context(&self.order.context, delivered);
+        let said = order::said(&self.order.context).into_iter();
+        let taken = said.filter(|(file, _)| order::take(file, delivered).is_ok());
+        let texts: Vec<String> = taken.map(|(_, text)| text).collect();
         for text in &texts {
             self.tell(Word::Context { delivered, text: crate::agents::short(text) });
         }
@@ -170,7 +173,10 @@ impl Teller for Attempt<'_> {
     fn tell(&mut self, word: Word) {
         self.mark(&word);
         if let Word::Activity { text } = &word {
-            self.diary.note(text);
+            // What is in the log as it came is not noted line by line.
+            if !self.wants_raw() {
+                self.diary.note(text);
+            }
             self.reports += 1;
             if self.reports > REPORTS_MAX || *text == self.last {
                 return;

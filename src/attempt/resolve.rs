@@ -90,7 +90,9 @@ impl Teller for Conflict {
     fn session(&mut self, _: String) {}
 
     fn tell(&mut self, word: Word) {
-        if let Word::Activity { text } = &word {
+        if let Word::Activity { text } = &word
+            && !self.raw
+        {
             self.diary.note(text);
         }
         self.diary.tell(word);

@@ -157,12 +157,9 @@ impl Turn<'_> {
         if self.parser.skips(line, self.teller.listens()) {
             return;
         }
-        let raw = self.teller.wants_raw();
         for seen in self.parser.line(String::from_utf8_lossy(line).trim_end()) {
             match seen {
                 Seen::Session(id) => self.teller.session(id),
-                // What is in the log as it came is not told line by line.
-                Seen::Text(_) if raw => {}
                 Seen::Text(text) | Seen::Tool(text) | Seen::Delay(text) => self.teller.tell(Word::Activity { text }),
                 Seen::Doomed => drop(kill_process(self.agent, Signal::TERM)),
                 Seen::Denied(what) => {

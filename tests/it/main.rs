@@ -15,6 +15,7 @@ mod names;
 mod odds;
 mod run;
 mod run_odds;
+mod run_others;
 mod tmux;
 mod tree;
 mod words;

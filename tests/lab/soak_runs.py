@@ -196,8 +196,10 @@ class JobSoak(Soak):
         found = [f"twice: {token} ran {count} times" for token, count in tokens.items() if count > 1] + self.overlaps()
         begun = Counter(e["workstream"] for e in events if e["event"] == "workstream.started")
         ran = Counter(line[1] for line in self.ledger() if line[0] == "start")
+        # A stop may come before the first line of a script.
+        paused = Counter(e["workstream"] for e in events if e["event"] == "workstream.paused")
         for id in self.works:
-            hurt = sum(key[0] == id for key in self.wounds)
+            hurt = sum(key[0] == id for key in self.wounds) + paused[id]
             if not begun[id] - hurt <= ran[id] <= begun[id]:
                 found.append(f"altered: {id} ran {ran[id]} times in {begun[id]} attempts, {hurt} of them struck")
         return found + self.joblog(begun, events)

@@ -118,6 +118,8 @@ pub(in crate::adapters) fn begun(common: &Path, name: &str) -> Vec<PathBuf> {
 /// older than that, since it may have changed again in the same second.
 pub(in crate::adapters) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
     let written = fs::metadata(from)?.modified()?;
+    // It may be a second name of what is copied, of one that was cut off.
+    ignore_missing(fs::remove_file(to))?;
     fs::copy(from, to)?;
     fs::File::options().write(true).open(to)?.set_modified(written)
 }

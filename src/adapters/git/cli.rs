@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use swarm_actors::model::Caller;
 
-use super::parse;
+pub(in crate::adapters) use super::fault::CliError;
+use super::{parse, version};
 
 /// How often a git that only looks is started, when it is killed.
 const READ_TRIES_MAX: u32 = 3;
@@ -25,7 +26,7 @@ const READ_MS_MAX: u64 = 60_000;
 pub(in crate::adapters) const TREE_MS_MAX: u64 = 600_000;
 /// For what is still in the pipes of a git that was killed.
 const DRAIN_MS_MAX: u64 = 5_000;
-const STDOUT_BYTES_MAX: usize = 64 << 20;
+pub(super) const STDOUT_BYTES_MAX: usize = 64 << 20;
 const STDERR_BYTES_MAX: usize = 64 << 10;
 
 /// Variables that point git at a repository other than the one it is told, or
@@ -45,38 +46,6 @@ pub(in crate::adapters) const UNSET: [&str; 13] = [
     "GIT_SHALLOW_FILE",
     "GIT_GRAFT_FILE",
 ];
-
-#[derive(Debug, thiserror::Error)]
-pub(in crate::adapters) enum CliError {
-    #[error("git is not installed or not in PATH")]
-    Missing,
-    #[error("git could not be run: {0}")]
-    Run(#[from] io::Error),
-    #[error("{message}")]
-    Exit { code: i32, message: String },
-    #[error("git was ended by signal {0}")]
-    Signal(i32),
-    #[error("git took longer than {0} s and was ended")]
-    Timeout(u64),
-    #[error("git printed more than {} MiB", STDOUT_BYTES_MAX >> 20)]
-    TooMuch,
-}
-
-impl CliError {
-    /// Whether git ended without a chance to tidy up behind itself.
-    pub(in crate::adapters) fn was_cut_off(&self) -> bool {
-        matches!(self, Self::Signal(_) | Self::Timeout(_))
-    }
-
-    pub(in crate::adapters) fn remedy(&self) -> Option<String> {
-        match self {
-            Self::Missing => Some("install git 2.38 or newer, or put it into PATH".to_owned()),
-            Self::Signal(_) => Some("run the command again".to_owned()),
-            Self::Timeout(_) => Some("look for a hook or filter that hangs, then run the command again".to_owned()),
-            Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
-        }
-    }
-}
 
 fn missing(error: io::Error) -> CliError {
     match error.kind() {
@@ -122,6 +91,10 @@ impl Cli {
             .ok_or(CliError::Missing)?;
         let umask = Some(caller.umask).filter(|wanted| own_umask() != Some(*wanted));
         Ok(Self { program, environment, umask })
+    }
+
+    pub(super) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// The value of a variable in the caller's environment.
@@ -202,6 +175,12 @@ impl Call<'_> {
 
     /// The same where more exit codes than 0 are answers.
     pub(in crate::adapters) fn run_for(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
+        version::check(self.cli)?;
+        self.finish(answers)
+    }
+
+    /// The same of a git that may be any.
+    pub(super) fn finish(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         let limit = self.limit;
         let mut ended = self.spawn().map_err(missing).and_then(|child| Ok(attend(child, limit)?))?;
         for _ in 1..READ_TRIES_MAX {

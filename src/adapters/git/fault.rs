@@ -6,7 +6,6 @@ use std::path::Path;
 
 use swarm_actors::ports::WorktreeError;
 
-use super::cli::CliError;
 use super::lock::LockError;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,5 +70,42 @@ impl From<LockError> for Fault {
     fn from(error: LockError) -> Self {
         let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
         Self { cause: error.to_string(), remedy, broken: true, passing: false, killed: false }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(in crate::adapters) enum CliError {
+    #[error("git is not installed or not in PATH")]
+    Missing,
+    #[error("git could not be run: {0}")]
+    Run(#[from] io::Error),
+    #[error("{message}")]
+    Exit { code: i32, message: String },
+    #[error("git was ended by signal {0}")]
+    Signal(i32),
+    #[error("git {0} is too old")]
+    Old(String),
+    #[error("git does not answer: it was asked for its version, {0} s ago")]
+    Silent(u64),
+    #[error("git took longer than {0} s and was ended")]
+    Timeout(u64),
+    #[error("git printed more than {} MiB", super::cli::STDOUT_BYTES_MAX >> 20)]
+    TooMuch,
+}
+
+impl CliError {
+    /// Whether git ended without a chance to tidy up behind itself.
+    pub(in crate::adapters) fn was_cut_off(&self) -> bool {
+        matches!(self, Self::Signal(_) | Self::Timeout(_))
+    }
+
+    pub(in crate::adapters) fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Missing | Self::Old(_) => Some("install git 2.38 or newer, or put it into PATH".to_owned()),
+            Self::Silent(_) => Some("look at what `git version` does there".to_owned()),
+            Self::Signal(_) => Some("run the command again".to_owned()),
+            Self::Timeout(_) => Some("look for a hook or filter that hangs, then run the command again".to_owned()),
+            Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
+        }
     }
 }

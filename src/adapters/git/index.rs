@@ -57,8 +57,13 @@ pub(in crate::adapters) fn clear_own_lock(git_dir: &Path) -> io::Result<()> {
     if found.nlink() < 2 {
         return Ok(());
     }
+    let own = Scratch::prefix("index");
     for file in fs::read_dir(git_dir)? {
         let file = file?;
+        if file.file_name().to_string_lossy().starts_with(&own) {
+            // Of this very process, which is at it.
+            continue;
+        }
         let same = file.metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == (found.dev(), found.ino()));
         if same && file.file_name().to_string_lossy().starts_with("swarm-index-") {
             fs::remove_file(&lock)?;
@@ -125,7 +130,10 @@ mod tests {
         // Cut off between its two steps, and so before its scratch file was removed.
         let cut_off = new();
         fs::hard_link(cut_off.path(), &lock).expect("linked");
-        std::mem::forget(cut_off);
+        clear_own_lock(&git_dir).expect("looked");
+        assert!(lock.exists(), "this process may be at it");
+        fs::rename(cut_off.path(), git_dir.join("swarm-index-1-0")).expect("of a process before");
+        drop(cut_off);
         clear_own_lock(&git_dir).expect("cleared");
         assert!(!lock.exists());
         let left = fs::read_dir(&git_dir).expect("listed").flatten();

@@ -23,6 +23,7 @@ mod site;
 pub mod topic;
 pub(super) mod trash;
 mod undo;
+mod version;
 
 #[cfg(test)]
 pub(super) mod fixture;

@@ -314,7 +314,12 @@ impl Scratch {
     pub(in crate::adapters) fn new(dir: &Path, what: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { path: dir.join(format!("swarm-{what}-{}-{count}", std::process::id())) }
+        Self { path: dir.join(format!("{}{count}", Self::prefix(what))) }
+    }
+
+    /// What those of this process are called.
+    pub(in crate::adapters) fn prefix(what: &str) -> String {
+        format!("swarm-{what}-{}-", std::process::id())
     }
 
     pub(in crate::adapters) fn path(&self) -> &Path {

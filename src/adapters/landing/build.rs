@@ -190,6 +190,8 @@ impl Builder<'_> {
 
     fn by_command(&self, words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
         let call = self.desk.write().args(["merge-tree", "--write-tree", "--name-only", "--messages", "-z"]);
+        // There is no checkout whose attributes (merge drivers, binary files) it could see.
+        let call = call.env("GIT_ATTR_SOURCE", ours);
         let (code, out) = call.args(words).args([ours, theirs]).run_for(&[0, 1])?;
         match code {
             0 => Ok(Merged::Tree(out.split(|byte| *byte == 0).next().map(text).unwrap_or_default())),

@@ -13,7 +13,6 @@ use crate::adapters::git::admin;
 use crate::adapters::git::cli::Cli;
 use crate::adapters::git::fault::Fault;
 use crate::adapters::git::gc_lock::Hold;
-use crate::adapters::git::holders;
 use crate::adapters::git::index;
 use crate::adapters::git::objects;
 use crate::adapters::git::topic::{Objects, snapshot};
@@ -185,21 +184,9 @@ fn of_worker(
     let message = format!("{subject}\n\n{LEFT}\n");
     let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
     let commit = write().args(plain).line()?;
-    if let Some(head) = &head {
-        let why = "swarm: uncommitted work";
-        let by_library = || {
-            let (to, from) = (git2::Oid::from_str(&commit)?, git2::Oid::from_str(&tip)?);
-            objects::discover(cli, tree)?.reference_matching(head, to, true, from, why).map(drop)
-        };
-        // What it cannot do git does, or says why not.
-        if let Err(error) = by_library() {
-            if error.code() == git2::ErrorCode::Locked {
-                // By one of ours that was cut off, perhaps.
-                let lock = Path::new(&target.repository).join(format!("{head}.lock"));
-                holders::clear_stale_locks(&[lock], None);
-            }
-            write().args(["update-ref", "-m", why, "HEAD", &commit, &tip]).run()?;
-        }
+    if head.is_some() {
+        let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "-m", "swarm: uncommitted work", "HEAD"];
+        write().args(update).args([&commit, &tip]).run()?;
         // Its files are as in the index that the tree was made of.
         if made.is_none_or(|made| index::install(&made, &seen.git_dir).is_err()) {
             renew_index(cli, tree, &commit)?;

@@ -182,7 +182,7 @@ impl Identity {
     }
 }
 
-fn date(time: Time) -> String {
+pub(super) fn date(time: Time) -> String {
     let (sign, minutes) = (time.sign(), time.offset_minutes().abs());
     format!("{} {sign}{:02}{:02}", time.seconds(), minutes / 60, minutes % 60)
 }

@@ -23,6 +23,8 @@ mod trees;
 mod verify;
 
 #[cfg(test)]
+mod tests_build;
+#[cfg(test)]
 mod tests_checkout;
 #[cfg(test)]
 mod tests_oracle;

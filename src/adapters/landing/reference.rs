@@ -4,15 +4,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::Duration;
 
 use git2::{ReferenceType, Repository, Signature};
 
 use super::checkout::in_time;
-use super::desk::Desk;
+use super::desk::{Desk, date};
 use super::land::base;
 use crate::adapters::git::cli::CliError;
 use crate::adapters::git::fault::Fault;
@@ -36,7 +37,7 @@ pub(super) struct Move<'a> {
     pub(super) to: &'a str,
 }
 
-/// Its end without a commit gives up the lock.
+/// Dropped without a commit it gives up the lock.
 pub(super) enum Mover<'a> {
     Hand(ByHand<'a>),
     Git(ByGit),
@@ -67,54 +68,50 @@ impl<'a> Mover<'a> {
 }
 
 /// As git does it where references are files: a lock that holds the new value becomes
-/// the reference. So nothing but two renames is left to do once it is prepared.
+/// the reference, and HEAD is locked where it stands for it. So one rename is left to do
+/// once it is prepared. What a kill leaves of the locks [`checkout::mend`] removes.
+///
+/// [`checkout::mend`]: super::checkout::mend
 pub(super) struct ByHand<'a> {
     desk: &'a Desk,
     who: Signature<'static>,
     /// Ours, until it is the reference.
-    lock: Option<PathBuf>,
+    lock: Option<Lock>,
+    head: Option<Lock>,
 }
 
 impl<'a> ByHand<'a> {
-    /// `None` where references are no files, or this one stands for another.
+    /// `None` where references are no files, or this one stands for another, or their
+    /// modes are a matter of configuration.
     pub(super) fn start(desk: &'a Desk) -> Result<Option<Self>, Fault> {
         let is_plain = |repo: &Repository| {
-            repo.find_reference(&desk.target.branch).is_ok_and(|base| base.kind() == Some(ReferenceType::Direct))
+            let base = repo.find_reference(&desk.target.branch);
+            let shared = repo.config().and_then(|config| config.get_string("core.sharedRepository"));
+            base.is_ok_and(|base| base.kind() == Some(ReferenceType::Direct)) && shared.is_err()
         };
         if !desk.library().is_some_and(|repo| is_plain(&repo)) {
             return Ok(None);
         }
-        Ok(Some(Self { desk, who: desk.identity()?.committer()?, lock: None }))
+        Ok(Some(Self { desk, who: desk.identity()?.committer()?, lock: None, head: None }))
     }
 
     fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
-        let file = self.desk.common.join(to_move.branch);
-        let lock = self.desk.common.join(format!("{}.lock", to_move.branch));
-        let failed = Fault::at(&lock);
-        let dir = lock.parent().unwrap_or(&self.desk.common);
-        // One that is packed may have no directory.
-        fs::create_dir_all(dir).map_err(&failed)?;
-        let mut made = None;
-        let is_ours = in_time(dir, LOCK_WAIT, || match File::create_new(&lock) {
-            Ok(file) => {
-                made = Some(file);
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(error),
-        });
-        let Some(mut made) = made.filter(|_| matches!(is_ours, Ok(true))) else {
-            is_ours.map_err(&failed)?;
-            return Err(not_moved(&format!("another git has held {} for {} s", lock.display(), LOCK_WAIT.as_secs())));
-        };
-        self.lock = Some(lock.clone());
-        // As it was shared before.
-        let like = fs::metadata(&file).or_else(|_| fs::metadata(self.desk.common.join("HEAD")));
-        if let Ok(like) = like {
-            let _ = made.set_permissions(like.permissions());
+        let common = &self.desk.common;
+        if self.is_head(to_move.branch) {
+            // Else somebody could switch away while files are brought along.
+            let head = Lock::take(&common.join("HEAD"), to_move.to)?;
+            self.head = self.is_head(to_move.branch).then_some(head);
         }
-        made.write_all(format!("{}\n", to_move.to).as_bytes()).and_then(|()| made.sync_all()).map_err(&failed)?;
-        drop(made);
+        let file = common.join(to_move.branch);
+        if let Some(dir) = file.parent().filter(|dir| !dir.exists()) {
+            // Of one that is packed.
+            make_like(dir, &common.join("refs/heads"))?;
+        }
+        self.lock = Some(Lock::take(&file, to_move.to)?);
+        if file.is_dir() {
+            // What a name below this one left that came to nothing.
+            remove_empty(&file).map_err(Fault::at(&file))?;
+        }
         match base(self.desk)? == to_move.from {
             true => Ok(()),
             false => Err(not_moved("it is not where it was")),
@@ -124,36 +121,27 @@ impl<'a> ByHand<'a> {
     fn commit(mut self, to_move: Move<'_>) -> Result<(), Fault> {
         let Some(lock) = self.lock.take() else { return Err(not_moved("its lock was not taken")) };
         let file = self.desk.common.join(to_move.branch);
-        let renamed = fs::rename(&lock, &file);
-        if let Err(error) = renamed {
-            self.lock = Some(lock);
-            return Err(Fault::at(&file)(error));
+        if !lock.is_ours() {
+            return Err(not_moved("somebody removed its lock"));
         }
-        let dir = file.parent().unwrap_or(&self.desk.common);
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(Fault::at(dir))?;
         self.log(to_move);
-        Ok(())
+        fs::rename(&lock.path, &file).map_err(Fault::at(&file))?;
+        let dir = file.parent().unwrap_or(&self.desk.common);
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(Fault::at(dir))
+    }
+
+    fn is_head(&self, branch: &str) -> bool {
+        let head = fs::read_to_string(self.desk.common.join("HEAD"));
+        head.is_ok_and(|head| head.strip_prefix("ref: ").is_some_and(|name| name.trim_end() == branch))
     }
 
     /// History is worth having and not worth failing for.
     fn log(&self, to_move: Move<'_>) {
-        let when = self.who.when();
-        let (sign, minutes) = (when.sign(), when.offset_minutes().unsigned_abs());
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        let line = format!(
-            "{} {} {} <{}> {} {sign}{:02}{:02}\t{WHY}\n",
-            to_move.from,
-            to_move.to,
-            text(self.who.name_bytes()),
-            text(self.who.email_bytes()),
-            when.seconds(),
-            minutes / 60,
-            minutes % 60,
-        );
+        let (name, mail) = (text(self.who.name_bytes()), text(self.who.email_bytes()));
+        let line = format!("{} {} {name} <{mail}> {}\t{WHY}\n", to_move.from, to_move.to, date(self.who.when()));
         let logs = self.desk.common.join("logs");
-        let is_head = fs::read_to_string(self.desk.common.join("HEAD"))
-            .is_ok_and(|head| head.strip_prefix("ref: ").is_some_and(|name| name.trim_end() == to_move.branch));
-        for name in [Some(to_move.branch), Some("HEAD").filter(|_| is_head)].into_iter().flatten() {
+        for name in [Some(to_move.branch), self.head.as_ref().map(|_| "HEAD")].into_iter().flatten() {
             // Where there is none, none is begun.
             let log = OpenOptions::new().append(true).open(logs.join(name));
             if let Err(error) = log.and_then(|mut log| log.write_all(line.as_bytes()))
@@ -165,12 +153,77 @@ impl<'a> ByHand<'a> {
     }
 }
 
-impl Drop for ByHand<'_> {
+/// The lock of a file of references. It is kept open, so that it is seen to be held.
+struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    /// With this value in it, and durable.
+    fn take(of: &Path, value: &str) -> Result<Self, Fault> {
+        let path = of.with_added_extension("lock");
+        let failed = Fault::at(&path);
+        let mut made = None;
+        let is_ours = in_time(path.parent().unwrap_or(of), LOCK_WAIT, || match File::create_new(&path) {
+            Ok(file) => {
+                made = Some(file);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        });
+        is_ours.map_err(&failed)?;
+        let Some(file) = made else {
+            return Err(not_moved(&format!("another git has held {} for {} s", path.display(), LOCK_WAIT.as_secs())));
+        };
+        let mut lock = Self { path: path.clone(), file };
+        // As it was shared before.
+        if let Ok(like) = fs::metadata(of).or_else(|_| fs::metadata(of.with_file_name("HEAD")))
+            && like.is_file()
+        {
+            let _ = lock.file.set_permissions(like.permissions());
+        }
+        let written = lock.file.write_all(format!("{value}\n").as_bytes()).and_then(|()| lock.file.sync_all());
+        written.map(|()| lock).map_err(&failed)
+    }
+
+    fn is_ours(&self) -> bool {
+        let there = fs::symlink_metadata(&self.path);
+        there.is_ok_and(|there| self.file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
+    }
+}
+
+impl Drop for Lock {
     fn drop(&mut self) {
-        if let Some(lock) = &self.lock {
-            let _ = fs::remove_file(lock);
+        if self.is_ours() {
+            let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Makes a directory, and those above it that are not there, with the mode of another.
+fn make_like(dir: &Path, like: &Path) -> Result<(), Fault> {
+    if let Some(above) = dir.parent().filter(|above| !above.exists()) {
+        make_like(above, like)?;
+    }
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Fault::at(dir)(error)),
+        _ => {}
+    }
+    let mode = fs::metadata(like).map(|like| like.permissions());
+    mode.and_then(|mode| fs::set_permissions(dir, mode)).map_err(Fault::at(dir))
+}
+
+/// Removes directories as long as there is nothing else in them.
+fn remove_empty(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_empty(&entry.path())?;
+        }
+    }
+    fs::remove_dir(dir)
 }
 
 fn not_moved(why: &str) -> Fault {

@@ -39,6 +39,8 @@ async fn both_ways_move_it_and_tell_of_it_alike() {
             let (site, desk, from, to) = site().await;
             if packed {
                 site.fix.git(&["pack-refs", "--all", "--prune"]);
+                // As a branch below that name leaves it that came to nothing.
+                fs::create_dir_all(site.fix.repo.join(".git/refs/heads/main/below")).unwrap();
             }
             let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
             let mut mover = start(&desk);
@@ -46,7 +48,7 @@ async fn both_ways_move_it_and_tell_of_it_alike() {
             assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), from, "not before the commit");
             mover.commit(to_move).unwrap();
             assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
-            assert!(!lock(&site).exists());
+            assert!(!lock(&site).exists() && !site.fix.repo.join(".git/HEAD.lock").exists());
             site.fix.git(&["fsck", "--strict"]);
             let last = |name| text(&site.fix.git(&["log", "-1", "-g", "--format=%gs %gn %ge", name]));
             told.push((last("main"), last("HEAD")));
@@ -66,6 +68,8 @@ async fn one_that_was_moved_or_is_given_up_stays_where_it_is() {
         assert!(lock(&site).exists());
         let (moved, _) = site.fix.attempt(&site.fix.repo, &["update-ref", "refs/heads/main", &to]);
         assert!(!moved, "another git respects the lock");
+        let (switched, _) = site.fix.attempt(&site.fix.repo, &["switch", "-q", "-c", "elsewhere"]);
+        assert!(!switched, "nobody leaves the base while files are brought along");
         drop(mover);
         assert!(!lock(&site).exists());
         let refused = start(&desk).prepare(Move { branch: "refs/heads/main", from: &to, to: &from });

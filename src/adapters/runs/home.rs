@@ -92,6 +92,11 @@ impl Home {
         }
     }
 
+    /// Whether somebody has the lock: perhaps a supervisor with another state directory.
+    pub fn is_locked(&self) -> bool {
+        File::open(self.lock()).is_ok_and(|lock| lock.try_lock_shared().is_err())
+    }
+
     /// Takes the lock, or tells who has it.
     ///
     /// # Errors

@@ -38,15 +38,15 @@ pub fn begin(home: &Home, run: &Run, request: &str) -> io::Result<()> {
     write_durably(home.path(), "run.jsonl", &line)
 }
 
-/// Whether the run that is there began by this request.
+/// The request that the run began by which is there; older ones do not say.
 ///
 /// # Errors
 /// What the system or the parser says; not found where none is there.
-pub fn began_by(home: &Home, request: &str) -> io::Result<bool> {
+pub fn request(home: &Home) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     BufReader::new(File::open(home.journal())?).read_until(b'\n', &mut line)?;
     let begun: Beginning<IgnoredAny> = serde_json::from_slice(&line)?;
-    Ok(begun.request.is_none_or(|begun| begun == request))
+    Ok(begun.request)
 }
 
 /// Makes what happened durable.

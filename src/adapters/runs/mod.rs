@@ -59,8 +59,8 @@ impl Active {
     /// looked at, a person is to hear of it.
     fn has_begun(&self) -> bool {
         let home = Home::new(&self.home);
-        match journal::began_by(&home, &self.caller.request) {
-            Ok(begun) => begun,
+        match journal::request(&home) {
+            Ok(begun) => begun.is_none_or(|begun| begun == self.caller.request),
             Err(error) => error.kind() != io::ErrorKind::NotFound || !home.path().is_dir(),
         }
     }
@@ -122,14 +122,18 @@ fn place(paths: &Paths, home: &str) -> PathBuf {
 /// Whether a run of this home is not over, also while no supervisor is at it.
 pub fn is_under_way(paths: &Paths, home: &Home) -> bool {
     let registered = read_active(&place(paths, &home.path().to_string_lossy()));
-    registered.is_ok_and(|active| active.is_some_and(|active| active.has_begun()))
+    // One that cannot be read is not one that is not there.
+    registered.map_or(true, |active| active.is_some_and(|active| active.has_begun()))
 }
 
 fn unregister(place: &Path) -> io::Result<()> {
-    match fs::remove_file(place.join(CALLER)).and_then(|()| fs::remove_dir(place)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    match fs::remove_file(place.join(CALLER)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
     }
+    // What killed writers left in there.
+    let _ = fs::remove_dir_all(place);
+    Ok(())
 }
 
 fn active(runs: &Path) -> io::Result<Vec<String>> {
@@ -142,7 +146,12 @@ fn active(runs: &Path) -> io::Result<Vec<String>> {
     for entry in entries {
         match read_active(&entry.path()) {
             Ok(Some(active)) if active.has_begun() => homes.push(active.home),
-            Ok(Some(_)) => unregister(&entry.path())?,
+            Ok(Some(active)) => {
+                tracing::warn!(home = %active.home, "a beginning that was cut off is forgotten");
+                if let Err(error) = unregister(&entry.path()) {
+                    tracing::warn!(%error, "what is left of it stays");
+                }
+            }
             Ok(None) => {}
             Err(error) => tracing::error!(%error, "a run cannot be read"),
         }
@@ -222,10 +231,15 @@ impl Runs for DiskRuns {
             home::make_all(&place)?;
             let active = Active { home: run.plan.home.clone(), caller };
             write_durably(&place, CALLER, &serde_json::to_vec(&active)?)?;
-            // From here on a supervisor that starts resumes it: not before, when the
-            // journal is of another run, and never is there a run that nobody resumes.
+            // The commit. Until it is there the registration counts for nothing, since the
+            // journal is of another request.
             journal::begin(&Home::new(&run.plan.home), &run, &active.caller.request)
         })
+    }
+
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool> {
+        let began = journal::request(&Home::new(home)).is_ok_and(|begun| begun.as_deref() == Some(request));
+        Box::pin(std::future::ready(began))
     }
 
     fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {
@@ -321,16 +335,17 @@ impl Runs for DiskRuns {
     fn late<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let home = Home::new(&run.plan.home);
-            let over = |(job, progress): &(&Job, &Progress)| {
-                matches!(progress.stage, Stage::Done | Stage::Failed) && matches!(job.work, Work::Spec(_))
+            // Those that failed may be tried again, and hear it then.
+            let done = |(job, progress): &(&Job, &Progress)| {
+                progress.stage == Stage::Done && matches!(job.work, Work::Spec(_))
             };
-            for (job, _) in run.plan.jobs.iter().zip(&run.jobs).filter(over) {
-                let dir = home.context(&job.id);
-                for text in order::take_context(&dir, false) {
+            for (job, _) in run.plan.jobs.iter().zip(&run.jobs).filter(done) {
+                for (file, text) in order::said(&home.context(&job.id)) {
                     let word = Word::Context { delivered: false, text: short(&text) };
                     let told = told::line(&run.plan.id, &job.id, wall_ms(), word);
-                    if let Err(error) = told.and_then(|line| told::report(&home.events(), &line)) {
-                        tracing::warn!(dir = %dir.display(), %error, "what was said too late could not be told");
+                    let told = told.and_then(|line| told::report(&home.events(), &line));
+                    if let Err(error) = told.and_then(|()| order::take(&file, false)) {
+                        tracing::warn!(file = %file.display(), %error, "what was said too late could not be told");
                     }
                 }
             }

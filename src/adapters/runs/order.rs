@@ -123,17 +123,20 @@ pub fn waiting_of(command: &[String]) -> Option<String> {
     }
 }
 
-/// Takes what a person has said since, in that order: on its way to the agent, or too
-/// late for it.
-pub fn take_context(dir: &Path, delivered: bool) -> Vec<String> {
+/// What a person has said since, in that order, each with its file.
+pub fn said(dir: &Path) -> Vec<(PathBuf, String)> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(dir).map(|entries| entries.flatten().map(|entry| entry.path()).collect()).unwrap_or_default();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
     files.sort();
-    let take = |file: PathBuf| {
-        let text = fs::read_to_string(&file).ok()?;
-        let taken = file.with_extension(if delivered { "delivered" } else { "late" });
-        fs::rename(&file, taken).is_ok().then(|| text.trim().to_owned())
-    };
-    files.into_iter().filter_map(take).collect()
+    let read = |file: PathBuf| fs::read_to_string(&file).ok().map(|text| (file, text.trim().to_owned()));
+    files.into_iter().filter_map(read).collect()
+}
+
+/// It is on its way to the agent, or came too late for it.
+///
+/// # Errors
+/// What the system says.
+pub fn take(file: &Path, delivered: bool) -> io::Result<()> {
+    fs::rename(file, file.with_extension(if delivered { "delivered" } else { "late" }))
 }

@@ -104,16 +104,14 @@ pub fn read(dir: &Path) -> Result<Folder, (String, Option<String>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).map_err(named)? {
         let path = entry.map_err(named)?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let is_markdown = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("md"));
-        if name.starts_with(['_', '.']) {
+        if is_hidden(&path) {
             continue;
         }
         if path.is_dir() {
             if has_markdown(&path) {
                 folder.notes.push(format!("{} is a folder of its own: its specs are left out", path.display()));
             }
-        } else if is_markdown {
+        } else if is_markdown(&path) {
             files.push(path);
         }
     }
@@ -136,6 +134,21 @@ pub fn read(dir: &Path) -> Result<Folder, (String, Option<String>)> {
         folder.specs.push(spec);
     }
     Ok(folder)
+}
+
+/// What the specs of a folder are called, without a look into them.
+pub fn names(dir: &Path) -> Vec<String> {
+    let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let specs = paths.filter(|path| !is_hidden(path) && is_markdown(path) && path.is_file());
+    specs.filter_map(|path| path.file_stem()?.to_str().map(str::to_owned)).collect()
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(['_', '.']))
+}
+
+fn is_markdown(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("md"))
 }
 
 fn has_markdown(dir: &Path) -> bool {

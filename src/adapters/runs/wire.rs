@@ -104,11 +104,13 @@ fn migrate(value: &mut Value, modified: &str) {
     ] {
         state.entry(key).or_insert_with(|| missing.into());
     }
+    let dir = state["specsDir"].as_str().unwrap_or_default();
+    let dir = dir.strip_prefix("./").unwrap_or(dir).trim_end_matches('/').to_owned();
     let rows = state.entry("workstreams").or_insert_with(|| Value::Array(Vec::new()));
     for row in rows.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         let id = row.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         for (key, missing) in [
-            ("specFile", format!("specs/{id}.md")),
+            ("specFile", format!("{dir}/{id}.md")),
             ("title", id.clone()),
             ("description", String::new()),
             ("status", "pending".to_owned()),

@@ -158,7 +158,7 @@ fn over_by_journal(home: &Home) -> Option<u8> {
 /// knows of.
 fn somebody_carries_it_on(home: &Home, paths: &Paths) -> Result<(), Failure> {
     // Once more behind the journal: it may have begun in between.
-    let nobody = || !is_under_way(paths, home);
+    let nobody = || !is_under_way(paths, home) && !home.is_locked();
     if home.journal().exists() && nobody() && over_by_journal(home).is_none() && nobody() {
         let cause = format!("no supervisor carries on the run in {}", home.path().display());
         return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("swarm run goes on with it").into());
@@ -257,7 +257,8 @@ impl Follower<'_> {
         }
         let run = journal::replay(self.home).ok().flatten();
         let jobs = run.iter().flat_map(|run| (0..run.jobs.len()).map(|at| run.now(at)));
-        super::tidy::kill_now(jobs.filter_map(|now| Some((now.worker(), now.progress.pid?))));
+        let at_work = jobs.filter(|now| now.progress.pid.is_some());
+        super::tidy::kill_now(self.paths, &at_work.map(|now| now.worker()).collect::<Vec<_>>());
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::adapters::git;
 use crate::adapters::landing::has_resolver;
 use crate::adapters::runs::home::{Home, make_all};
 use crate::adapters::runs::specs::{self, Spec};
-use crate::adapters::runs::{config, journal, run_id, wire};
+use crate::adapters::runs::{config, is_under_way, journal, run_id, wire};
 use crate::adapters::views::{Detail, Pick, load_where};
 use crate::agents::Agent;
 use crate::cli::caller;
@@ -70,7 +70,13 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     let config = config::read(&root).map_err(invalid)?;
     let mut planned: Vec<Spec> = Vec::with_capacity(state.workstreams.len());
     for row in &state.workstreams {
-        let spec = specs::read_one(&root.join(&row.spec_file)).map_err(refused)?;
+        let file = root.join(&row.spec_file);
+        if !file.exists() {
+            let cause = format!("the spec of '{}' is gone: {}", row.id, file.display());
+            let remedy = format!("swarm plan --specs {} plans what is there", state.specs_dir);
+            return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into());
+        }
+        let spec = specs::read_one(&file).map_err(refused)?;
         if spec.id != row.id {
             return Err(invalid(format!(
                 "{}: '{}' is not the name of {}",
@@ -79,13 +85,28 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
                 row.spec_file
             )));
         }
+        if let Some(pid) = at_work(row, &home).filter(|_| !is_under_way(paths, &home)) {
+            let cause = format!("workstream '{}' is at work in process {pid}, of another program", row.id);
+            return Err(Refusal::new(RefusalKind::Running, cause).remedy("wait for its end, or end it").into());
+        }
         planned.push(spec);
+    }
+    if let Some(folder) = planned.first().and_then(|spec| spec.path.parent()) {
+        for new in specs::names(folder).iter().filter(|name| !planned.iter().any(|spec| spec.id == **name)) {
+            screen.aside("note: ", &format!("spec '{new}' is not planned; swarm plan takes it up"));
+        }
     }
     for id in changed(&home, &planned) {
         screen.warning(&format!("spec '{id}' changed after it was planned; it is taken as it is now"));
     }
     let jobs = planned.iter().map(|spec| jobs::job_of(spec, &root, &config.run, &typed(args)));
-    let jobs = jobs.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+    let mut jobs = jobs.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+    for (job, row) in jobs.iter_mut().zip(&state.workstreams) {
+        // Other programs have other names for it, and it may be there already.
+        if row.branch.starts_with("arial/") && git::is_branch_name(&row.branch) {
+            job.branch = Some(row.branch.clone());
+        }
+    }
     for name in jobs.iter().filter_map(|job| agent_of(&job.work)) {
         Agent::find(name, &config.agents).map_err(invalid)?;
     }
@@ -106,6 +127,17 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         jobs,
         rules,
     })
+}
+
+/// The process that works on it, where one does in its worktree.
+fn at_work(row: &wire::Workstream, home: &Home) -> Option<i32> {
+    let pid = row.pid.filter(|pid| row.status == "running" && *pid > 1)?;
+    let at = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+    let tree = home.worktrees().join(&row.id).canonicalize().ok()?;
+    // A worker of ours is known where workers are.
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let is_ours = environment.split(|byte| *byte == 0).any(|one| one.starts_with(b"SWARM_WORKER="));
+    (at.starts_with(tree) && !is_ours).then_some(pid)
 }
 
 /// The folder of the specs, from the root: as it was typed it may be from elsewhere.

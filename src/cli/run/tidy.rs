@@ -4,17 +4,19 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 use swarm_actors::model::{Answer, Caller, CleanRequest, Refusal, RefusalKind, Scope};
-use swarm_actors::run::progress::Stage;
+use swarm_actors::run::progress::{Run, Stage};
 use swarm_actors::run::worker_name;
 
 use super::args::{ContextArgs, Plain};
 use crate::adapters::git;
+use crate::adapters::procfs;
 use crate::adapters::records::write_durably;
 use crate::adapters::runs::home::{Home, make_all};
 use crate::adapters::runs::journal;
-use crate::adapters::{process, procfs};
+use crate::adapters::views::{Detail, Pick, load_where};
 use crate::agents::short;
 use crate::api::client;
 use crate::cli::caller;
@@ -38,22 +40,17 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
     let mut kept: Vec<(String, String)> = Vec::new();
     for (job, progress) in run.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs)) {
         let Some(run) = &run else { break };
-        let Some(branch) = &job.branch else { continue };
         if progress.stage == Stage::Done || progress.stage == Stage::Failed {
             let name = worker_name(&run.plan.slug, &job.id);
             clean(&name, &caller, paths, &mut kept)?;
         }
-        let tree = home.worktrees().join(&job.id);
-        if tree.exists() {
-            match git::remove_worktree_if_spare(&job.id, &tree, Path::new(&run.plan.root), &caller) {
-                Ok(()) => removed.push(tree.to_string_lossy().into_owned()),
-                Err(cause) => kept.push((tree.to_string_lossy().into_owned(), cause)),
-            }
+        if let Some(branch) = &job.branch {
+            spare(&home, run, &job.id, branch, &caller, (&mut removed, &mut kept));
         }
-        let base = run.plan.base.clone().unwrap_or_default();
-        if git::remove_landed_branch(Path::new(&run.plan.root), branch, &base, &caller) == Ok(true) {
-            removed.push(branch.clone());
-        }
+    }
+    for (run, id) in run.iter().flat_map(|run| forgotten(&home, run).into_iter().map(move |id| (run, id))) {
+        clean(&worker_name(&run.plan.slug, &id), &caller, paths, &mut kept)?;
+        spare(&home, run, &id, &format!("arial/{id}"), &caller, (&mut removed, &mut kept));
     }
     drop(lock);
     if args.json {
@@ -64,6 +61,35 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
     removed.iter().try_for_each(|what| screen.line(&format!("removed {}", escape(what))))?;
     kept.iter().for_each(|(what, why)| screen.aside("note: ", &format!("{what} stays: {why}")));
     Ok(0)
+}
+
+/// Those that an earlier plan had: what is left of them are their worktrees.
+fn forgotten(home: &Home, run: &Run) -> Vec<String> {
+    let trees = fs::read_dir(home.worktrees()).into_iter().flatten().flatten();
+    let names = trees.filter_map(|tree| tree.file_name().into_string().ok());
+    names.filter(|id| run.plan.position(id).is_none()).collect()
+}
+
+/// Removes the worktree and the branch of a workstream, where no work is only there.
+fn spare(
+    home: &Home,
+    run: &Run,
+    id: &str,
+    branch: &str,
+    caller: &Caller,
+    (removed, kept): (&mut Vec<String>, &mut Vec<(String, String)>),
+) {
+    let (tree, root) = (home.worktrees().join(id), Path::new(&run.plan.root));
+    if tree.exists() {
+        match git::remove_worktree_if_spare(id, &tree, root, caller) {
+            Ok(()) => removed.push(tree.to_string_lossy().into_owned()),
+            Err(cause) => kept.push((tree.to_string_lossy().into_owned(), cause)),
+        }
+    }
+    let base = run.plan.base.clone().unwrap_or_default();
+    if git::remove_landed_branch(root, branch, &base, caller) == Ok(true) {
+        removed.push(branch.to_owned());
+    }
 }
 
 /// Forgets a worker; its worktree is looked at on its own.
@@ -133,41 +159,54 @@ fn leave(home: &Home, id: &str, text: &str) -> Result<PathBuf, Failure> {
     Ok(dir.join(name))
 }
 
-/// The second Ctrl-C: no time to clear up is given any more. Of each worker its name
-/// and the number of its process, which may be another one's by now.
-pub fn kill_now(workers: impl Iterator<Item = (String, i32)>) {
-    let boot = procfs::boot_id();
-    for (name, pid) in workers {
-        let Some(process) = procfs::identity(pid, &boot).and_then(|identity| process::pidfd(&identity, &boot)) else {
-            continue;
-        };
-        // Looked at behind the handle: what is read here is of that process or it is gone.
-        let own = format!("SWARM_WORKER={name}");
+/// The second Ctrl-C: no time to clear up is given any more. All that these workers
+/// started is ended, wherever it is by now.
+pub fn kill_now(paths: &Paths, names: &[String]) {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let Ok(registry) = load_where(paths, Detail::Word, Pick::Named(&names)) else { return };
+    let tokens = registry.workers.iter().filter_map(|view| view.row.swarm()).map(|meta| meta.id.clone());
+    kill_marked(&tokens.collect::<Vec<_>>());
+}
+
+/// Kills every process that says that it is of one of these starts.
+fn kill_marked(tokens: &[String]) {
+    let marks: Vec<Vec<u8>> = tokens.iter().map(|token| format!("SWARM_TOKEN={token}").into_bytes()).collect();
+    let is_marked = |pid: i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|one| one == own.as_bytes()) {
-            let _ = rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL);
+        environment.split(|byte| *byte == 0).any(|one| marks.iter().any(|mark| mark == one))
+    };
+    // What was started meanwhile is found the second time; the rest its shim ends.
+    for _ in 0..2 {
+        for pid in procfs::all().unwrap_or_default().into_iter().filter(|pid| is_marked(*pid)) {
+            let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+                continue;
+            };
+            // Looked at again behind the handle: what is read here is of that process.
+            if is_marked(pid) {
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Child, Command, Stdio};
 
     use super::*;
 
-    fn sleeper(worker: &str) -> Child {
+    fn marked(token: &str) -> Child {
         let mut command = Command::new("cat");
-        command.env("SWARM_WORKER", worker).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started")
+        command.env("SWARM_TOKEN", token).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started")
     }
 
     #[test]
-    fn only_the_process_that_is_the_worker_is_killed() {
-        let pid = |child: &Child| i32::try_from(child.id()).expect("a pid");
-        let (mut ours, mut theirs) = (sleeper("p.a"), sleeper("q.a"));
-        // The number of p.b's process has become another one's.
-        kill_now([("p.a".to_owned(), pid(&ours)), ("p.b".to_owned(), pid(&theirs))].into_iter());
-        assert_eq!(ours.wait().expect("waited").code(), None, "ended by the signal");
+    fn only_what_a_worker_started_is_killed() {
+        let (own, other) = (crate::adapters::clock::random_token(), crate::adapters::clock::random_token());
+        let (mut ours, mut theirs) = (marked(&own), marked(&other));
+        kill_marked(&[own]);
+        assert_eq!(ours.wait().expect("waited").signal(), Some(9));
         drop(theirs.stdin.take());
         assert_eq!(theirs.wait().expect("waited").code(), Some(0), "it ended by itself");
     }

@@ -1,0 +1,106 @@
+//! Runs beside what other programs, earlier plans and impatient people left.
+
+use std::fs;
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::common::proc::{self, Signal};
+use crate::common::{SOON, wait_until};
+use crate::run::{Site, text, told};
+
+#[test]
+fn a_workstream_that_another_program_works_on_is_left_to_it() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt");
+    site.commit();
+    let tree = site.repo.join(".arial/worktrees/a");
+    fs::create_dir_all(&tree).expect("made");
+    let mut sleeper = site.rig.program("cat").current_dir(&tree).stdin(Stdio::piped()).spawn().expect("started");
+    let row = json!({"id": "a", "specFile": "specs/a.md", "title": "a", "status": "running", "branch": "arial/a",
+        "worktreePath": ".arial/worktrees/a", "pid": sleeper.id()});
+    let state = json!({"version": 2, "specsDir": "./specs", "baseBranch": "main", "status": "running",
+        "createdAt": "2026-01-01T00:00:00.000Z", "updatedAt": "2026-01-01T00:00:00.000Z", "workstreams": [row]});
+    site.write(".arial/state.json", &state.to_string());
+    let cause = format!("workstream 'a' is at work in process {}, of another program", sleeper.id());
+    site.swarm(&["run"]).refused(1, &cause);
+    drop(sleeper.stdin.take());
+    sleeper.wait().expect("ended");
+    fs::remove_dir(&tree).expect("removed");
+    site.run(0, &[]);
+    assert_eq!(site.landed("a.txt"), "a");
+}
+
+#[test]
+fn a_branch_keeps_the_name_that_another_program_gave_it() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt");
+    site.commit();
+    site.plan();
+    let mut state = site.state();
+    state["workstreams"][0]["branch"] = "arial/a-1a2b3c4d".into();
+    site.write(".arial/state.json", &state.to_string());
+    let all = site.run(0, &[]);
+    assert_eq!(told(&all, "a").last().map(String::as_str), Some("workstream.done"));
+    assert_eq!(text(&site.row("a")["branch"]), "arial/a-1a2b3c4d");
+}
+
+#[test]
+fn specs_that_came_or_went_since_the_plan_are_named() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt");
+    site.commit();
+    site.plan();
+    site.spec("new", "", "true");
+    let said = site.swarm(&["run"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("spec 'new' is not planned; swarm plan takes it up"), "{said:?}");
+    fs::remove_file(site.repo.join("specs/a.md")).expect("removed");
+    let gone = format!("the spec of 'a' is gone: {}", site.repo.join("specs/a.md").display());
+    let said = site.swarm(&["run"]).refused(1, &gone);
+    assert!(said.err.contains("plans what is there"), "{said:?}");
+}
+
+#[test]
+fn cleanup_finds_what_an_earlier_plan_left() {
+    let site = Site::new();
+    site.spec("old", "retries: 0\n", "exit 1");
+    site.spec("kept", "", "echo k > k.txt");
+    site.commit();
+    site.plan();
+    site.run(1, &[]);
+    fs::remove_file(site.repo.join("specs/old.md")).expect("removed");
+    site.commit();
+    site.plan();
+    site.run(0, &[]);
+    let tree = site.repo.join(".arial/worktrees/old");
+    assert!(tree.exists());
+    let said = site.swarm(&["run", "cleanup"]).ok();
+    assert_eq!(said, format!("removed {}\nremoved arial/old\n", tree.display()));
+    assert!(!tree.exists() && site.rig.names().is_empty());
+}
+
+#[test]
+fn a_second_interrupt_gives_nobody_time() {
+    let site = Site::new();
+    site.spec("a", "", "trap '' TERM HUP INT; echo on > ../../../on; while :; do sleep 600; done");
+    site.git(&["add", "specs"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    let mut command = site.rig.command(&["run", "--headless"]);
+    let mut client =
+        command.current_dir(&site.repo).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("started");
+    wait_until("it is at work", SOON, || site.repo.join("on").exists());
+    let pid = i32::try_from(client.id()).expect("a pid");
+    let agents =
+        || site.rig.processes().into_iter().filter(|pid| proc::words(*pid).iter().any(|word| word.contains("trap")));
+    proc::signal(pid, Signal::INT);
+    wait_until("it is being stopped", SOON, || site.swarm(&["run", "status"]).ok().contains("stopping"));
+    assert_eq!(agents().count(), 1, "it ignores what is polite");
+    let asked = std::time::Instant::now();
+    proc::signal(pid, Signal::INT);
+    assert_eq!(client.wait().expect("ended").code(), Some(130));
+    // Less than the five seconds that a shim gives.
+    assert!(asked.elapsed() < std::time::Duration::from_secs(4), "{:?}", asked.elapsed());
+    assert_eq!(agents().count(), 0);
+}
