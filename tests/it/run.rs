@@ -309,5 +309,5 @@ fn a_file_of_jobs_runs_in_its_order_and_leaves_a_joblog() {
     assert_eq!(exits.len(), 4, "{joblog}");
     assert!(exits.contains(&("3", "4")) && exits.contains(&("3", "0")) && exits.contains(&("2", "0")), "{joblog}");
     assert_eq!(fs::read_to_string(home.join("logs/make.stdout.log")).expect("kept"), "out\n");
-    rig.swarm(&["run", "jobs"]).refused(1, "'jobs' is no file of jobs and no word of `swarm run`");
+    rig.swarm(&["run", "jobs"]).refused(2, "'jobs' is no file of jobs and no word of `swarm run`");
 }

@@ -1,13 +1,15 @@
 //! Runs beside what other programs, earlier plans and impatient people left.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use serde_json::json;
 
 use crate::common::proc::{self, Signal};
 use crate::common::{SOON, wait_until};
-use crate::run::{Site, text, told};
+use crate::run::{Site, events, text, told};
 
 #[test]
 fn a_workstream_that_another_program_works_on_is_left_to_it() {
@@ -103,4 +105,74 @@ fn a_second_interrupt_gives_nobody_time() {
     // Less than the five seconds that a shim gives.
     assert!(asked.elapsed() < std::time::Duration::from_secs(4), "{:?}", asked.elapsed());
     assert_eq!(agents().count(), 0);
+}
+
+#[test]
+fn a_job_has_a_worktree_its_variables_and_its_time() {
+    let site = Site::new();
+    let jobs = "[[job]]\nname = 'lands'\ncommand = 'echo $WHO > who.txt'\nenv = { WHO = 'ada' }\nworktree = true\n\
+                merge = true\n[[job]]\nname = 'late'\ncommand = 'sleep 600'\ntimeout = 1\nretries = 0\n\
+                [[job]]\nname = 'behind'\ncommand = 'true'\nafter = 'late'\n";
+    site.write("jobs.toml", jobs);
+    site.commit();
+    let said = site.swarm(&["run", "./jobs.toml", "--headless"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    let all = events(&said.out);
+    assert_eq!(site.landed("who.txt"), "ada");
+    let why = |id: &str| {
+        let failed = all.iter().find(|event| event["event"] == "workstream.failed" && event["workstream"] == id);
+        text(&failed.unwrap_or_else(|| panic!("{id} did not fail: {all:?}"))["error"]).to_owned()
+    };
+    assert_eq!(why("late"), "its time was up (1 s)");
+    assert_eq!(why("behind"), "'late' failed, and this one needs it");
+}
+
+#[test]
+fn nothing_more_is_begun_once_one_has_failed() {
+    let site = Site::new();
+    site.spec("a", "retries: 0\npriority: 1\n", "exit 3");
+    site.spec("b", "", "echo b > b.txt");
+    site.commit();
+    site.plan();
+    let all = site.run(1, &["--fail-fast", "-j", "1"]);
+    assert_eq!((told(&all, "b").len(), site.statuses()), (0, vec!["a failed".to_owned(), "b pending".to_owned()]));
+    assert_eq!(text(&site.row("a")["lastError"]), "it ended with code 3");
+}
+
+#[test]
+fn what_is_said_comes_from_standard_input_too_and_is_kept_for_the_next_attempt() {
+    let site = Site::new();
+    let agent = "#!/bin/sh\ncat > prompt\nwhile [ ! -e ../../../go ]; do :; done\ngrep -q 'mind the gap' prompt\n";
+    let path = site.rig.file("agent", agent);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    site.write("swarm.toml", &format!("[agents.mine]\ncommand = ['{path}']\n"));
+    site.write("specs/a.md", "---\nretries: 0\n---\n# A\n");
+    site.git(&["add", "specs", "swarm.toml"]);
+    site.git(&["commit", "-q", "-m", "specs"]);
+    site.plan();
+    site.swarm(&["run", "--agent", "mine", "--detach"]).ok();
+    wait_until("it is at work", SOON, || site.row("a")["pid"].is_number());
+    let mut command = site.rig.command(&["run", "context", "a", "-"]);
+    let mut client =
+        command.current_dir(&site.repo).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");
+    let mut input = client.stdin.take().expect("piped");
+    input.write_all(b"mind the gap\n").expect("said");
+    drop(input);
+    assert_eq!(client.wait().expect("ended").code(), Some(0));
+    site.write("go", "");
+    // It failed without having heard it, and is told when it is tried again.
+    assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(1));
+    let all = site.run(0, &["--agent", "mine", "--retry-failed"]);
+    let context = all.iter().find(|event| event["event"] == "workstream.context").expect("it is told");
+    assert_eq!((context["delivered"].as_bool(), text(&context["text"])), (Some(true), "mind the gap"));
+}
+
+#[test]
+fn a_home_is_made_without_a_plan() {
+    let site = Site::new();
+    site.swarm(&["run", "init"]).ok();
+    assert!(site.repo.join(".arial/worktrees").is_dir() && site.repo.join(".arial/logs").is_dir());
+    assert_eq!(site.git(&["status", "--porcelain"]), "", "git does not see it");
+    site.swarm(&["run", "init"]).ok();
+    site.swarm(&["run"]).refused(1, &format!("nothing is planned in {}", site.repo.display()));
 }

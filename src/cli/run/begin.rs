@@ -205,10 +205,9 @@ fn of_file(args: &BeginArgs, file: &Path, caller: &Caller, paths: &Paths) -> Res
     let is_path = file.extension().is_some_and(|extension| extension == "toml") || file.to_string_lossy().contains('/');
     if !is_path {
         let refusal =
-            Refusal::new(RefusalKind::Invalid, format!("'{shown}' is no file of jobs and no word of `swarm run`"));
-        return Err(refusal
-            .remedy("a file of jobs has .toml or a / in its name; swarm run --help has the words")
-            .into());
+            Refusal::new(RefusalKind::NotFound, format!("'{shown}' is no file of jobs and no word of `swarm run`"));
+        let remedy = "a file of jobs has .toml or a / in its name; swarm run --help has the words";
+        return Err(Failure::from(refusal.remedy(remedy)).unknown_is_two());
     }
     let path = file.canonicalize().map_err(|error| Failure::system(shown.to_string(), &error))?;
     let text = std::fs::read_to_string(&path).map_err(|error| Failure::system(shown.to_string(), &error))?;
