@@ -117,7 +117,9 @@ fn the_good_lands_the_bad_is_rejected_and_the_conflict_waits() {
     assert!(why.starts_with(&format!("'{CHECK}' ended with code 1; its output is in ")), "{why}");
     assert_eq!(site.item("conflict")["files"], serde_json::json!(["file"]));
     let log = site.swarm(&["merge", "log"]).ok();
-    let told: Vec<_> = log.lines().map(|line| line.split_whitespace().skip(3).take(2).collect::<Vec<_>>()).collect();
+    assert!(log.starts_with("WHEN "), "{log}");
+    let lines = log.lines().skip(1);
+    let told: Vec<_> = lines.map(|line| line.split_whitespace().skip(3).take(2).collect::<Vec<_>>()).collect();
     assert_eq!(told, [["good", "landed"], ["bad", "rejected"], ["conflict", "conflict"]]);
     let said = site.swarm(&["merge", "status", "conflict"]);
     assert!(said.out.contains("merge main into conflict, commit, then swarm merge add conflict"), "{said:?}");

@@ -16,6 +16,7 @@ const FILES_MAX: usize = 3;
 /// A commit's name on the screen.
 const COMMIT: usize = 10;
 
+const BOLD: &str = "\x1b[1m";
 const GREEN: &str = "\x1b[32m";
 const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
@@ -38,8 +39,8 @@ pub fn list(args: &LsArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
             screen.warning(&format!("the queue of {} is paused", view.target.base()));
         }
         warn_stuck(view, screen);
-        let rows: Vec<Vec<String>> = items.iter().map(|item| row(view, item, &clock)).collect();
-        screen.bytes(painted(&rows, 2, screen.colour).as_bytes())?;
+        let rows = items.iter().map(|item| row(view, item, &clock));
+        screen.bytes(painted(["ITEM", "NAME", "STATE", "SINCE", "WHY"], rows, screen.colour).as_bytes())?;
     }
     screen.flush()?;
     Ok(0)
@@ -52,7 +53,6 @@ pub fn warn_stuck(view: &QueueView, screen: &mut Screen) {
     }
 }
 
-/// ITEM NAME STATE SINCE WHY
 fn row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
     let since = item.settled_ms.filter(|_| item.state.is_settled()).unwrap_or(item.added_ms);
     let age = clock.since_ms(since).map(words).unwrap_or_default();
@@ -89,17 +89,22 @@ fn short(commit: &str) -> &str {
     commit.get(..COMMIT).unwrap_or(commit)
 }
 
-fn painted(rows: &[Vec<String>], column: usize, colour: bool) -> String {
-    let text = table(rows, |_, at, text| {
-        if !colour || at != column {
-            return None;
-        }
-        match text.trim_end() {
+/// A table, where it has rows; states have their colours.
+fn painted<const N: usize>(head: [&str; N], rows: impl Iterator<Item = Vec<String>>, colour: bool) -> String {
+    let all: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
+    if all.len() == 1 {
+        return String::new();
+    }
+    let text = table(&all, |column, line, text| match (line, head[column]) {
+        _ if !colour => None,
+        (0, _) => Some(BOLD),
+        (_, "STATE") => match text.trim_end() {
             "landed" | "noop" => Some(GREEN),
             "conflict" | "rejected" => Some(RED),
             "waiting" => Some(YELLOW),
             _ => None,
-        }
+        },
+        _ => None,
     });
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
@@ -167,13 +172,13 @@ pub fn log(args: &LogArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
         return Ok(0);
     }
     let clock = Clock::system();
-    let rows: Vec<Vec<String>> = settled.iter().map(|(view, item)| log_row(view, item, &clock)).collect();
-    screen.bytes(painted(&rows, 3, screen.colour).as_bytes())?;
+    let rows = settled.iter().map(|(view, item)| log_row(view, item, &clock));
+    let head = ["WHEN", "ITEM", "NAME", "STATE", "BASE", "TOOK", "VERIFIED", "WHY"];
+    screen.bytes(painted(head, rows, screen.colour).as_bytes())?;
     screen.flush()?;
     Ok(0)
 }
 
-/// WHEN ITEM NAME STATE BASE TOOK VERIFIED WHY
 fn log_row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
     let took = item.settled_ms.map(|at| words(at.saturating_sub(item.added_ms) / 1000)).unwrap_or_default();
     let verified = match (&item.verified_by, item.flaky) {
@@ -188,7 +193,12 @@ fn log_row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
         item.state.word().to_owned(),
         escape(view.target.base()).into_owned(),
         took,
-        if matches!(item.state, State::Landed { .. }) { verified } else { "-".to_owned() },
+        match &item.state {
+            State::Landed { .. } => verified,
+            // What said no.
+            State::Rejected { .. } => item.rules.verify.as_deref().map_or("-".to_owned(), |by| escape(by).into_owned()),
+            _ => "-".to_owned(),
+        },
         why(item),
     ]
 }
