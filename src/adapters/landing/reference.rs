@@ -196,8 +196,14 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if self.is_ours() {
-            let _ = fs::remove_file(&self.path);
+        // It would be in everybody's way: what fails once may not fail twice.
+        for _ in 0..2 {
+            if !self.is_ours() {
+                return;
+            }
+            if let Err(error) = fs::remove_file(&self.path) {
+                tracing::warn!(lock = %self.path.display(), %error, "a lock of ours cannot be removed");
+            }
         }
     }
 }
