@@ -85,11 +85,7 @@ impl Home {
 
     /// Removes what killed writers left half-written. Only with the lock.
     pub fn tidy(&self) {
-        for file in fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            if file.file_name().to_string_lossy().contains(".tmp.") {
-                let _ = fs::remove_file(file.path());
-            }
-        }
+        remove_torn(&self.0);
     }
 
     /// Whether somebody has the lock: perhaps a supervisor with another state directory.
@@ -112,6 +108,15 @@ impl Home {
         let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
         written.map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(lock)
+    }
+}
+
+/// Removes what killed writers left half-written in a directory that nobody writes to now.
+pub fn remove_torn(dir: &Path) {
+    for file in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if file.file_name().to_string_lossy().contains(".tmp.") {
+            let _ = fs::remove_file(file.path());
+        }
     }
 }
 

@@ -178,7 +178,12 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
             tracing::warn!(home = %now.plan.home, %error, "the joblog could not be written");
         }
     }
-    let left = order::read_result(&home.attempt(&asked.id, attempt));
+    let dir = home.attempt(&asked.id, attempt);
+    if matches!(asked.work, Work::Spec(_)) {
+        // Its process has ended, perhaps in the middle of a write.
+        home::remove_torn(&dir);
+    }
+    let left = order::read_result(&dir);
     // What an agent used that left no result is unknown, which is not nothing.
     let unknown = Spent { unpriced: matches!(asked.work, Work::Spec(_)), ..Spent::default() };
     let spent = left.as_ref().map_or(unknown, |left| left.spent);
