@@ -137,7 +137,8 @@ fn at_work(row: &wire::Workstream, home: &Home) -> Option<i32> {
     // A worker of ours is known where workers are.
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let is_ours = environment.split(|byte| *byte == 0).any(|one| one.starts_with(b"SWARM_WORKER="));
-    (at.starts_with(tree) && !is_ours).then_some(pid)
+    // One without any is just ending.
+    (at.starts_with(tree) && !environment.is_empty() && !is_ours).then_some(pid)
 }
 
 /// The folder of the specs, from the root: as it was typed it may be from elsewhere.
