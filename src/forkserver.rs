@@ -165,7 +165,7 @@ fn serve() -> io::Result<std::convert::Infallible> {
             }
             // There may be memory again when there is an order.
             Err(_) if !is_needed => {
-                wait_order(&socket)?;
+                wait_order(&socket, PollTimeout::NONE)?;
                 is_needed = true;
             }
             Err(error) => {
@@ -177,25 +177,24 @@ fn serve() -> io::Result<std::convert::Infallible> {
     }
 }
 
-/// Whether there is an order, or the end, within so long. It is left.
-fn is_asked(socket: &OwnedFd, limit: Duration) -> bool {
-    let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-    poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], limit) != Ok(0)
+fn calm() -> PollTimeout {
+    PollTimeout::try_from(memory::CALM).unwrap_or(PollTimeout::MAX)
 }
 
-/// Waits until there is an order, and leaves it.
-fn wait_order(socket: &OwnedFd) -> io::Result<()> {
+/// Waits until there is an order, or the end, and leaves it. False when there is none
+/// within so long.
+fn wait_order(socket: &OwnedFd, limit: PollTimeout) -> io::Result<bool> {
     loop {
-        match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+        match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], limit) {
             Err(Errno::EINTR) => {}
-            waited => return Ok(waited.map(drop)?),
+            waited => return Ok(waited? > 0),
         }
     }
 }
 
 /// Waits until the spare needs a successor: it says so by a byte, or by its end.
 fn wait_taken(socket: &OwnedFd, mut taken: File) -> io::Result<()> {
-    let mut limit = PollTimeout::try_from(memory::CALM).unwrap_or(PollTimeout::NONE);
+    let mut limit = calm();
     loop {
         let mut waits =
             [PollFd::new(taken.as_fd(), PollFlags::POLLIN), PollFd::new(socket.as_fd(), PollFlags::empty())];
@@ -222,7 +221,7 @@ fn wait_taken(socket: &OwnedFd, mut taken: File) -> io::Result<()> {
 /// A fork that is ready before it is asked for, so that nobody waits for it.
 fn spare(socket: OwnedFd, mut taken: File, mut title: Option<Title>) -> u8 {
     shim::rehearse();
-    if !is_asked(&socket, memory::CALM) {
+    if matches!(wait_order(&socket, calm()), Ok(false)) {
         memory::give_back();
     }
     let Ok((dir, link)) = next(&socket) else { return 1 };

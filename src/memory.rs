@@ -76,3 +76,21 @@ fn is_of_a_file(start: usize, end: usize) -> bool {
     }
     found
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    static CONSTANT: [u8; 64] = [7; 64];
+
+    #[test]
+    fn only_pages_of_a_file_that_nobody_writes_to_are_given_back() {
+        let (constant, heap) = (CONSTANT.as_ptr().addr(), Box::new([0_u8; 64]));
+        let (heap, stack) = (heap.as_ptr().addr(), [0_u8; 64]);
+        assert!(is_of_a_file(constant, constant + 64));
+        assert!(!is_of_a_file(heap, heap + 64) && !is_of_a_file(stack.as_ptr().addr(), stack.as_ptr().addr() + 64));
+        assert!(!is_of_a_file(constant, heap + 64), "all of it");
+        give_back();
+        assert_eq!(CONSTANT, [7; 64]);
+    }
+}

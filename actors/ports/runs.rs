@@ -67,14 +67,12 @@ pub trait Runs: Send + Sync {
     /// What agents used to resolve the conflicts of the present attempt.
     fn resolutions<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Spent>;
 
-    /// Keeps what a worker's records have of a job, before they are cleaned.
+    /// Keeps what a worker's records have of a job that is done, before they are cleaned,
+    /// and reports what people said that its agent will not hear any more.
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()>;
 
     /// Removes the branch of a job that has landed, when nothing else is on it.
     fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()>;
-
-    /// Reports what people said to agents that will not hear it any more.
-    fn late<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, ()>;
 
     /// The run is over: no supervisor is to resume it.
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()>;

@@ -222,7 +222,6 @@ impl State {
                 }
             };
             let _ = tokio::time::timeout(TIDY_MAX, tidied).await;
-            runs.late(&self.run).await;
             runs.close(&self.arguments.home).await;
             (self.arguments.tell)(Told::Over);
             // And may begin the next one.

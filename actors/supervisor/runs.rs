@@ -12,8 +12,8 @@ use super::machine::{Child, Event};
 use super::message::{Request, SupervisorMessage};
 use crate::merge::queue::Item;
 use crate::model::{
-    Answer, Caller, CleanRequest, Event as Happening, EventKind, KillRequest, Refusal, RefusalKind, RunLine, RunOrder,
-    RunRequest, Scope, SpawnRequest, Spawned,
+    Answer, Caller, CleanRequest, EventKind, KillRequest, Refusal, RefusalKind, RunLine, RunOrder, RunRequest, Scope,
+    SpawnRequest, Spawned,
 };
 use crate::ports::BoxFuture;
 use crate::run::{Ask, Begin, Fleet, RunArguments, RunHandle, Told, Wish};
@@ -139,20 +139,13 @@ impl State {
                 Answer::Refused(refusal.remedy("swarm run attach shows it, swarm run stop ends it"))
             });
         }
-        let request = begin.caller.request.clone();
-        if repeated && self.ports.runs.began_by(&home, &request).await {
+        if repeated && self.ports.runs.began_by(&home, &begin.caller.request).await {
             // It began, and is over by now.
             return Ok(Answer::Run(RunLine { run, home, done: "started".to_owned() }));
         }
         Ok(match self.run(&home, Some(begin)).await? {
             Ok(()) => {
-                self.ports.events.emit(Happening {
-                    at_ms: self.ports.clock.wall_ms(),
-                    worker: None,
-                    generation: None,
-                    request: Some(request),
-                    kind: EventKind::RunBegan { run: run.clone(), home: home.clone() },
-                });
+                self.emit_of(None, EventKind::RunBegan { run: run.clone(), home: home.clone() });
                 Answer::Run(RunLine { run, home, done: "started".to_owned() })
             }
             Err(refusal) => Answer::Refused(refusal),

@@ -173,10 +173,6 @@ impl Runs for FakeRuns {
         Box::pin(async move { self.script.note(format!("run.tidy {}", now.job().id)) })
     }
 
-    fn late<'a>(&'a self, _: &'a Run) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let _ = self.script.before("run.close", home).await;

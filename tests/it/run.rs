@@ -49,6 +49,23 @@ impl Site {
         self.rig.swarm_in(&self.repo, words)
     }
 
+    /// An agent of one's own, `mine`; `more` is what else swarm.toml says of it.
+    pub fn agent(&self, script: &str, more: &str) {
+        let path = self.rig.file("agent", &format!("#!/bin/sh\n{script}"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+        self.write("swarm.toml", &format!("[agents.mine]\ncommand = ['{path}']\n{more}"));
+    }
+
+    /// A run whose workstream `a` is at work, and nobody looks on.
+    #[track_caller]
+    pub fn under_way(&self, flags: &[&str]) {
+        self.git(&["add", "specs"]);
+        self.git(&["commit", "-q", "-m", "specs"]);
+        self.plan();
+        self.swarm(&[&["run", "--detach"], flags].concat()).ok();
+        wait_until("it is at work", SOON, || self.row("a")["pid"].is_number());
+    }
+
     #[track_caller]
     pub fn plan(&self) {
         self.swarm(&["plan", "--specs", "specs", "-y"]).ok();

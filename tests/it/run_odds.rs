@@ -1,7 +1,6 @@
 //! Runs where something is odd: the repository, the specs, the agent, the state file.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
@@ -165,15 +164,9 @@ fn two_runs_in_one_repository_are_one_too_many() {
 #[test]
 fn a_workstream_is_told_something_while_it_works() {
     let site = Site::new();
-    let agent = "#!/bin/sh\ncat > /dev/null\nwhile [ ! -e ../../../go ]; do :; done\necho a > a.txt\n";
-    let path = site.rig.file("agent", agent);
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
-    site.write("swarm.toml", &format!("[agents.mine]\ncommand = ['{path}']\n"));
+    site.agent("cat > /dev/null\nwhile [ ! -e ../../../go ]; do :; done\necho a > a.txt\n", "");
     site.write("specs/a.md", "# A\n");
-    site.commit();
-    site.plan();
-    site.swarm(&["run", "--agent", "mine", "--detach"]).ok();
-    wait_until("it is at work", SOON, || site.row("a")["pid"].is_number());
+    site.under_way(&["--agent", "mine"]);
     let said = site.swarm(&["run", "context", "a", "mind the gap"]).ok();
     assert_eq!(said, "a is told at its next turn: mind the gap\n");
     site.swarm(&["run", "context", "b", "x"]).refused(1, "there is no workstream 'b'");
@@ -207,26 +200,19 @@ fn an_agent_that_stands_still_is_seen_to_wait() {
     let site = Site::new();
     let say = |line: &str| format!("echo '{line}'\n");
     let until = |file: &str| format!("while [ ! -e ../../../{file} ]; do :; done\n");
-    let agent = ["#!/bin/sh\ncat > /dev/null\n".to_owned()]
-        .into_iter()
-        .chain([
-            say(r#"{"type":"system","subtype":"init","session_id":"7"}"#),
-            say(r#"{"type":"system","subtype":"permission_denied","tool_use_id":"1","tool_name":"Bash"}"#),
-            until("go1"),
-            say(r#"{"type":"assistant","message":{"content":[{"type":"text","text":"then without"}]}}"#),
-            until("go2"),
-            "echo a > a.txt\n".to_owned(),
-            say(r#"{"type":"result","subtype":"success","is_error":false,"result":"done"}"#),
-        ])
-        .collect::<String>();
-    let path = site.rig.file("agent", &agent);
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
-    site.write("swarm.toml", &format!("[agents.mine]\ncommand = ['{path}']\nevents = 'claude'\n"));
+    let script = [
+        "cat > /dev/null\n".to_owned(),
+        say(r#"{"type":"system","subtype":"init","session_id":"7"}"#),
+        say(r#"{"type":"system","subtype":"permission_denied","tool_use_id":"1","tool_name":"Bash"}"#),
+        until("go1"),
+        say(r#"{"type":"assistant","message":{"content":[{"type":"text","text":"then without"}]}}"#),
+        until("go2"),
+        "echo a > a.txt\n".to_owned(),
+        say(r#"{"type":"result","subtype":"success","is_error":false,"result":"done"}"#),
+    ];
+    site.agent(&script.concat(), "events = 'claude'\n");
     site.write("specs/a.md", "# A\n");
-    site.git(&["add", "specs", "swarm.toml"]);
-    site.git(&["commit", "-q", "-m", "specs"]);
-    site.plan();
-    site.swarm(&["run", "--agent", "mine", "--detach"]).ok();
+    site.under_way(&["--agent", "mine"]);
     let cause = "nobody was there to allow Bash";
     let waits = || site.swarm(&["ls", "-l"]).ok().contains(&format!("waiting: {cause}"));
     wait_until("it is seen to wait", SOON, waits);
@@ -243,11 +229,7 @@ fn an_agent_that_stands_still_is_seen_to_wait() {
 fn nobody_plans_or_clears_up_beside_a_run_that_nobody_carries_on() {
     let site = Site::new();
     site.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
-    site.git(&["add", "specs"]);
-    site.git(&["commit", "-q", "-m", "specs"]);
-    site.plan();
-    site.swarm(&["run", "--detach"]).ok();
-    wait_until("it is at work", SOON, || site.row("a")["pid"].is_number());
+    site.under_way(&[]);
     site.swarm(&["supervisor", "stop"]).ok();
     for words in [&["plan", "--specs", "specs", "-y"][..], &["run", "cleanup"]] {
         let said = site.swarm(words);
@@ -293,11 +275,7 @@ fn repositories_that_are_called_alike_do_not_share_workers() {
     fs::create_dir(first.rig.path("other")).expect("made");
     let other = first.rig.repo_named("other/repo");
     first.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
-    first.git(&["add", "specs"]);
-    first.git(&["commit", "-q", "-m", "specs"]);
-    first.plan();
-    first.swarm(&["run", "--detach"]).ok();
-    wait_until("it is at work", SOON, || first.row("a")["pid"].is_number());
+    first.under_way(&[]);
     let pid = first.rig.pid("repo.a");
     let ours = std::mem::replace(&mut first.repo, other);
     fs::create_dir(first.repo.join("specs")).expect("made");
@@ -318,11 +296,7 @@ fn repositories_that_are_called_alike_do_not_share_workers() {
 fn a_run_that_no_supervisor_knows_of_is_not_waited_for() {
     let site = Site::new();
     site.spec("a", "", "while [ ! -e ../../../go ]; do :; done; echo a > a.txt");
-    site.git(&["add", "specs"]);
-    site.git(&["commit", "-q", "-m", "specs"]);
-    site.plan();
-    site.swarm(&["run", "--detach"]).ok();
-    wait_until("it is at work", SOON, || site.row("a")["pid"].is_number());
+    site.under_way(&[]);
     // As where the repository was copied to another machine.
     site.swarm(&["supervisor", "stop"]).ok();
     let registered = fs::read_dir(site.rig.root().join("run")).expect("listed").flatten().next().expect("it is there");

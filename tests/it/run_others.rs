@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use serde_json::json;
@@ -142,16 +141,9 @@ fn nothing_more_is_begun_once_one_has_failed() {
 #[test]
 fn what_is_said_comes_from_standard_input_too_and_is_kept_for_the_next_attempt() {
     let site = Site::new();
-    let agent = "#!/bin/sh\ncat > prompt\nwhile [ ! -e ../../../go ]; do :; done\ngrep -q 'mind the gap' prompt\n";
-    let path = site.rig.file("agent", agent);
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
-    site.write("swarm.toml", &format!("[agents.mine]\ncommand = ['{path}']\n"));
+    site.agent("cat > prompt\nwhile [ ! -e ../../../go ]; do :; done\ngrep -q 'mind the gap' prompt\n", "");
     site.write("specs/a.md", "---\nretries: 0\n---\n# A\n");
-    site.git(&["add", "specs", "swarm.toml"]);
-    site.git(&["commit", "-q", "-m", "specs"]);
-    site.plan();
-    site.swarm(&["run", "--agent", "mine", "--detach"]).ok();
-    wait_until("it is at work", SOON, || site.row("a")["pid"].is_number());
+    site.under_way(&["--agent", "mine"]);
     let mut command = site.rig.command(&["run", "context", "a", "-"]);
     let mut client =
         command.current_dir(&site.repo).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");

@@ -13,7 +13,6 @@ use super::admin;
 use super::cli::{Call, Cli};
 use super::fault::Fault;
 use super::gc_lock::{self, Hold};
-use super::index;
 use super::objects;
 use super::parse;
 use super::trash::{self, Place, Scratch};
@@ -199,14 +198,13 @@ pub(in crate::adapters) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: 
         let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
         return Err(Fault::new(cause).remedy("commit what is meant, ignore the rest (.gitignore)"));
     }
-    let copy = trash::index_copy(cli, &place)?;
+    let (copy, marks) = trash::index_copy(cli, &place)?;
     let common = admin::common_dir(tree).map_err(Fault::at(tree))?;
     let (store, hold) = match objects {
         Objects::Keep => (None, Some(gc_lock::hold(&common, gc_lock::LANDING_WAIT)?)),
         Objects::Discard => (Some(Store::make(&git_dir, &common)?), None),
     };
     let step = || store.iter().fold(trash::step(cli, &place, &copy), |call, store| store.of(call));
-    let marks = place.index().and_then(|index| index::marks(&index));
     let unmerged = match &marks {
         Some(marks) => marks.unmerged.clone(),
         None => {

@@ -19,7 +19,7 @@ use super::admin;
 use super::cli::{Call, Cli};
 use super::fault::Fault;
 use super::gc_lock;
-use super::index;
+use super::index::{self, Marks};
 use super::objects;
 use super::parse::{self, Change};
 
@@ -90,7 +90,7 @@ impl Place {
         }
     }
 
-    pub(in crate::adapters) fn index(&self) -> Option<PathBuf> {
+    fn index(&self) -> Option<PathBuf> {
         Some(self.git_dir.join("index")).filter(|index| self.is_whole && index.exists())
     }
 }
@@ -122,7 +122,7 @@ pub(in crate::adapters) fn save(cli: &Cli, place: &Place, name: &str) -> Result<
         check(cli, place)?;
     }
     let _hold = gc_lock::hold(&place.common(), gc_lock::SAVE_WAIT)?;
-    let scratch = index_copy(cli, place)?;
+    let (scratch, _) = index_copy(cli, place)?;
     let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
     let is_merged = entries.iter().all(|entry| entry.stage == 0);
     let index_tree = match is_merged {
@@ -147,8 +147,8 @@ pub(in crate::adapters) fn save(cli: &Cli, place: &Place, name: &str) -> Result<
     Ok(Saved { reference, commit })
 }
 
-/// A copy of the index that hides nothing.
-pub(in crate::adapters) fn index_copy(cli: &Cli, place: &Place) -> Result<Scratch, Fault> {
+/// A copy of the index that hides nothing, and what was out of the ordinary in it.
+pub(in crate::adapters) fn index_copy(cli: &Cli, place: &Place) -> Result<(Scratch, Option<Marks>), Fault> {
     let scratch = Scratch::new(&place.git_dir, "index");
     match place.index() {
         Some(index) => admin::copy_index(&index, &scratch.path).map_err(Fault::at(&index))?,
@@ -158,8 +158,11 @@ pub(in crate::adapters) fn index_copy(cli: &Cli, place: &Place) -> Result<Scratc
             }
         }
     }
-    unhide(cli, place, &scratch)?;
-    Ok(scratch)
+    let marks = index::marks(&scratch.path);
+    if marks.as_ref().is_none_or(|marks| marks.hides) {
+        unhide(cli, place, &scratch)?;
+    }
+    Ok((scratch, marks))
 }
 
 /// A writing call that uses the copy of the index.
@@ -190,9 +193,6 @@ pub(in crate::adapters) fn hidden_changes(cli: &Cli, place: &Place) -> Result<us
 /// Makes git look at every file that is there. Those that are not there stay
 /// hidden: a sparse worktree has not deleted what it does not check out.
 fn unhide(cli: &Cli, place: &Place, scratch: &Scratch) -> Result<(), Fault> {
-    if index::marks(&scratch.path).is_some_and(|marks| !marks.hides) {
-        return Ok(());
-    }
     let listed = step(cli, place, scratch).args(["ls-files", "-v", "-z"]).run()?;
     let mut hidden = parse::hidden(&listed);
     hidden.retain(|path| fs::symlink_metadata(place.tree.join(OsStr::from_bytes(path))).is_ok());

@@ -18,15 +18,19 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 static KNOWN: Mutex<BTreeMap<PathBuf, Option<SystemTime>>> = Mutex::new(BTreeMap::new());
 
 pub(super) fn check(cli: &Cli) -> Result<(), CliError> {
+    check_within(cli, ANSWER_MAX)
+}
+
+fn check_within(cli: &Cli, limit: Duration) -> Result<(), CliError> {
     let program = cli.program();
     let written = fs::metadata(program).and_then(|meta| meta.modified()).ok();
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if known().get(program) == Some(&written) {
         return Ok(());
     }
-    let said = cli.read(Path::new("/")).limit(ANSWER_MAX).arg("version").finish(&[0]);
+    let said = cli.read(Path::new("/")).limit(limit).arg("version").finish(&[0]);
     let said = match said {
-        Err(CliError::Timeout(_)) => return Err(CliError::Silent(ANSWER_MAX.as_secs())),
+        Err(CliError::Timeout(_)) => return Err(CliError::Silent(limit.as_secs())),
         said => String::from_utf8_lossy(&said?.1).into_owned(),
     };
     let version = said.trim().trim_start_matches("git version ");
@@ -67,5 +71,16 @@ mod tests {
             let error = fix.cli().read(&fix.repo).args(["status"]).run().unwrap_err();
             assert_eq!(error.to_string(), "git 2.30.2 is too old");
         }
+    }
+
+    #[test]
+    fn one_that_hangs_is_told_from_one_that_works() {
+        let mut fix = Fixture::new();
+        fix.script(&fix.root.join("hangs/git"), "exec sleep 600");
+        let path = format!("{}:{}", fix.root.join("hangs").display(), std::env::var("PATH").unwrap());
+        let works = check_within(&fix.cli(), ANSWER_MAX);
+        fix.set("PATH", &path);
+        let hangs = check_within(&fix.cli(), Duration::from_millis(50));
+        assert!(works.is_ok() && matches!(hangs, Err(CliError::Silent(_))), "{works:?} {hangs:?}");
     }
 }

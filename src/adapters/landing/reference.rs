@@ -99,7 +99,7 @@ impl<'a> ByHand<'a> {
         let common = &self.desk.common;
         if self.is_head(to_move.branch) {
             // Else somebody could switch away while files are brought along.
-            let head = Lock::take(&common.join("HEAD"), to_move.to)?;
+            let head = Lock::take(&common.join("HEAD"), common, to_move.to)?;
             self.head = self.is_head(to_move.branch).then_some(head);
         }
         let file = common.join(to_move.branch);
@@ -107,7 +107,7 @@ impl<'a> ByHand<'a> {
             // Of one that is packed.
             make_like(dir, &common.join("refs/heads"))?;
         }
-        self.lock = Some(Lock::take(&file, to_move.to)?);
+        self.lock = Some(Lock::take(&file, common, to_move.to)?);
         if file.is_dir() {
             // What a name below this one left that came to nothing.
             remove_empty(&file).map_err(Fault::at(&file))?;
@@ -160,8 +160,9 @@ struct Lock {
 }
 
 impl Lock {
-    /// With this value in it, and durable.
-    fn take(of: &Path, value: &str) -> Result<Self, Fault> {
+    /// With this value in it, and durable. Who may read `of` may read it, and where that
+    /// is packed, who may read HEAD.
+    fn take(of: &Path, common: &Path, value: &str) -> Result<Self, Fault> {
         let path = of.with_added_extension("lock");
         let failed = Fault::at(&path);
         let mut made = None;
@@ -178,10 +179,9 @@ impl Lock {
             return Err(not_moved(&format!("another git has held {} for {} s", path.display(), LOCK_WAIT.as_secs())));
         };
         let mut lock = Self { path: path.clone(), file };
-        // As it was shared before.
-        if let Ok(like) = fs::metadata(of).or_else(|_| fs::metadata(of.with_file_name("HEAD")))
-            && like.is_file()
-        {
+        let files = [of.to_owned(), common.join("HEAD")];
+        let mut like = files.iter().filter_map(|file| fs::metadata(file).ok());
+        if let Some(like) = like.find(fs::Metadata::is_file) {
             let _ = lock.file.set_permissions(like.permissions());
         }
         let written = lock.file.write_all(format!("{value}\n").as_bytes()).and_then(|()| lock.file.sync_all());

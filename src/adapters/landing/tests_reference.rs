@@ -1,6 +1,7 @@
 //! The base's reference, moved in this process and by git: nobody can tell which.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use super::desk::Desk;
@@ -34,7 +35,7 @@ fn lock(site: &Site) -> PathBuf {
 #[tokio::test]
 async fn both_ways_move_it_and_tell_of_it_alike() {
     let mut told = Vec::new();
-    for start in [by_hand as for<'a> fn(&'a Desk) -> Mover<'a>, by_git] {
+    for (is_ours, start) in [(true, by_hand as for<'a> fn(&'a Desk) -> Mover<'a>), (false, by_git)] {
         for packed in [false, true] {
             let (site, desk, from, to) = site().await;
             if packed {
@@ -42,12 +43,20 @@ async fn both_ways_move_it_and_tell_of_it_alike() {
                 // As a branch below that name leaves it that came to nothing.
                 fs::create_dir_all(site.fix.repo.join(".git/refs/heads/main/below")).unwrap();
             }
+            let readers = fs::Permissions::from_mode(0o640);
+            fs::set_permissions(site.fix.repo.join(".git/HEAD"), readers.clone()).unwrap();
+            if !packed {
+                fs::set_permissions(site.fix.repo.join(".git/refs/heads/main"), readers.clone()).unwrap();
+            }
             let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
             let mut mover = start(&desk);
             mover.prepare(to_move).unwrap();
             assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), from, "not before the commit");
             mover.commit(to_move).unwrap();
             assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
+            let mode = fs::metadata(site.fix.repo.join(".git/refs/heads/main")).unwrap().permissions().mode();
+            // git makes it with the umask of its process.
+            assert!(!is_ours || mode & 0o777 == 0o640, "{mode:o}");
             assert!(!lock(&site).exists() && !site.fix.repo.join(".git/HEAD.lock").exists());
             site.fix.git(&["fsck", "--strict"]);
             let last = |name| text(&site.fix.git(&["log", "-1", "-g", "--format=%gs %gn %ge", name]));

@@ -5,7 +5,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader};
 
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use swarm_actors::run::machine::Event;
 use swarm_actors::run::progress::Run;
@@ -43,10 +43,22 @@ pub fn begin(home: &Home, run: &Run, request: &str) -> io::Result<()> {
 /// # Errors
 /// What the system or the parser says; not found where none is there.
 pub fn request(home: &Home) -> io::Result<Option<String>> {
+    beginning::<IgnoredAny>(home).map(|begun| begun.request)
+}
+
+/// The run as it began.
+///
+/// # Errors
+/// As [`request`].
+pub fn begun(home: &Home) -> io::Result<Run> {
+    beginning::<Run>(home).map(|begun| begun.run)
+}
+
+/// The first line alone: what follows may be long.
+fn beginning<R: DeserializeOwned>(home: &Home) -> io::Result<Beginning<R>> {
     let mut line = Vec::new();
     BufReader::new(File::open(home.journal())?).read_until(b'\n', &mut line)?;
-    let begun: Beginning<IgnoredAny> = serde_json::from_slice(&line)?;
-    Ok(begun.request)
+    Ok(serde_json::from_slice(&line)?)
 }
 
 /// Makes what happened durable.

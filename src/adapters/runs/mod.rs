@@ -21,7 +21,7 @@ use swarm_actors::model::{Caller, ExitRecord, SpawnRequest};
 use swarm_actors::ports::{BoxFuture, Journaled, Runs, Telling};
 use swarm_actors::run::machine::{Event, Outcome};
 use swarm_actors::run::plan::{Job, Plan, Work};
-use swarm_actors::run::progress::{Now, Progress, Run, Spent, Stage};
+use swarm_actors::run::progress::{Now, Progress, Run, Spent};
 use swarm_actors::run::words::Word;
 
 use self::home::Home;
@@ -167,6 +167,17 @@ fn read_active(place: &Path) -> io::Result<Option<Active>> {
     }
 }
 
+/// Reports what was said to an agent that has no turn to come.
+fn report_late(home: &Home, run: &str, id: &str) {
+    for (file, text) in order::said(&home.context(id)) {
+        let word = Word::Context { delivered: false, text: short(&text) };
+        let told = told::line(run, id, wall_ms(), word).and_then(|line| told::report(&home.events(), &line));
+        if let Err(error) = told.and_then(|()| order::take(&file, false)) {
+            tracing::warn!(file = %file.display(), %error, "what was said too late could not be told");
+        }
+    }
+}
+
 /// A row that was made again since: its spec changed, and what was begun is of the old one.
 fn is_anew(row: &wire::Workstream, job: &Progress) -> bool {
     row.status == "pending" && row.started_at.is_none() && job.started_ms.is_some()
@@ -307,11 +318,11 @@ impl Runs for DiskRuns {
 
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {
         Box::pin(async move {
+            let (home, worker) = (Home::new(&now.plan.home), now.worker());
             // An agent's log is in the run's home already.
             if matches!(now.job().work, Work::Spec(_)) {
-                return;
+                return report_late(&home, &now.plan.id, &now.job().id);
             }
-            let (home, worker) = (Home::new(&now.plan.home), now.worker());
             for kind in ["stdout", "stderr"] {
                 let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
                 let _ = fs::rename(self.paths.log(&worker, kind), kept);
@@ -328,26 +339,6 @@ impl Runs for DiskRuns {
                 blocking(move || git::remove_landed_branch(&root, &branch, &base, &caller).map_err(io::Error::other));
             if let Err(error) = removed.await {
                 tracing::warn!(%error, "a branch that has landed stays");
-            }
-        })
-    }
-
-    fn late<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            let home = Home::new(&run.plan.home);
-            // Those that failed may be tried again, and hear it then.
-            let done = |(job, progress): &(&Job, &Progress)| {
-                progress.stage == Stage::Done && matches!(job.work, Work::Spec(_))
-            };
-            for (job, _) in run.plan.jobs.iter().zip(&run.jobs).filter(done) {
-                for (file, text) in order::said(&home.context(&job.id)) {
-                    let word = Word::Context { delivered: false, text: short(&text) };
-                    let told = told::line(&run.plan.id, &job.id, wall_ms(), word);
-                    let told = told.and_then(|line| told::report(&home.events(), &line));
-                    if let Err(error) = told.and_then(|()| order::take(&file, false)) {
-                        tracing::warn!(file = %file.display(), %error, "what was said too late could not be told");
-                    }
-                }
             }
         })
     }

@@ -232,3 +232,22 @@ pub fn item_object(view: &QueueView, item: &Item) -> Value {
         "resolver_tries": item.resolved,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_have_their_colours_and_nothing_else_has() {
+        let rows = || [["0", "waiting", "landed"], ["1", "x", "rejected"]].map(|row| row.map(str::to_owned).to_vec());
+        let head = ["ITEM", "NAME", "STATE"];
+        let text = painted(head, rows().into_iter(), true);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].contains(&format!("{BOLD}NAME")), "{text:?}");
+        assert_eq!(lines[1], format!("0     waiting  {GREEN}landed  \x1b[0m"));
+        assert!(lines[2].contains(&format!("{RED}rejected")), "{text:?}");
+        let plain = "ITEM  NAME     STATE\n0     waiting  landed\n1     x        rejected\n";
+        assert_eq!(painted(head, rows().into_iter(), false), plain);
+        assert_eq!(painted(head, std::iter::empty(), true), "", "a head alone is no table");
+    }
+}

@@ -1,6 +1,7 @@
 //! `swarm run`: makes the plan of what is to be done, hands it to the supervisor, and
 //! shows how it goes.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use swarm_actors::model::{Caller, MergeSettings, Refusal, RefusalKind, RunOrder};
@@ -92,7 +93,8 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         planned.push(spec);
     }
     if let Some(folder) = planned.first().and_then(|spec| spec.path.parent()) {
-        for new in specs::names(folder).iter().filter(|name| !planned.iter().any(|spec| spec.id == **name)) {
+        let known: BTreeSet<&str> = planned.iter().map(|spec| spec.id.as_str()).collect();
+        for new in specs::names(folder).iter().filter(|name| !known.contains(name.as_str())) {
             screen.aside("note: ", &format!("spec '{new}' is not planned; swarm plan takes it up"));
         }
     }
@@ -190,7 +192,7 @@ fn slug(root: &Path) -> String {
 fn own_slug(root: &Path, id: &str, home: &Home, paths: &Paths) -> Result<String, Failure> {
     let (plain, own) = (slug(root), format!("{}-{id}", slug(root)));
     // What it was called goes on to be called so.
-    if journal::replay(home).is_ok_and(|run| run.is_some_and(|run| run.plan.slug == own)) {
+    if journal::begun(home).is_ok_and(|run| run.plan.slug == own) {
         return Ok(own);
     }
     let registry = load_where(paths, Detail::Word, Pick::All)?;

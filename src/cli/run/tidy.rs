@@ -49,8 +49,10 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
         }
     }
     for (run, id) in run.iter().flat_map(|run| forgotten(&home, run).into_iter().map(move |id| (run, id))) {
-        clean(&worker_name(&run.plan.slug, &id), &caller, paths, &mut kept)?;
-        spare(&home, run, &id, &format!("arial/{id}"), &caller, (&mut removed, &mut kept));
+        // One that is at work is nothing that was left.
+        if clean(&worker_name(&run.plan.slug, &id), &caller, paths, &mut kept)? {
+            spare(&home, run, &id, &format!("arial/{id}"), &caller, (&mut removed, &mut kept));
+        }
     }
     drop(lock);
     if args.json {
@@ -92,19 +94,21 @@ fn spare(
     }
 }
 
-/// Forgets a worker; its worktree is looked at on its own.
-fn clean(name: &str, caller: &Caller, paths: &Paths, kept: &mut Vec<(String, String)>) -> Result<(), Failure> {
+/// Forgets a worker; its worktree is looked at on its own. False when it stays.
+fn clean(name: &str, caller: &Caller, paths: &Paths, kept: &mut Vec<(String, String)>) -> Result<bool, Failure> {
     let caller = Caller { request: crate::adapters::clock::random_token(), ..caller.clone() };
     let scope = Scope::Name(name.to_owned());
     let request = CleanRequest { caller, scope, rm_worktree: false, force_dirty: false };
+    let mut is_gone = true;
     client::post(paths, "/v1/clean", &request, &mut |answer| {
         if let Answer::Refused(refusal) = answer
             && refusal.kind != RefusalKind::NotFound
         {
+            is_gone = false;
             kept.push((name.to_owned(), refusal.cause));
         }
     })?;
-    Ok(())
+    Ok(is_gone)
 }
 
 /// `swarm run context`: it waits in a file until the agent's next turn begins.
