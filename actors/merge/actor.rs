@@ -10,8 +10,8 @@ use tokio::task::AbortHandle;
 
 use super::error::MergeError;
 use super::machine::{Effect, Event};
-use super::message::{Ask, MergeMessage, Told};
-use super::queue::{ItemId, Queue, State as ItemState};
+use super::message::{Ask, MergeMessage, Step, Told};
+use super::queue::{Item, ItemId, Phase, Queue, State as ItemState};
 use crate::model::{QueueView, Target};
 use crate::ports::{Clock, Landings};
 
@@ -197,7 +197,12 @@ impl State {
         for effect in effects {
             match effect {
                 Effect::Settled(id) => settled.extend(self.queue.item(id).cloned()),
-                effect => self.begin(effect),
+                effect => {
+                    if let Some((step, items)) = step(&self.queue, &effect) {
+                        (self.arguments.tell)(Told::Begun(step, items));
+                    }
+                    self.begin(effect);
+                }
             }
         }
         if settled.is_empty() {
@@ -227,6 +232,23 @@ impl State {
             self.busy = busy;
             (self.arguments.tell)(Told::Busy(busy));
         }
+    }
+}
+
+/// What of an effect is worth telling, and for the sake of which items it is.
+fn step(queue: &Queue, effect: &Effect) -> Option<(Step, Vec<Item>)> {
+    match effect {
+        Effect::Verify { commit, of } => {
+            let Phase::Verifying { chain, .. } = &queue.phase else { return None };
+            // A commit holds all links up to its own.
+            let last = chain.iter().position(|link| link.item == *of)?;
+            let items = chain[..=last].iter().filter_map(|link| queue.item(link.item).cloned());
+            Some((Step::Verifying { commit: commit.clone() }, items.collect()))
+        }
+        Effect::Resolve { item, files, .. } => {
+            Some((Step::Resolving { files: files.clone() }, vec![queue.item(*item)?.clone()]))
+        }
+        Effect::ReadBase | Effect::Build { .. } | Effect::Land { .. } | Effect::Settled(_) => None,
     }
 }
 

@@ -37,6 +37,17 @@ pub enum Ask {
 pub enum Told {
     /// Whether it needs this process.
     Busy(bool),
+    /// A command of the user's runs now for the sake of these items.
+    Begun(Step, Vec<Item>),
     /// An item reached its end for now.
     Settled(Box<Item>),
+}
+
+/// A step that may take long: it runs a command of the user's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// This commit is looked at.
+    Verifying { commit: String },
+    /// Somebody resolves the conflicts in these files.
+    Resolving { files: Vec<String> },
 }

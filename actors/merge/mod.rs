@@ -16,7 +16,7 @@ use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 pub use actor::MergeArguments;
 pub use error::MergeError;
 use message::MergeMessage;
-pub use message::{Ask, Told};
+pub use message::{Ask, Step, Told};
 use queue::ItemId;
 
 use crate::model::QueueView;

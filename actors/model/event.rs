@@ -56,6 +56,12 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_out: Vec<String>,
     },
+    /// The verification runs on this commit, which holds the item.
+    #[serde(rename = "merge.verifying")]
+    MergeVerifying { item: u64, base: String, commit: String },
+    /// The resolver is at the conflicts that the item has in these files.
+    #[serde(rename = "merge.resolving")]
+    MergeResolving { item: u64, base: String, files: Vec<String> },
     /// An item came to its end for now; `state` as in `merge ls`.
     #[serde(rename = "merge.settled")]
     MergeSettled {

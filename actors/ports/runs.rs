@@ -27,7 +27,8 @@ pub struct Journaled {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Telling {
     pub at_ms: u64,
-    pub number: u64,
+    /// None for news that a crash may lose.
+    pub number: Option<u64>,
     pub job: Option<usize>,
     pub word: Word,
 }

@@ -13,8 +13,9 @@ use super::fleet::Fleet;
 use super::machine::{Effect, Event};
 use super::message::{Ask, RunMessage, Told};
 use super::plan::Plan;
-use super::progress::Run;
+use super::progress::{Run, Stage};
 use super::words::Word;
+use crate::merge::Step;
 use crate::merge::queue::Item;
 use crate::model::Caller;
 use crate::ports::{Journaled, Ports, Telling};
@@ -57,6 +58,8 @@ pub struct State {
     /// Who waits until it is.
     replies: Vec<RpcReplyPort<Result<(), RunError>>>,
     flushing: bool,
+    /// Steps of the merge queue that are not told yet.
+    steps: Vec<(usize, Word)>,
     tasks: Vec<AbortHandle>,
     /// Those that remove what is left of jobs that are done.
     tidying: Vec<JoinHandle<()>>,
@@ -95,6 +98,7 @@ impl Actor for RunActor {
             }
             RunMessage::Look(reply) => drop(reply.send(state.run.clone())),
             RunMessage::Happened(event) => state.take(event),
+            RunMessage::Merging(step, item) => state.merging(step, &item).await,
             RunMessage::Settled(item) => state.settled(&item),
             RunMessage::Flush => state.flush().await,
         }
@@ -138,7 +142,7 @@ impl State {
                     Effect::End(_) | Effect::Tell(_, _, Word::RunCompleted { .. }) => last.push(effect),
                     // What was said is not said again, and what was to be said is.
                     Effect::Tell(number, job, word) if number >= told => {
-                        words.push(Telling { at_ms: *at_ms, number, job, word });
+                        words.push(Telling { at_ms: *at_ms, number: Some(number), job, word });
                     }
                     _ => {}
                 }
@@ -161,8 +165,8 @@ impl State {
 
     fn new(myself: ActorRef<RunMessage>, arguments: RunArguments, caller: Caller, run: Run) -> Self {
         let (pending, held, replies) = (Vec::new(), Vec::new(), Vec::new());
-        let (tasks, tidying) = (Vec::new(), Vec::new());
-        Self { arguments, myself, caller, run, pending, held, replies, flushing: false, tasks, tidying }
+        let (tasks, tidying, steps) = (Vec::new(), Vec::new(), Vec::new());
+        Self { arguments, myself, caller, run, pending, held, replies, flushing: false, steps, tasks, tidying }
     }
 
     /// One event: decided at once, and carried out when it is durable.
@@ -203,9 +207,9 @@ impl State {
         for effect in std::mem::take(&mut self.held) {
             match effect {
                 Effect::Tell(number, job, word @ Word::RunCompleted { .. }) => {
-                    last = Some(Telling { at_ms, number, job, word });
+                    last = Some(Telling { at_ms, number: Some(number), job, word });
                 }
-                Effect::Tell(number, job, word) => words.push(Telling { at_ms, number, job, word }),
+                Effect::Tell(number, job, word) => words.push(Telling { at_ms, number: Some(number), job, word }),
                 Effect::End(_) => over = true,
                 effect => self.begin_effect(effect),
             }
@@ -214,6 +218,7 @@ impl State {
         if !words.is_empty() {
             runs.tell(&self.run.plan, words).await;
         }
+        self.tell_steps().await;
         if over {
             // Whoever hears that it is over finds nothing of it at work.
             let tidied = async {
@@ -255,12 +260,52 @@ impl State {
     }
 
     fn settled(&mut self, item: &Item) {
-        let Some(key) = item.key.as_deref() else { return };
-        let prefix = format!("run/{}/", self.run.plan.id);
-        let Some((job, attempt)) = key.strip_prefix(&prefix).and_then(|rest| rest.rsplit_once('/')) else { return };
-        let (Some(job), Ok(attempt)) = (self.run.plan.position(job), attempt.parse()) else { return };
-        if super::attend::merged(item).is_some() {
+        if super::attend::merged(item).is_some()
+            && let Some((job, attempt)) = self.own(item)
+        {
             self.begin_effect(Effect::Land { job, attempt });
+        }
+    }
+
+    /// The job and the attempt that the item is of, where it is of this run.
+    fn own(&self, item: &Item) -> Option<(usize, u32)> {
+        let of_run = item.key.as_deref()?.strip_prefix(&format!("run/{}/", self.run.plan.id))?;
+        let (job, attempt) = of_run.rsplit_once('/')?;
+        Some((self.run.plan.position(job)?, attempt.parse().ok()?))
+    }
+
+    /// News, and nothing but news: it is not journaled.
+    async fn merging(&mut self, step: Step, item: &Item) {
+        let Some((job, attempt)) = self.own(item) else { return };
+        if self.run.jobs[job].attempt != attempt {
+            return;
+        }
+        self.steps.push((
+            job,
+            match step {
+                Step::Verifying { commit } => Word::MergeVerifying { commit },
+                Step::Resolving { files } => Word::MergeResolving { files },
+            },
+        ));
+        if !self.flushing {
+            self.tell_steps().await;
+        }
+    }
+
+    /// Tells of the steps of those that are known to be in the queue. The queue may be
+    /// faster than the word that they are, and then that is told first.
+    async fn tell_steps(&mut self) {
+        let at_ms = self.arguments.ports.clock.wall_ms();
+        let mut words = Vec::new();
+        for (job, word) in std::mem::take(&mut self.steps) {
+            match self.run.jobs[job].stage {
+                Stage::Merging => words.push(Telling { at_ms, number: None, job: Some(job), word }),
+                Stage::Finishing => self.steps.push((job, word)),
+                _ => {}
+            }
+        }
+        if !words.is_empty() {
+            self.arguments.ports.runs.tell(&self.run.plan, words).await;
         }
     }
 }

@@ -5,6 +5,7 @@ use ractor::RpcReplyPort;
 use super::error::RunError;
 use super::machine::Event;
 use super::progress::Run;
+use crate::merge::Step;
 use crate::merge::queue::Item;
 
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub enum RunMessage {
     Look(RpcReplyPort<Run>),
     /// From the task that carries out an effect.
     Happened(Event),
+    /// A step of an item of a merge queue, perhaps one of ours, has begun.
+    Merging(Step, Box<Item>),
     /// An item of a merge queue, perhaps one of ours, has settled.
     Settled(Box<Item>),
     /// What has come up to now is to be journaled, and then carried out.

@@ -35,6 +35,7 @@ use message::RunMessage;
 pub use message::{Ask, Told};
 use progress::Run;
 
+use crate::merge::Step;
 use crate::merge::queue::Item;
 use crate::model::WorkerName;
 
@@ -74,6 +75,11 @@ impl RunHandle {
     /// When the actor has ended.
     pub async fn look(&self) -> Result<Run, RunError> {
         ractor::call_t!(self.actor, RunMessage::Look, CALL_MS_MAX).map_err(|_| RunError::Closed)
+    }
+
+    /// Tells it of a step of an item that began; returns at once.
+    pub fn merging(&self, step: Step, item: Item) {
+        let _ = self.actor.cast(RunMessage::Merging(step, Box::new(item)));
     }
 
     /// Tells it of an item that settled; returns at once.

@@ -95,6 +95,9 @@ impl Default for Work {
 pub struct SpecWork {
     /// Its file, relative to the root.
     pub file: String,
+    /// Of its text when the run began; what a later attempt finds may be another one.
+    #[serde(default)]
+    pub digest: String,
     /// First heading.
     pub title: String,
     /// Name of the agent adapter; none for the default one.

@@ -60,6 +60,9 @@ pub enum Word {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         commit: Option<String>,
     },
+    /// Its spec is not as it was when the run began; this attempt takes it as it is now.
+    #[serde(rename = "workstream.spec_changed")]
+    SpecChanged { attempt: u32, file: String },
     /// What an agent is at.
     #[serde(rename = "workstream.activity")]
     Activity { text: String },
@@ -71,6 +74,12 @@ pub enum Word {
     Context { delivered: bool, text: String },
     #[serde(rename = "merge.started")]
     MergeStarted { base: String },
+    /// The verification runs on a commit that holds its work.
+    #[serde(rename = "merge.verifying")]
+    MergeVerifying { commit: String },
+    /// The conflict agent is at these files.
+    #[serde(rename = "merge.resolving")]
+    MergeResolving { files: Vec<String> },
     #[serde(rename = "merge.completed")]
     MergeCompleted { commit: String },
     #[serde(rename = "merge.conflict")]

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::actor::State;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
-use crate::merge::queue::{Addition, ItemId};
-use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, Told};
+use crate::merge::queue::{Addition, Item, ItemId};
+use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, Step, Told};
 use crate::model::{
     Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Target,
 };
@@ -89,6 +89,10 @@ impl State {
     pub(super) async fn merge_told(&mut self, target: Target, told: Told) -> Result<(), ActorProcessingErr> {
         let item = match told {
             Told::Busy(live) => return self.feed(Event::Live { child: Child::Merge(target), live }).await,
+            Told::Begun(step, items) => {
+                items.into_iter().for_each(|item| self.merge_begun(&target, &step, item));
+                return Ok(());
+            }
             Told::Settled(item) => item,
         };
         self.runs.settled(&item);
@@ -98,6 +102,16 @@ impl State {
         let base = target.base().to_owned();
         self.emit_of(Some(item.name), EventKind::MergeSettled { item: item.id, base, state, commit, cause, files });
         Ok(())
+    }
+
+    fn merge_begun(&mut self, target: &Target, step: &Step, item: Item) {
+        self.runs.merging(step, &item);
+        let base = target.base().to_owned();
+        let kind = match step.clone() {
+            Step::Verifying { commit } => EventKind::MergeVerifying { item: item.id, base, commit },
+            Step::Resolving { files } => EventKind::MergeResolving { item: item.id, base, files },
+        };
+        self.emit_of(Some(item.name), kind);
     }
 
     /// A worker that has finished enters its queue; a task looks after it.

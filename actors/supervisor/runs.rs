@@ -10,6 +10,7 @@ use super::CALL_MS_MAX;
 use super::actor::State;
 use super::machine::{Child, Event};
 use super::message::{Request, SupervisorMessage};
+use crate::merge::Step;
 use crate::merge::queue::Item;
 use crate::model::{
     Answer, Caller, CleanRequest, EventKind, KillRequest, Refusal, RefusalKind, RunLine, RunOrder, RunRequest, Scope,
@@ -25,6 +26,11 @@ pub struct Runs(BTreeMap<String, RunHandle>);
 impl Runs {
     pub fn all(&self) -> Vec<RunHandle> {
         self.0.values().cloned().collect()
+    }
+
+    /// The item may be of one of them.
+    pub fn merging(&self, step: &Step, item: &Item) {
+        self.0.values().for_each(|run| run.merging(step.clone(), item.clone()));
     }
 
     /// Each may be waiting for this item.

@@ -100,7 +100,7 @@ impl Runs for FakeRuns {
                 run: serde_json::from_str(&home.snapshot).expect("a run was begun there"),
                 events: home.events.iter().map(|line| serde_json::from_str(line).expect("an event")).collect(),
                 caller: home.caller.clone(),
-                told: home.told.iter().map(|telling| telling.number + 1).max().unwrap_or(0),
+                told: home.told.iter().filter_map(|telling| telling.number).map(|number| number + 1).max().unwrap_or(0),
             }))
         })
     }

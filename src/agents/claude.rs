@@ -15,6 +15,8 @@ use super::{AgentConfig, End, Launch, Parser, Report, Seen, Session, Turn, class
 
 /// Requests of an agent that may still be answered.
 const ASKED_MAX: usize = 64;
+/// The tool by which it asks a person.
+const QUESTION: &str = "AskUserQuestion";
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["claude".to_owned()]);
@@ -110,6 +112,11 @@ impl Reader {
         parts
             .filter_map(|part| match part["type"].as_str()? {
                 "text" => part["text"].as_str().map(short).filter(|text| !text.is_empty()).map(Seen::Text),
+                "tool_use" if part["name"] == QUESTION => {
+                    // That nobody may answer it is no other news.
+                    self.denied.push(part["id"].as_str().unwrap_or_default().to_owned());
+                    Some(Seen::Asked(question(&part["input"])))
+                }
                 "tool_use" => {
                     let what = tool(part["name"].as_str()?, &part["input"]);
                     self.asked.push_back((part["id"].as_str().unwrap_or_default().to_owned(), what.clone()));
@@ -140,6 +147,9 @@ impl Reader {
             }
             Some("permission_denied") => {
                 let id = line["tool_use_id"].as_str().unwrap_or_default().to_owned();
+                if self.denied.contains(&id) {
+                    return Vec::new();
+                }
                 let asked = self.asked.iter().find(|(asked, _)| *asked == id).map(|(_, what)| what.clone());
                 self.denied.push(id);
                 vec![Seen::Denied(asked.unwrap_or_else(|| line["tool_name"].as_str().unwrap_or("a tool").to_owned()))]
@@ -244,6 +254,18 @@ impl Parser for Reader {
         let session = id.map(|id| Session { id, spent: total });
         Report { outcome: self.outcome(end), spent, session }
     }
+}
+
+/// What is asked, and the answers that are offered.
+fn question(input: &Value) -> String {
+    let asked = input["questions"].as_array().into_iter().flatten().filter_map(|asked| {
+        let options = asked["options"].as_array().into_iter().flatten();
+        let options: Vec<&str> = options.filter_map(|option| option["label"].as_str()).collect();
+        let text = asked["question"].as_str()?;
+        Some(if options.is_empty() { text.to_owned() } else { format!("{text} ({})", options.join(" | ")) })
+    });
+    let asked: Vec<String> = asked.collect();
+    if asked.is_empty() { "a question".to_owned() } else { short(&asked.join(" ")) }
 }
 
 /// `Bash: cargo test`, `Write: src/lib.rs`.

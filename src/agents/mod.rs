@@ -111,6 +111,8 @@ pub enum Seen {
     Delay(String),
     /// It asked for something that nobody is there to allow.
     Denied(String),
+    /// It asks a person, and waits for the answer or does without.
+    Asked(String),
     /// It goes on and on at something that cannot succeed: to be ended.
     Doomed,
 }

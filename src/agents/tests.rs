@@ -147,6 +147,16 @@ fn what_nobody_was_there_to_allow_is_told() {
 }
 
 #[test]
+fn a_question_is_told_with_its_answers_and_once() {
+    let asked = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"AskUserQuestion","input":{"questions":[{"question":"Which database?","options":[{"label":"sqlite"},{"label":"postgres"}]}]}}]}}"#;
+    let denied = r#"{"type":"system","subtype":"permission_denied","tool_name":"AskUserQuestion","tool_use_id":"t1"}"#;
+    let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"x","permission_denials":[{"tool_name":"AskUserQuestion","tool_use_id":"t1","tool_input":{}}]}"#;
+    let mut parser = Agent::find("claude", &BTreeMap::new()).expect("known").parser(None);
+    let seen: Vec<Seen> = [asked, denied, result].iter().flat_map(|line| parser.line(line)).collect();
+    assert_eq!(seen, [Seen::Asked("Which database? (sqlite | postgres)".to_owned())]);
+}
+
+#[test]
 fn costs_that_count_over_a_conversation_are_not_counted_twice() {
     let mut session = None;
     let mut sum = Spent::default();

@@ -166,6 +166,10 @@ impl Turn<'_> {
                     let cause = format!("nobody was there to allow {what}");
                     self.teller.tell(Word::NeedsInput { cause });
                 }
+                Seen::Asked(what) => {
+                    let cause = format!("nobody was there to answer: {what}");
+                    self.teller.tell(Word::NeedsInput { cause });
+                }
             }
         }
     }

@@ -121,6 +121,12 @@ fn sentence(kind: &EventKind) -> String {
             let out = if left_out.is_empty() { String::new() } else { format!(", without {}", left_out.join(", ")) };
             format!("queued for {base} (item {item}){out}")
         }
+        EventKind::MergeVerifying { item, base, commit } => {
+            format!("being verified for {base} (item {item}), in {commit}")
+        }
+        EventKind::MergeResolving { item, base, files } => {
+            format!("conflicts with {base} (item {item}), being resolved: {}", files.join(", "))
+        }
         EventKind::MergeSettled { item, base, state, commit, cause, files } => {
             let what = commit.as_ref().or(cause.as_ref()).cloned().unwrap_or_else(|| files.join(", "));
             let what = if what.is_empty() { what } else { format!(": {what}") };

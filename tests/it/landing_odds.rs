@@ -33,6 +33,38 @@ fn a_batch_is_verified_together_and_one_bad_one_costs_the_others_nothing() {
 }
 
 #[test]
+fn each_of_a_batch_is_verified_where_that_is_asked_for() {
+    let site = Site::new();
+    let runs = site.rig.path("runs");
+    let verify = format!("echo run >> {}; {CHECK}", runs.display());
+    site.worker("w0", &[], "echo 0 > n0");
+    site.swarm(&["merge", "add", "w0"]).ok();
+    site.merge_wait();
+    site.swarm(&["merge", "pause"]).ok();
+    for name in ["w1", "w2", "w3"] {
+        site.worker(name, &[], &format!("echo {name} > {name}"));
+        site.swarm(&["merge", "add", name, "--verify", &verify, "--batch", "3", "--verify-each"]).ok();
+    }
+    site.swarm(&["merge", "resume"]).ok();
+    site.merge_wait();
+    assert_eq!(fs::read_to_string(runs).expect("there").lines().count(), 3);
+    assert!(["w1", "w2", "w3"].iter().all(|name| site.state(name) == "landed"));
+}
+
+#[test]
+fn a_worktree_whose_head_was_detached_lands_what_it_holds() {
+    let site = Site::new();
+    let script = "git checkout -q --detach; echo one >> file; git commit -qam one; echo two >> file";
+    site.worker("w", &[], script);
+    site.swarm(&["merge", "add", "w"]).ok();
+    site.merge_wait();
+    let (state, reason) = (site.state("w"), site.item("w")["reason"].clone());
+    assert_eq!(state, "landed", "{reason}");
+    assert_eq!(fs::read_to_string(site.repo.join("file")).expect("there"), "one\none\ntwo\n");
+    site.assert_untouched();
+}
+
+#[test]
 fn one_failure_that_does_not_happen_again_is_told_and_rejects_nobody() {
     let site = Site::new();
     let seen = site.rig.path("seen");
@@ -129,7 +161,21 @@ fn nothing_of_the_users_runs_in_our_steps() {
     let _ = fs::remove_file(&ran);
     site.swarm(&["merge", "add", "w", "--verify", "true"]).ok();
     site.merge_wait();
-    assert_eq!((site.state("w").as_str(), fs::read_to_string(&ran).unwrap_or_default().as_str()), ("landed", ""));
+    let seen = || fs::read_to_string(&ran).unwrap_or_default();
+    assert_eq!((site.state("w").as_str(), seen().as_str()), ("landed", ""));
+    // The same, where they are in a directory of the user's.
+    site.git(&["config", "core.hooksPath", "/dev/null"]);
+    site.git(&["branch", "v", "main"]);
+    let tree = site.rig.path("v");
+    site.git(&["worktree", "add", "-q", tree.to_str().expect("text"), "v"]);
+    fs::write(tree.join("n"), "more\n").expect("written");
+    site.rig.git(&tree, &["commit", "-qam", "more"]);
+    site.git(&["config", "core.hooksPath", site.repo.join(".git/hooks").to_str().expect("text")]);
+    // The person's own git had the monitor asked.
+    fs::remove_file(&ran).expect("removed");
+    site.swarm(&["merge", "add", "v", "--verify", "true"]).ok();
+    site.merge_wait();
+    assert_eq!((site.state("v").as_str(), seen().as_str()), ("landed", ""));
 }
 
 #[test]

@@ -135,8 +135,8 @@ fn specs_become_landed_work_and_what_fails_says_why() {
     assert_eq!(site.row("bad")["lastError"], "it ended with code 3: it is broken");
     assert_eq!(site.row("one")["summary"], "did one");
     assert_eq!((text(&site.state()["status"]), site.state()["version"].as_u64()), ("failed", Some(2)));
-    let whole = ["workstream.started", "workstream.completed", "merge.started", "merge.completed", "workstream.done"];
-    assert_eq!(told(&events, "sum"), whole);
+    let begin = ["workstream.started", "workstream.completed", "merge.started", "merge.verifying"];
+    assert_eq!(told(&events, "sum"), [&begin[..], &["merge.completed", "workstream.done"]].concat());
     assert_eq!(told(&events, "bad"), ["workstream.started", "workstream.failed"]);
     let last = events.last().expect("events");
     assert_eq!(
@@ -168,7 +168,9 @@ fn an_attempt_that_is_rejected_is_followed_by_one_that_knows_why() {
     let events = site.run(0, &["--verify", "test \"$(cat health)\" = good"]);
     assert_eq!(site.landed("health"), "good");
     assert_eq!(site.row("fix")["retryCount"], 1);
-    assert_eq!(told(&events, "fix")[2..5], ["merge.started", "merge.rejected", "workstream.retrying"]);
+    // What is red is looked at twice.
+    let looks = ["merge.started", "merge.verifying", "merge.verifying", "merge.rejected", "workstream.retrying"];
+    assert_eq!(told(&events, "fix")[2..7], looks);
     let prompt =
         |n: u32| fs::read_to_string(site.repo.join(format!(".arial/attempts/fix.{n}/prompt.md"))).expect("kept");
     assert!(prompt(1).contains("Make it healthy.") && prompt(1).contains("Everything here is about health."));
@@ -178,8 +180,9 @@ fn an_attempt_that_is_rejected_is_followed_by_one_that_knows_why() {
 #[test]
 fn a_conflict_goes_to_the_agent_and_where_it_cannot_resolve_it_the_branch_is_kept() {
     let site = Site::new();
-    let agent = "#!/bin/sh\ncat > /dev/null\ncase $SWARM_WORKSTREAM$SWARM_MERGE_NAME in\n\
-                 able*repo*) printf 'one\\nboth\\n' > file;;\nunable*repo*) exit 1;;\n\
+    // It is told what the other side wanted, by the commit that a person makes meanwhile.
+    let agent = "#!/bin/sh\nprompt=$(cat)\ncase $SWARM_WORKSTREAM$SWARM_MERGE_NAME in\n\
+                 able*repo*) echo \"$prompt\" | grep -q '^[0-9a-f]* first$' && printf 'one\\nboth\\n' > file;;\nunable*repo*) exit 1;;\n\
                  *) while [ ! -e ../../../go ]; do :; done; printf 'one\\n%s\\n' $SWARM_WORKSTREAM > file;;\nesac\n";
     let path = site.rig.file("agent", agent);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
@@ -201,6 +204,7 @@ fn a_conflict_goes_to_the_agent_and_where_it_cannot_resolve_it_the_branch_is_kep
     assert_eq!(site.landed("file"), "one\nboth");
     let all = events(&said.out);
     let conflict = all.iter().find(|event| event["event"] == "merge.conflict").expect("it is told");
+    assert!(told(&all, "able").contains(&"merge.resolving".to_owned()), "{:?}", told(&all, "able"));
     assert_eq!((text(&conflict["branch"]), conflict["files"].as_array().expect("a list").len()), ("arial/unable", 1));
     assert_eq!(site.row("unable")["lastError"], "it conflicts with the base: file");
 }

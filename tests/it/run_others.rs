@@ -63,6 +63,19 @@ fn specs_that_came_or_went_since_the_plan_are_named() {
 }
 
 #[test]
+fn a_spec_that_changes_while_it_is_at_work_is_noticed_by_the_next_attempt() {
+    let site = Site::new();
+    site.spec("a", "retries: 1\n", "echo more >> ../../../specs/a.md; exit 1");
+    site.commit();
+    site.plan();
+    let all = site.run(1, &[]);
+    let words = ["workstream.started", "workstream.retrying", "workstream.started", "workstream.spec_changed"];
+    assert_eq!(told(&all, "a")[..4], words);
+    let changed = all.iter().find(|event| event["event"] == "workstream.spec_changed").expect("it is told");
+    assert_eq!((text(&changed["file"]), changed["attempt"].as_u64()), ("specs/a.md", Some(2)));
+}
+
+#[test]
 fn cleanup_finds_what_an_earlier_plan_left() {
     let site = Site::new();
     site.spec("old", "retries: 0\n", "exit 1");

@@ -369,9 +369,19 @@ def not_allowed(site: Site) -> list[str]:
     return told.findings
 
 
+def asks(site: Site) -> list[str]:
+    """A question that nobody is there to answer is told, and shown while it stands still behind it."""
+    site.spec("asks", "[[ask Which database?]] [[gate never]] [[bash true]]", "timeout: 6\nretries: 0\n")
+    told = site.finish(site.begin(), code=1)
+    told.row("asks", stage="failed", attempt=1, error="its time was up (6 s)")
+    causes = [one["cause"] for one in told.events("asks", "waiting")]
+    told.same("what it waits for", causes, ["nobody was there to answer: Which database? (yes | no)"])
+    return told.findings
+
+
 SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told meanwhile": told_meanwhile,
           "stopped meanwhile": stopped_meanwhile, "wrong key": wrong_key}
-CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed}
+CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks}
 
 
 def every() -> dict:

@@ -5,6 +5,7 @@ The "model" does what it is told. Of a conversation the last prompt with directi
     [[as NAME]]                    whose conversation it is, for the records
     [[usage IN OUT]]               the tokens of each answer
     [[write PATH|TEXT]]  [[read PATH]]  [[bash COMMAND]]     one call of a tool each
+    [[ask QUESTION]]               claude's tool that asks a person
     [[gate NAME]]                  the next answer is held until the case opens NAME
     [[error STATUS TIMES AFTER]]   the next step is answered so, so often, with `retry-after: AFTER` if that is said
     [[limit SECONDS]]              the next step is answered once with the account's limit, over after so long
@@ -23,7 +24,7 @@ import uuid
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-DIRECTIVE = re.compile(r"\[\[(as|usage|write|read|bash|gate|error|limit|say)\b ?(.*?)\]\]", re.S)
+DIRECTIVE = re.compile(r"\[\[(as|usage|write|read|bash|ask|gate|error|limit|say)\b ?(.*?)\]\]", re.S)
 DIRECTORY = re.compile(r"(?:[Ww]orking directory|<cwd>)(?: is)?\s*:?\s*`?(/[^\s<`\"\\]+)")
 ERRORS = {401: "authentication_error", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}
 GATE_LIMIT = 120
@@ -176,7 +177,7 @@ class StandIn:
         for kind, argument in directives:
             if kind in ("gate", "error", "limit"):
                 before.append((kind, argument, (who, kind, argument)))
-            elif kind in ("write", "read", "bash"):
+            elif kind in ("write", "read", "bash", "ask"):
                 if at == step:
                     return self.obstacle(before) or call(kind, argument, asked.directory)
                 at, before = at + 1, []
@@ -217,8 +218,8 @@ def limit(seconds: float) -> dict[str, str]:
 
 def call(kind: str, argument: str, directory: str) -> Answer:
     path, _, text = argument.partition("|")
-    if kind == "bash":
-        return Answer("call", name="bash", argument=argument)
+    if kind in ("bash", "ask"):
+        return Answer("call", name=kind, argument=argument)
     return Answer("call", name=kind, argument=json.dumps([os.path.join(directory, path), text.replace("\\n", "\n")]))
 
 
@@ -226,6 +227,10 @@ def claude_call(answer: Answer) -> dict:
     """As a block of an answer of /v1/messages."""
     if answer.name == "bash":
         name, words = "Bash", {"command": answer.argument, "description": "a step"}
+    elif answer.name == "ask":
+        options = [{"label": label, "description": label} for label in ("yes", "no")]
+        name = "AskUserQuestion"
+        words = {"questions": [{"question": answer.argument, "header": "Choice", "options": options, "multiSelect": False}]}
     else:
         path, text = json.loads(answer.argument)
         name, words = answer.name.capitalize(), {"file_path": path}

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use swarm_actors::merge::queue::{Addition, Item, Rules, State};
-use swarm_actors::merge::{Ask, MergeArguments, MergeError, MergeHandle, Told};
+use swarm_actors::merge::{Ask, MergeArguments, MergeError, MergeHandle, Step, Told};
 use swarm_actors::model::Target;
 use swarm_actors::testing::{FakeClock, FakeLandings, Fault, Script};
 
@@ -58,7 +58,17 @@ impl Bench {
         let told = self.told.lock().expect("no panic");
         let line = |told: &Told| match told {
             Told::Settled(item) => Some(format!("{} {}", item.name, item.state.word())),
-            Told::Busy(_) => None,
+            Told::Busy(_) | Told::Begun(..) => None,
+        };
+        told.iter().filter_map(line).collect()
+    }
+
+    /// What is being done, and the items that it is done for.
+    fn begun(&self) -> Vec<(Step, Vec<String>)> {
+        let told = self.told.lock().expect("no panic");
+        let line = |told: &Told| match told {
+            Told::Begun(step, items) => Some((step.clone(), items.iter().map(|item| item.name.clone()).collect())),
+            Told::Busy(_) | Told::Settled(_) => None,
         };
         told.iter().filter_map(line).collect()
     }
@@ -89,6 +99,41 @@ async fn work_lands_in_the_order_in_which_it_was_finished() {
     drop(told);
     let position = |call| bench.script.position(call).expect("was called");
     assert!(position("save queue") < position("read_base base") && position("verify a") < position("land 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_told_what_is_looked_at_and_for_whom() {
+    let bench = Bench::start().await;
+    bench.landings.make_bad(1);
+    bench.landings.make_conflicting(2);
+    bench.queue.ask(Ask::Pause).await.expect("pauses");
+    let batch = Rules {
+        verify: Some("check".to_owned()),
+        resolver: Some("resolve".to_owned()),
+        resolver_tries: 1,
+        batch: 2,
+        ..Rules::default()
+    };
+    for name in ["a", "b", "c"] {
+        let (name, tip, rules) = (name.to_owned(), format!("tip of {name}"), Some(batch.clone()));
+        bench.queue.ask(Ask::Add(Addition { name, tip, rules, ..Addition::default() })).await.expect("is taken");
+    }
+    bench.queue.ask(Ask::Resume).await.expect("goes on");
+    bench.settle().await;
+    let verifying = |commit: &str| Step::Verifying { commit: commit.to_owned() };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let begun = bench.begun();
+    // Both together, then the half of them, then the bad one for the second time.
+    assert_eq!(
+        begun[..3],
+        [
+            (verifying("0+1"), names(&["a", "b"])),
+            (verifying("0"), names(&["a"])),
+            (verifying("0+1"), names(&["a", "b"])),
+        ]
+    );
+    let resolving = Step::Resolving { files: vec!["f".to_owned()] };
+    assert_eq!(begun[3..], [(resolving, names(&["c"])), (verifying("0+2"), names(&["c"]))]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -92,6 +92,29 @@ async fn who_asks_again_for_a_run_that_is_over_does_not_begin_it_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_queue_is_at_is_told_behind_the_word_that_it_is_there() {
+    let rig = Rig::start().await;
+    let verified = Job { verify: Some("make test".to_owned()), ..job("a") };
+    begin(&rig, vec![verified]).await;
+    end(&rig, "a", 0);
+    pass(&rig).await;
+    let told = rig.world.runs.told(HOME);
+    let merges = told.iter().filter(|telling| {
+        matches!(telling.word, Word::MergeStarted { .. } | Word::MergeVerifying { .. } | Word::MergeCompleted { .. })
+    });
+    let told: Vec<_> = merges.map(|telling| (telling.word.clone(), telling.job, telling.number.is_some())).collect();
+    let commit = || "0".to_owned();
+    assert_eq!(
+        told,
+        [
+            (Word::MergeStarted { base: "main".to_owned() }, Some(0), true),
+            (Word::MergeVerifying { commit: commit() }, Some(0), false),
+            (Word::MergeCompleted { commit: commit() }, Some(0), true),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attempt_that_failed_is_followed_by_another_in_the_same_worktree() {
     let rig = Rig::start().await;
     begin(&rig, vec![job("a")]).await;
@@ -173,7 +196,7 @@ async fn each_job_lands_once_whatever_is_cut_off() {
             let run = rig.world.runs.run(HOME);
             assert_eq!((stages(&run), run.mode), (vec!["done"; 2], Mode::Over(Verdict::Completed)), "{step} {nth}");
             assert_eq!(rig.world.landings.base().len(), 2, "{step} {nth}");
-            let numbers: Vec<u64> = rig.world.runs.told(HOME).iter().map(|telling| telling.number).collect();
+            let numbers: Vec<u64> = rig.world.runs.told(HOME).iter().filter_map(|telling| telling.number).collect();
             assert_eq!(numbers, (0..run.told).collect::<Vec<_>>(), "{step} {nth}: nothing is told twice or not at all");
             assert!(run.jobs.iter().all(|job| job.attempt == 1), "{step} {nth}: {run:?}");
         }

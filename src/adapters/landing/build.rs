@@ -8,6 +8,7 @@ use git2::{Oid, Repository, Signature, Sort};
 use swarm_actors::merge::machine::Build;
 use swarm_actors::merge::queue::{Item, Strategy};
 
+use super::check::Check;
 use super::desk::Desk;
 use super::trees;
 use crate::adapters::git::fault::Fault;
@@ -85,12 +86,7 @@ impl Builder<'_> {
         if strategy == Strategy::Rebase {
             return self.rebase(base);
         }
-        let merged = match bases.len() {
-            1 => self.merge(base, self.onto, tip)?,
-            // More than one: git makes one of them first.
-            _ => self.by_command(&[], self.onto, tip)?,
-        };
-        let tree = match merged {
+        let tree = match self.merge(&bases)? {
             Merged::Tree(tree) => tree,
             Merged::Conflict(files) => return Ok(Build::Conflict(files)),
         };
@@ -139,13 +135,16 @@ impl Builder<'_> {
         walk.set_sorting(Sort::TOPOLOGICAL | Sort::REVERSE)?;
         walk.push(Oid::from_str(&self.item.tip)?)?;
         walk.hide(Oid::from_str(base)?)?;
-        let mut at = self.onto.to_owned();
+        let (mut at, mut is_trivial) = (self.onto.to_owned(), true);
         for id in walk {
             let commit = repo.find_commit(id?)?;
             let (before, after) = (commit.parent_id(0)?.to_string(), commit.id().to_string());
             let merged = match self.trivially(&before, &at, &after) {
                 Some(tree) => Merged::Tree(tree),
-                None => self.by_command(&[format!("--merge-base={before}")], &at, &after)?,
+                None => {
+                    is_trivial = false;
+                    self.by_command(&[format!("--merge-base={before}")], &at, &after)?
+                }
             };
             let tree = match merged {
                 Merged::Tree(tree) => tree,
@@ -157,6 +156,9 @@ impl Builder<'_> {
             let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
             let author = commit.author();
             at = self.commit(&Draft { tree: &tree, parents: &[&at], message: &message, author: Some(&author) })?;
+        }
+        if !is_trivial {
+            self.check(&[base.to_owned()], &self.tree_of(&at)?)?;
         }
         Ok(if at == self.onto { Build::Nothing } else { Build::Made(at) })
     }
@@ -171,14 +173,18 @@ impl Builder<'_> {
         Ok(String::from_utf8_lossy(&out).lines().map(str::to_owned).collect())
     }
 
-    fn merge(&self, base: &str, ours: &str, theirs: &str) -> Result<Merged, Fault> {
-        if let Some(tree) = self.trivially(base, ours, theirs) {
+    fn merge(&self, bases: &[String]) -> Result<Merged, Fault> {
+        let (ours, theirs) = (self.onto, &self.item.tip);
+        // Of several, git makes one first.
+        if let [base] = bases
+            && let Some(tree) = self.trivially(base, ours, theirs)
+        {
             return Ok(Merged::Tree(tree));
         }
-        // It finds the same base by itself, and goes the way of `git merge`.
+        // It finds the same ones by itself, and goes the way of `git merge`.
         let merged = self.by_command(&[], ours, theirs)?;
         if let Merged::Tree(tree) = &merged {
-            self.check(base, ours, theirs, tree)?;
+            self.check(bases, tree)?;
         }
         Ok(merged)
     }
@@ -199,28 +205,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Nothing may land that the topic did not touch. Where one side renamed what
-    /// the other changed, the change is found under the new name.
-    fn check(&self, base: &str, ours: &str, theirs: &str, tree: &str) -> Result<(), Fault> {
-        let (topic, landed) = (self.paths(base, theirs, &[])?, self.paths(ours, tree, &[])?);
-        let strange: Vec<&String> = landed.difference(&topic).collect();
-        if strange.is_empty() {
-            return Ok(());
-        }
-        // A rename is a path that is gone on one side since the base.
-        let gone =
-            self.paths(base, ours, &["--diff-filter=D"])?.len() + self.paths(base, theirs, &["--diff-filter=D"])?.len();
-        if strange.len() <= gone {
-            return Ok(());
-        }
-        Err(Fault::new(format!("the merge would change {}, which {} never touched", strange[0], self.item.name)))
-    }
-
-    fn paths(&self, from: &str, to: &str, words: &[&str]) -> Result<BTreeSet<String>, Fault> {
-        let call = self.desk.read().args(["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"]);
-        let out = call.args(words).args([from, to]).run()?;
-        let fields = out.split(|byte| *byte == 0).filter(|field| !field.is_empty());
-        Ok(fields.map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+    fn check(&self, bases: &[String], tree: &str) -> Result<(), Fault> {
+        let Self { desk, library, item, onto: ours } = *self;
+        Check { desk, library, name: &item.name, bases, ours, theirs: &item.tip }.run(tree)
     }
 
     fn tree_of(&self, commit: &str) -> Result<String, Fault> {

@@ -6,6 +6,7 @@
 //! out first how far it came the last time.
 
 mod build;
+mod check;
 mod checked_out;
 mod checkout;
 mod complete;

@@ -20,6 +20,12 @@ use crate::runner::Outcome;
 /// Markdown.
 const MARKERS: [&[u8]; 2] = [b"<<<<<<< ", b">>>>>>> "];
 
+/// Commits of one side that are told of, …
+const COMMITS_MAX: usize = 50;
+/// … files that they are looked for by, and bytes of their messages.
+const FILES_MAX: usize = 500;
+const MESSAGES_BYTES_MAX: usize = 16 << 10;
+
 fn name(item: &Item) -> String {
     format!("resolve-{}", item.id)
 }
@@ -28,6 +34,7 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
     let Some(command) = &item.rules.resolver else { return Ok(Resolution::Failed("there is no resolver".to_owned())) };
     let log = desk.own.join("logs").join(format!("{}.resolver.log", item.id));
     let (at, wanted, base, fresh) = (Arc::clone(&desk), item.clone(), onto.to_owned(), log.clone());
+    let conflicts = files.to_vec();
     let place = off_thread(move || {
         open_log(&fresh)?;
         let place = scratch::prepare(&at, &name(&wanted), &base)?;
@@ -36,9 +43,11 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
         let merge =
             ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
         at.identity()?.environment(place.write(&at), None).args(merge).arg(&wanted.tip).run_for(&[0, 1])?;
-        Ok(place)
+        let [ours, theirs] =
+            [(&*base, &*wanted.tip), (&*wanted.tip, &*base)].map(|(not_in, of)| messages(&at, not_in, of, &conflicts));
+        Ok((place, ours?, theirs?))
     });
-    let place = place.await?;
+    let (place, ours, theirs) = place.await?;
     let variables = [
         ("SWARM_MERGE_FILES", files.join("\n")),
         ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
@@ -46,6 +55,8 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
         ("SWARM_MERGE_TIP", item.tip.clone()),
         ("SWARM_MERGE_ITEM", item.id.to_string()),
         ("SWARM_MERGE_NAME", item.name.clone()),
+        ("SWARM_MERGE_OURS", ours),
+        ("SWARM_MERGE_THEIRS", theirs),
     ];
     let order =
         run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
@@ -68,6 +79,29 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
         result
     })
     .await
+}
+
+/// What one side wanted: the messages of its commits that touch these files, the newest
+/// first, as far as a variable holds them.
+fn messages(desk: &Desk, not_in: &str, of: &str, files: &[String]) -> Result<String, Fault> {
+    let call = desk.read().args([
+        "--literal-pathspecs",
+        "log",
+        "--no-show-signature",
+        "--format=%h %s%n%w(0,4,4)%b",
+        "--max-count",
+    ]);
+    let call = call.arg(COMMITS_MAX.to_string()).arg(format!("{not_in}..{of}")).arg("--");
+    let said = call.args(files.iter().take(FILES_MAX)).run()?;
+    let said = String::from_utf8_lossy(&said);
+    let lines = said.lines().filter(|line| !line.trim().is_empty());
+    let mut length = 0;
+    let kept = lines.take_while(|line| {
+        length += line.len() + 1;
+        length <= MESSAGES_BYTES_MAX
+    });
+    // No byte that ends a variable can be in a message.
+    Ok(kept.collect::<Vec<_>>().join("\n"))
 }
 
 /// The resolver's result as a commit on top of the item's tip.

@@ -3,6 +3,7 @@
 use swarm_actors::merge::machine::Build;
 use swarm_actors::ports::Landings as _;
 
+use super::check::Check;
 use super::tests_checkout::Site;
 use crate::adapters::git::fixture::text;
 
@@ -33,4 +34,55 @@ async fn the_attributes_of_the_base_say_how_a_file_is_merged() {
         }
         site.fix.attempt(&site.fix.repo, &["merge", "--abort"]);
     }
+}
+
+/// What M8 says of a merge of `topic` into `main` with this tree.
+async fn checked(site: &Site, tree: &str) -> Result<(), String> {
+    let item = site.item("topic").await;
+    let desk = site.desk();
+    let id = |name: &str| text(&site.fix.git(&["rev-parse", name]));
+    let (ours, base) = (id("main"), text(&site.fix.git(&["merge-base", "main", "topic"])));
+    let library = desk.library();
+    let (library, bases) = (library.as_deref(), [base]);
+    let check = Check { desk: &desk, library, name: "topic", bases: &bases, ours: &ours, theirs: &item.tip };
+    check.run(tree).map_err(|fault| fault.to_string())
+}
+
+/// A topic that changed the first line of a file, on a base that changed the last one.
+fn both_changed() -> Site {
+    let site = Site::new();
+    site.fix.commit("list", "list", "one\ntwo\nthree\nfour\nfive\n");
+    site.fix.commit("other", "other", "o\n");
+    site.branch("topic", "sed -i s/one/first/ list");
+    site.fix.commit("list again", "list", "one\ntwo\nthree\nfour\nlast\n");
+    site
+}
+
+#[tokio::test]
+async fn what_a_merge_leaves_out_or_brings_along_is_found() {
+    let site = both_changed();
+    let merged = text(&site.fix.git(&["merge-tree", "--write-tree", "main", "topic"]));
+    assert_eq!(checked(&site, &merged).await, Ok(()));
+    let as_it_was = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
+    let dropped = checked(&site, &as_it_was).await.expect_err("the first line is as it was");
+    assert_eq!(dropped, "the merge would leave out what topic did to list");
+    site.fix.commit("stray", "other", "somebody's\n");
+    let stray = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
+    site.fix.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    let strange = checked(&site, &stray).await.expect_err("it is no path of the topic");
+    assert_eq!(strange, "the merge would change other, which topic never touched");
+}
+
+#[tokio::test]
+async fn what_the_base_has_already_is_not_missed() {
+    let site = both_changed();
+    site.fix.commit("the same", "list", "first\ntwo\nthree\nfour\nlast\n");
+    let item = site.item("topic").await;
+    let onto = text(&site.fix.git(&["rev-parse", "main"]));
+    assert_eq!(site.landings.build(&site.target, &item, &onto).await, Build::Nothing);
+    // Merged in a way of the user's: what is left of a side is the user's affair.
+    site.fix.commit("rules", ".gitattributes", "list merge=ours\n");
+    site.fix.commit("another", "list", "one\ntwo\nthree\nfour\nlast\n");
+    let as_it_was = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
+    assert_eq!(checked(&site, &as_it_was).await, Ok(()));
 }

@@ -7,14 +7,15 @@ use swarm_actors::model::{Caller, Contract, Ended, ExitRecord, Reason, SpawnRequ
 use swarm_actors::run::machine::{FaultKind, Outcome};
 use swarm_actors::run::plan::{CommandWork, Job, Plan, SpecWork, Work};
 use swarm_actors::run::progress::{Now, Spent};
+use swarm_actors::run::words::Word;
 use swarm_actors::run::{request_of, request_prefix};
 use swarm_actors::worker::LOG_LIMIT_BYTES;
 
 use super::home::{self, Home, append_lines, make_all};
 use super::order::{self, Order, PROMPT};
 use super::prompt::{self, Template, fill};
-use super::{config, specs};
-use crate::adapters::clock::random_uuid;
+use super::{config, specs, told};
+use crate::adapters::clock::{random_uuid, wall_ms};
 use crate::adapters::records::write_durably;
 use crate::agents::{Agent, end_words, last_lines, shell_script};
 use crate::paths::Paths;
@@ -106,6 +107,12 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
     }
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| lasting(cause))?;
     let home = Home::new(&plan.home);
+    if spec.digest != work.digest {
+        let word = Word::SpecChanged { attempt, file: work.file.clone() };
+        let told =
+            told::line(&plan.id, &asked.id, wall_ms(), word).and_then(|line| told::report(&home.events(), &line));
+        told.map_err(|error| broken(&format!("that its spec changed cannot be told: {error}")))?;
+    }
     let text = prompt_text(now, &agent, &spec.body, &config)?;
     let written = || -> io::Result<()> {
         make_all(dir)?;

@@ -20,7 +20,7 @@ pub fn tell(plan: &Plan, words: Vec<Telling>) -> io::Result<()> {
     let mut lines = String::new();
     for Telling { at_ms, number, job, word } in words {
         let workstream = job.map(|job| plan.jobs[job].id.clone());
-        let line = Line { time: iso(at_ms), run: plan.id.clone(), number: Some(number), workstream, word };
+        let line = Line { time: iso(at_ms), run: plan.id.clone(), number, workstream, word };
         lines.push_str(&serde_json::to_string(&line)?);
         lines.push('\n');
     }
@@ -49,7 +49,9 @@ pub fn catch_up(home: &Home, run: &mut Run, events: &[(u64, Event)]) {
     let told = count(home, &run.plan.id);
     for (at_ms, event) in events {
         let missing = run.on(event, *at_ms).into_iter().filter_map(|effect| match effect {
-            Effect::Tell(number, job, word) if number >= told => Some(Telling { at_ms: *at_ms, number, job, word }),
+            Effect::Tell(number, job, word) if number >= told => {
+                Some(Telling { at_ms: *at_ms, number: Some(number), job, word })
+            }
             _ => None,
         });
         let missing: Vec<Telling> = missing.collect();
@@ -92,7 +94,7 @@ mod tests {
         let home = Home::new(dir.path());
         assert_eq!(count(&home, "r"), 0, "nothing was told");
         let plan = Plan { id: "r".into(), home: dir.path().to_str().expect("text").into(), ..Plan::default() };
-        let word = |number| Telling { at_ms: 0, number, job: None, word: Word::RunPaused };
+        let word = |number| Telling { at_ms: 0, number: Some(number), job: None, word: Word::RunPaused };
         tell(&plan, vec![word(0), word(1)]).expect("told");
         assert_eq!((count(&home, "r"), count(&home, "other")), (2, 0));
         let activity = || line("r", "a", 0, Word::Activity { text: "x".repeat(1000) }).expect("a line");

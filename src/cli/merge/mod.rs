@@ -1,6 +1,7 @@
 //! `swarm merge`: finished work on its way to the base branch.
 
 pub mod args;
+mod progress;
 mod queues;
 mod show;
 mod wait;

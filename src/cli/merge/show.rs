@@ -60,7 +60,7 @@ fn row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
 }
 
 /// The state, finer while it is under way.
-fn stage(view: &QueueView, item: &Item) -> &'static str {
+pub fn stage(view: &QueueView, item: &Item) -> &'static str {
     match (&item.state, &view.queue.phase) {
         (State::Active, Phase::Building { .. }) => "building",
         (State::Active, Phase::Verifying { .. }) => "verifying",

@@ -10,6 +10,7 @@ use swarm_actors::merge::queue::{Item, ItemId};
 use swarm_actors::model::{Caller, Ended, QueueView, Reason, Target, WorkerView};
 
 use super::args::WaitArgs;
+use super::progress::Progress;
 use super::queues::{Queues, none_for, short};
 use super::show::{item_object, warn_stuck};
 use crate::adapters::git;
@@ -52,19 +53,21 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         // Somebody has to be at work.
         client::ensure(paths)?;
     }
-    let mut wait = Wait { args, paths, changes: Changes::new()?, left, done: Vec::new(), lost: false, warned: false };
+    let (changes, progress) = (Changes::new()?, Progress::new(args.json));
+    let mut wait = Wait { args, paths, changes, progress, left, done: Vec::new(), lost: false, warned: false };
     loop {
         // Watched first and looked at then, so that no change is missed.
         wait.watch()?;
         let queues = Queues::read_any(paths, args.base.as_deref())?;
         if !std::mem::replace(&mut wait.warned, queues.0.iter().any(|view| view.stuck.is_some())) {
-            queues.0.iter().for_each(|view| warn_stuck(view, screen));
+            wait.progress.above(|| queues.0.iter().for_each(|view| warn_stuck(view, screen)));
         }
         let processes = wait.look(&queues, screen)?;
         let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if wait.left.is_empty() || is_late {
             return wait.end(&queues, screen);
         }
+        wait.show(&queues);
         wait.sleep(&processes, deadline)?;
     }
 }
@@ -73,6 +76,7 @@ struct Wait<'a> {
     args: &'a WaitArgs,
     paths: &'a Paths,
     changes: Changes,
+    progress: Progress,
     left: Vec<Wanted>,
     done: Vec<(Target, ItemId)>,
     /// Something that was waited for will not come.
@@ -85,6 +89,10 @@ impl Wait<'_> {
     fn watch(&self) -> Result<(), Failure> {
         self.changes.add_dir(self.paths.root())?;
         self.changes.add_dir(&self.paths.merges())?;
+        if self.progress.is_seen() {
+            // What is under way is told there, and not journaled.
+            self.changes.add_file(&self.paths.events())?;
+        }
         let entries = std::fs::read_dir(self.paths.merges()).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).try_for_each(|dir| self.changes.add_dir(&dir))
     }
@@ -99,7 +107,7 @@ impl Wait<'_> {
                     Some((_, item)) if !item.state.is_settled() => open.push(Wanted::Item(target, id)),
                     Some((view, item)) => {
                         if !self.args.json {
-                            say(view, item, screen)?;
+                            self.progress.above(|| say(view, item, screen))?;
                         }
                         self.done.push((target, id));
                     }
@@ -144,8 +152,17 @@ impl Wait<'_> {
         } else {
             "ended without success, nothing to land"
         };
-        screen.warning(&format!("{name} {why}"));
+        self.progress.above(|| screen.warning(&format!("{name} {why}")));
         Ok(None)
+    }
+
+    fn show(&self, queues: &Queues) {
+        let items = self.left.iter().filter_map(|one| match one {
+            Wanted::Item(target, id) => find(queues, target, *id),
+            Wanted::Worker { .. } => None,
+        });
+        let workers = self.left.iter().filter(|one| matches!(one, Wanted::Worker { .. })).count();
+        self.progress.show(items, workers);
     }
 
     fn sleep(&self, processes: &[OwnedFd], deadline: Option<Instant>) -> Result<(), Failure> {

@@ -36,6 +36,7 @@ pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Re
     Ok(Job {
         id: spec.id.clone(),
         work: Work::Spec(SpecWork {
+            digest: spec.digest.clone(),
             file: file.to_string_lossy().into_owned(),
             title: spec.title.clone(),
             adapter: front.adapter.clone().or_else(|| typed.agent.clone()).or_else(|| config.agent.clone()),

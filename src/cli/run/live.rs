@@ -1,32 +1,63 @@
-//! A run on a terminal: a line for each workstream that is at work, and above them
-//! what has become of the others.
+//! A run on a terminal: each workstream that is at work with what it did last, the
+//! merge queue, and above them what has become of the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use swarm_actors::run::words::{Line, Word};
 
 use crate::cli::render::escape;
 
 /// How often a line shows that it lives.
 const TICK: Duration = Duration::from_millis(120);
+/// What a workstream did before its last activity, as far as there is room for it.
+const EARLIER_MAX: usize = 3;
+/// Rows that are not for workstreams: the queue, the sum, and the cursor's.
+const ROWS_OTHER: usize = 3;
+/// Rows of a terminal that does not say.
+const ROWS: usize = 24;
 
 pub struct Live {
     all: MultiProgress,
-    bars: BTreeMap<String, ProgressBar>,
+    at_work: BTreeMap<String, Work>,
+    queue: Queue,
     summary: ProgressBar,
+    rows: fn() -> usize,
     total: usize,
     done: usize,
     failed: usize,
 }
 
+/// A workstream that is at work.
+struct Work {
+    head: ProgressBar,
+    /// What it is at, and before that what it was at.
+    said: VecDeque<String>,
+    lines: Vec<ProgressBar>,
+}
+
+/// Those of the run that are in the merge queue, in the order in which they came.
+struct Queue {
+    bar: ProgressBar,
+    base: String,
+    items: Vec<(String, &'static str)>,
+}
+
 impl Live {
     pub fn new() -> Self {
-        let all = MultiProgress::new();
-        let summary = all.add(ProgressBar::new_spinner());
-        summary.set_style(ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
-        Self { all, bars: BTreeMap::new(), summary, total: 0, done: 0, failed: 0 }
+        Self::on(ProgressDrawTarget::stderr(), || {
+            let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+            size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(ROWS)
+        })
+    }
+
+    fn on(target: ProgressDrawTarget, rows: fn() -> usize) -> Self {
+        let all = MultiProgress::with_draw_target(target);
+        let line = || all.add(ProgressBar::new_spinner().with_style(style("{wide_msg}")));
+        let (bar, summary) = (line(), line());
+        let queue = Queue { bar, base: String::new(), items: Vec::new() };
+        Self { all, at_work: BTreeMap::new(), queue, summary, rows, total: 0, done: 0, failed: 0 }
     }
 
     pub fn show(&mut self, line: &Line) {
@@ -44,8 +75,11 @@ impl Live {
             Word::Activity { text } => self.set(id, text),
             Word::NeedsInput { cause } => self.set(id, &format!("waiting: {cause}")),
             Word::Completed { .. } => self.set(id, "finished, to be landed"),
-            Word::MergeStarted { base } => self.set(id, &format!("in the merge queue of {base}")),
-            Word::MergeWaiting { error } => self.end(id, "…", &format!("waits to land: {error}")),
+            Word::Retrying { error, in_ms, .. } => {
+                let when = if *in_ms > 0 { format!(" in {} s", in_ms.div_ceil(1000)) } else { String::new() };
+                self.queue.remove(id);
+                self.set(id, &format!("tries again{when}: {error}"));
+            }
             Word::Done { commit } => {
                 self.done += 1;
                 let landed =
@@ -56,53 +90,99 @@ impl Live {
                 self.failed += 1;
                 self.end(id, "✗", error);
             }
-            Word::Retrying { error, in_ms, .. } => {
-                let when = if *in_ms > 0 { format!(" in {} s", in_ms.div_ceil(1000)) } else { String::new() };
-                self.set(id, &format!("tries again{when}: {error}"));
-            }
             Word::Paused { .. } => self.end(id, "‖", "stopped; the next run goes on with it"),
-            Word::MergeConflict { files, branch } => {
-                self.say(&format!(
-                    "{} conflicts with the base in {}; its work is on {branch}",
-                    escape(id),
-                    escape(&files.join(", "))
-                ));
-            }
             Word::Context { delivered, text } => {
                 let how = if *delivered { "was told" } else { "could not be told any more" };
                 self.say(&format!("{} {how}: {}", escape(id), escape(text)));
             }
+            Word::SpecChanged { file, .. } => {
+                self.say(&format!("{}: {} changed and is taken as it is now", escape(id), escape(file)));
+            }
             Word::RunPaused => self.say("paused: nothing new is begun"),
             Word::RunResumed => self.say("resumed"),
             Word::RunStopping => self.say("stopping"),
-            Word::MergeCompleted { .. } | Word::MergeRejected { .. } => {}
             Word::RunCompleted { status, done, failed, pending } => self.over(status, *done, *failed, *pending),
+            word => self.merging(id, word),
         }
-        self.summary.set_message(format!(
-            "{} of {} done, {} failed, {} at work",
-            self.done,
-            self.total,
-            self.failed,
-            self.bars.len()
-        ));
+        self.fit();
+        self.queue.draw();
+        let queued = match self.queue.items.len() {
+            0 => String::new(),
+            items => format!(", {items} in the merge queue"),
+        };
+        let (done, total, failed, at_work) = (self.done, self.total, self.failed, self.at_work.len());
+        self.summary.set_message(format!("{done} of {total} done, {failed} failed, {at_work} at work{queued}"));
+    }
+
+    fn merging(&mut self, id: &str, word: &Word) {
+        match word {
+            Word::MergeStarted { base } => {
+                self.queue.base.clone_from(base);
+                self.enter(id, "waits");
+            }
+            Word::MergeVerifying { .. } => self.enter(id, "is verified"),
+            Word::MergeResolving { .. } => self.queue.set(id, "has its conflicts resolved"),
+            Word::MergeWaiting { error } => self.end(id, "…", &format!("waits to land: {error}")),
+            Word::MergeConflict { files, branch } => {
+                let (files, branch) = (files.join(", "), escape(branch));
+                self.say(&format!(
+                    "{} conflicts with the base in {}; its work is on {branch}",
+                    escape(id),
+                    escape(&files)
+                ));
+            }
+            // What follows of them is told by other words.
+            _ => {}
+        }
+    }
+
+    /// It is the queue's now, and its agent at rest.
+    fn enter(&mut self, id: &str, state: &'static str) {
+        self.forget(id);
+        self.queue.set(id, state);
     }
 
     fn set(&mut self, id: &str, text: &str) {
-        let bar = self.bars.entry(id.to_owned()).or_insert_with(|| {
-            let bar = self.all.insert_before(&self.summary, ProgressBar::new_spinner());
-            let style = ProgressStyle::with_template("{spinner:.blue} {prefix:.bold} {wide_msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            bar.set_prefix(escape(id).into_owned());
-            bar.enable_steady_tick(TICK);
-            bar
+        let (all, queue) = (&self.all, &self.queue);
+        let work = self.at_work.entry(id.to_owned()).or_insert_with(|| {
+            let head = all.insert_before(&queue.bar, ProgressBar::new_spinner());
+            head.set_style(style("{spinner:.blue} {prefix:.bold} {wide_msg}"));
+            head.set_prefix(escape(id).into_owned());
+            head.enable_steady_tick(TICK);
+            Work { head, said: VecDeque::new(), lines: Vec::new() }
         });
-        bar.set_message(escape(text).into_owned());
+        let text = escape(text).into_owned();
+        work.head.set_message(text.clone());
+        work.said.push_front(text);
+        work.said.truncate(EARLIER_MAX + 1);
+    }
+
+    /// Shows as much of what went before as the terminal has room for.
+    fn fit(&mut self) {
+        let rows = (self.rows)().saturating_sub(ROWS_OTHER);
+        let each = rows.checked_div(self.at_work.len()).unwrap_or(0).saturating_sub(1).min(EARLIER_MAX);
+        for work in self.at_work.values_mut() {
+            let earlier: Vec<&String> = work.said.iter().skip(1).take(each).collect();
+            while work.lines.len() < earlier.len() {
+                let line = ProgressBar::new_spinner().with_style(style("    {wide_msg:.dim}"));
+                work.lines.push(self.all.insert_after(work.lines.last().unwrap_or(&work.head), line));
+            }
+            work.lines.drain(earlier.len()..).for_each(|line| line.finish_and_clear());
+            for (line, text) in work.lines.iter().zip(earlier) {
+                line.set_message(text.clone());
+            }
+        }
+    }
+
+    fn forget(&mut self, id: &str) {
+        if let Some(work) = self.at_work.remove(id) {
+            work.end();
+        }
     }
 
     fn end(&mut self, id: &str, sign: &str, text: &str) {
-        if let Some(bar) = self.bars.remove(id) {
-            bar.finish_and_clear();
-        }
+        self.forget(id);
+        self.queue.remove(id);
         self.say(&format!("{sign} {} {}", escape(id), escape(text)));
     }
 
@@ -111,11 +191,129 @@ impl Live {
     }
 
     fn over(&mut self, status: &str, done: usize, failed: usize, pending: usize) {
-        for bar in std::mem::take(&mut self.bars).into_values() {
-            bar.finish_and_clear();
-        }
+        std::mem::take(&mut self.at_work).into_values().for_each(Work::end);
+        self.queue.items.clear();
+        self.queue.bar.finish_and_clear();
         self.summary.finish_and_clear();
         let rest = if pending > 0 { format!(", {pending} to do: swarm run") } else { String::new() };
         self.say(&format!("{status}: {done} done, {failed} failed{rest}"));
+    }
+}
+
+impl Work {
+    fn end(self) {
+        self.lines.iter().chain([&self.head]).for_each(ProgressBar::finish_and_clear);
+    }
+}
+
+impl Queue {
+    fn set(&mut self, id: &str, state: &'static str) {
+        match self.items.iter_mut().find(|(known, _)| known == id) {
+            Some((_, known)) => *known = state,
+            None => self.items.push((id.to_owned(), state)),
+        }
+    }
+
+    fn remove(&mut self, id: &str) {
+        self.items.retain(|(known, _)| known != id);
+    }
+
+    fn draw(&self) {
+        let text: Vec<String> = self.items.iter().map(|(id, state)| format!("{} {state}", escape(id))).collect();
+        if text.is_empty() {
+            return self.bar.set_message(String::new());
+        }
+        self.bar.set_message(format!("merge queue of {}: {}", escape(&self.base), text.join(", ")));
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+#[cfg(test)]
+mod tests {
+    use indicatif::InMemoryTerm;
+
+    use super::*;
+
+    struct Terminal {
+        live: Live,
+        term: InMemoryTerm,
+    }
+
+    impl Terminal {
+        fn new(rows: fn() -> usize) -> Self {
+            let term = InMemoryTerm::new(u16::try_from(rows()).expect("a small one"), 60);
+            let mut all = Self { live: Live::on(ProgressDrawTarget::term_like(Box::new(term.clone())), rows), term };
+            all.tell(None, Word::RunStarted { workstreams: 4, pending: 4 });
+            all
+        }
+
+        fn tell(&mut self, id: Option<&str>, word: Word) {
+            let workstream = id.map(str::to_owned);
+            self.live.show(&Line { time: String::new(), run: "r1".into(), number: None, workstream, word });
+        }
+
+        fn does(&mut self, id: &str, text: &str) {
+            self.tell(Some(id), Word::Activity { text: text.to_owned() });
+        }
+
+        /// What is on it by now, without the signs of life.
+        fn lines(&self) -> Vec<String> {
+            // Drawn at most so often; the last word is drawn here.
+            self.live.all.suspend(|| {});
+            let spinner = |c: char| !c.is_ascii() && !"✓✗‖…".contains(c);
+            let text = self.term.contents();
+            text.lines().map(|line| line.trim_start_matches(spinner).trim().to_owned()).collect()
+        }
+    }
+
+    #[test]
+    fn what_each_did_last_is_shown_as_far_as_there_is_room() {
+        let mut tall = Terminal::new(|| 24);
+        ["read a.rs", "edit a.rs", "run the tests"].iter().for_each(|text| tall.does("auth", text));
+        tall.does("billing", "read b.rs");
+        assert_eq!(
+            tall.lines(),
+            [
+                "run r1: 4 of 4 workstreams to do",
+                "auth run the tests",
+                "edit a.rs",
+                "read a.rs",
+                "billing read b.rs",
+                "",
+                "0 of 4 done, 0 failed, 2 at work",
+            ]
+        );
+        let mut low = Terminal::new(|| 6);
+        for id in ["auth", "billing"] {
+            ["read", "edit"].iter().for_each(|text| low.does(id, text));
+        }
+        let lines = low.lines();
+        assert!(lines.iter().all(|line| line != "read") && lines.contains(&"auth edit".to_owned()), "{lines:?}");
+    }
+
+    #[test]
+    fn the_queue_says_what_it_is_at() {
+        let mut shown = Terminal::new(|| 24);
+        let merging = || Word::MergeStarted { base: "main".to_owned() };
+        for id in ["auth", "billing"] {
+            shown.does(id, "edit");
+            shown.tell(Some(id), merging());
+        }
+        shown.tell(Some("auth"), Word::MergeVerifying { commit: "c".to_owned() });
+        let lines = shown.lines();
+        assert_eq!(lines[1], "merge queue of main: auth is verified, billing waits");
+        assert_eq!(lines[2], "0 of 4 done, 0 failed, 0 at work, 2 in the merge queue");
+        shown.tell(Some("auth"), Word::Done { commit: Some("0123456789abcdef".to_owned()) });
+        shown.tell(Some("billing"), Word::Retrying { attempt: 1, error: "red".to_owned(), in_ms: 0 });
+        assert_eq!(
+            shown.lines()[1..],
+            ["✓ auth landed as 0123456789ab", "billing tries again: red", "", "1 of 4 done, 0 failed, 1 at work",]
+        );
+        let over = Word::RunCompleted { status: "failed".to_owned(), done: 1, failed: 1, pending: 2 };
+        shown.tell(None, over);
+        assert_eq!(shown.lines().last().map(String::as_str), Some("failed: 1 done, 1 failed, 2 to do: swarm run"));
     }
 }
