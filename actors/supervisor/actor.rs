@@ -103,6 +103,7 @@ impl Actor for Supervisor {
                 state.feed(Event::RequestBegan).await?;
                 state.land(*wish, reply);
             }
+            SupervisorMessage::Worker(name, reply) => drop(reply.send(state.worker(&name).await?)),
             SupervisorMessage::Runs(reply) => drop(reply.send(state.runs.all())),
             SupervisorMessage::RequestEnded => {
                 state.feed(Event::RequestEnded).await?;
@@ -271,10 +272,10 @@ impl State {
         };
         let mut workers = Vec::with_capacity(names.len());
         for name in names {
-            workers.push(self.worker(&name).await?);
+            workers.push((self.worker(&name).await?, name));
         }
         let myself = self.myself.clone();
-        let work = tokio::spawn(super::requests::carry_out(request, workers, answers.clone()));
+        let work = tokio::spawn(super::requests::carry_out(request, workers, myself.clone(), answers.clone()));
         tokio::spawn(async move {
             if work.await.is_err() {
                 let refusal = Refusal::new(RefusalKind::Internal, "the request failed inside the supervisor");

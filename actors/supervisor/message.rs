@@ -8,7 +8,7 @@ use crate::model::{
     Answer, CleanRequest, KillRequest, MergeRequest, Refusal, RespawnRequest, RunRequest, SpawnRequest, Target,
 };
 use crate::run::{RunHandle, Wish};
-use crate::worker::Report;
+use crate::worker::{Report, WorkerHandle};
 
 /// What a person or a script asks for.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub enum SupervisorMessage {
     Run(String, crate::run::Told),
     /// From a run: a worker's work is to be queued.
     Land(Box<Wish>, RpcReplyPort<Result<(), Refusal>>),
+    /// The worker of this name, started when there is none.
+    Worker(String, RpcReplyPort<WorkerHandle>),
     /// All runs that are not over.
     Runs(RpcReplyPort<Vec<RunHandle>>),
     /// The queue of this base, started when there is none.

@@ -1,9 +1,11 @@
 //! Requests about one worker or all of them, carried out side by side.
 
+use ractor::ActorRef;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::message::Request;
-use crate::model::{Answer, Refusal, Scope};
+use super::CALL_MS_MAX;
+use super::message::{Request, SupervisorMessage};
+use crate::model::{Answer, Refusal, RefusalKind, Scope};
 use crate::registry::RegistryHandle;
 use crate::worker::{self, Removal, WorkerHandle};
 
@@ -29,10 +31,16 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
 
 /// Gives the request to each worker and sends what each answers, in the order
 /// of the list, and then that it is done.
-pub async fn carry_out(request: Request, workers: Vec<WorkerHandle>, answers: UnboundedSender<Answer>) {
+pub async fn carry_out(
+    request: Request,
+    workers: Vec<(WorkerHandle, String)>,
+    supervisor: ActorRef<SupervisorMessage>,
+    answers: UnboundedSender<Answer>,
+) {
     let all = matches!(&request, Request::Kill(kill) if kill.scope == Scope::All)
         || matches!(&request, Request::Clean(clean) if clean.scope == Scope::All);
-    let tasks: Vec<_> = workers.into_iter().map(|worker| tokio::spawn(one(request.clone(), worker))).collect();
+    let begin = |(worker, name)| tokio::spawn(one_or_next(request.clone(), worker, name, supervisor.clone()));
+    let tasks: Vec<_> = workers.into_iter().map(begin).collect();
     for task in tasks {
         let answer = match task.await {
             Ok(Ok(answer)) => answer,
@@ -54,6 +62,26 @@ fn skipped(request: &Request, refusal: &Refusal) -> bool {
         Request::Clean(_) => matches!(refusal.kind, NotFound | Running),
         Request::Kill(_) => refusal.kind == NotFound,
         Request::Spawn(_) | Request::Respawn(_) => false,
+    }
+}
+
+/// What a worker did not take because it was just being cleaned, the next one of that
+/// name takes.
+async fn one_or_next(
+    request: Request,
+    worker: WorkerHandle,
+    name: String,
+    supervisor: ActorRef<SupervisorMessage>,
+) -> Result<Answer, Refusal> {
+    let answer = one(request.clone(), worker.clone()).await;
+    match answer {
+        Err(refusal) if refusal.kind == RefusalKind::Stopping && worker.is_cleaned() => {
+            match ractor::call_t!(supervisor, SupervisorMessage::Worker, CALL_MS_MAX, name) {
+                Ok(next) => one(request, next).await,
+                Err(_) => Err(refusal),
+            }
+        }
+        answer => answer,
     }
 }
 

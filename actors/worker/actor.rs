@@ -2,6 +2,8 @@
 //! carried out to its end before the next, so that nothing can interleave with
 //! a start, a stop or a removal of the same worker.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -22,7 +24,8 @@ use crate::registry::RegistryHandle;
 /// insisting, and a slow disk.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
-pub struct Worker;
+/// One worker. Its mark says that it was cleaned: it takes nothing more.
+pub struct Worker(pub(super) Arc<AtomicBool>);
 
 #[derive(Clone)]
 pub struct WorkerArguments {
@@ -46,6 +49,7 @@ pub struct State {
     pub(super) life: Option<Life>,
     tasks: Vec<AbortHandle>,
     live: bool,
+    cleaned: Arc<AtomicBool>,
 }
 
 impl Actor for Worker {
@@ -59,7 +63,15 @@ impl Actor for Worker {
         arguments: WorkerArguments,
     ) -> Result<State, ActorProcessingErr> {
         let machine = Machine::new(crate::model::RestartPolicy::Never, Wanted::default());
-        Ok(State { arguments, myself, machine, life: None, tasks: Vec::new(), live: false })
+        Ok(State {
+            arguments,
+            myself,
+            machine,
+            life: None,
+            tasks: Vec::new(),
+            live: false,
+            cleaned: Arc::clone(&self.0),
+        })
     }
 
     async fn handle(
@@ -89,6 +101,7 @@ impl State {
             WorkerMessage::Clean(caller, removal, reply) => {
                 let cleaned = self.clean(&caller, removal).await;
                 let gone = cleaned.is_ok();
+                self.cleaned.store(gone, Ordering::Release);
                 let _ = reply.send(cleaned);
                 if gone {
                     self.report(Report::Cleaned { name: self.arguments.name.clone() });

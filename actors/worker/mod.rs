@@ -27,6 +27,7 @@ mod subject;
 mod verbs;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
@@ -48,9 +49,10 @@ pub type Reporter = Arc<dyn Fn(Report) + Send + Sync>;
 const CALL_MS_MAX: u64 = 15 * 60 * 1000;
 
 /// The way to one worker.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct WorkerHandle {
     actor: ActorRef<WorkerMessage>,
+    cleaned: Arc<AtomicBool>,
 }
 
 impl WorkerHandle {
@@ -59,12 +61,19 @@ impl WorkerHandle {
     /// # Errors
     /// When the runtime refuses to start it.
     pub async fn start(arguments: WorkerArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
-        let (actor, _) = actor::Worker::spawn_linked(None, actor::Worker, arguments, parent).await?;
-        Ok(Self { actor })
+        let cleaned = Arc::<AtomicBool>::default();
+        let worker = actor::Worker(Arc::clone(&cleaned));
+        let (actor, _) = actor::Worker::spawn_linked(None, worker, arguments, parent).await?;
+        Ok(Self { actor, cleaned })
     }
 
     pub fn cell(&self) -> ActorCell {
         self.actor.get_cell()
+    }
+
+    /// Whether it was cleaned and takes nothing more: who asks next asks another one.
+    pub fn is_cleaned(&self) -> bool {
+        self.cleaned.load(Ordering::Acquire)
     }
 
     /// Takes over what is on disk; returns at once.

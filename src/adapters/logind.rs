@@ -4,17 +4,20 @@
 use std::fs;
 use std::path::Path;
 
-const CONFIG: [&str; 3] = ["/etc/systemd/logind.conf", "/run/systemd/logind.conf", "/usr/lib/systemd/logind.conf"];
-const DROP_INS: [&str; 3] =
-    ["/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d"];
-const LINGER: &str = "/var/lib/systemd/linger";
+const CONFIG: [&str; 3] = ["etc/systemd/logind.conf", "run/systemd/logind.conf", "usr/lib/systemd/logind.conf"];
+const DROP_INS: [&str; 3] = ["usr/lib/systemd/logind.conf.d", "run/systemd/logind.conf.d", "etc/systemd/logind.conf.d"];
+const LINGER: &str = "var/lib/systemd/linger";
 
 /// A sentence with the remedy, where that is so here.
 pub fn warning() -> Option<String> {
     let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten()?.name;
-    let lingers = Path::new(LINGER).join(&user).exists();
-    if !in_session(&cgroup) || lingers || !kills(&config()) {
+    warning_for(Path::new("/"), &cgroup, &user)
+}
+
+fn warning_for(root: &Path, cgroup: &str, user: &str) -> Option<String> {
+    let lingers = root.join(LINGER).join(user).exists();
+    if !in_session(cgroup) || lingers || !kills(&config(root), user) {
         return None;
     }
     Some(format!(
@@ -24,9 +27,10 @@ pub fn warning() -> Option<String> {
 }
 
 /// What is configured, the word that counts last.
-fn config() -> String {
-    let main = CONFIG.iter().find_map(|path| fs::read_to_string(path).ok()).unwrap_or_default();
-    let mut files: Vec<_> = DROP_INS.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten().collect();
+fn config(root: &Path) -> String {
+    let main = CONFIG.iter().find_map(|path| fs::read_to_string(root.join(path)).ok()).unwrap_or_default();
+    let mut files: Vec<_> =
+        DROP_INS.iter().filter_map(|dir| fs::read_dir(root.join(dir)).ok()).flatten().flatten().collect();
     files.sort_by_key(fs::DirEntry::file_name);
     let drop_ins = files.iter().filter_map(|file| fs::read_to_string(file.path()).ok());
     std::iter::once(main).chain(drop_ins).collect::<Vec<_>>().join("\n")
@@ -37,26 +41,66 @@ fn in_session(cgroup: &str) -> bool {
     cgroup.lines().any(|line| line.split('/').any(|part| part.starts_with("session-") && part.ends_with(".scope")))
 }
 
-fn kills(config: &str) -> bool {
-    let mut said = config.lines().filter_map(|line| line.trim().strip_prefix("KillUserProcesses="));
-    said.next_back().is_some_and(|value| matches!(value.trim(), "yes" | "true" | "1" | "on"))
+/// In the order of logind.conf(5): who is excluded, root where nobody is named; then who
+/// alone is meant; then all or none.
+fn kills(config: &str, user: &str) -> bool {
+    let last = |key: &str| {
+        let mut said = config.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
+        said.next_back().map(str::trim)
+    };
+    let names = |key: &str| last(key).unwrap_or_default().split_whitespace().collect::<Vec<_>>();
+    let is_excluded = last("KillExcludeUsers").unwrap_or("root").split_whitespace().any(|name| name == user);
+    let only = names("KillOnlyUsers");
+    match (is_excluded, only.is_empty()) {
+        (true, _) => false,
+        (false, false) => only.contains(&user),
+        (false, true) => matches!(last("KillUserProcesses"), Some("yes" | "true" | "1" | "on")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SESSION: &str = "0::/user.slice/user-1000.slice/session-3.scope\n";
+
     #[test]
     fn a_session_is_known_by_its_scope() {
-        assert!(in_session("0::/user.slice/user-1000.slice/session-3.scope\n"));
+        assert!(in_session(SESSION));
         assert!(!in_session("0::/user.slice/user-1000.slice/user@1000.service/app.slice\n"));
         assert!(!in_session(""));
     }
 
     #[test]
     fn the_last_word_counts_and_none_is_no() {
-        assert!(kills("[Login]\nKillUserProcesses=yes\n"));
-        assert!(!kills("[Login]\nKillUserProcesses=yes\nKillUserProcesses=no\n"));
-        assert!(!kills("[Login]\n#KillUserProcesses=yes\n"));
+        assert!(kills("[Login]\nKillUserProcesses=yes\n", "ada"));
+        assert!(!kills("[Login]\nKillUserProcesses=yes\nKillUserProcesses=no\n", "ada"));
+        assert!(!kills("[Login]\n#KillUserProcesses=yes\n", "ada"));
+    }
+
+    #[test]
+    fn who_is_named_counts_before_all() {
+        assert!(!kills("KillUserProcesses=yes\n", "root"));
+        assert!(kills("KillUserProcesses=yes\nKillExcludeUsers=\n", "root"));
+        assert!(!kills("KillUserProcesses=yes\nKillExcludeUsers=bob ada\n", "ada"));
+        assert!(kills("KillOnlyUsers=ada\n", "ada") && !kills("KillUserProcesses=yes\nKillOnlyUsers=bob\n", "ada"));
+    }
+
+    #[test]
+    fn it_is_said_where_the_machine_is_so() {
+        let root = tempfile::tempdir().expect("a directory");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        let said = |cgroup: &str| warning_for(root.path(), cgroup, "ada");
+        assert_eq!(said(SESSION), None, "nothing is configured");
+        write("usr/lib/systemd/logind.conf", "[Login]\nKillUserProcesses=no\n");
+        write("etc/systemd/logind.conf.d/kill.conf", "[Login]\nKillUserProcesses=yes\n");
+        assert!(said(SESSION).is_some_and(|text| text.contains("loginctl enable-linger ada")));
+        assert_eq!(said("0::/system.slice/cron.service\n"), None, "it is of no session");
+        write("var/lib/systemd/linger/ada", "");
+        assert_eq!(said(SESSION), None, "what lingers stays");
     }
 }

@@ -109,7 +109,10 @@ fn strategies_priorities_and_drops() {
         site.worker(
             name,
             &["--base", "main~1"],
-            &format!("echo {name} > {name}; git add .; git commit -qm 'add {name}'"),
+            &format!(
+                "echo {name} > {name}; git add .; \
+                 git commit -qm 'add {name}' -m 'and why' --author 'Ada L <a@b.c>' --date '981167106 +0130'"
+            ),
         );
         site.swarm(&["merge", "add", name, "--base", "main", "--strategy", "rebase", "--priority", priority]).ok();
     }
@@ -117,7 +120,9 @@ fn strategies_priorities_and_drops() {
     site.swarm(&["merge", "resume"]).ok();
     site.merge_wait();
     assert_eq!(site.subjects(), "add low\nadd high\nfirst\ntwo\none");
-    assert_eq!(site.git(&["log", "-1", "--format=%an"]), "Rig");
+    // Rebased, it is still hers, and who rebased it is the one who committed.
+    let told = site.git(&["log", "-1", "--date=raw", "--format=%an %ae %ad %cn%n%B"]);
+    assert_eq!(told, "Ada L a@b.c 981167106 +0130 Rig\nadd low\n\nand why");
     assert_eq!(site.state("out"), "dropped");
     site.assert_untouched();
 }

@@ -10,6 +10,7 @@ mod escaped;
 mod house;
 mod landing;
 mod landing_odds;
+mod landing_story;
 mod life;
 mod names;
 mod odds;

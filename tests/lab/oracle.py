@@ -146,7 +146,8 @@ class Oracle:
         found = [f"twice: {names[token]} ran {n} times as {token[:8]}" for token, n in counts.items() if n > 1]
         tokens = {token_of(row): row["name"] for row in rows if token_of(row)}
         # A worker whose command is not the rig's own script leaves no ledger line.
-        scripted = {token_of(row) for row in rows if row["cmd"] and row["cmd"][0] == str(self.rig.script)}
+        scripted = {token_of(row) for row in rows
+                    if row["cmd"] and row["cmd"][0] == str(self.rig.script) and not self.was_hung_up(row)}
         for token, name in tokens.items():
             if token in scripted and token not in counts:
                 found.append(f"ghost: {name} has a row and never ran")
@@ -180,6 +181,11 @@ class Oracle:
             if count > 1:
                 found.append(f"twice: {count} processes of role {role}")
         return found
+
+    def was_hung_up(self, row: dict) -> bool:
+        """Whether it was executed in a window that closed, perhaps before its first line: its shim was killed."""
+        folder = self.rig.folder(row["name"])
+        return bool(row.get("tmux") and folder and (folder / "spec.json").exists() and not self.is_held(row))
 
     def is_held(self, row: dict) -> bool:
         meta = row["metadata"]["swarm"]

@@ -349,10 +349,7 @@ def format_case(*flags: str) -> list[str]:
             rig.must("merge", "add", name, *rules, cwd=rig.repo)
         found = waited(rig)
         findings += states(found, {"conflict": "conflict", "touches": "waiting", "squashed": "landed",
-                                   "rebased": "waiting", "bad": "rejected"})
-        # What only the library can do is refused with the way around it.
-        if "--strategy merge" not in (found["rebased"]["reason"] or ""):
-            findings.append(f"unclear: rebased waits for {found['rebased']['reason']}")
+                                   "rebased": "landed", "bad": "rejected"})
         findings += named(found, {"conflict": ["d0/f0.txt"], "touches": ["d0/f1.txt"]})
         findings += checkout(rig, [" M d0/f1.txt"]) + as_by_hand(rig, start) + whole(rig)
         findings += worked(rig.swarm("clean", "worker"))

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use git2::{Oid, Repository, Signature, Sort};
+use git2::{Oid, Repository, Signature, Time};
 use swarm_actors::merge::machine::Build;
 use swarm_actors::merge::queue::{Item, Strategy};
 
@@ -58,6 +58,34 @@ fn pin(desk: &Desk, library: Option<&Repository>, commit: &str) -> Result<(), Fa
 fn reference(desk: &Desk) -> String {
     let id = desk.own.file_name().unwrap_or_default().to_string_lossy();
     format!("refs/swarm/cand/{id}")
+}
+
+/// A commit of the topic, which has one parent.
+struct Commit {
+    id: String,
+    parent: String,
+    author: Signature<'static>,
+    message: String,
+}
+
+impl Commit {
+    /// What git tells of one.
+    const FIELDS: usize = 6;
+
+    fn read(fields: &[&str]) -> Result<Self, Fault> {
+        let [id, parent, name, mail, date, message] = fields else {
+            return Err(Fault::new("git tells of a commit in another way than it was asked to"));
+        };
+        let author = Signature::new(name, mail, &time(date))?;
+        Ok(Self { id: (*id).to_owned(), parent: (*parent).to_owned(), author, message: (*message).to_owned() })
+    }
+}
+
+/// `seconds ±hhmm`; one that nobody can read is the beginning of time, as with git.
+fn time(raw: &str) -> Time {
+    let (seconds, zone) = raw.split_once(' ').unwrap_or((raw, "+0000"));
+    let zone = zone.parse::<i32>().unwrap_or_default();
+    Time::new(seconds.parse().unwrap_or_default(), zone / 100 * 60 + zone % 100)
 }
 
 struct Builder<'a> {
@@ -128,22 +156,14 @@ impl Builder<'_> {
 
     /// Each commit of the topic, which has no merge, on top of the one before.
     fn rebase(&self, base: &str) -> Result<Build, Fault> {
-        let Some(repo) = self.library else {
-            return Err(Fault::new("this repository's format allows no rebase here").remedy("--strategy merge"));
-        };
-        let mut walk = repo.revwalk()?;
-        walk.set_sorting(Sort::TOPOLOGICAL | Sort::REVERSE)?;
-        walk.push(Oid::from_str(&self.item.tip)?)?;
-        walk.hide(Oid::from_str(base)?)?;
         let (mut at, mut is_trivial) = (self.onto.to_owned(), true);
-        for id in walk {
-            let commit = repo.find_commit(id?)?;
-            let (before, after) = (commit.parent_id(0)?.to_string(), commit.id().to_string());
-            let merged = match self.trivially(&before, &at, &after) {
+        for commit in self.topic(base)? {
+            let (before, after) = (&commit.parent, &commit.id);
+            let merged = match self.trivially(before, &at, after) {
                 Some(tree) => Merged::Tree(tree),
                 None => {
                     is_trivial = false;
-                    self.by_command(&[format!("--merge-base={before}")], &at, &after)?
+                    self.by_command(&[format!("--merge-base={before}")], &at, after)?
                 }
             };
             let tree = match merged {
@@ -153,14 +173,24 @@ impl Builder<'_> {
             if tree == self.tree_of(&at)? {
                 continue;
             }
-            let message = String::from_utf8_lossy(commit.message_bytes()).into_owned();
-            let author = commit.author();
-            at = self.commit(&Draft { tree: &tree, parents: &[&at], message: &message, author: Some(&author) })?;
+            let (message, author) = (&*commit.message, Some(&commit.author));
+            at = self.commit(&Draft { tree: &tree, parents: &[&at], message, author })?;
         }
         if !is_trivial {
             self.check(&[base.to_owned()], &self.tree_of(&at)?)?;
         }
         Ok(if at == self.onto { Build::Nothing } else { Build::Made(at) })
+    }
+
+    /// The topic's commits, oldest first.
+    fn topic(&self, base: &str) -> Result<Vec<Commit>, Fault> {
+        let range = format!("{base}..{}", self.item.tip);
+        let fields = "--format=%H%x00%P%x00%an%x00%ae%x00%ad%x00%B";
+        let call = self.desk.read().args(["log", "--no-show-signature", "--reverse", "--topo-order", "--date=raw"]);
+        let told = call.args(["--encoding=UTF-8", "-z", fields, &range]).run()?;
+        let told = String::from_utf8_lossy(&told);
+        let fields: Vec<&str> = told.split('\0').collect();
+        fields.chunks_exact(Commit::FIELDS).map(Commit::read).collect()
     }
 
     fn merge_bases(&self, one: &str, other: &str) -> Result<Vec<String>, Fault> {
