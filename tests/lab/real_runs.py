@@ -9,16 +9,17 @@ SPECS = 1_000
 FLOOD = 1 << 30
 MEMORY_MAX = 32 << 20
 LOG_MAX = 80 << 20
-LIMIT = 170
+LIMIT = 240
 
 
 def planned(rig: Rig, specs: dict[str, str], config: str = "") -> Path:
-    """A repository with these specs, planned."""
+    """A repository with these specs, planned. They are not in it: each worktree would have them all."""
     repo = rig.make_repo()
     (repo / "specs").mkdir()
     for name, text in specs.items():
         (repo / "specs" / f"{name}.md").write_text(text)
     (repo / "swarm.toml").write_text(config)
+    (repo / ".gitignore").write_text("specs\n")
     for words in (("add", "-A"), ("commit", "-q", "-m", "specs")):
         result = rig.run("git", "-C", str(repo), *words)
         if result.rc != 0:
