@@ -22,6 +22,7 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
     };
     match scope {
         Scope::Name(name) => Ok(vec![name.clone()]),
+        Scope::Names(names) => Ok(names.clone()),
         Scope::All => {
             let rows = registry.rows().await.map_err(|error| worker::of_store(&error))?;
             Ok(rows.iter().map(|row| row.name.clone()).collect())

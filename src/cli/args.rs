@@ -322,7 +322,9 @@ pub struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub struct KillArgs {
-    pub name: Option<String>,
+    /// Workers to end
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
     /// Remove the worktree as well, when it holds no unsaved work
     #[arg(long)]
     pub rm_worktree: bool,
@@ -339,7 +341,9 @@ pub struct KillArgs {
 
 #[derive(Debug, Args)]
 pub struct WaitArgs {
-    pub name: Option<String>,
+    /// Workers to wait for
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
     /// Longest time to wait: 90, 90s, 5m, 1h30m; 0 is no limit
     #[arg(long, value_name = "SEC", value_parser = duration::parse)]
     pub timeout: Option<Duration>,
@@ -353,7 +357,9 @@ pub struct WaitArgs {
 
 #[derive(Debug, Args)]
 pub struct CleanArgs {
-    pub name: Option<String>,
+    /// Workers to forget
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
     /// Remove the worktree, when it holds no unsaved work (the default)
     #[arg(long, overrides_with = "no_rm_worktree")]
     pub rm_worktree: bool,

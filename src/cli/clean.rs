@@ -13,7 +13,7 @@ use crate::paths::Paths;
 
 pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Told::new(args.json);
-    let registry = super::read_for(paths, args.name.as_deref().filter(|_| !args.all), screen)?;
+    let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
     if let Some(scope) = scope(args, &registry)? {
         let caller = caller::collect()?.caller;
         let (rm_worktree, force_dirty) = (!args.no_rm_worktree, args.force_dirty);
@@ -29,17 +29,19 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
         let stopped = registry.workers.iter().any(|view| !view.state.is_running());
         return Ok(stopped.then_some(Scope::All));
     }
-    let Some(name) = &args.name else {
+    let names = super::each_once(&args.names);
+    if names.is_empty() {
         return Err(Failure::new(RefusalKind::Invalid, "must specify worker name or use --all"));
-    };
-    let view = registry.find(name).ok_or_else(|| unknown_worker(name, registry))?;
-    if view.state.is_running() {
-        let cause = format!("cannot clean running worker '{name}'");
-        return Err(Refusal::new(RefusalKind::Running, cause)
-            .remedy(format!("end it first: swarm kill {name}"))
-            .into());
     }
-    Ok(Some(Scope::Name(name.clone())))
+    for name in &names {
+        let view = registry.find(name).ok_or_else(|| unknown_worker(name, registry))?;
+        if view.state.is_running() {
+            let cause = format!("cannot clean running worker '{name}'");
+            let refusal = Refusal::new(RefusalKind::Running, cause);
+            return Err(refusal.remedy(format!("end it first: swarm kill {name}")).into());
+        }
+    }
+    Ok(Some(super::scope_of(&names)))
 }
 
 #[cfg(test)]
@@ -69,6 +71,8 @@ mod tests {
         assert_eq!(scope_of(&["down"], &both), Ok(Some(Scope::Name("down".into()))));
         let refusal = "swarm: error: cannot clean running worker 'up'\nswarm: hint: end it first: swarm kill up\n";
         assert_eq!(scope_of(&["up"], &both), Err(refusal.into()));
+        // None is cleaned where one of them runs.
+        assert_eq!(scope_of(&["down", "up"], &both), Err(refusal.into()));
         assert_eq!(scope_of(&[], &both), Err("swarm: error: must specify worker name or use --all\n".into()));
         assert_eq!(scope_of(&["zzz"], &both), Err("swarm: error: worker 'zzz' not found\n".into()));
     }

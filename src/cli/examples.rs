@@ -94,19 +94,19 @@ What a worker left uncommitted is committed first, but for untracked files of ki
 pub const KILL: &str = "\
 Examples:
   swarm kill fix
-  swarm kill fix --rm-worktree
+  swarm kill fix docs --rm-worktree
   swarm kill --all
 
 The whole process tree is ended: SIGTERM, five seconds, SIGKILL.";
 
 pub const WAIT: &str = "\
 Examples:
-  swarm wait tests
+  swarm wait fix docs
   swarm wait --all --timeout 30m";
 
 pub const CLEAN: &str = "\
 Examples:
-  swarm clean fix
+  swarm clean fix docs
   swarm clean --all
   swarm clean fix --no-rm-worktree
 

@@ -13,7 +13,7 @@ use crate::paths::Paths;
 
 pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Told::new(args.json);
-    let registry = super::read_for(paths, args.name.as_deref().filter(|_| !args.all), screen)?;
+    let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
     if let Some(scope) = scope(args, &registry)? {
         let caller = caller::collect()?.caller;
         let (rm_worktree, force_dirty) = (args.rm_worktree, args.force_dirty);
@@ -29,12 +29,11 @@ fn scope(args: &KillArgs, registry: &Registry) -> Result<Option<Scope>, Failure>
     if args.all {
         return Ok((!registry.workers.is_empty()).then_some(Scope::All));
     }
-    let Some(name) = &args.name else {
-        return Err(Failure::new(RefusalKind::Invalid, "must specify worker name or --all"));
-    };
-    match registry.find(name) {
-        Some(_) => Ok(Some(Scope::Name(name.clone()))),
-        None => Err(unknown_worker(name, registry)),
+    let names = super::each_once(&args.names);
+    match names.iter().find(|name| registry.find(name).is_none()) {
+        None if names.is_empty() => Err(Failure::new(RefusalKind::Invalid, "must specify worker name or --all")),
+        None => Ok(Some(super::scope_of(&names))),
+        Some(unknown) => Err(unknown_worker(unknown, registry)),
     }
 }
 
@@ -60,6 +59,10 @@ mod tests {
         assert_eq!(scope_of(&["--all"], &none), Ok(None));
         assert_eq!(scope_of(&["x", "--all"], &some), Ok(Some(Scope::All)));
         assert_eq!(scope_of(&["x"], &some), Ok(Some(Scope::Name("x".into()))));
+        let two = sample::registry(vec![sample::process("x"), sample::process("y")]);
+        assert_eq!(scope_of(&["x", "y", "x"], &two), Ok(Some(Scope::Names(vec!["x".into(), "y".into()]))));
+        // Nobody is killed where one of them is not known.
+        assert_eq!(scope_of(&["x", "why"], &some), Err("swarm: error: worker 'why' not found\n".into()));
         assert_eq!(scope_of(&[], &some), Err("swarm: error: must specify worker name or --all\n".into()));
         assert_eq!(scope_of(&["why"], &none), Err("swarm: error: worker 'why' not found\n".into()));
     }

@@ -46,7 +46,7 @@ mod watch;
 
 use std::ffi::OsString;
 
-use swarm_actors::model::RefusalKind;
+use swarm_actors::model::{RefusalKind, Scope};
 
 use crate::adapters::views::{Detail, Pick, Registry, load, load_where};
 use crate::paths::Paths;
@@ -110,6 +110,29 @@ fn read_for(paths: &Paths, name: Option<&str>, screen: &mut Screen) -> Result<Re
     match name {
         Some(name) => read_one(paths, name, screen),
         None => read(paths, screen),
+    }
+}
+
+/// The name, where it is a single one.
+fn only(names: &[String]) -> Option<&str> {
+    if let [name] = names { Some(name) } else { None }
+}
+
+/// The names that were typed, each as often as once.
+fn each_once(names: &[String]) -> Vec<&str> {
+    let mut once: Vec<&str> = Vec::new();
+    for name in names {
+        if !once.contains(&name.as_str()) {
+            once.push(name);
+        }
+    }
+    once
+}
+
+fn scope_of(names: &[&str]) -> Scope {
+    match names {
+        [name] => Scope::Name((*name).to_owned()),
+        names => Scope::Names(names.iter().map(|name| (*name).to_owned()).collect()),
     }
 }
 

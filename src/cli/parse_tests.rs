@@ -129,7 +129,7 @@ fn long_options_may_be_shortened_while_they_are_unique() {
 #[test]
 fn options_and_positionals_mix_and_the_last_of_two_wins() {
     let Command::Kill(kill) = command(&["kill", "--rm-worktree", "x", "--force-dirty"]) else { panic!("not kill") };
-    assert!(kill.rm_worktree && kill.force_dirty && kill.name.as_deref() == Some("x"));
+    assert!(kill.rm_worktree && kill.force_dirty && kill.names == ["x"]);
     let Command::Ls(ls) = command(&["ls", "--tag", "a", "--tag", "b", "--format", "json", "--format", "names"]) else {
         panic!("not ls")
     };

@@ -19,7 +19,7 @@ use crate::paths::Paths;
 
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let limit = args.timeout.filter(|limit| !limit.is_zero());
-    let registry = super::read_for(paths, args.name.as_deref().filter(|_| !args.all), screen)?;
+    let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
     let waiting = chosen(args, &registry)?;
     allow_many_descriptors();
     let mut wait = Wait::new(paths, limit.and_then(|limit| Instant::now().checked_add(limit)));
@@ -34,14 +34,16 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     Ok(u8::from(!left.is_empty()))
 }
 
-/// A named worker in any state, or all that run or are about to run again.
+/// The named workers in any state, or all that run or are about to run again.
 fn chosen(args: &WaitArgs, registry: &Registry) -> Result<Vec<Life>, Failure> {
     if args.all {
         return Ok(registry.workers.iter().filter(|view| !has_ended(view)).map(Life::of).collect());
     }
-    let Some(name) = &args.name else { return Err(Failure::new(RefusalKind::Invalid, "name required (or use --all)")) };
-    let view = registry.find(name).ok_or_else(|| unknown_worker(name, registry))?;
-    Ok(vec![Life::of(view)])
+    if args.names.is_empty() {
+        return Err(Failure::new(RefusalKind::Invalid, "name required (or use --all)"));
+    }
+    let find = |name: &&str| registry.find(name).map(Life::of).ok_or_else(|| unknown_worker(name, registry));
+    super::each_once(&args.names).iter().map(find).collect()
 }
 
 struct Wait<'a> {

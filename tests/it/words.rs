@@ -176,6 +176,20 @@ fn status_is_one_line_and_three_codes() {
 }
 
 #[test]
+fn several_are_ended_waited_for_and_forgotten_at_once_and_in_the_order_asked() {
+    let rig = Rig::new();
+    ["a", "b", "c"].iter().for_each(|name| drop(rig.spawn(name, &[], &["sleep", "600"])));
+    rig.swarm(&["kill", "a", "b", "nobody"]).is(1, "", "swarm: error: worker 'nobody' not found\n");
+    assert!(rig.rows().iter().all(|row| row["status"] == "running"), "one that is not known, and nobody is ended");
+    rig.swarm(&["kill", "b", "a"]).is(0, "killed b\nkilled a\n", "");
+    rig.swarm(&["wait", "b", "a", "b"]).is(0, "b: exited\na: exited\n", "");
+    let busy = "swarm: error: cannot clean running worker 'c'\nswarm: hint: end it first: swarm kill c\n";
+    rig.swarm(&["clean", "a", "c"]).is(1, "", busy);
+    rig.swarm(&["clean", "a", "b"]).is(0, "cleaned a\ncleaned b\n", "");
+    assert_eq!(rig.names(), ["c"]);
+}
+
+#[test]
 fn kill_keeps_the_row_and_says_killed_each_time() {
     let rig = Rig::new();
     rig.spawn("a", &[], &["sleep", "600"]);
@@ -284,7 +298,7 @@ fn mistakes_of_usage_are_two_and_helps_are_zero() {
         &["ls", "--status", "dead"],
         &["status"],
         &["respawn"],
-        &["kill", "a", "b"],
+        &["respawn", "a", "b"],
         &["spawn", "--name", "x", "--no-such-flag", "--", "true"],
         &["spawn", "--name", "x", "--ready-timeout", "soon", "--", "true"],
     ] {

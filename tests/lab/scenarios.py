@@ -14,6 +14,7 @@ from .rig import Result, Rig, wait_until
 DIRTY = "written by hand, committed by nobody\n"
 # What the worker of a landing does: two files changed, one made, one removed.
 LANDS = "echo landed >> d0/f0.txt; mkdir new; echo landed > new/landed; rm d0/f2.txt"
+FILES_OF_LARGE = 20_000
 # A kill of one of these may take the worker with it: the pane's process, or the worker itself.
 MAY_END_WORKER = ("shim", "shim-child", "tmux", "tmux-child")
 
@@ -30,18 +31,20 @@ class Scenario:
     """The worker ends by itself at once."""
     verified: bool = False
     """Of a landing: with a verification."""
+    large: bool = False
+    """In a repository of twenty thousand files: tried where every point is, or where it is named."""
 
     @property
     def name(self) -> str:
         words = [self.verb, "tmux" if self.tmux else "pid"]
-        words += [word for word in ("worktree", "dirty", "cold", "short", "verified") if getattr(self, word)]
+        words += [word for word in ("worktree", "dirty", "cold", "short", "verified", "large") if getattr(self, word)]
         return "-".join(words)
 
     def prepare(self, rig: Rig) -> Expect:
         """Sets the stage and says what is known at its end."""
         expect = Expect()
         if self.worktree:
-            rig.make_repo()
+            rig.make_repo(FILES_OF_LARGE if self.large else 3)
         if self.tmux and not self.cold:
             rig.start_tmux()
         if not self.cold:
@@ -185,5 +188,6 @@ SCENARIOS = {
         Scenario("respawn", tmux=True, worktree=True),
         Scenario("merge", worktree=True),
         Scenario("merge", worktree=True, verified=True),
+        Scenario("merge", worktree=True, large=True),
     )
 }

@@ -84,7 +84,8 @@ def main(argv=None, *, errors: bool = False, doc: str = __doc__) -> int:
         points = [inject.parse(text) for text in args.point]
     else:
         # --only may name a scenario or go on to role and call.
-        names = [n for n in SCENARIOS if not args.only or _may_match(n, args.only)]
+        names = [n for n in SCENARIOS if (_may_match(n, args.only) if args.only else args.full or not SCENARIOS[n].large)]
+        names = [n for n in names if not (errors and SCENARIOS[n].large)]
         points = points_of(names, args.jobs, errors=errors, tally=tally)
         points = [p for p in points if not args.only or cases.chosen([inject.show(*p)], args.only)]
     seed = args.seed if args.seed is not None else int(time.time() // 86400)

@@ -35,12 +35,7 @@ pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u
 }
 
 fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let mut names: Vec<String> = Vec::new();
-    for name in &args.names {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
+    let names = super::each_once(&args.names).into_iter().map(str::to_owned).collect();
     let settings = args.rules.settings();
     let order = MergeOrder::Add { names, base: args.base.clone(), priority: args.priority, settings };
     send(order, args.json, paths, screen)

@@ -56,6 +56,8 @@ impl Live {
         let all = MultiProgress::with_draw_target(target);
         let line = || all.add(ProgressBar::new_spinner().with_style(style("{wide_msg}")));
         let (bar, summary) = (line(), line());
+        // What came too soon after another to be drawn is drawn with the next sign of life.
+        summary.enable_steady_tick(TICK);
         let queue = Queue { bar, base: String::new(), items: Vec::new() };
         Self { all, at_work: BTreeMap::new(), queue, summary, rows, total: 0, done: 0, failed: 0 }
     }
