@@ -126,6 +126,10 @@ impl Queue {
         let rules = rules.unwrap_or_else(|| self.items.last().map_or(&self.rules, |last| &last.rules).clone());
         let id = self.next;
         self.next += 1;
+        // What did not land is on record; what is to be done about it is done here.
+        for earlier in self.items.iter_mut().filter(|earlier| earlier.name == name && earlier.state.may_be_retried()) {
+            earlier.replaced = true;
+        }
         self.items.push(Item {
             id,
             name,
@@ -139,6 +143,7 @@ impl Queue {
             key,
             settled_ms: None,
             verified_by: None,
+            replaced: false,
             rules,
         });
         if let Some(reason) = waits {
@@ -358,6 +363,7 @@ impl Queue {
     fn retry(&mut self, id: ItemId) {
         if let Some(item) = self.item_mut(id).filter(|item| item.state.may_be_retried()) {
             item.resolved = 0;
+            item.replaced = false;
             item.state = State::Queued;
         }
     }

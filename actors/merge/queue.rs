@@ -132,6 +132,9 @@ pub struct Item {
     /// The command that verified it.
     #[serde(default)]
     pub verified_by: Option<String>,
+    /// A later item of the same name has taken its place.
+    #[serde(default)]
+    pub replaced: bool,
     /// By which it is taken, as they were when it was added.
     #[serde(default)]
     pub rules: Rules,
@@ -312,7 +315,7 @@ impl Queue {
 
     /// Forgets the oldest of those that are done when there are too many.
     pub(super) fn forget_oldest(&mut self) {
-        let done = |item: &Item| item.state.is_done() || item.state == State::Dropped;
+        let done = |item: &Item| item.state.is_done() || item.state == State::Dropped || item.replaced;
         if self.items.iter().filter(|item| done(item)).count() > HISTORY_MAX
             && let Some(oldest) = self.items.iter().position(done)
         {

@@ -126,6 +126,9 @@ pub struct Spawned {
     pub pane: Option<String>,
     pub socket_path: Option<String>,
     pub worktree: Option<String>,
+    /// What of its worktree was there before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

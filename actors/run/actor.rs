@@ -99,7 +99,7 @@ impl Actor for RunActor {
             RunMessage::Look(reply) => drop(reply.send(state.run.clone())),
             RunMessage::Happened(event) => state.take(event),
             RunMessage::Merging(step, item) => state.merging(step, &item).await,
-            RunMessage::Settled(item) => state.settled(&item),
+            RunMessage::Settled(item) => state.settled(*item),
             RunMessage::Flush => state.flush().await,
         }
         Ok(())
@@ -237,14 +237,18 @@ impl State {
         }
     }
 
-    /// Carries out one effect beside this actor.
-    fn begin_effect(&mut self, effect: Effect) {
-        let attendant = Attendant {
+    fn attendant(&self) -> Attendant {
+        Attendant {
             ports: self.arguments.ports.clone(),
             fleet: Arc::clone(&self.arguments.fleet),
             caller: self.caller.clone(),
             actor: self.myself.clone(),
-        };
+        }
+    }
+
+    /// Carries out one effect beside this actor.
+    fn begin_effect(&mut self, effect: Effect) {
+        let attendant = self.attendant();
         let Some(job) = effect.job() else { return };
         // Of this moment: what belongs to an attempt is asked of the job as it was.
         let now = self.run.now(job);
@@ -259,12 +263,11 @@ impl State {
         }
     }
 
-    fn settled(&mut self, item: &Item) {
-        if super::attend::merged(item).is_some()
-            && let Some((job, attempt)) = self.own(item)
-        {
-            self.begin_effect(Effect::Land { job, attempt });
-        }
+    fn settled(&mut self, item: Item) {
+        let Some((job, attempt)) = self.own(&item) else { return };
+        let (attendant, now) = (self.attendant(), self.run.now(job));
+        let task = tokio::spawn(async move { attendant.settled(&now, attempt, &item).await });
+        self.tasks.push(task.abort_handle());
     }
 
     /// The job and the attempt that the item is of, where it is of this run.
@@ -299,9 +302,15 @@ impl State {
         let mut words = Vec::new();
         for (job, word) in std::mem::take(&mut self.steps) {
             match self.run.jobs[job].stage {
-                Stage::Merging => words.push(Telling { at_ms, number: None, job: Some(job), word }),
+                // What waited for a person is looked at again when the person says so.
+                Stage::Merging | Stage::Waiting => words.push(Telling { at_ms, number: None, job: Some(job), word }),
                 Stage::Finishing => self.steps.push((job, word)),
-                _ => {}
+                Stage::Pending
+                | Stage::Working
+                | Stage::BackingOff { .. }
+                | Stage::Paused
+                | Stage::Done
+                | Stage::Failed => {}
             }
         }
         if !words.is_empty() {

@@ -106,19 +106,34 @@ impl Attendant {
     async fn land(&self, now: &Now, attempt: u32) {
         let job = now.at;
         let key = request_of(&now.plan.id, &now.job().id, attempt);
-        if self.fleet.item(&key).await.is_none() {
-            let landed = tried(|| self.fleet.land(self.wish(now, key.clone()))).await;
-            match landed {
-                Ok(()) => {}
-                Err(refusal) => {
+        match self.fleet.item(&key).await {
+            None => {
+                if let Err(refusal) = tried(|| self.fleet.land(self.wish(now, key.clone()))).await {
                     let merged = Merged::Refused { cause: refusal.cause };
                     return self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
                 }
             }
+            // Whoever has the run go on may have made way for it.
+            Some(item) if matches!(item.state, State::Waiting { .. }) => {
+                if let Err(refusal) = self.fleet.retry(&item).await {
+                    tracing::info!(worker = %now.worker(), cause = %refusal.cause, "it goes on waiting to land");
+                }
+            }
+            Some(_) => {}
         }
         self.tell(Event::Queued { job, attempt });
         // It may have settled before anybody listened for it.
-        if let Some(merged) = self.fleet.item(&key).await.as_ref().and_then(merged) {
+        if let Some(item) = self.fleet.item(&key).await {
+            self.settled(now, attempt, &item).await;
+        }
+    }
+
+    /// Tells what has become of an item, where something has.
+    pub async fn settled(&self, now: &Now, attempt: u32, item: &Item) {
+        let job = now.at;
+        if let Some(merged) = merged(item) {
+            // Who hears of the end has to have heard of the beginning.
+            self.tell(Event::Queued { job, attempt });
             let spent = self.ports.runs.resolutions(now).await;
             self.tell(Event::Merged { job, attempt, merged, spent });
         }

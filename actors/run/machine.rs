@@ -2,7 +2,7 @@
 //! effects. Replaying the journaled events comes to the same run and the same words.
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -218,7 +218,8 @@ impl Turn<'_> {
 
     fn began(&mut self) {
         let pending = self.run.count(|stage| !matches!(stage, Stage::Done | Stage::Failed));
-        self.tell(None, Word::RunStarted { workstreams: self.run.jobs.len(), pending });
+        let (workstreams, failed) = (self.run.jobs.len(), self.run.count(|stage| *stage == Stage::Failed));
+        self.tell(None, Word::RunStarted { workstreams, pending, failed });
         for job in 0..self.run.jobs.len() {
             match self.run.jobs[job].stage {
                 Stage::Finishing => {
@@ -413,15 +414,23 @@ impl Turn<'_> {
             let named = || plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Done);
             done.get_or_init(|| named().map(|(job, _)| job.id.as_str()).collect::<BTreeSet<_>>()).contains(id.as_str())
         };
-        let at_work = |group: &str| {
-            let same = |at: &usize| plan.jobs[*at].group.as_deref() == Some(group);
-            (0..jobs.len()).filter(same).any(|at| jobs[at].stage == Stage::Working)
+        let working = OnceCell::new();
+        let is_full = |group: &str| {
+            let count = || {
+                let mut count = BTreeMap::<&str, usize>::new();
+                let at_work = plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Working);
+                let groups = at_work.filter_map(|(job, _)| job.group.as_deref());
+                groups.for_each(|group| *count.entry(group).or_default() += 1);
+                count
+            };
+            let limit = plan.rules.groups.get(group).copied().unwrap_or(1).max(1);
+            working.get_or_init(count).get(group).is_some_and(|working| *working >= limit)
         };
         let may = |at: &usize| {
             let job = &plan.jobs[*at];
             jobs[*at].stage == Stage::Pending
                 && job.after.iter().all(is_done)
-                && !job.group.as_deref().is_some_and(at_work)
+                && !job.group.as_deref().is_some_and(is_full)
         };
         (0..jobs.len()).filter(may).max_by_key(|at| (plan.jobs[*at].priority, std::cmp::Reverse(*at)))
     }

@@ -84,6 +84,18 @@ fn of_a_group_one_is_at_work_at_a_time() {
 }
 
 #[test]
+fn a_group_has_the_limit_that_is_set_for_it() {
+    let in_group = |id, group: &str| Job { group: Some(group.to_owned()), ..job(id) };
+    let jobs =
+        vec![in_group("a", "db"), in_group("b", "db"), in_group("c", "db"), in_group("d", "x"), in_group("e", "x")];
+    let mut plan = (*run(jobs, 9).plan).clone();
+    plan.rules.groups = [("db".to_owned(), 2)].into();
+    let mut run = Run::begin(plan, None, false);
+    assert_eq!(begun(&run.on(&Event::Began, 0)), [(0, 1), (1, 1), (3, 1)]);
+    assert_eq!(begun(&run.on(&well(1), 0)), [(2, 1)]);
+}
+
+#[test]
 fn a_dependent_waits_until_what_it_needs_has_landed() {
     let mut run = run(vec![after("b", &["a"]), job("a")], 9);
     assert_eq!(begun(&run.on(&Event::Began, 0)), [(1, 1)]);

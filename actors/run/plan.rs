@@ -26,6 +26,20 @@ pub struct Plan {
     pub specs: Option<String>,
     pub jobs: Vec<Job>,
     pub rules: Rules,
+    #[serde(default)]
+    pub flags: Flags,
+}
+
+/// What was typed when it was begun, and holds when it goes on: what is to land is not
+/// to land unverified because somebody had to stop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Flags {
+    pub limit: Option<u32>,
+    pub agent: Option<String>,
+    pub retries: Option<u32>,
+    pub timeout_ms: Option<u64>,
+    pub verify: Option<String>,
 }
 
 /// What holds for all jobs.
@@ -34,6 +48,8 @@ pub struct Plan {
 pub struct Rules {
     /// Jobs that are at work at the same time; at least one.
     pub limit: usize,
+    /// The same of a group's jobs; one where nothing is said.
+    pub groups: BTreeMap<String, usize>,
     /// Begin nothing more once a job has failed.
     pub fail_fast: bool,
     /// How finished work lands, where the repository's configuration says nothing.
@@ -42,7 +58,7 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { limit: usize::MAX, fail_fast: false, merge: MergeSettings::default() }
+        Self { limit: usize::MAX, groups: BTreeMap::new(), fail_fast: false, merge: MergeSettings::default() }
     }
 }
 
@@ -57,7 +73,7 @@ pub struct Job {
     /// Higher goes first.
     #[serde(default)]
     pub priority: i32,
-    /// Of the jobs of one group one is at work at a time.
+    /// Of the jobs of one group so many are at work at a time as [`Rules::groups`] says.
     #[serde(default)]
     pub group: Option<String>,
     /// Attempts after the first.

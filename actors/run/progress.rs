@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Job, Plan};
+use super::plan::{Job, Plan, Work};
 
 /// Where a job is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -174,16 +174,22 @@ impl Run {
             .map(|run| run.plan.jobs.iter().map(|job| job.id.as_str()).zip(&run.jobs).collect())
             .unwrap_or_default();
         // A file of jobs that is through is meant to run again, a folder of specs is done.
-        let anew = plan.specs.is_none() && earlier.is_some_and(|run| run.mode == Mode::Over(Verdict::Completed));
-        let go_on = |earlier: Option<&Progress>| match earlier {
-            Some(job) if anew => Progress { attempt: job.attempt, ..Progress::default() },
+        let is_through = earlier.is_some_and(|run| run.mode == Mode::Over(Verdict::Completed));
+        let anew = plan.specs.is_none() && is_through && !retry_failed;
+        let go_on = |earlier: Option<&Progress>, is_changed: bool| match earlier {
+            Some(job) if anew || is_changed => Progress { attempt: job.attempt, ..Progress::default() },
             earlier => resumed(earlier, retry_failed),
+        };
+        // What a command did is not what another one does; a spec that changed is planned again.
+        let is_changed = |job: &Job| {
+            let before = earlier.and_then(|run| run.plan.jobs.get(run.plan.position(&job.id)?));
+            matches!(job.work, Work::Command(_)) && before.is_some_and(|before| before.work != job.work)
         };
         let mut retired = earlier.map(|run| run.retired.clone()).unwrap_or_default();
         let attempts = earlier.iter().flat_map(|run| run.plan.jobs.iter().zip(&run.jobs));
         retired.extend(attempts.map(|(job, progress)| (job.id.clone(), progress.attempt)));
         let begun = |job: &Job| {
-            let progress = go_on(known.get(job.id.as_str()).copied());
+            let progress = go_on(known.get(job.id.as_str()).copied(), is_changed(job));
             let attempt = progress.attempt.max(retired.get(&job.id).copied().unwrap_or(0));
             Progress { attempt, ..progress }
         };

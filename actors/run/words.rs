@@ -24,7 +24,12 @@ pub struct Line {
 #[serde(tag = "event")]
 pub enum Word {
     #[serde(rename = "run.started")]
-    RunStarted { workstreams: usize, pending: usize },
+    RunStarted {
+        workstreams: usize,
+        pending: usize,
+        #[serde(default)]
+        failed: usize,
+    },
     #[serde(rename = "run.paused")]
     RunPaused,
     #[serde(rename = "run.resumed")]

@@ -224,6 +224,21 @@ impl Fleet for Below {
         })
     }
 
+    fn retry<'a>(&'a self, item: &'a Item) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let queues = ractor::call_t!(self.0, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
+            for (_, queue) in queues {
+                if let Ok(view) = queue.look().await
+                    && view.queue.item(item.id).is_some_and(|known| known.key == item.key)
+                {
+                    let asked = queue.ask(crate::merge::Ask::Retry(item.id)).await;
+                    return asked.map(drop).map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()));
+                }
+            }
+            Err(Refusal::new(RefusalKind::NotFound, "its queue is gone"))
+        })
+    }
+
     fn land(&self, wish: Wish) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
             let asked = ractor::call_t!(self.0, SupervisorMessage::Land, super::LAND_MS_MAX, Box::new(wish));

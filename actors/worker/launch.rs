@@ -78,7 +78,10 @@ pub async fn launch(ports: &Ports, registry: &RegistryHandle, start: Start) -> R
         return Err(error::of_launch(&error).of(&start.name));
     }
     match attempt.run().await {
-        Ok((lease, row)) => Ok(started(&spec, lease, row)),
+        Ok((lease, row)) => {
+            let notes = found(&start.tree, spec.worktree.as_ref()).into_iter().collect();
+            Ok(started(&spec, lease, row, notes))
+        }
         Err(refusal) => Err(refusal.of(&start.name)),
     }
 }
@@ -241,7 +244,7 @@ fn spec(ports: &Ports, start: &Start, plan: Option<WorktreePlan>, generation: u6
     }
 }
 
-fn started(spec: &Spec, lease: Lease, row: Row) -> Started {
+fn started(spec: &Spec, lease: Lease, row: Row, notes: Vec<String>) -> Started {
     let window = row.tmux.as_ref().map(|tmux| format!("{}:{}", tmux.session, tmux.window));
     let spawned = Spawned {
         name: spec.name.clone(),
@@ -251,8 +254,20 @@ fn started(spec: &Spec, lease: Lease, row: Row) -> Started {
         pane: lease.pane.as_ref().map(|pane| pane.pane.clone()),
         socket_path: lease.pane.as_ref().map(|pane| pane.socket_path.clone()),
         worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
+        notes,
     };
     Started { generation: spec.generation, lease, row, spec: spec.clone(), spawned }
+}
+
+/// What somebody left that the worker goes on with, where it was not asked to.
+fn found(tree: &Tree, plan: Option<&WorktreePlan>) -> Option<String> {
+    let (Tree::New(asked), Some(plan)) = (tree, plan) else { return None };
+    match (plan.makes_tree, plan.makes_branch || asked.branch.is_some()) {
+        _ if asked.resume => None,
+        (false, _) => Some(format!("its worktree was there already, and is taken with what is in it: {}", plan.path)),
+        (true, false) => Some(format!("branch '{}' was there already, and it goes on from there", plan.branch)),
+        (true, true) => None,
+    }
 }
 
 /// The refusal of a name that is taken.

@@ -53,7 +53,7 @@ pub async fn on_clean(
 /// The refusal of `respawn --clean-first`.
 pub fn respawn_refusal(name: &str, tree: &RowWorktree, error: &WorktreeError) -> Refusal {
     Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree: {error}"))
-        .remedy(format!("worktree at: {}\nuse --force-dirty to remove anyway, or commit changes first", tree.path))
+        .remedy(format!("worktree at: {}; use --force-dirty to remove anyway, or commit changes first", tree.path))
         .of(name)
 }
 

@@ -219,6 +219,7 @@ fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<Spawned> {
         pane: lease.pane.as_ref().map(|pane| pane.pane.clone()),
         socket_path: lease.pane.as_ref().map(|pane| pane.socket_path.clone()),
         worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
+        notes: Vec::new(),
     })
 }
 

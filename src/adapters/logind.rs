@@ -44,17 +44,24 @@ fn in_session(cgroup: &str) -> bool {
 /// In the order of logind.conf(5): who is excluded, root where nobody is named; then who
 /// alone is meant; then all or none.
 fn kills(config: &str, user: &str) -> bool {
-    let last = |key: &str| {
-        let mut said = config.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
-        said.next_back().map(str::trim)
+    let said = |key: &str| {
+        let values = config.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
+        values.map(str::trim).collect::<Vec<_>>()
     };
-    let names = |key: &str| last(key).unwrap_or_default().split_whitespace().collect::<Vec<_>>();
-    let is_excluded = last("KillExcludeUsers").unwrap_or("root").split_whitespace().any(|name| name == user);
-    let only = names("KillOnlyUsers");
-    match (is_excluded, only.is_empty()) {
-        (true, _) => false,
-        (false, false) => only.contains(&user),
-        (false, true) => matches!(last("KillUserProcesses"), Some("yes" | "true" | "1" | "on")),
+    // Lists grow with each line, and an empty one begins them anew.
+    let names = |key: &str| {
+        let said = said(key);
+        let from = said.iter().rposition(|value| value.is_empty()).unwrap_or(0);
+        let names = said[from..].iter().flat_map(|value| value.split_whitespace()).map(str::to_owned);
+        (!said.is_empty()).then(|| names.collect::<Vec<_>>())
+    };
+    let has = |names: &[String]| names.iter().any(|name| name == user);
+    if has(&names("KillExcludeUsers").unwrap_or_else(|| vec!["root".to_owned()])) {
+        return false;
+    }
+    match names("KillOnlyUsers").filter(|names| !names.is_empty()) {
+        Some(only) => has(&only),
+        None => matches!(said("KillUserProcesses").last(), Some(&("yes" | "true" | "1" | "on"))),
     }
 }
 
@@ -83,6 +90,7 @@ mod tests {
         assert!(!kills("KillUserProcesses=yes\n", "root"));
         assert!(kills("KillUserProcesses=yes\nKillExcludeUsers=\n", "root"));
         assert!(!kills("KillUserProcesses=yes\nKillExcludeUsers=bob ada\n", "ada"));
+        assert!(!kills("KillUserProcesses=yes\nKillExcludeUsers=ada\nKillExcludeUsers=bob\n", "ada"));
         assert!(kills("KillOnlyUsers=ada\n", "ada") && !kills("KillUserProcesses=yes\nKillOnlyUsers=bob\n", "ada"));
     }
 

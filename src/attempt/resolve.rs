@@ -61,7 +61,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
         &Template::Conflict.load(&folders)?,
         &[
             ("files", variable("SWARM_MERGE_FILES").trim()),
-            ("theirs", variable("SWARM_MERGE_THEIRS").trim()),
+            ("theirs", variable("SWARM_MERGE_ONTO_LOG").trim()),
             ("title", &work.title),
             ("name", &job.id),
             ("base", run.plan.base.as_deref().unwrap_or(&base)),

@@ -169,6 +169,7 @@ mod tests {
             pane: None,
             socket_path: None,
             worktree: None,
+            notes: Vec::new(),
         };
         assert_eq!(told(false, vec![Answer::Spawned(spawned.clone())]).0, "respawned x (pid: 7)\n");
         spawned.window = Some("swarm-1:x".into());

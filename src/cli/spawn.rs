@@ -57,6 +57,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 /// Waits for readiness when asked, then prints: a script that reads the line
 /// may then type into the agent at once.
 fn announce(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    spawned.notes.iter().for_each(|note| screen.aside("note: ", note));
     let timeout = Duration::from_secs(args.ready_timeout);
     if args.ready_wait && spawned.window.is_some() && !terminal::is_ready(spawned, paths, timeout)? {
         let seconds = args.ready_timeout;

@@ -52,6 +52,31 @@ fn each_of_a_batch_is_verified_where_that_is_asked_for() {
 }
 
 #[test]
+fn what_a_later_item_has_taken_the_place_of_is_past() {
+    let site = Site::new();
+    site.git(&["branch", "late", "HEAD"]);
+    site.worker("w", &[], "echo w >> file");
+    site.swarm(&["merge", "add", "w"]).ok();
+    site.merge_wait();
+    let tree = site.rig.path("late");
+    site.git(&["worktree", "add", "-q", tree.to_str().expect("text"), "late"]);
+    fs::write(tree.join("file"), "one\nlate\n").expect("written");
+    site.rig.git(&tree, &["commit", "-qam", "late"]);
+    site.swarm(&["merge", "add", "late"]).ok();
+    site.merge_wait();
+    assert!(site.swarm(&["merge", "ls"]).ok().contains("conflict"));
+    // By hand, as the hint says.
+    site.rig.git(&tree, &["merge", "-q", "-X", "ours", "main"]);
+    site.swarm(&["merge", "add", "late"]).ok();
+    site.merge_wait();
+    assert_eq!(site.swarm(&["merge", "ls"]).ok(), "", "nothing is left to do");
+    let states = ["w", "late", "late"].iter().zip(["landed", "conflict", "landed"]);
+    let log = site.swarm(&["merge", "log"]).ok();
+    let told = log.lines().skip(1).map(|line| line.split_whitespace().skip(3).take(2).collect::<Vec<_>>());
+    assert!(told.eq(states.map(|(name, state)| vec![*name, state])), "{log}");
+}
+
+#[test]
 fn a_worktree_whose_head_was_detached_lands_what_it_holds() {
     let site = Site::new();
     let script = "git checkout -q --detach; echo one >> file; git commit -qam one; echo two >> file";

@@ -15,6 +15,7 @@ mod life;
 mod names;
 mod odds;
 mod run;
+mod run_again;
 mod run_odds;
 mod run_others;
 mod tmux;

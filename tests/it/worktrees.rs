@@ -61,6 +61,25 @@ fn it_stands_beside_the_repository_on_a_branch_of_its_name() {
 }
 
 #[test]
+fn what_was_there_before_is_taken_and_told() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let spawn =
+        |name: &str| rig.swarm_in(&repo, &["spawn", "--name", name, "--worktree", "--", "sh", "-c", "echo >> half"]);
+    spawn("a").ok();
+    rig.wait("a");
+    rig.swarm(&["clean", "a"]);
+    let said = spawn("a");
+    let tree = rig.path("repo-worktrees/a");
+    let note =
+        format!("swarm: note: its worktree was there already, and is taken with what is in it: {}\n", tree.display());
+    assert_eq!((said.code, said.err.as_str()), (Some(0), note.as_str()), "{said:?}");
+    rig.git(&repo, &["branch", "b"]);
+    let said = spawn("b");
+    assert_eq!(said.err, "swarm: note: branch 'b' was there already, and it goes on from there\n", "{said:?}");
+}
+
+#[test]
 fn branch_base_and_place_may_be_chosen() {
     let rig = Rig::new();
     let repo = rig.repo();

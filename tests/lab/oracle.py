@@ -185,7 +185,9 @@ class Oracle:
     def was_hung_up(self, row: dict) -> bool:
         """Whether it was executed in a window that closed, perhaps before its first line: its shim was killed."""
         folder = self.rig.folder(row["name"])
-        return bool(row.get("tmux") and folder and (folder / "spec.json").exists() and not self.is_held(row))
+        ended_by_itself = folder and (folder / "exit.json").exists()
+        executed = folder and (folder / "spec.json").exists()
+        return bool(row.get("tmux") and executed and not ended_by_itself and not self.is_held(row))
 
     def is_held(self, row: dict) -> bool:
         meta = row["metadata"]["swarm"]

@@ -57,6 +57,12 @@ pub fn is_branch_name(branch: &str) -> bool {
     objects::is_branch_name(branch)
 }
 
+/// Whether there is such a branch, as far as git can tell.
+pub fn has_branch(root: &Path, branch: &str, caller: &Caller) -> bool {
+    let tip = Cli::new(caller).and_then(|cli| objects::branch_tip(&cli, root, branch));
+    tip.is_ok_and(|tip| tip.is_some())
+}
+
 /// Removes a branch all of which is on `base`, unless something else was put on it
 /// meanwhile or somebody has it checked out.
 ///

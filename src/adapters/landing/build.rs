@@ -26,7 +26,7 @@ struct Draft<'a> {
     parents: &'a [&'a str],
     message: &'a str,
     /// Whose commit it was; the caller's by default.
-    author: Option<&'a Signature<'a>>,
+    author: Option<&'a Author>,
 }
 
 pub(super) fn build(desk: &Desk, strategy: Strategy, item: &Item, onto: &str) -> Result<Build, Fault> {
@@ -64,7 +64,7 @@ fn reference(desk: &Desk) -> String {
 struct Commit {
     id: String,
     parent: String,
-    author: Signature<'static>,
+    author: Author,
     message: String,
 }
 
@@ -73,11 +73,31 @@ impl Commit {
     const FIELDS: usize = 6;
 
     fn read(fields: &[&str]) -> Result<Self, Fault> {
-        let [id, parent, name, mail, date, message] = fields else {
-            return Err(Fault::new("git tells of a commit in another way than it was asked to"));
-        };
-        let author = Signature::new(name, mail, &time(date))?;
-        Ok(Self { id: (*id).to_owned(), parent: (*parent).to_owned(), author, message: (*message).to_owned() })
+        let is_id = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let [id, parent, name, mail, date, message] = *fields else { return Err(Self::odd()) };
+        if !is_id(id) || !is_id(parent) {
+            return Err(Self::odd());
+        }
+        let author = Author { name: name.to_owned(), mail: mail.to_owned(), date: date.to_owned() };
+        Ok(Self { id: id.to_owned(), parent: parent.to_owned(), author, message: message.to_owned() })
+    }
+
+    fn odd() -> Fault {
+        Fault::new("git tells of a commit in another way than it was asked to")
+    }
+}
+
+/// Who wrote a commit, as git tells it and takes it: with a mail that may be empty.
+pub(super) struct Author {
+    pub(super) name: String,
+    pub(super) mail: String,
+    /// `seconds ±hhmm`
+    pub(super) date: String,
+}
+
+impl Author {
+    fn signature(&self) -> Result<Signature<'static>, git2::Error> {
+        Signature::new(&self.name, &self.mail, &time(&self.date))
     }
 }
 
@@ -156,14 +176,14 @@ impl Builder<'_> {
 
     /// Each commit of the topic, which has no merge, on top of the one before.
     fn rebase(&self, base: &str) -> Result<Build, Fault> {
-        let (mut at, mut is_trivial) = (self.onto.to_owned(), true);
+        let mut at = self.onto.to_owned();
         for commit in self.topic(base)? {
             let (before, after) = (&commit.parent, &commit.id);
             let merged = match self.trivially(before, &at, after) {
                 Some(tree) => Merged::Tree(tree),
                 None => {
-                    is_trivial = false;
-                    self.by_command(&[format!("--merge-base={before}")], &at, after)?
+                    let words = [format!("--merge-base={before}")];
+                    self.checked(std::slice::from_ref(before), &words, &at, after)?
                 }
             };
             let tree = match merged {
@@ -176,9 +196,6 @@ impl Builder<'_> {
             let (message, author) = (&*commit.message, Some(&commit.author));
             at = self.commit(&Draft { tree: &tree, parents: &[&at], message, author })?;
         }
-        if !is_trivial {
-            self.check(&[base.to_owned()], &self.tree_of(&at)?)?;
-        }
         Ok(if at == self.onto { Build::Nothing } else { Build::Made(at) })
     }
 
@@ -189,8 +206,9 @@ impl Builder<'_> {
         let call = self.desk.read().args(["log", "--no-show-signature", "--reverse", "--topo-order", "--date=raw"]);
         let told = call.args(["--encoding=UTF-8", "-z", fields, &range]).run()?;
         let told = String::from_utf8_lossy(&told);
-        let fields: Vec<&str> = told.split('\0').collect();
-        fields.chunks_exact(Commit::FIELDS).map(Commit::read).collect()
+        // Each field ends with that byte, the last one too.
+        let told = told.strip_suffix('\0').map(|told| told.split('\0').collect::<Vec<_>>()).unwrap_or_default();
+        told.chunks(Commit::FIELDS).map(Commit::read).collect()
     }
 
     fn merge_bases(&self, one: &str, other: &str) -> Result<Vec<String>, Fault> {
@@ -212,11 +230,7 @@ impl Builder<'_> {
             return Ok(Merged::Tree(tree));
         }
         // It finds the same ones by itself, and goes the way of `git merge`.
-        let merged = self.by_command(&[], ours, theirs)?;
-        if let Merged::Tree(tree) = &merged {
-            self.check(bases, tree)?;
-        }
-        Ok(merged)
+        self.checked(bases, &[], ours, theirs)
     }
 
     fn trivially(&self, base: &str, ours: &str, theirs: &str) -> Option<String> {
@@ -235,9 +249,14 @@ impl Builder<'_> {
         }
     }
 
-    fn check(&self, bases: &[String], tree: &str) -> Result<(), Fault> {
-        let Self { desk, library, item, onto: ours } = *self;
-        Check { desk, library, name: &item.name, bases, ours, theirs: &item.tip }.run(tree)
+    /// What git makes of it, where that is a merge of these two and no more.
+    fn checked(&self, bases: &[String], words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
+        let merged = self.by_command(words, ours, theirs)?;
+        if let Merged::Tree(tree) = &merged {
+            let Self { desk, library, item, .. } = *self;
+            Check { desk, library, name: &item.name, bases, ours, theirs }.run(tree)?;
+        }
+        Ok(merged)
     }
 
     fn tree_of(&self, commit: &str) -> Result<String, Fault> {
@@ -256,9 +275,10 @@ impl Builder<'_> {
                 let parents = draft.parents.iter().map(|id| repo.find_commit(Oid::from_str(id)?));
                 let parents = parents.collect::<Result<Vec<_>, git2::Error>>()?;
                 let tree = repo.find_tree(Oid::from_str(draft.tree)?)?;
-                let caller = identity.author()?;
-                let (author, committer) = (draft.author.unwrap_or(&caller), identity.committer()?);
-                repo.commit(None, author, &committer, draft.message, &tree, &parents.iter().collect::<Vec<_>>())
+                // The library takes nobody without a mail; git does.
+                let author = draft.author.map_or_else(|| identity.author(), Author::signature)?;
+                let committer = identity.committer()?;
+                repo.commit(None, &author, &committer, draft.message, &tree, &parents.iter().collect::<Vec<_>>())
             })();
             if let Ok(id) = made {
                 return Ok(id.to_string());
@@ -279,7 +299,7 @@ pub(super) fn commit_tree(
     tree: &str,
     parents: &[&str],
     message: &str,
-    author: Option<&Signature<'_>>,
+    author: Option<&Author>,
 ) -> Result<String, Fault> {
     let call = desk.identity()?.environment(desk.write(), author);
     let call = call.args(["-c", "commit.gpgSign=false", "commit-tree", "-m", message]);

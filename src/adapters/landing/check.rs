@@ -2,6 +2,8 @@
 //! a candidate changes are paths of its topic, and what it does not change of those is
 //! on the base already. For what `git merge-tree` has decided, which is a lot of code
 //! with many settings; the trivial merge takes each path from one side by construction.
+//! Where it cannot be told for certain, git is believed: an item that waits for no
+//! reason would wait for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,14 +36,15 @@ impl Check<'_> {
             topic.extend(self.paths(base, self.theirs, &[])?);
         }
         let landed = self.paths(self.ours, tree, &[])?;
-        self.nothing_strange(&topic, &landed)?;
-        self.nothing_dropped(&topic, &landed)
+        let strange: Vec<&String> = landed.difference(&topic).collect();
+        self.nothing_strange(&strange)?;
+        let unchanged: Vec<&String> = topic.difference(&landed).collect();
+        self.nothing_dropped(&unchanged, !strange.is_empty())
     }
 
     /// Where one side renamed what the other changed, the change is found under the new
     /// name.
-    fn nothing_strange(&self, topic: &BTreeSet<String>, landed: &BTreeSet<String>) -> Result<(), Fault> {
-        let strange: Vec<&String> = landed.difference(topic).collect();
+    fn nothing_strange(&self, strange: &[&String]) -> Result<(), Fault> {
         let Some(first) = strange.first() else { return Ok(()) };
         // A rename is a path that is gone on one side since the base.
         let mut gone = 0;
@@ -56,52 +59,47 @@ impl Check<'_> {
         Err(Fault::new(format!("the merge would change {first}, which {} never touched", self.name)))
     }
 
-    /// A file that both sides changed and that stays as the base has it: its contents,
-    /// merged, have to be the base's. Where that cannot be told, because git would merge
-    /// it in a way of the user's or from several bases, it is believed.
-    fn nothing_dropped(&self, topic: &BTreeSet<String>, landed: &BTreeSet<String>) -> Result<(), Fault> {
+    /// `unchanged` are paths of the topic that stay as they are on our side. From several
+    /// bases it cannot be told what they would have to be.
+    fn nothing_dropped(&self, unchanged: &[&String], renames: bool) -> Result<(), Fault> {
         let (Some(repo), [base]) = (self.library, self.bases) else { return Ok(()) };
-        let unchanged: BTreeSet<&String> = topic.difference(landed).collect();
         if unchanged.is_empty() {
             return Ok(());
         }
         let differ = self.paths(self.ours, self.theirs, &[])?;
-        let left: Vec<&String> = unchanged.into_iter().filter(|path| differ.contains(*path)).collect();
+        let left: Vec<&String> = unchanged.iter().copied().filter(|path| differ.contains(*path)).collect();
         let [base, ours, theirs] = [&**base, self.ours, self.theirs].map(|commit| entries(repo, commit, &left));
         let (base, ours, theirs) = (base?, ours?, theirs?);
         for path in left {
-            // Gone on one side: a conflict, or followed to its new name.
-            let (Some(base), Some(ours), Some(theirs)) = (base.get(path), ours.get(path), theirs.get(path)) else {
-                continue;
+            let is_dropped = match (base.get(path), ours.get(path), theirs.get(path)) {
+                (Some(base), Some(ours), Some(theirs)) => {
+                    drops(repo, path, [*base, *ours, *theirs])? && self.is_merged_as_text(path)?
+                }
+                // Removed by the topic alone, and still there.
+                (Some(base), Some(ours), None) => base == ours,
+                // Added by the topic, and not there under its name nor under another one.
+                (None, None, Some(_)) => !renames,
+                _ => false,
             };
-            if self.drops(repo, path, [*base, *ours, *theirs])? && self.is_merged_as_text(path)? {
+            if is_dropped {
                 return Err(Fault::new(format!("the merge would leave out what {} did to {path}", self.name)));
             }
         }
         Ok(())
     }
 
-    /// Whether the contents, merged, are other ones than ours.
-    fn drops(&self, repo: &Repository, path: &str, sides: [Entry; 3]) -> Result<bool, Fault> {
-        let [base, ours, theirs] = sides.map(|(mode, id)| index_entry(path, mode, id));
-        let mut options = MergeFileOptions::new();
-        let merged = repo.merge_file_from_index(&base, &ours, &theirs, Some(&mut options));
-        // Links and modules are no texts.
-        let Ok(merged) = merged else { return Ok(false) };
-        Ok(merged.is_automergeable() && merged.content() != repo.find_blob(ours.id)?.content())
-    }
-
     /// Whether no attribute or setting has it merged in another way.
     fn is_merged_as_text(&self, path: &str) -> Result<bool, Fault> {
         let normalizes = self.desk.read().args(["config", "--type=bool", "--get", "merge.renormalize"]);
         let (_, normalizes) = normalizes.run_for(&[0, 1])?;
+        let (driven, _) = self.desk.read().args(["config", "--get", "merge.default"]).run_for(&[0, 1])?;
         // It wants a directory of files, which no attribute is to come from.
         let call = Desk::named(self.desk.read(), &self.desk.common, &self.desk.own);
         let call = call.env("GIT_ATTR_SOURCE", self.ours).args(["check-attr", "-z", "merge", "--", path]);
         // Path, attribute, value.
         let told = call.run()?;
         let driver = told.split(|byte| *byte == 0).nth(2);
-        Ok(driver == Some(b"unspecified") && !normalizes.starts_with(b"true"))
+        Ok(driver == Some(b"unspecified") && driven != 0 && !normalizes.starts_with(b"true"))
     }
 
     fn paths(&self, from: &str, to: &str, words: &[&str]) -> Result<BTreeSet<String>, Fault> {
@@ -110,6 +108,33 @@ impl Check<'_> {
         let fields = out.split(|byte| *byte == 0).filter(|field| !field.is_empty());
         Ok(fields.map(|path| String::from_utf8_lossy(path).into_owned()).collect())
     }
+}
+
+/// Whether contents that stay ours should not have: merged in two ways they come to the
+/// same, which is another one, and a line that is new in the topic is nowhere in ours, or
+/// one that is gone in it still is. One way alone would not do, since git's own is a
+/// third, and where lines repeat each aligns them as it likes.
+fn drops(repo: &Repository, path: &str, sides: [Entry; 3]) -> Result<bool, Fault> {
+    let [base, ours, theirs] = sides.map(|(mode, id)| index_entry(path, mode, id));
+    let merged = |patience| {
+        let mut options = MergeFileOptions::new();
+        options.patience(patience);
+        // Links and modules are no texts.
+        let merged = repo.merge_file_from_index(&base, &ours, &theirs, Some(&mut options)).ok()?;
+        merged.is_automergeable().then(|| merged.content().to_vec())
+    };
+    let (Some(one), Some(other)) = (merged(false), merged(true)) else { return Ok(false) };
+    let (base, ours, theirs) = (repo.find_blob(base.id)?, repo.find_blob(ours.id)?, repo.find_blob(theirs.id)?);
+    if one != other || one == ours.content() {
+        return Ok(false);
+    }
+    let [base, ours, theirs] = [base.content(), ours.content(), theirs.content()].map(lines);
+    Ok(theirs.difference(&base).any(|line| !ours.contains(line))
+        || base.difference(&theirs).any(|line| ours.contains(line)))
+}
+
+fn lines(content: &[u8]) -> BTreeSet<&[u8]> {
+    content.split(|byte| *byte == b'\n').collect()
 }
 
 /// What a commit has under these paths.

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use git2::{Repository, Signature, Time};
 use swarm_actors::model::{Caller, Target};
 
+use super::build::Author;
 use super::{complete, journal};
 use crate::adapters::git::cli::{Call, Cli};
 use crate::adapters::git::fault::Fault;
@@ -169,13 +170,12 @@ impl Identity {
     }
 
     /// For `git commit-tree`, with the author of `of` where it is somebody's commit.
-    pub(super) fn environment<'a>(&self, call: Call<'a>, of: Option<&Signature<'_>>) -> Call<'a> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    pub(super) fn environment<'a>(&self, call: Call<'a>, of: Option<&Author>) -> Call<'a> {
         let call = match of {
             Some(author) => call
-                .env("GIT_AUTHOR_NAME", text(author.name_bytes()))
-                .env("GIT_AUTHOR_EMAIL", text(author.email_bytes()))
-                .env("GIT_AUTHOR_DATE", date(author.when())),
+                .env("GIT_AUTHOR_NAME", &author.name)
+                .env("GIT_AUTHOR_EMAIL", &author.mail)
+                .env("GIT_AUTHOR_DATE", &author.date),
             None => call.env("GIT_AUTHOR_NAME", &self.author.0).env("GIT_AUTHOR_EMAIL", &self.author.1),
         };
         call.env("GIT_COMMITTER_NAME", &self.committer.0).env("GIT_COMMITTER_EMAIL", &self.committer.1)

@@ -43,11 +43,10 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
         let merge =
             ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
         at.identity()?.environment(place.write(&at), None).args(merge).arg(&wanted.tip).run_for(&[0, 1])?;
-        let [ours, theirs] =
-            [(&*base, &*wanted.tip), (&*wanted.tip, &*base)].map(|(not_in, of)| messages(&at, not_in, of, &conflicts));
-        Ok((place, ours?, theirs?))
+        let said = [(&*base, &*wanted.tip), (&*wanted.tip, &*base)];
+        Ok((place, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
     });
-    let (place, ours, theirs) = place.await?;
+    let (place, [of_tip, of_onto]) = place.await?;
     let variables = [
         ("SWARM_MERGE_FILES", files.join("\n")),
         ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
@@ -55,8 +54,8 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
         ("SWARM_MERGE_TIP", item.tip.clone()),
         ("SWARM_MERGE_ITEM", item.id.to_string()),
         ("SWARM_MERGE_NAME", item.name.clone()),
-        ("SWARM_MERGE_OURS", ours),
-        ("SWARM_MERGE_THEIRS", theirs),
+        ("SWARM_MERGE_TIP_LOG", of_tip),
+        ("SWARM_MERGE_ONTO_LOG", of_onto),
     ];
     let order =
         run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
@@ -82,17 +81,17 @@ pub(super) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
 }
 
 /// What one side wanted: the messages of its commits that touch these files, the newest
-/// first, as far as a variable holds them.
-fn messages(desk: &Desk, not_in: &str, of: &str, files: &[String]) -> Result<String, Fault> {
-    let call = desk.read().args([
-        "--literal-pathspecs",
-        "log",
-        "--no-show-signature",
-        "--format=%h %s%n%w(0,4,4)%b",
-        "--max-count",
-    ]);
-    let call = call.arg(COMMITS_MAX.to_string()).arg(format!("{not_in}..{of}")).arg("--");
-    let said = call.args(files.iter().take(FILES_MAX)).run()?;
+/// first, as far as a variable holds them. Good to know, and not worth failing for.
+fn messages(desk: &Desk, not_in: &str, of: &str, files: &[String]) -> String {
+    let call = desk.read().args(["--literal-pathspecs", "log", "--no-show-signature", "--format=%h %s%n%w(0,4,4)%b"]);
+    let call = call.args([format!("--max-count={COMMITS_MAX}"), format!("{not_in}..{of}")]).arg("--");
+    let said = match call.args(files.iter().take(FILES_MAX)).run() {
+        Ok(said) => said,
+        Err(error) => {
+            tracing::warn!(%error, "the resolver is not told what a side wanted");
+            return String::new();
+        }
+    };
     let said = String::from_utf8_lossy(&said);
     let lines = said.lines().filter(|line| !line.trim().is_empty());
     let mut length = 0;
@@ -100,8 +99,7 @@ fn messages(desk: &Desk, not_in: &str, of: &str, files: &[String]) -> Result<Str
         length += line.len() + 1;
         length <= MESSAGES_BYTES_MAX
     });
-    // No byte that ends a variable can be in a message.
-    Ok(kept.collect::<Vec<_>>().join("\n"))
+    kept.collect::<Vec<_>>().join("\n")
 }
 
 /// The resolver's result as a commit on top of the item's tip.

@@ -1,6 +1,7 @@
 //! Candidates are what `git merge` would have made.
 
 use swarm_actors::merge::machine::Build;
+use swarm_actors::merge::queue::Strategy;
 use swarm_actors::ports::Landings as _;
 
 use super::check::Check;
@@ -36,7 +37,7 @@ async fn the_attributes_of_the_base_say_how_a_file_is_merged() {
     }
 }
 
-/// What M8 says of a merge of `topic` into `main` with this tree.
+/// What the check says of a merge of `topic` into `main` with this tree.
 async fn checked(site: &Site, tree: &str) -> Result<(), String> {
     let item = site.item("topic").await;
     let desk = site.desk();
@@ -71,6 +72,59 @@ async fn what_a_merge_leaves_out_or_brings_along_is_found() {
     site.fix.git(&["reset", "-q", "--hard", "HEAD~1"]);
     let strange = checked(&site, &stray).await.expect_err("it is no path of the topic");
     assert_eq!(strange, "the merge would change other, which topic never touched");
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_added_or_not_removed_is_found() {
+    for (script, path) in [("echo q > q", "q"), ("git rm -q other", "other")] {
+        let site = Site::new();
+        site.fix.commit("other", "other", "o\n");
+        site.branch("topic", script);
+        site.fix.commit("main goes on", "list", "one\n");
+        let as_it_was = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
+        let dropped = checked(&site, &as_it_was).await.expect_err("nothing of the topic is there");
+        assert_eq!(dropped, format!("the merge would leave out what topic did to {path}"));
+        let merged = text(&site.fix.git(&["merge-tree", "--write-tree", "main", "topic"]));
+        assert_eq!(checked(&site, &merged).await, Ok(()));
+    }
+    // It is where the base has moved the directory that it was added to.
+    let site = Site::new();
+    std::fs::create_dir(site.fix.repo.join("d")).unwrap();
+    site.fix.commit("in a directory", "d/a", "1\n2\n3\n4\n5\n6\n");
+    site.branch("topic", "echo new > d/new");
+    site.fix.git(&["mv", "d", "e"]);
+    site.fix.git(&["commit", "-qm", "moved"]);
+    let merged =
+        text(&site.fix.git(&["-c", "merge.directoryRenames=true", "merge-tree", "--write-tree", "main", "topic"]));
+    assert!(text(&site.fix.git(&["ls-tree", "-r", "--name-only", &merged])).contains("e/new"));
+    assert_eq!(checked(&site, &merged).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_rebase_goes_commit_by_commit_and_asks_no_more_of_it_than_git_does() {
+    let site = Site::new();
+    let list = "one\ntwo\nthree\nfour\nfive\nsix\nseven\n";
+    site.fix.commit("list", "list", list);
+    // Taken back within the topic, and taken up by the base meanwhile.
+    let script = "sed -i s/one/first/ list; git commit -qam 'there' --author 'Ada <>'; \
+                  sed -i s/first/one/ list; git commit -qam 'and back'; sed -i s/seven/last/ list";
+    site.branch("topic", script);
+    site.fix.commit("the same", "list", &list.replace("one", "first").replace("four", "4"));
+    let mut item = site.item("topic").await;
+    item.rules.strategy = Strategy::Rebase;
+    let onto = text(&site.fix.git(&["rev-parse", "main"]));
+    let Build::Made(commit) = site.landings.build(&site.target, &item, &onto).await else {
+        panic!("it can be rebased");
+    };
+    assert_eq!(text(&site.fix.git(&["show", &format!("{commit}:list")])), "one\ntwo\nthree\n4\nfive\nsix\nlast");
+    // Who has no mail stays the author all the same.
+    site.branch("second", "echo s > s; git add s; git commit -qm 'by her' --author 'Ada <>'; echo t > t");
+    let mut item = site.item("second").await;
+    item.rules.strategy = Strategy::Rebase;
+    let Build::Made(commit) = site.landings.build(&site.target, &item, &commit).await else {
+        panic!("it can be rebased");
+    };
+    assert_eq!(text(&site.fix.git(&["log", "-1", "--format=%an <%ae>", &format!("{commit}~1")])), "Ada <>");
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ pub const RETRIES: u32 = 1;
 pub struct RunConfig {
     pub agent: Option<String>,
     pub limit: Option<usize>,
+    /// The same of jobs of one group, by its name.
+    pub groups: BTreeMap<String, usize>,
     pub retries: Option<u32>,
     /// Longest time of one attempt, as `600`, `10m`, `1h30m`.
     pub timeout: Option<NumberOrText>,

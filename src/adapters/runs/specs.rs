@@ -229,7 +229,8 @@ fn parse_front(yaml: &str) -> Result<FrontMatter, String> {
     if yaml.trim().is_empty() {
         return Ok(FrontMatter::default());
     }
-    serde_saphyr::from_str(yaml).map_err(|error| {
+    // Behind the first line of the file, so that its lines are counted as there.
+    serde_saphyr::from_str(&format!("\n{yaml}")).map_err(|error| {
         let text = error.to_string();
         text.lines().next().unwrap_or_default().to_owned()
     })

@@ -55,10 +55,17 @@ impl Queues {
         match self.0.as_slice() {
             [one] => Ok(one),
             [] => Err(none()),
-            many => {
-                let bases: Vec<&str> = many.iter().map(|view| view.target.base()).collect();
-                let cause = format!("there are several merge queues: {}", bases.join(", "));
-                Err(Refusal::new(RefusalKind::Invalid, cause).remedy("name one with --base").into())
+            [first, others @ ..] => {
+                let elsewhere = others.iter().any(|view| view.target.repository != first.target.repository);
+                let named = |view: &QueueView| match elsewhere {
+                    true => format!("{} ({})", view.target.base(), view.target.repository),
+                    false => view.target.base().to_owned(),
+                };
+                let named: Vec<String> = self.0.iter().map(named).collect();
+                let cause = format!("there are several merge queues: {}", named.join(", "));
+                let remedy =
+                    if elsewhere { "say it inside the repository that is meant" } else { "name one with --base" };
+                Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
             }
         }
     }
@@ -74,7 +81,15 @@ impl Queues {
             let item = number.or_else(|| view.queue.items.iter().rev().find(|item| item.name == wanted))?;
             Some((&view.target, item))
         });
-        found.max_by_key(|(_, item)| item.added_ms).ok_or_else(|| self.unknown(wanted))
+        let newest = |(_, item): &(&Target, &Item)| item.added_ms;
+        found.max_by_key(newest).or_else(|| self.of_workstream(wanted)).ok_or_else(|| self.unknown(wanted))
+    }
+
+    /// The newest of a workstream, whose worker is called `<repository>.<id>`.
+    fn of_workstream(&self, id: &str) -> Option<(&Target, &Item)> {
+        let is_of = |item: &&Item| item.name.split_once('.').is_some_and(|(_, of)| of == id);
+        let items = self.0.iter().flat_map(|view| view.queue.items.iter().map(move |item| (&view.target, item)));
+        items.filter(|(_, item)| is_of(item)).max_by_key(|(_, item)| item.added_ms)
     }
 
     fn unknown(&self, wanted: &str) -> Failure {

@@ -22,7 +22,8 @@ const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
 
 pub fn list(args: &LsArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, Failure> {
-    let is_shown = |item: &Item| args.all || !(item.state.is_done() || item.state == State::Dropped);
+    let is_past = |item: &Item| item.state.is_done() || item.state == State::Dropped || item.replaced;
+    let is_shown = |item: &Item| args.all || !is_past(item);
     if args.json {
         let shown = queues.0.iter().map(|view| queue_object(view, is_shown)).collect();
         json::print_list(screen, "swarm.merge/1", "queues", shown)?;
@@ -172,14 +173,19 @@ pub fn log(args: &LogArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
         return Ok(0);
     }
     let clock = Clock::system();
-    let rows = settled.iter().map(|(view, item)| log_row(view, item, &clock));
+    let elsewhere = queues.0.iter().any(|view| view.target.repository != queues.0[0].target.repository);
+    let base = |view: &QueueView| match elsewhere {
+        true => format!("{} ({})", escape(view.target.base()), escape(&view.target.repository)),
+        false => escape(view.target.base()).into_owned(),
+    };
+    let rows = settled.iter().map(|(view, item)| log_row(base(view), item, &clock));
     let head = ["WHEN", "ITEM", "NAME", "STATE", "BASE", "TOOK", "VERIFIED", "WHY"];
     screen.bytes(painted(head, rows, screen.colour).as_bytes())?;
     screen.flush()?;
     Ok(0)
 }
 
-fn log_row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
+fn log_row(base: String, item: &Item, clock: &Clock) -> Vec<String> {
     let took = item.settled_ms.map(|at| words(at.saturating_sub(item.added_ms) / 1000)).unwrap_or_default();
     let verified = match (&item.verified_by, item.flaky) {
         (None, _) => "unverified".to_owned(),
@@ -191,7 +197,7 @@ fn log_row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
         item.id.to_string(),
         escape(&item.name).into_owned(),
         item.state.word().to_owned(),
-        escape(view.target.base()).into_owned(),
+        base,
         took,
         match &item.state {
             State::Landed { .. } => verified,
@@ -218,6 +224,7 @@ pub fn item_object(view: &QueueView, item: &Item) -> Value {
     json!({
         "item": item.id,
         "name": item.name,
+        "repository": view.target.repository,
         "base": view.target.base(),
         "state": stage(view, item),
         "reason": item.state.reason(),
@@ -230,6 +237,7 @@ pub fn item_object(view: &QueueView, item: &Item) -> Value {
         "verified_by": item.verified_by,
         "flaky": item.flaky,
         "resolver_tries": item.resolved,
+        "replaced": item.replaced,
     })
 }
 

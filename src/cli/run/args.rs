@@ -33,7 +33,7 @@ pub struct RunArgs {
     pub begin: BeginArgs,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct BeginArgs {
     /// A file of jobs (with .toml or a / in its name) instead of what is planned
     #[arg(value_name = "FILE.toml")]
@@ -76,7 +76,7 @@ pub enum RunAction {
     Init(Plain),
     /// Show how far it is
     Status(Plain),
-    /// Show it from here on, or all of it
+    /// Show it from its last start on, or all of it
     #[command(after_help = examples::RUN_ATTACH)]
     Attach(AttachArgs),
     /// Stop what is at work and keep it for later

@@ -107,6 +107,7 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         // Who begins a run waits for its own end, and who finds one under way as well.
         over: if view.owns || view.told > 0 { None } else { over_before(home, from) },
         told: view.told,
+        begun: !view.owns,
         live: live.then(Live::new),
         interrupts: 0,
     };
@@ -178,6 +179,8 @@ struct Follower<'a> {
     /// The exit code, once the run is over.
     over: Option<u8>,
     told: u64,
+    /// Whoever begins a run hears of its beginning first.
+    begun: bool,
     live: Option<Live>,
     interrupts: u32,
 }
@@ -199,6 +202,11 @@ impl Follower<'_> {
         let text = text.trim_ascii_end();
         let Some(object) = text.strip_suffix(b"}") else { return Ok(()) };
         let line = serde_json::from_slice::<Line>(text).ok();
+        self.begun |= line.as_ref().is_some_and(|line| matches!(line.word, Word::RunStarted { .. }));
+        if !self.begun {
+            // The last words of the run before.
+            return Ok(());
+        }
         match (&mut self.live, &line) {
             (Some(live), Some(line)) => live.show(line),
             (Some(_), None) => {}

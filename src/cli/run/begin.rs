@@ -2,13 +2,17 @@
 //! shows how it goes.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use swarm_actors::model::{Caller, MergeSettings, Refusal, RefusalKind, RunOrder};
+use swarm_actors::model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder};
 use swarm_actors::run::plan::{Plan, Rules};
+use swarm_actors::run::progress::{Mode, Run, Verdict};
 
 use super::args::BeginArgs;
 use super::attach::{self, View};
+use super::flags;
 use super::jobs::{self, JobFile, Typed};
 use super::plan::{changed, prepare, refused};
 use super::show;
@@ -22,17 +26,23 @@ use crate::agents::Agent;
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
+use crate::cli::watch::{Changes, Until, wait_any};
 use crate::paths::Paths;
+
+/// How long a run that is being stopped is waited for.
+const STOP_MAX: Duration = Duration::from_secs(30);
+/// How soon one that is over has left the supervisor as well.
+const SOON: Duration = Duration::from_millis(50);
 
 pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
     let plan = match &args.file {
-        Some(file) => of_file(args, file, &caller, paths)?,
+        Some(file) => of_file(args, file, &caller, paths, screen)?,
         None => of_specs(args, &caller, paths, screen)?,
     };
     plan.check_order().map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     if args.dry_run {
-        return show::tree(&plan, screen);
+        return show::tree(plan, args.retry_failed, screen);
     }
     let home = Home::new(&plan.home);
     let made = home.make();
@@ -41,7 +51,9 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         screen.warning(&warning);
     }
     let from = attach::length(&home);
-    let line = super::send(paths, RunOrder::Begin { plan: Box::new(plan), retry_failed: args.retry_failed })?;
+    let order = RunOrder::Begin { plan: Box::new(plan), retry_failed: args.retry_failed };
+    let begun = send_behind_a_stop(&order, &home, paths);
+    let line = begun.map_err(|failure| about_file(failure, args.file.as_deref()))?;
     if args.detach {
         screen.line(&format!("started run {} ({})", line.run, line.home))?;
         return Ok(0);
@@ -54,6 +66,43 @@ fn invalid(cause: impl Into<String>) -> Failure {
     Failure::new(RefusalKind::Invalid, cause)
 }
 
+/// A run that is just being stopped is waited for: whoever stopped it wants it to go on.
+fn send_behind_a_stop(order: &RunOrder, home: &Home, paths: &Paths) -> Result<RunLine, Failure> {
+    let deadline = Instant::now() + STOP_MAX;
+    let changes = Changes::new()?;
+    changes.add_dir(&paths.runs())?;
+    loop {
+        let is_ending = || {
+            let stops = |run: &Run| !matches!(run.mode, Mode::Running | Mode::Held);
+            journal::replay(home).ok().flatten().is_some_and(|run| stops(&run))
+        };
+        match super::send(paths, order.clone()) {
+            Err(Failure::Refused { refusal, .. })
+                if refusal.kind == RefusalKind::Exists && is_ending() && Instant::now() < deadline =>
+            {
+                // Its registration goes at its end, and what was told of it just behind that.
+                let soon = if is_under_way(paths, home) { STOP_MAX } else { SOON };
+                wait_any(&[(changes.as_fd(), Until::Readable)], Some(deadline.min(Instant::now() + soon)))?;
+                changes.take()?;
+            }
+            sent => return sent,
+        }
+    }
+}
+
+/// What is said of a run that is under way is to be typed with its file.
+fn about_file(failure: Failure, file: Option<&Path>) -> Failure {
+    match (failure, file) {
+        (Failure::Refused { mut refusal, code }, Some(file)) if refusal.kind == RefusalKind::Exists => {
+            let file = file.display();
+            refusal.remedy =
+                Some(format!("swarm run attach --home {file} shows it, swarm run stop --home {file} ends it"));
+            Failure::Refused { refusal, code }
+        }
+        (failure, _) => failure,
+    }
+}
+
 fn typed(args: &BeginArgs) -> Typed {
     Typed { agent: args.agent.clone(), retries: args.retries, timeout: args.timeout }
 }
@@ -61,6 +110,7 @@ fn typed(args: &BeginArgs) -> Typed {
 fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Plan, Failure> {
     let root = git::root(caller)?;
     let home = Home::of(&root);
+    let args = &flags::with_earlier(args, &home, screen);
     let state = wire::load(&home).map_err(invalid)?;
     let Some(state) = state.filter(|state| !state.workstreams.is_empty()) else {
         let refusal = Refusal::new(RefusalKind::NotFound, format!("nothing is planned in {}", root.display()));
@@ -115,6 +165,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     prepare(&root, &home)?;
     let rules = Rules {
         limit: limit(args, config.run.limit),
+        groups: config.run.groups.clone(),
         fail_fast: args.fail_fast || config.run.fail_fast.unwrap_or(false),
         merge: settings(args.verify.as_ref(), &root, &home),
     };
@@ -128,6 +179,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         specs: Some(specs_dir(&root, &state.specs_dir, &planned)),
         jobs,
         rules,
+        flags: flags::of(args),
     })
 }
 
@@ -174,7 +226,7 @@ fn settings(verify: Option<&String>, root: &Path, home: &Home) -> MergeSettings 
 }
 
 /// As a word for `sh`.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
@@ -203,7 +255,13 @@ fn own_slug(root: &Path, id: &str, home: &Home, paths: &Paths) -> Result<String,
     Ok(if theirs && !ours { own } else { plain })
 }
 
-fn of_file(args: &BeginArgs, file: &Path, caller: &Caller, paths: &Paths) -> Result<Plan, Failure> {
+fn of_file(
+    args: &BeginArgs,
+    file: &Path,
+    caller: &Caller,
+    paths: &Paths,
+    screen: &mut Screen,
+) -> Result<Plan, Failure> {
     let shown = file.display();
     let is_path = file.extension().is_some_and(|extension| extension == "toml") || file.to_string_lossy().contains('/');
     if !is_path {
@@ -215,18 +273,21 @@ fn of_file(args: &BeginArgs, file: &Path, caller: &Caller, paths: &Paths) -> Res
     let path = file.canonicalize().map_err(|error| Failure::system(shown.to_string(), &error))?;
     let text = std::fs::read_to_string(&path).map_err(|error| Failure::system(shown.to_string(), &error))?;
     let parsed = jobs::parse(&text).map_err(|cause| invalid(format!("{shown}, {cause}")))?;
+    let (id, home) = (run_id(&path, ""), home_of_file(&path, paths));
+    // Once it is through it is begun anew.
+    let args = &if is_through(&home) { args.clone() } else { flags::with_earlier(args, &home, screen) };
     let jobs = jobs::jobs_of(&parsed, &typed(args)).map_err(|cause| invalid(format!("{shown}: {cause}")))?;
     if jobs.is_empty() {
         return Err(Refusal::new(RefusalKind::Invalid, format!("{shown} has no job"))
-            .remedy("[[job]]\ncommand = \"make\"")
+            .remedy("[[job]] and below it command = \"make\" is one")
             .into());
     }
     let (root, base) = place(&parsed, &jobs, &path, caller)?;
-    let (id, home) = (run_id(&path, ""), home_of_file(&path, paths));
     make_all(&paths.runs()).map_err(|error| Failure::system(paths.runs().display(), &error))?;
     let verify = args.verify.clone().or_else(|| parsed.verify.clone());
     let rules = Rules {
         limit: limit(args, parsed.limit),
+        groups: parsed.groups.clone(),
         fail_fast: args.fail_fast || parsed.fail_fast.unwrap_or(false),
         merge: MergeSettings { verify, ..MergeSettings::default() },
     };
@@ -240,7 +301,13 @@ fn of_file(args: &BeginArgs, file: &Path, caller: &Caller, paths: &Paths) -> Res
         specs: None,
         jobs,
         rules,
+        flags: flags::of(args),
     })
+}
+
+fn is_through(home: &Home) -> bool {
+    let run = journal::replay(home).ok().flatten();
+    run.is_none_or(|run| run.mode == Mode::Over(Verdict::Completed))
 }
 
 /// Where the run of a file of jobs is kept.

@@ -53,7 +53,7 @@ pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Re
     })
 }
 
-fn milliseconds(limit: Duration) -> u64 {
+pub fn milliseconds(limit: Duration) -> u64 {
     u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -63,6 +63,8 @@ fn milliseconds(limit: Duration) -> u64 {
 pub struct JobFile {
     /// At work at the same time.
     pub limit: Option<usize>,
+    /// The same of jobs of one group, by its name.
+    pub groups: BTreeMap<String, usize>,
     pub fail_fast: Option<bool>,
     pub retries: Option<u32>,
     pub timeout: Option<NumberOrText>,
@@ -105,10 +107,14 @@ pub enum Command {
 /// # Errors
 /// A sentence with the line, or with the job's name.
 pub fn parse(text: &str) -> Result<JobFile, String> {
-    toml::from_str(text).map_err(|error| {
+    let file: JobFile = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         format!("line {line}: {}", error.message())
-    })
+    })?;
+    match file.limit == Some(0) || file.groups.values().any(|limit| *limit == 0) {
+        true => Err("a limit of 0 would begin nothing".to_owned()),
+        false => Ok(file),
+    }
 }
 
 /// # Errors
@@ -194,6 +200,7 @@ mod tests {
             assert_eq!(jobs(text), Err(cause.to_owned()));
         }
         assert!(jobs("[[job]]\nname = 'a'\n").expect_err("no command").starts_with("line 1: missing field `command`"));
+        assert_eq!(jobs("limit = 0\n[[job]]\ncommand = 'x'\n"), Err("a limit of 0 would begin nothing".to_owned()));
         assert!(jobs("[[jobs]]\n").expect_err("a slip").starts_with("line 1: unknown field `jobs`"));
     }
 }

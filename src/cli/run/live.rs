@@ -24,6 +24,8 @@ pub struct Live {
     queue: Queue,
     summary: ProgressBar,
     rows: fn() -> usize,
+    /// How often a line shows that it lives, where it does.
+    tick: Option<Duration>,
     total: usize,
     done: usize,
     failed: usize,
@@ -46,28 +48,30 @@ struct Queue {
 
 impl Live {
     pub fn new() -> Self {
-        Self::on(ProgressDrawTarget::stderr(), || {
+        let live = Self::on(ProgressDrawTarget::stderr(), || {
             let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
             size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(ROWS)
-        })
+        });
+        // What came too soon after another to be drawn is drawn with the next sign of life.
+        live.summary.enable_steady_tick(TICK);
+        Self { tick: Some(TICK), ..live }
     }
 
     fn on(target: ProgressDrawTarget, rows: fn() -> usize) -> Self {
         let all = MultiProgress::with_draw_target(target);
         let line = || all.add(ProgressBar::new_spinner().with_style(style("{wide_msg}")));
         let (bar, summary) = (line(), line());
-        // What came too soon after another to be drawn is drawn with the next sign of life.
-        summary.enable_steady_tick(TICK);
         let queue = Queue { bar, base: String::new(), items: Vec::new() };
-        Self { all, at_work: BTreeMap::new(), queue, summary, rows, total: 0, done: 0, failed: 0 }
+        Self { all, at_work: BTreeMap::new(), queue, summary, rows, tick: None, total: 0, done: 0, failed: 0 }
     }
 
     pub fn show(&mut self, line: &Line) {
         let id = line.workstream.as_deref().unwrap_or_default();
         match &line.word {
-            Word::RunStarted { workstreams, pending } => {
+            Word::RunStarted { workstreams, pending, failed } => {
                 self.total = *workstreams;
-                self.done = workstreams.saturating_sub(*pending);
+                self.failed = *failed;
+                self.done = workstreams.saturating_sub(pending + failed);
                 self.say(&format!("run {}: {pending} of {workstreams} workstreams to do", line.run));
             }
             Word::Started { attempt, .. } => {
@@ -104,7 +108,13 @@ impl Live {
             Word::RunResumed => self.say("resumed"),
             Word::RunStopping => self.say("stopping"),
             Word::RunCompleted { status, done, failed, pending } => self.over(status, *done, *failed, *pending),
-            word => self.merging(id, word),
+            Word::MergeStarted { .. }
+            | Word::MergeVerifying { .. }
+            | Word::MergeResolving { .. }
+            | Word::MergeCompleted { .. }
+            | Word::MergeRejected { .. }
+            | Word::MergeConflict { .. }
+            | Word::MergeWaiting { .. } => self.merging(id, &line.word),
         }
         self.fit();
         self.queue.draw();
@@ -145,12 +155,12 @@ impl Live {
     }
 
     fn set(&mut self, id: &str, text: &str) {
-        let (all, queue) = (&self.all, &self.queue);
+        let (all, queue, tick) = (&self.all, &self.queue, self.tick);
         let work = self.at_work.entry(id.to_owned()).or_insert_with(|| {
             let head = all.insert_before(&queue.bar, ProgressBar::new_spinner());
             head.set_style(style("{spinner:.blue} {prefix:.bold} {wide_msg}"));
             head.set_prefix(escape(id).into_owned());
-            head.enable_steady_tick(TICK);
+            tick.into_iter().for_each(|tick| head.enable_steady_tick(tick));
             Work { head, said: VecDeque::new(), lines: Vec::new() }
         });
         let text = escape(text).into_owned();
@@ -225,7 +235,8 @@ impl Queue {
         if text.is_empty() {
             return self.bar.set_message(String::new());
         }
-        self.bar.set_message(format!("merge queue of {}: {}", escape(&self.base), text.join(", ")));
+        let of = if self.base.is_empty() { String::new() } else { format!(" of {}", escape(&self.base)) };
+        self.bar.set_message(format!("merge queue{of}: {}", text.join(", ")));
     }
 }
 
@@ -248,7 +259,7 @@ mod tests {
         fn new(rows: fn() -> usize) -> Self {
             let term = InMemoryTerm::new(u16::try_from(rows()).expect("a small one"), 60);
             let mut all = Self { live: Live::on(ProgressDrawTarget::term_like(Box::new(term.clone())), rows), term };
-            all.tell(None, Word::RunStarted { workstreams: 4, pending: 4 });
+            all.tell(None, Word::RunStarted { workstreams: 4, pending: 4, failed: 0 });
             all
         }
 

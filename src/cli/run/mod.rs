@@ -3,6 +3,7 @@
 pub mod args;
 mod attach;
 mod begin;
+mod flags;
 mod jobs;
 mod live;
 mod plan;

@@ -38,6 +38,7 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     // Held until this command has ended.
     let _lock = alone(&home, paths)?;
     let known = wire::load(&home).map_err(|cause| Refusal::new(RefusalKind::Invalid, cause))?;
+    let known = known.map(|known| for_base(known, &site, &caller)).transpose()?;
     let state = state(&site, args, &specs, known, &digests(&home));
     if !args.yes && !args.json && !agreed(&state, screen)? {
         return Ok(1);
@@ -94,6 +95,26 @@ fn check(root: &Path, specs: &[Spec]) -> Result<(), Failure> {
 pub fn prepare(root: &Path, home: &Home) -> Result<(), Failure> {
     let made = home.make().and_then(|()| git::exclude(root, ARIAL));
     made.map_err(|error| Failure::system(format!("cannot make {}", home.path().display()), &error))
+}
+
+/// What landed elsewhere has not landed here; and what is under way elsewhere has the
+/// history of there, which is not to come along.
+fn for_base(mut known: ArialState, site: &Site, caller: &Caller) -> Result<ArialState, Failure> {
+    if known.base_branch == site.base {
+        return Ok(known);
+    }
+    let begun = |row: &&Workstream| git::has_branch(&site.root, &row.branch, caller);
+    if let Some(row) = known.workstreams.iter().find(begun) {
+        let (id, from) = (&row.id, &known.base_branch);
+        let cause = format!("workstream '{id}' was begun for {from}, and its branch {} is there", row.branch);
+        let remedy = format!("land it on {from}, or swarm run cleanup and git branch -D {}", row.branch);
+        return Err(Refusal::new(RefusalKind::Exists, cause).remedy(remedy).into());
+    }
+    for row in &mut known.workstreams {
+        *row =
+            Workstream { status: "pending".to_owned(), started_at: None, completed_at: None, pid: None, ..row.clone() };
+    }
+    Ok(known)
 }
 
 fn state(
@@ -169,7 +190,8 @@ fn agreed(state: &ArialState, screen: &mut Screen) -> Result<bool, Failure> {
     let _ = io::stderr().flush();
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(|error| Failure::system("cannot read the answer", &error))?;
-    Ok(matches!(answer.trim(), "" | "y" | "Y" | "yes"))
+    // The end of input is nobody's consent.
+    Ok(!answer.is_empty() && matches!(answer.trim(), "" | "y" | "Y" | "yes"))
 }
 
 fn rows(state: &ArialState) -> String {

@@ -71,7 +71,8 @@ fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
     screen.line(&format!("run {} is {}", run.plan.id, mode(run)))?;
     let row = |(job, progress): (&Job, &Progress)| {
         let waits = waiting(run, job, progress).map(|cause| format!("waits: {cause}"));
-        let what = waits.or_else(|| progress.error.clone()).or_else(|| progress.summary.clone());
+        let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
+        let what = what.or_else(|| progress.summary.clone());
         vec![
             job.id.clone(),
             progress.stage.word().to_owned(),
@@ -88,6 +89,13 @@ fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
 fn waiting(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
     let dir = Home::new(&run.plan.home).attempt(&job.id, progress.attempt);
     if progress.stage == Stage::Working { order::waiting(&dir) } else { None }
+}
+
+/// What keeps finished work from landing, and how it goes on.
+fn to_land(progress: &Progress) -> Option<String> {
+    let error = progress.error.as_ref().filter(|_| progress.stage == Stage::Waiting)?;
+    let files = if progress.files.is_empty() { String::new() } else { format!(": {}", progress.files.join(", ")) };
+    Some(format!("{error}{files} (then swarm run, or swarm merge retry)"))
 }
 
 /// What is unknown is said so, not counted as nothing.
@@ -130,32 +138,37 @@ fn print(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// `--dry-run`: what waits for what, as a tree.
-pub fn tree(plan: &Plan, screen: &mut Screen) -> Result<u8, Failure> {
+/// `--dry-run`: what waits for what, as a tree, and what of it is to do.
+pub fn tree(plan: Plan, retry_failed: bool, screen: &mut Screen) -> Result<u8, Failure> {
     let mut order: Vec<usize> = (0..plan.jobs.len()).collect();
     order.sort_by_key(|job| (std::cmp::Reverse(plan.jobs[*job].priority), *job));
-    let done = Home::new(&plan.home);
-    let earlier = journal::replay(&done).ok().flatten();
+    let earlier = journal::replay(&Home::new(&plan.home)).ok().flatten();
+    let run = Run::begin(plan, earlier.as_ref(), retry_failed);
     let mut lines = Vec::new();
-    for job in order.iter().filter(|job| plan.jobs[**job].after.is_empty()) {
-        branch(plan, &order, *job, 0, earlier.as_ref(), &mut lines);
+    for job in order.iter().filter(|job| run.plan.jobs[**job].after.is_empty()) {
+        branch(&run, &order, *job, 0, &mut lines);
     }
-    screen.line(&format!("{} jobs, {} at a time", plan.jobs.len(), plan.rules.limit))?;
+    let (all, to_do) = (run.jobs.len(), run.count(|stage| !matches!(stage, Stage::Done | Stage::Failed)));
+    let to_do = if to_do == all { String::new() } else { format!(", {to_do} to do") };
+    screen.line(&format!("{all} jobs{to_do}, {} at a time", run.plan.rules.limit))?;
     lines.iter().try_for_each(|line| screen.line(line))?;
     Ok(0)
 }
 
 /// A job and those that wait for it last: of several it is shown below the last one.
-fn branch(plan: &Plan, order: &[usize], job: usize, depth: usize, earlier: Option<&Run>, lines: &mut Vec<String>) {
-    let asked = &plan.jobs[job];
+fn branch(run: &Run, order: &[usize], job: usize, depth: usize, lines: &mut Vec<String>) {
+    let asked = &run.plan.jobs[job];
     let what = match &asked.work {
         Work::Spec(work) => work.title.clone(),
         Work::Command(work) => work.argv.last().cloned().unwrap_or_default(),
     };
-    let at = earlier.and_then(|run| run.plan.position(&asked.id).map(|at| run.jobs[at].stage.word()));
-    let at = at.filter(|word| *word != "pending").map(|word| format!(" ({word})")).unwrap_or_default();
+    let at = match run.jobs[job].stage {
+        Stage::Pending => String::new(),
+        Stage::Failed => " (failed; --retry-failed takes it up)".to_owned(),
+        ref stage => format!(" ({})", stage.word()),
+    };
     lines.push(format!("{}{}{at}  {}", "  ".repeat(depth), escape(&asked.id), escape(&crate::agents::short(&what))));
-    for next in order.iter().filter(|next| plan.jobs[**next].after.last() == Some(&asked.id)) {
-        branch(plan, order, *next, depth + 1, earlier, lines);
+    for next in order.iter().filter(|next| run.plan.jobs[**next].after.last() == Some(&asked.id)) {
+        branch(run, order, *next, depth + 1, lines);
     }
 }

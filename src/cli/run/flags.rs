@@ -1,0 +1,87 @@
+//! What was typed when a run was begun holds when it goes on, until something else is
+//! typed: what is to land is not to land unverified because somebody had to stop.
+
+use std::time::Duration;
+
+use swarm_actors::run::plan::Flags;
+
+use super::args::BeginArgs;
+use super::begin::quoted;
+use crate::adapters::runs::home::Home;
+use crate::adapters::runs::journal;
+use crate::cli::screen::Screen;
+
+/// For the plan.
+pub fn of(args: &BeginArgs) -> Flags {
+    Flags {
+        limit: args.limit,
+        agent: args.agent.clone(),
+        retries: args.retries,
+        timeout_ms: args.timeout.map(super::jobs::milliseconds),
+        verify: args.verify.clone(),
+    }
+}
+
+/// What is typed, and else what was typed when the run of this home was begun, which is
+/// said, since nobody sees it.
+pub fn with_earlier(args: &BeginArgs, home: &Home, screen: &mut Screen) -> BeginArgs {
+    let Ok(run) = journal::begun(home) else { return args.clone() };
+    let (all, said) = merged(args, &run.plan.flags);
+    if !said.is_empty() {
+        screen.aside("note: ", &format!("as it was begun: {} (typed again they change)", said.join(" ")));
+    }
+    all
+}
+
+fn merged(args: &BeginArgs, earlier: &Flags) -> (BeginArgs, Vec<String>) {
+    let (mut all, mut said) = (args.clone(), Vec::new());
+    let mut say = |flag: &str, value: &str| said.push(format!("{flag} {value}"));
+    let verify = earlier.verify.as_ref().filter(|verify| !verify.is_empty());
+    if let (None, Some(verify)) = (&args.verify, verify) {
+        say("--verify", &quoted(verify));
+        all.verify = Some(verify.clone());
+    }
+    if let (None, Some(limit)) = (args.limit, earlier.limit) {
+        say("-j", &limit.to_string());
+        all.limit = Some(limit);
+    }
+    if let (None, Some(agent)) = (&args.agent, &earlier.agent) {
+        say("--agent", agent);
+        all.agent = Some(agent.clone());
+    }
+    if let (None, Some(retries)) = (args.retries, earlier.retries) {
+        say("--retries", &retries.to_string());
+        all.retries = Some(retries);
+    }
+    if let (None, Some(ms)) = (args.timeout, earlier.timeout_ms) {
+        say("--timeout", &format!("{}s", ms.div_ceil(1000)));
+        all.timeout = Some(Duration::from_millis(ms));
+    }
+    (all, said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::Command;
+    use crate::cli::sample;
+
+    fn typed(words: &[&str]) -> BeginArgs {
+        let Command::Run(args) = sample::command(&[&["run"], words].concat()) else { panic!("not run") };
+        args.begin
+    }
+
+    #[test]
+    fn what_was_typed_holds_until_something_else_is() {
+        let first = of(&typed(&["--verify", "make test", "-j", "2", "--timeout", "90s", "--retries", "0"]));
+        let (again, said) = merged(&typed(&["-j", "5"]), &first);
+        assert_eq!((again.limit, again.verify.as_deref(), again.retries), (Some(5), Some("make test"), Some(0)));
+        assert_eq!(said, ["--verify 'make test'", "--retries 0", "--timeout 90s"]);
+        assert_eq!(of(&again).timeout_ms, Some(90_000));
+        // Nothing verifies any more, and that is not taken back by the next one.
+        let (none, _) = merged(&typed(&["--verify", ""]), &of(&again));
+        assert_eq!(none.verify.as_deref(), Some(""));
+        let (_, said) = merged(&typed(&[]), &of(&none));
+        assert_eq!(said, ["-j 5", "--retries 0", "--timeout 90s"]);
+    }
+}

@@ -1,0 +1,107 @@
+//! A run that goes on, is tried again or planned again: what held before holds, and what
+//! a person has changed meanwhile is seen.
+
+use std::fs;
+
+use crate::common::{Rig, SOON, wait_until};
+use crate::run::{Site, told};
+
+#[test]
+fn what_verified_the_first_time_verifies_the_second_time() {
+    let site = Site::new();
+    site.spec("a", "retries: 0\n", "echo bad > a.txt");
+    site.commit();
+    site.plan();
+    let rejects = ["--verify", "test ! -e a.txt", "-j", "3"];
+    site.run(1, &rejects);
+    let said = site.swarm(&["run", "--retry-failed"]);
+    assert_eq!(said.code, Some(1), "it is rejected again: {said:?}");
+    assert!(said.err.contains("note: as it was begun: --verify 'test ! -e a.txt' -j 3"), "{said:?}");
+    assert_eq!(site.git(&["log", "--merges", "--format=%s", "main"]), "");
+    // Until something else is typed.
+    let said = site.swarm(&["run", "--retry-failed", "--verify", ""]);
+    assert_eq!((said.code, site.landed("a.txt").as_str()), (Some(0), "bad"), "{said:?}");
+}
+
+#[test]
+fn what_waited_for_a_person_is_looked_at_when_the_run_goes_on() {
+    let site = Site::new();
+    site.spec("a", "", "echo theirs >> file");
+    site.commit();
+    site.plan();
+    site.write("file", "mine\n");
+    site.run(1, &[]);
+    let status = site.swarm(&["run", "status"]).ok();
+    assert!(
+        status.contains("uncommitted edits are in the way: file (then swarm run, or swarm merge retry)"),
+        "{status}"
+    );
+    // Under the name that the person gave it.
+    assert!(site.swarm(&["merge", "status", "a"]).out.starts_with("repo.a (item 0 of main): waiting"));
+    let all = site.run(1, &[]);
+    assert_eq!(told(&all, "a"), ["merge.started", "merge.waiting"], "it was looked at, and is in the way still");
+    site.git(&["checkout", "-q", "file"]);
+    let all = site.run(0, &[]);
+    assert_eq!(told(&all, "a"), ["merge.started", "merge.completed", "workstream.done"]);
+    assert_eq!(site.landed("file"), "one\ntheirs");
+}
+
+#[test]
+fn what_landed_elsewhere_has_not_landed_here() {
+    let site = Site::new();
+    site.spec("a", "", "echo a > a.txt");
+    site.spec("bad", "retries: 0\n", "exit 1");
+    site.commit();
+    site.git(&["branch", "develop"]);
+    site.swarm(&["plan", "--specs", "specs", "--base", "develop", "-y"]).ok();
+    site.run(1, &[]);
+    let cause = "workstream 'bad' was begun for develop, and its branch arial/bad is there";
+    site.swarm(&["plan", "--specs", "specs", "--base", "main", "-y"]).refused(1, cause);
+    site.swarm(&["run", "cleanup"]).ok();
+    fs::remove_file(site.repo.join("specs/bad.md")).expect("removed");
+    let said = site.swarm(&["plan", "--specs", "specs", "--base", "main", "-y"]).ok();
+    assert!(said.contains("planned 1 workstreams for main, 1 to do"), "{said}");
+    site.run(0, &[]);
+    assert_eq!(site.landed("a.txt"), "a");
+}
+
+#[test]
+fn a_run_that_is_being_stopped_is_waited_for() {
+    let site = Site::new();
+    let script =
+        "test -e go || { trap '' TERM; touch began; while test ! -e go; do sleep 0.05; done; }; echo a > a.txt";
+    site.spec("a", "", script);
+    site.commit();
+    site.plan();
+    site.swarm(&["run", "--detach"]).ok();
+    let tree = site.repo.join(".arial/worktrees/a");
+    wait_until("it is at work", SOON, || tree.join("began").exists());
+    site.swarm(&["run", "stop"]).ok();
+    fs::write(tree.join("go"), "").expect("written");
+    let said = site.swarm(&["run", "--headless"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(site.landed("a.txt"), "a");
+}
+
+#[test]
+fn a_file_of_jobs_that_is_through_is_begun_anew_and_only_then() {
+    let rig = Rig::new();
+    let job = |name: &str, command: &str| format!("[[job]]\nname = '{name}'\ncommand = '{command}'\n");
+    let file = rig.file("jobs.toml", &(job("a", "echo a >> ran") + &job("b", "exit 1")));
+    assert_eq!(rig.swarm(&["run", &file]).code, Some(1));
+    let plan = rig.swarm(&["run", &file, "--dry-run"]).ok();
+    let failed =
+        "2 jobs, 0 to do, 20 at a time\na (done)  echo a >> ran\nb (failed; --retry-failed takes it up)  exit 1\n";
+    assert_eq!(plan, failed);
+    // Mended: what is to be done is another thing.
+    rig.file("jobs.toml", &(job("a", "echo a >> ran") + &job("b", "echo b >> ran")));
+    let plan = rig.swarm(&["run", &file, "--dry-run"]).ok();
+    assert_eq!(plan, "2 jobs, 1 to do, 20 at a time\na (done)  echo a >> ran\nb  echo b >> ran\n");
+    assert_eq!(rig.swarm(&["run", &file]).code, Some(0));
+    // Nothing has failed, so there is nothing to try again.
+    assert_eq!(rig.swarm(&["run", &file, "--retry-failed"]).code, Some(0));
+    let ran = || fs::read_to_string(rig.path("ran")).expect("made");
+    assert_eq!(ran(), "a\nb\n");
+    assert_eq!(rig.swarm(&["run", &file]).code, Some(0));
+    assert_eq!(ran().lines().count(), 4);
+}
