@@ -1,13 +1,10 @@
 //! The decisions of a run as a pure function: progress, event, now → progress,
 //! effects. Replaying the journaled events comes to the same run and the same words.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
-
 use serde::{Deserialize, Serialize};
 
 pub use super::outcome::{FaultKind, Merged, Outcome};
-use super::progress::{Mode, Run, Spent, Stage, Verdict};
+use super::progress::{Mode, Run, Spent, Stage, Verdict, because_of};
 use super::words::Word;
 
 /// First pause before an attempt that follows a passing fault, in milliseconds …
@@ -170,7 +167,9 @@ impl Turn<'_> {
                 }
             }
             Event::Queued { job, attempt } => {
-                if self.is_present(*job, *attempt) && self.run.jobs[*job].stage == Stage::Finishing {
+                // What waited for a person has its turn again.
+                let enters = |stage: &Stage| matches!(stage, Stage::Finishing | Stage::Waiting);
+                if self.is_present(*job, *attempt) && enters(&self.run.jobs[*job].stage) {
                     self.run.jobs[*job].stage = Stage::Merging;
                     let base = self.run.plan.base.clone().unwrap_or_default();
                     self.tell(Some(*job), Word::MergeStarted { base });
@@ -275,6 +274,8 @@ impl Turn<'_> {
                 self.tell(Some(job), Word::MergeCompleted { commit: commit.clone() });
                 self.done(job, Some(commit.clone()));
             }
+            // It waited with something to land, so somebody else has landed that.
+            Merged::Nothing if self.run.jobs[job].waited => self.done(job, None),
             Merged::Nothing => {
                 let cause = "it ended with success and left nothing to land";
                 self.failed(job, cause, Some(cause.to_owned()), FaultKind::Task);
@@ -297,7 +298,7 @@ impl Turn<'_> {
             }
             Merged::Waiting { reason, files } => {
                 let progress = &mut self.run.jobs[job];
-                progress.stage = Stage::Waiting;
+                (progress.stage, progress.waited) = (Stage::Waiting, true);
                 progress.error = Some(reason.clone());
                 progress.files.clone_from(files);
                 self.tell(Some(job), Word::MergeWaiting { error: reason.clone() });
@@ -401,38 +402,9 @@ impl Turn<'_> {
         let working = self.run.count(|stage| *stage == Stage::Working);
         let room = self.run.plan.rules.limit.max(1).saturating_sub(working);
         for _ in 0..room {
-            let Some(job) = self.next() else { return };
+            let Some(job) = self.run.next() else { return };
             self.start(job);
         }
-    }
-
-    fn next(&self) -> Option<usize> {
-        let (plan, jobs) = (&self.run.plan, &self.run.jobs);
-        // Only where some job asks for an order.
-        let done = OnceCell::new();
-        let is_done = |id: &String| {
-            let named = || plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Done);
-            done.get_or_init(|| named().map(|(job, _)| job.id.as_str()).collect::<BTreeSet<_>>()).contains(id.as_str())
-        };
-        let working = OnceCell::new();
-        let is_full = |group: &str| {
-            let count = || {
-                let mut count = BTreeMap::<&str, usize>::new();
-                let at_work = plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Working);
-                let groups = at_work.filter_map(|(job, _)| job.group.as_deref());
-                groups.for_each(|group| *count.entry(group).or_default() += 1);
-                count
-            };
-            let limit = plan.rules.groups.get(group).copied().unwrap_or(1).max(1);
-            working.get_or_init(count).get(group).is_some_and(|working| *working >= limit)
-        };
-        let may = |at: &usize| {
-            let job = &plan.jobs[*at];
-            jobs[*at].stage == Stage::Pending
-                && job.after.iter().all(is_done)
-                && !job.group.as_deref().is_some_and(is_full)
-        };
-        (0..jobs.len()).filter(may).max_by_key(|at| (plan.jobs[*at].priority, std::cmp::Reverse(*at)))
     }
 
     fn start(&mut self, job: usize) {
@@ -440,6 +412,7 @@ impl Turn<'_> {
         let progress = &mut self.run.jobs[job];
         progress.stage = Stage::Working;
         progress.attempt += 1;
+        progress.waited = false;
         progress.started_ms.get_or_insert(now_ms);
         progress.ended_ms = None;
         let attempt = progress.attempt;
@@ -454,7 +427,7 @@ impl Turn<'_> {
         for at in 0..self.run.jobs.len() {
             let waits = matches!(self.run.jobs[at].stage, Stage::Pending | Stage::Paused);
             if waits && self.run.plan.jobs[at].after.contains(&id) {
-                self.give_up(at, &format!("'{id}' failed, and this one needs it"));
+                self.give_up(at, &because_of(&id));
             }
         }
     }

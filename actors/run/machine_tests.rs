@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::machine::{Effect, Event, FaultKind, Merged, Outcome, PAUSE_MS};
-use super::plan::{Job, Plan, Rules};
+use super::plan::{CommandWork, Job, Plan, Rules, Work};
 use super::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
 use super::words::Word;
 
@@ -81,6 +81,38 @@ fn of_a_group_one_is_at_work_at_a_time() {
     let mut run = run(vec![in_group("a"), in_group("b"), job("c")], 9);
     assert_eq!(begun(&run.on(&Event::Began, 0)), [(0, 1), (2, 1)]);
     assert_eq!(begun(&run.on(&well(0), 0)), [(1, 1)]);
+}
+
+#[test]
+fn what_failed_because_of_another_one_has_its_turn_when_that_one_has() {
+    let command = |id: &str, text: &str| Job {
+        work: Work::Command(CommandWork { argv: vec![text.to_owned()], ..CommandWork::default() }),
+        ..job(id)
+    };
+    let jobs = |text| vec![command("a", text), after("b", &["a"]), after("c", &["b"]), job("d")];
+    let mut earlier = run(jobs("wrong"), 9);
+    earlier.on(&Event::Began, 0);
+    earlier.on(&badly(0, 1, FaultKind::Lasting), 0);
+    assert_eq!(stages(&earlier)[..3], ["failed"; 3]);
+    let again = |text| stages(&Run::begin((*run(jobs(text), 9).plan).clone(), Some(&earlier), false));
+    assert_eq!(again("wrong")[..3], ["failed"; 3]);
+    assert_eq!(again("right")[..3], ["pending"; 3]);
+}
+
+#[test]
+fn what_waited_and_is_on_the_base_by_now_is_done() {
+    let mut run = run(vec![job("a")], 9);
+    run.on(&Event::Began, 0);
+    run.on(&well(0), 0);
+    run.on(&Event::Queued { job: 0, attempt: 1 }, 0);
+    let merged = |merged| Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() };
+    run.on(&merged(Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new() }), 0);
+    let mut run = Run::begin((*run.plan).clone(), Some(&run), false);
+    run.on(&Event::Began, 0);
+    run.on(&Event::Queued { job: 0, attempt: 1 }, 0);
+    assert_eq!(stages(&run), ["merging"]);
+    run.on(&merged(Merged::Nothing), 0);
+    assert_eq!(stages(&run), ["done"]);
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod error;
 mod fleet;
 pub mod machine;
 mod message;
+mod next;
 mod outcome;
 pub mod plan;
 pub mod progress;

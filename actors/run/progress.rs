@@ -85,6 +85,9 @@ pub struct Progress {
     /// Where its work is on the base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// Its work has waited for a person: there is something to land.
+    #[serde(default)]
+    pub waited: bool,
     /// Paths that keep it from the base.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
@@ -193,7 +196,8 @@ impl Run {
             let attempt = progress.attempt.max(retired.get(&job.id).copied().unwrap_or(0));
             Progress { attempt, ..progress }
         };
-        let jobs = plan.jobs.iter().map(begun).collect();
+        let mut jobs: Vec<Progress> = plan.jobs.iter().map(begun).collect();
+        revive(&plan, &mut jobs);
         retired.retain(|id, _| plan.position(id).is_none());
         let told = earlier.filter(|run| run.plan.id == plan.id).map_or(0, |run| run.told);
         Self { plan: Arc::new(plan), jobs, mode: Mode::Running, told, retired, has_failed: false }
@@ -222,6 +226,23 @@ impl Now {
     /// The name of its worker.
     pub fn worker(&self) -> String {
         super::worker_name(&self.plan.slug, &self.job().id)
+    }
+}
+
+/// Why a job fails that waits for one which has.
+pub(super) fn because_of(id: &str) -> String {
+    format!("'{id}' failed, and this one needs it")
+}
+
+/// What failed only because another one had has its turn when that one has.
+fn revive(plan: &Plan, jobs: &mut [Progress]) {
+    let is_idle = |jobs: &[Progress], at: usize| {
+        let blamed = |id: &&String| jobs[at].error.as_deref() == Some(because_of(id).as_str());
+        let blamed = plan.jobs[at].after.iter().find(blamed).and_then(|id| plan.position(id));
+        jobs[at].stage == Stage::Failed && blamed.is_some_and(|other| jobs[other].stage != Stage::Failed)
+    };
+    while let Some(at) = (0..jobs.len()).find(|at| is_idle(jobs, *at)) {
+        jobs[at] = Progress { attempt: jobs[at].attempt, spent: jobs[at].spent, ..Progress::default() };
     }
 }
 

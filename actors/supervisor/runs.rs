@@ -135,19 +135,13 @@ impl State {
     async fn start_run(&mut self, begin: Begin) -> Result<Answer, ActorProcessingErr> {
         let (run, home) = (begin.plan.id.clone(), begin.plan.home.clone());
         let repeated = begin.caller.repeated > 0;
-        if self.runs.0.contains_key(&home) {
-            // A repeated request, whose first answer was lost, began it.
-            let line = RunLine { run, home: home.clone(), done: "started".to_owned() };
-            let refusal = Refusal::new(RefusalKind::Exists, format!("a run is under way in {home}"));
-            return Ok(if repeated {
-                Answer::Run(line)
-            } else {
-                Answer::Refused(refusal.remedy("swarm run attach shows it, swarm run stop ends it"))
-            });
-        }
         if repeated && self.ports.runs.began_by(&home, &begin.caller.request).await {
-            // It began, and is over by now.
+            // Its first answer was lost; it is under way, or over by now.
             return Ok(Answer::Run(RunLine { run, home, done: "started".to_owned() }));
+        }
+        if self.runs.0.contains_key(&home) {
+            let refusal = Refusal::new(RefusalKind::Exists, format!("a run is under way in {home}"));
+            return Ok(Answer::Refused(refusal.remedy("swarm run attach shows it, swarm run stop ends it")));
         }
         Ok(match self.run(&home, Some(begin)).await? {
             Ok(()) => {

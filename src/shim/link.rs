@@ -37,7 +37,7 @@ impl Link {
     /// standard input.
     pub fn open(in_tmux: bool) -> std::io::Result<Self> {
         if in_tmux {
-            return Ok(Self(UnixStream::connect(SOCKET_NAME).ok()));
+            return Ok(Self(connect()));
         }
         let inherited = std::io::stdin().as_fd().try_clone_to_owned()?;
         // From here on nothing of ours reads standard input, and the child gets its own.
@@ -91,6 +91,18 @@ impl Link {
             }
         }
     }
+}
+
+/// To who waits for this pane, where somebody does. The system does not say again what a
+/// signal cut off, and each try has a socket of its own.
+fn connect() -> Option<UnixStream> {
+    for _ in 0..TRIES_MAX {
+        match UnixStream::connect(SOCKET_NAME) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            connected => return connected.ok(),
+        }
+    }
+    None
 }
 
 fn replace_stdin(null: &OwnedFd) -> std::io::Result<()> {

@@ -63,6 +63,10 @@ fn what_landed_elsewhere_has_not_landed_here() {
     assert!(said.contains("planned 1 workstreams for main, 1 to do"), "{said}");
     site.run(0, &[]);
     assert_eq!(site.landed("a.txt"), "a");
+    // A base that has it needs it no more.
+    site.git(&["branch", "next", "main"]);
+    let said = site.swarm(&["plan", "--specs", "specs", "--base", "next", "-y"]).ok();
+    assert!(said.contains("planned 1 workstreams for next, 0 to do"), "{said}");
 }
 
 #[test]

@@ -63,6 +63,14 @@ pub fn has_branch(root: &Path, branch: &str, caller: &Caller) -> bool {
     tip.is_ok_and(|tip| tip.is_some())
 }
 
+/// Whether a branch holds this commit, as far as git can tell.
+pub fn contains(root: &Path, branch: &str, commit: &str, caller: &Caller) -> bool {
+    let branch = format!("refs/heads/{branch}");
+    let asked = Cli::new(caller)
+        .and_then(|cli| cli.read(root).args(["merge-base", "--is-ancestor", commit, &branch]).run_for(&[0, 1]));
+    asked.is_ok_and(|(code, _)| code == 0)
+}
+
 /// Removes a branch all of which is on `base`, unless something else was put on it
 /// meanwhile or somebody has it checked out.
 ///

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use git2::{IndexEntry, IndexTime, MergeFileOptions, Oid, Repository};
+use git2::{IndexEntry, IndexTime, MergeFileOptions, Oid, Repository, Tree};
 
 use super::desk::Desk;
 use crate::adapters::git::fault::Fault;
@@ -36,27 +36,43 @@ impl Check<'_> {
             topic.extend(self.paths(base, self.theirs, &[])?);
         }
         let landed = self.paths(self.ours, tree, &[])?;
-        let strange: Vec<&String> = landed.difference(&topic).collect();
-        self.nothing_strange(&strange)?;
-        let unchanged: Vec<&String> = topic.difference(&landed).collect();
-        self.nothing_dropped(&unchanged, !strange.is_empty())
-    }
-
-    /// Where one side renamed what the other changed, the change is found under the new
-    /// name.
-    fn nothing_strange(&self, strange: &[&String]) -> Result<(), Fault> {
-        let Some(first) = strange.first() else { return Ok(()) };
-        // A rename is a path that is gone on one side since the base.
+        // A rename, of a file or of a directory, is a path that is gone on one side.
         let mut gone = 0;
         for base in self.bases {
             for side in [self.ours, self.theirs] {
                 gone += self.paths(base, side, &["--diff-filter=D"])?.len();
             }
         }
-        if strange.len() <= gone {
+        self.nothing_strange(tree, &topic, &landed, gone)?;
+        let unchanged: Vec<&String> = topic.difference(&landed).collect();
+        self.nothing_dropped(&unchanged, gone > 0)
+    }
+
+    /// Where one side renamed what the other changed, the change is found under the new
+    /// name; where it renamed a directory, a file that the other added is.
+    fn nothing_strange(
+        &self,
+        tree: &str,
+        topic: &BTreeSet<String>,
+        landed: &BTreeSet<String>,
+        gone: usize,
+    ) -> Result<(), Fault> {
+        let strange: Vec<&String> = landed.difference(topic).collect();
+        let Some(first) = strange.first() else { return Ok(()) };
+        let moved = if gone > 0 { self.moved(tree, topic, &strange)? } else { 0 };
+        if strange.len() <= gone + moved {
             return Ok(());
         }
         Err(Fault::new(format!("the merge would change {first}, which {} never touched", self.name)))
+    }
+
+    /// How many of these are files of the topic under other names.
+    fn moved(&self, tree: &str, topic: &BTreeSet<String>, strange: &[&String]) -> Result<usize, Fault> {
+        let Some(repo) = self.library else { return Ok(0) };
+        let theirs = entries(&commit_tree(repo, self.theirs)?, &topic.iter().collect::<Vec<_>>());
+        let theirs: BTreeSet<Entry> = theirs.into_values().collect();
+        let landed = entries(&repo.find_tree(Oid::from_str(tree)?)?, strange);
+        Ok(landed.values().filter(|entry| theirs.contains(entry)).count())
     }
 
     /// `unchanged` are paths of the topic that stay as they are on our side. From several
@@ -68,8 +84,8 @@ impl Check<'_> {
         }
         let differ = self.paths(self.ours, self.theirs, &[])?;
         let left: Vec<&String> = unchanged.iter().copied().filter(|path| differ.contains(*path)).collect();
-        let [base, ours, theirs] = [&**base, self.ours, self.theirs].map(|commit| entries(repo, commit, &left));
-        let (base, ours, theirs) = (base?, ours?, theirs?);
+        let of = |commit: &str| Ok::<_, Fault>(entries(&commit_tree(repo, commit)?, &left));
+        let (base, ours, theirs) = (of(base)?, of(self.ours)?, of(self.theirs)?);
         for path in left {
             let is_dropped = match (base.get(path), ours.get(path), theirs.get(path)) {
                 (Some(base), Some(ours), Some(theirs)) => {
@@ -137,14 +153,17 @@ fn lines(content: &[u8]) -> BTreeSet<&[u8]> {
     content.split(|byte| *byte == b'\n').collect()
 }
 
-/// What a commit has under these paths.
-fn entries(repo: &Repository, commit: &str, paths: &[&String]) -> Result<BTreeMap<String, Entry>, Fault> {
-    let tree = repo.find_commit(Oid::from_str(commit)?)?.tree()?;
+fn commit_tree<'a>(repo: &'a Repository, commit: &str) -> Result<Tree<'a>, Fault> {
+    Ok(repo.find_commit(Oid::from_str(commit)?)?.tree()?)
+}
+
+/// What a tree has under these paths.
+fn entries(tree: &Tree<'_>, paths: &[&String]) -> BTreeMap<String, Entry> {
     let found = paths.iter().filter_map(|path| {
         let entry = tree.get_path(path.as_ref()).ok()?;
         Some(((*path).clone(), (u32::try_from(entry.filemode()).ok()?, entry.id())))
     });
-    Ok(found.collect())
+    found.collect()
 }
 
 fn index_entry(path: &str, mode: u32, id: Oid) -> IndexEntry {

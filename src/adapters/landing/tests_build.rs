@@ -101,6 +101,28 @@ async fn a_file_that_is_not_added_or_not_removed_is_found() {
 }
 
 #[tokio::test]
+async fn what_is_there_under_another_directorys_name_is_not_missed() {
+    let site = Site::new();
+    std::fs::create_dir(site.fix.repo.join("d")).unwrap();
+    site.fix.commit("in a directory", "d/a", "1\n2\n3\n4\n5\n6\n");
+    site.branch("topic", "for n in 1 2 3; do echo $n > d/n$n; done; git add .; git commit -qm files; echo x > x");
+    site.fix.git(&["cherry-pick", "topic~1"]);
+    site.fix.git(&["mv", "d", "e"]);
+    site.fix.git(&["commit", "-qm", "moved"]);
+    let merged = text(&site.fix.git(&["merge-tree", "--write-tree", "main", "topic"]));
+    assert_eq!(checked(&site, &merged).await, Ok(()));
+    // And where they come along to the new place.
+    let site = Site::new();
+    std::fs::create_dir(site.fix.repo.join("d")).unwrap();
+    site.fix.commit("in a directory", "d/a", "1\n2\n3\n4\n5\n6\n");
+    site.branch("topic", "for n in 1 2 3; do echo $n > d/n$n; done");
+    site.fix.git(&["mv", "d", "e"]);
+    site.fix.git(&["commit", "-qm", "moved"]);
+    let follows = ["-c", "merge.directoryRenames=true", "merge-tree", "--write-tree", "main", "topic"];
+    assert_eq!(checked(&site, &text(&site.fix.git(&follows))).await, Ok(()));
+}
+
+#[tokio::test]
 async fn a_rebase_goes_commit_by_commit_and_asks_no_more_of_it_than_git_does() {
     let site = Site::new();
     let list = "one\ntwo\nthree\nfour\nfive\nsix\nseven\n";

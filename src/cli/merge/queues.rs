@@ -82,14 +82,19 @@ impl Queues {
             Some((&view.target, item))
         });
         let newest = |(_, item): &(&Target, &Item)| item.added_ms;
-        found.max_by_key(newest).or_else(|| self.of_workstream(wanted)).ok_or_else(|| self.unknown(wanted))
+        let workstream = || self.of_workstream(wanted).filter(|_| of_number.is_none());
+        found.max_by_key(newest).or_else(workstream).ok_or_else(|| self.unknown(wanted))
     }
 
-    /// The newest of a workstream, whose worker is called `<repository>.<id>`.
+    /// The newest of a workstream, whose worker is called `<repository>.<id>`, where there
+    /// is one of that name only.
     fn of_workstream(&self, id: &str) -> Option<(&Target, &Item)> {
         let is_of = |item: &&Item| item.name.split_once('.').is_some_and(|(_, of)| of == id);
         let items = self.0.iter().flat_map(|view| view.queue.items.iter().map(move |item| (&view.target, item)));
-        items.filter(|(_, item)| is_of(item)).max_by_key(|(_, item)| item.added_ms)
+        let found: Vec<_> = items.filter(|(_, item)| is_of(item)).collect();
+        let (target, name) = found.first().map(|(target, item)| (*target, &item.name))?;
+        let is_one = found.iter().all(|(other, item)| *other == target && item.name == *name);
+        found.into_iter().filter(|_| is_one).max_by_key(|(_, item)| item.added_ms)
     }
 
     fn unknown(&self, wanted: &str) -> Failure {

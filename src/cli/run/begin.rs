@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use swarm_actors::model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder};
 use swarm_actors::run::plan::{Plan, Rules};
-use swarm_actors::run::progress::{Mode, Run, Verdict};
+use swarm_actors::run::progress::{Mode, Run};
 
 use super::args::BeginArgs;
 use super::attach::{self, View};
@@ -274,8 +274,7 @@ fn of_file(
     let text = std::fs::read_to_string(&path).map_err(|error| Failure::system(shown.to_string(), &error))?;
     let parsed = jobs::parse(&text).map_err(|cause| invalid(format!("{shown}, {cause}")))?;
     let (id, home) = (run_id(&path, ""), home_of_file(&path, paths));
-    // Once it is through it is begun anew.
-    let args = &if is_through(&home) { args.clone() } else { flags::with_earlier(args, &home, screen) };
+    let args = &flags::with_earlier(args, &home, screen);
     let jobs = jobs::jobs_of(&parsed, &typed(args)).map_err(|cause| invalid(format!("{shown}: {cause}")))?;
     if jobs.is_empty() {
         return Err(Refusal::new(RefusalKind::Invalid, format!("{shown} has no job"))
@@ -303,11 +302,6 @@ fn of_file(
         rules,
         flags: flags::of(args),
     })
-}
-
-fn is_through(home: &Home) -> bool {
-    let run = journal::replay(home).ok().flatten();
-    run.is_none_or(|run| run.mode == Mode::Over(Verdict::Completed))
 }
 
 /// Where the run of a file of jobs is kept.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use swarm_actors::run::plan::Flags;
+use swarm_actors::run::progress::{Mode, Verdict};
 
 use super::args::BeginArgs;
 use super::begin::quoted;
@@ -25,7 +26,9 @@ pub fn of(args: &BeginArgs) -> Flags {
 /// What is typed, and else what was typed when the run of this home was begun, which is
 /// said, since nobody sees it.
 pub fn with_earlier(args: &BeginArgs, home: &Home, screen: &mut Screen) -> BeginArgs {
-    let Ok(run) = journal::begun(home) else { return args.clone() };
+    // What is through is not gone on with: the next run begins with what is typed then.
+    let run = journal::replay(home).ok().flatten();
+    let Some(run) = run.filter(|run| run.mode != Mode::Over(Verdict::Completed)) else { return args.clone() };
     let (all, said) = merged(args, &run.plan.flags);
     if !said.is_empty() {
         screen.aside("note: ", &format!("as it was begun: {} (typed again they change)", said.join(" ")));
@@ -36,8 +39,7 @@ pub fn with_earlier(args: &BeginArgs, home: &Home, screen: &mut Screen) -> Begin
 fn merged(args: &BeginArgs, earlier: &Flags) -> (BeginArgs, Vec<String>) {
     let (mut all, mut said) = (args.clone(), Vec::new());
     let mut say = |flag: &str, value: &str| said.push(format!("{flag} {value}"));
-    let verify = earlier.verify.as_ref().filter(|verify| !verify.is_empty());
-    if let (None, Some(verify)) = (&args.verify, verify) {
+    if let (None, Some(verify)) = (&args.verify, &earlier.verify) {
         say("--verify", &quoted(verify));
         all.verify = Some(verify.clone());
     }
@@ -82,6 +84,6 @@ mod tests {
         let (none, _) = merged(&typed(&["--verify", ""]), &of(&again));
         assert_eq!(none.verify.as_deref(), Some(""));
         let (_, said) = merged(&typed(&[]), &of(&none));
-        assert_eq!(said, ["-j 5", "--retries 0", "--timeout 90s"]);
+        assert_eq!(said, ["--verify ''", "-j 5", "--retries 0", "--timeout 90s"]);
     }
 }

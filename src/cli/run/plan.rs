@@ -17,7 +17,7 @@ use crate::adapters::records::write_durably;
 use crate::adapters::runs::home::{ARIAL, Home, iso};
 use crate::adapters::runs::specs::{self, Spec};
 use crate::adapters::runs::wire::{self, ArialState, Workstream};
-use crate::adapters::runs::{config, is_under_way};
+use crate::adapters::runs::{config, is_under_way, journal};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -38,7 +38,7 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     // Held until this command has ended.
     let _lock = alone(&home, paths)?;
     let known = wire::load(&home).map_err(|cause| Refusal::new(RefusalKind::Invalid, cause))?;
-    let known = known.map(|known| for_base(known, &site, &caller)).transpose()?;
+    let known = known.map(|known| for_base(known, &site, &home, &caller)).transpose()?;
     let state = state(&site, args, &specs, known, &digests(&home));
     if !args.yes && !args.json && !agreed(&state, screen)? {
         return Ok(1);
@@ -99,7 +99,7 @@ pub fn prepare(root: &Path, home: &Home) -> Result<(), Failure> {
 
 /// What landed elsewhere has not landed here; and what is under way elsewhere has the
 /// history of there, which is not to come along.
-fn for_base(mut known: ArialState, site: &Site, caller: &Caller) -> Result<ArialState, Failure> {
+fn for_base(mut known: ArialState, site: &Site, home: &Home, caller: &Caller) -> Result<ArialState, Failure> {
     if known.base_branch == site.base {
         return Ok(known);
     }
@@ -110,7 +110,13 @@ fn for_base(mut known: ArialState, site: &Site, caller: &Caller) -> Result<Arial
         let remedy = format!("land it on {from}, or swarm run cleanup and git branch -D {}", row.branch);
         return Err(Refusal::new(RefusalKind::Exists, cause).remedy(remedy).into());
     }
-    for row in &mut known.workstreams {
+    let run = journal::replay(home).ok().flatten();
+    let is_here = |row: &Workstream| {
+        let run = run.as_ref()?;
+        let landed = run.jobs[run.plan.position(&row.id)?].commit.as_ref()?;
+        git::contains(&site.root, &site.base, landed, caller).then_some(())
+    };
+    for row in known.workstreams.iter_mut().filter(|row| is_here(row).is_none()) {
         *row =
             Workstream { status: "pending".to_owned(), started_at: None, completed_at: None, pid: None, ..row.clone() };
     }
