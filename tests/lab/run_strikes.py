@@ -30,7 +30,9 @@ STRIKES = {"supervisor": 5, "guard": 2, "both": 2, "forkserver": 1, "shim": 2, "
            "agent": 4, "client": 4, "stop": 2, "pause": 3, "reboot": 1}
 # What an attempt may say of itself after such a strike.
 UNKNOWN, KILLED = r"(its end is unknown|nobody knows how it ended: .*)$", r"it was ended by signal 9$"
-FITS = {"agent": [KILLED], "attempt": [KILLED, rf"{KILLED[:-1]} without a result$"], "shim": [UNKNOWN]}
+# A child that the agent's shell has just forked looks like the shell, which goes on to say so.
+CHILD_KILLED = r"it ended with code 137: Killed$"
+FITS = {"agent": [KILLED, CHILD_KILLED], "attempt": [KILLED, rf"{KILLED[:-1]} without a result$"], "shim": [UNKNOWN]}
 FITS["shim+attempt"] = FITS["reboot"] = FITS["attempt"] + FITS["shim"]
 
 # With a boot id of its own (by a mount that only it sees), where that may be had.
