@@ -30,9 +30,7 @@ STRIKES = {"supervisor": 5, "guard": 2, "both": 2, "forkserver": 1, "shim": 2, "
            "agent": 4, "client": 4, "stop": 2, "pause": 3, "reboot": 1}
 # What an attempt may say of itself after such a strike.
 UNKNOWN, KILLED = r"(its end is unknown|nobody knows how it ended: .*)$", r"it was ended by signal 9$"
-# A child that the agent's shell has just forked looks like the shell, which goes on to say so.
-CHILD_KILLED = r"it ended with code 137: Killed$"
-FITS = {"agent": [KILLED, CHILD_KILLED], "attempt": [KILLED, rf"{KILLED[:-1]} without a result$"], "shim": [UNKNOWN]}
+FITS = {"agent": [KILLED], "attempt": [KILLED, rf"{KILLED[:-1]} without a result$"], "shim": [UNKNOWN]}
 FITS["shim+attempt"] = FITS["reboot"] = FITS["attempt"] + FITS["shim"]
 
 # With a boot id of its own (by a mount that only it sees), where that may be had.
@@ -221,9 +219,11 @@ class Soak:
             procs.send(parts[part]["pid"], parts[part]["start_ticks"], signal.SIGKILL)
 
     def strike_agent(self) -> None:
-        """What the attempt has started: the agent's own shell."""
-        people = [person for person in self.rig.census() if person.env.get("SWARM_ATTEMPT")]
-        agents = [person for person in people if person.argv[:1] == ("/bin/sh",)]
+        """What the attempt has started: the agent's own shell, and not what that has just forked, which looks like it."""
+        people = self.rig.census()
+        attempts = {person.pid for person in people if "__attempt" in person.argv}
+        agents = [person for person in people
+                  if person.env.get("SWARM_ATTEMPT") and person.argv[:1] == ("/bin/sh",) and person.ppid in attempts]
         if agents:
             agent = self.chance.choice(agents)
             key = (agent.env["SWARM_WORKSTREAM"], int(agent.env["SWARM_ATTEMPT"]))
