@@ -140,6 +140,13 @@ pub struct Item {
     pub rules: Rules,
 }
 
+impl Item {
+    /// Whether nothing is left to do about it, by anybody.
+    pub fn is_past(&self) -> bool {
+        self.state.is_done() || self.state == State::Dropped || self.replaced
+    }
+}
+
 /// An item in the making.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addition {
@@ -315,9 +322,8 @@ impl Queue {
 
     /// Forgets the oldest of those that are done when there are too many.
     pub(super) fn forget_oldest(&mut self) {
-        let done = |item: &Item| item.state.is_done() || item.state == State::Dropped || item.replaced;
-        if self.items.iter().filter(|item| done(item)).count() > HISTORY_MAX
-            && let Some(oldest) = self.items.iter().position(done)
+        if self.items.iter().filter(|item| item.is_past()).count() > HISTORY_MAX
+            && let Some(oldest) = self.items.iter().position(Item::is_past)
         {
             self.items.remove(oldest);
         }

@@ -58,11 +58,10 @@ pub struct WorktreeRequest {
     pub resume: bool,
 }
 
-/// One worker, several or all of them.
+/// Some workers or all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    Name(String),
     Names(Vec<String>),
     All,
 }

@@ -106,22 +106,25 @@ impl Attendant {
     async fn land(&self, now: &Now, attempt: u32) {
         let job = now.at;
         let key = request_of(&now.plan.id, &now.job().id, attempt);
-        match self.fleet.item(&key).await {
+        let event = match self.fleet.item(&key).await {
             None => {
                 if let Err(refusal) = tried(|| self.fleet.land(self.wish(now, key.clone()))).await {
                     let merged = Merged::Refused { cause: refusal.cause };
                     return self.tell(Event::Merged { job, attempt, merged, spent: Spent::default() });
                 }
+                Event::Queued { job, attempt }
             }
             // Whoever has the run go on may have made way for it.
-            Some(item) if matches!(item.state, State::Waiting { .. }) => {
-                if let Err(refusal) = self.fleet.retry(&item).await {
+            Some(item) if matches!(item.state, State::Waiting { .. }) => match self.fleet.retry(&key).await {
+                Ok(()) => Event::Retried { job, attempt },
+                Err(refusal) => {
                     tracing::info!(worker = %now.worker(), cause = %refusal.cause, "it goes on waiting to land");
+                    Event::Queued { job, attempt }
                 }
-            }
-            Some(_) => {}
-        }
-        self.tell(Event::Queued { job, attempt });
+            },
+            Some(_) => Event::Queued { job, attempt },
+        };
+        self.tell(event);
         // It may have settled before anybody listened for it.
         if let Some(item) = self.fleet.item(&key).await {
             self.settled(now, attempt, &item).await;

@@ -31,8 +31,9 @@ pub trait Fleet: Send + Sync {
     /// The item that was queued under this key.
     fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>>;
 
-    /// Has an item that waits looked at again; says why not where that would be in vain.
-    fn retry<'a>(&'a self, item: &'a Item) -> BoxFuture<'a, Result<(), Refusal>>;
+    /// Has the item of this key, which waits, looked at again; says why not where that
+    /// would be in vain.
+    fn retry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), Refusal>>;
 
     /// Puts what a worker left into the merge queue of its base.
     fn land(&self, wish: Wish) -> BoxFuture<'_, Result<(), Refusal>>;

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use super::outcome::{FaultKind, Merged, Outcome};
-use super::progress::{Mode, Run, Spent, Stage, Verdict, because_of};
+use super::progress::{Mode, Run, Spent, Stage, Verdict};
 use super::words::Word;
 
 /// First pause before an attempt that follows a passing fault, in milliseconds …
@@ -35,6 +35,11 @@ pub enum Event {
     },
     /// Its work is in the queue.
     Queued {
+        job: usize,
+        attempt: u32,
+    },
+    /// Its work waited for a person, and has its turn in the queue again.
+    Retried {
         job: usize,
         attempt: u32,
     },
@@ -167,12 +172,14 @@ impl Turn<'_> {
                 }
             }
             Event::Queued { job, attempt } => {
-                // What waited for a person has its turn again.
-                let enters = |stage: &Stage| matches!(stage, Stage::Finishing | Stage::Waiting);
-                if self.is_present(*job, *attempt) && enters(&self.run.jobs[*job].stage) {
-                    self.run.jobs[*job].stage = Stage::Merging;
-                    let base = self.run.plan.base.clone().unwrap_or_default();
-                    self.tell(Some(*job), Word::MergeStarted { base });
+                if self.is_present(*job, *attempt) && self.run.jobs[*job].stage == Stage::Finishing {
+                    self.queued(*job);
+                }
+            }
+            Event::Retried { job, attempt } => {
+                let waits = |stage: &Stage| matches!(stage, Stage::Finishing | Stage::Waiting);
+                if self.is_present(*job, *attempt) && waits(&self.run.jobs[*job].stage) {
+                    self.queued(*job);
                 }
             }
             Event::Merged { job, attempt, merged, spent } => {
@@ -298,6 +305,13 @@ impl Turn<'_> {
             }
             Merged::Waiting { reason, files } => {
                 let progress = &mut self.run.jobs[job];
+                // Heard of from two sides.
+                if progress.stage == Stage::Waiting
+                    && progress.error.as_ref() == Some(reason)
+                    && progress.files == *files
+                {
+                    return;
+                }
                 (progress.stage, progress.waited) = (Stage::Waiting, true);
                 progress.error = Some(reason.clone());
                 progress.files.clone_from(files);
@@ -306,6 +320,12 @@ impl Turn<'_> {
             Merged::Dropped => self.give_up(job, "a person took it out of the merge queue"),
             Merged::Refused { cause } => self.give_up(job, cause),
         }
+    }
+
+    fn queued(&mut self, job: usize) {
+        self.run.jobs[job].stage = Stage::Merging;
+        let base = self.run.plan.base.clone().unwrap_or_default();
+        self.tell(Some(job), Word::MergeStarted { base });
     }
 
     fn done(&mut self, job: usize, commit: Option<String>) {
@@ -427,7 +447,8 @@ impl Turn<'_> {
         for at in 0..self.run.jobs.len() {
             let waits = matches!(self.run.jobs[at].stage, Stage::Pending | Stage::Paused);
             if waits && self.run.plan.jobs[at].after.contains(&id) {
-                self.give_up(at, &because_of(&id));
+                self.run.jobs[at].blames = Some(id.clone());
+                self.give_up(at, &format!("'{id}' failed, and this one needs it"));
             }
         }
     }

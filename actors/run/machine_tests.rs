@@ -107,9 +107,13 @@ fn what_waited_and_is_on_the_base_by_now_is_done() {
     run.on(&Event::Queued { job: 0, attempt: 1 }, 0);
     let merged = |merged| Event::Merged { job: 0, attempt: 1, merged, spent: Spent::default() };
     run.on(&merged(Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new() }), 0);
+    let waiting = run.clone();
+    run.on(&merged(Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new() }), 0);
+    run.on(&Event::Queued { job: 0, attempt: 1 }, 0);
+    assert_eq!(run, waiting, "heard of twice it is told once");
     let mut run = Run::begin((*run.plan).clone(), Some(&run), false);
     run.on(&Event::Began, 0);
-    run.on(&Event::Queued { job: 0, attempt: 1 }, 0);
+    run.on(&Event::Retried { job: 0, attempt: 1 }, 0);
     assert_eq!(stages(&run), ["merging"]);
     run.on(&merged(Merged::Nothing), 0);
     assert_eq!(stages(&run), ["done"]);
@@ -346,6 +350,7 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
         8 => (at.clone(), outcome).prop_map(|((job, attempt), outcome)| ended(job, attempt, outcome)),
         6 => (at.clone(), merged).prop_map(|((job, attempt), merged)| Event::Merged { job, attempt, merged, spent: Spent::default() }),
         3 => at.clone().prop_map(|(job, attempt)| Event::Queued { job, attempt }),
+        2 => at.clone().prop_map(|(job, attempt)| Event::Retried { job, attempt }),
         2 => at.clone().prop_map(|(job, attempt)| Event::Started { job, attempt, pid: 9 }),
         2 => at.prop_map(|(job, attempt)| Event::Due { job, attempt }),
         1 => Just(Event::Stop),

@@ -88,6 +88,9 @@ pub struct Progress {
     /// Its work has waited for a person: there is something to land.
     #[serde(default)]
     pub waited: bool,
+    /// The job because of which it failed, without an attempt of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blames: Option<String>,
     /// Paths that keep it from the base.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
@@ -229,19 +232,13 @@ impl Now {
     }
 }
 
-/// Why a job fails that waits for one which has.
-pub(super) fn because_of(id: &str) -> String {
-    format!("'{id}' failed, and this one needs it")
-}
-
 /// What failed only because another one had has its turn when that one has.
 fn revive(plan: &Plan, jobs: &mut [Progress]) {
-    let is_idle = |jobs: &[Progress], at: usize| {
-        let blamed = |id: &&String| jobs[at].error.as_deref() == Some(because_of(id).as_str());
-        let blamed = plan.jobs[at].after.iter().find(blamed).and_then(|id| plan.position(id));
+    let is_revived = |jobs: &[Progress], at: usize| {
+        let blamed = jobs[at].blames.as_deref().and_then(|id| plan.position(id));
         jobs[at].stage == Stage::Failed && blamed.is_some_and(|other| jobs[other].stage != Stage::Failed)
     };
-    while let Some(at) = (0..jobs.len()).find(|at| is_idle(jobs, *at)) {
+    while let Some(at) = (0..jobs.len()).find(|at| is_revived(jobs, *at)) {
         jobs[at] = Progress { attempt: jobs[at].attempt, spent: jobs[at].spent, ..Progress::default() };
     }
 }

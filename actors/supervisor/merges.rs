@@ -119,7 +119,7 @@ impl State {
         let desk = self.desk();
         self.beside(async move {
             // Told again by whoever adopts it, and its worktree may be somebody's by then.
-            if desk.is_known(&key).await {
+            if item_of(&desk.supervisor, &key).await.is_some() {
                 return;
             }
             let name = completion.name.clone();
@@ -172,6 +172,18 @@ impl State {
     fn desk(&self) -> Desk {
         Desk { ports: self.ports.clone(), registry: self.registry.clone(), supervisor: self.myself.clone() }
     }
+}
+
+/// The item that was made under this key, and its queue.
+pub(super) async fn item_of(supervisor: &ActorRef<SupervisorMessage>, key: &str) -> Option<(MergeHandle, Item)> {
+    for (_, queue) in ractor::call_t!(supervisor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default() {
+        if let Ok(view) = queue.look().await
+            && let Some(item) = view.queue.of_key(key)
+        {
+            return Some((queue, item.clone()));
+        }
+    }
+    None
 }
 
 /// What a request about queues is carried out with.
@@ -236,17 +248,6 @@ impl Desk {
         };
         completion.worker = Some((worktree.clone(), row.swarm().and_then(|meta| meta.base.clone())));
         Ok(completion)
-    }
-
-    /// Whether some queue has an item that was made under this key.
-    async fn is_known(&self, key: &str) -> bool {
-        let queues = ractor::call_t!(self.supervisor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
-        for (_, queue) in queues {
-            if queue.look().await.is_ok_and(|view| view.queue.of_key(key).is_some()) {
-                return true;
-            }
-        }
-        false
     }
 
     async fn add(&self, key: String, completion: Completion, priority: i32) -> Result<MergeLine, Refusal> {

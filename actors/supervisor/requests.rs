@@ -1,5 +1,7 @@
 //! Requests about one worker or all of them, carried out side by side.
 
+use std::sync::Arc;
+
 use ractor::ActorRef;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -21,7 +23,6 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
         Request::Clean(request) => &request.scope,
     };
     match scope {
-        Scope::Name(name) => Ok(vec![name.clone()]),
         Scope::Names(names) => Ok(names.clone()),
         Scope::All => {
             let rows = registry.rows().await.map_err(|error| worker::of_store(&error))?;
@@ -40,7 +41,8 @@ pub async fn carry_out(
 ) {
     let all = matches!(&request, Request::Kill(kill) if kill.scope == Scope::All)
         || matches!(&request, Request::Clean(clean) if clean.scope == Scope::All);
-    let begin = |(worker, name)| tokio::spawn(one_or_next(request.clone(), worker, name, supervisor.clone()));
+    let request = Arc::new(request);
+    let begin = |(worker, name)| tokio::spawn(one_or_next(Arc::clone(&request), worker, name, supervisor.clone()));
     let tasks: Vec<_> = workers.into_iter().map(begin).collect();
     for task in tasks {
         let answer = match task.await {
@@ -69,16 +71,15 @@ fn skipped(request: &Request, refusal: &Refusal) -> bool {
 /// What a worker did not take because it was just being cleaned, the next one of that
 /// name takes.
 async fn one_or_next(
-    request: Request,
+    request: Arc<Request>,
     worker: WorkerHandle,
     name: String,
     supervisor: ActorRef<SupervisorMessage>,
 ) -> Result<Answer, Refusal> {
-    let answer = one(request.clone(), worker.clone()).await;
-    match answer {
+    match one(Request::clone(&request), &worker).await {
         Err(refusal) if refusal.kind == RefusalKind::Stopping && worker.is_cleaned() => {
             match ractor::call_t!(supervisor, SupervisorMessage::Worker, CALL_MS_MAX, name) {
-                Ok(next) => one(request, next).await,
+                Ok(next) => one(Request::clone(&request), &next).await,
                 Err(_) => Err(refusal),
             }
         }
@@ -86,7 +87,7 @@ async fn one_or_next(
     }
 }
 
-async fn one(request: Request, worker: WorkerHandle) -> Result<Answer, Refusal> {
+async fn one(request: Request, worker: &WorkerHandle) -> Result<Answer, Refusal> {
     let removal = |rm_worktree, force_dirty| Removal { rm_worktree, force_dirty };
     match request {
         Request::Spawn(request) => worker.spawn(*request).await.map(Answer::Spawned),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ractor::{ActorProcessingErr, ActorRef, SpawnErr};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
-use super::CALL_MS_MAX;
 use super::actor::State;
 use super::machine::{Child, Event};
+use super::merges::item_of;
 use super::message::{Request, SupervisorMessage};
 use crate::merge::Step;
 use crate::merge::queue::Item;
@@ -190,7 +190,7 @@ impl Fleet for Below {
 
     fn kill<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
-            let scope = Scope::Name(name.to_owned());
+            let scope = Scope::Names(vec![name.to_owned()]);
             let request = KillRequest { caller: caller.clone(), scope, rm_worktree: false, force_dirty: false };
             self.ask(Request::Kill(Box::new(request))).await.map(drop)
         })
@@ -198,38 +198,22 @@ impl Fleet for Below {
 
     fn clean<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
-            let scope = Scope::Name(name.to_owned());
+            let scope = Scope::Names(vec![name.to_owned()]);
             let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty: false };
             self.ask(Request::Clean(Box::new(request))).await.map(drop)
         })
     }
 
     fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>> {
-        Box::pin(async move {
-            let queues = ractor::call_t!(self.0, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
-            for (_, queue) in queues {
-                if let Ok(view) = queue.look().await
-                    && let Some(item) = view.queue.of_key(key)
-                {
-                    return Some(item.clone());
-                }
-            }
-            None
-        })
+        Box::pin(async move { item_of(&self.0, key).await.map(|(_, item)| item) })
     }
 
-    fn retry<'a>(&'a self, item: &'a Item) -> BoxFuture<'a, Result<(), Refusal>> {
+    fn retry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
-            let queues = ractor::call_t!(self.0, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
-            for (_, queue) in queues {
-                if let Ok(view) = queue.look().await
-                    && view.queue.item(item.id).is_some_and(|known| known.key == item.key)
-                {
-                    let asked = queue.ask(crate::merge::Ask::Retry(item.id)).await;
-                    return asked.map(drop).map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()));
-                }
-            }
-            Err(Refusal::new(RefusalKind::NotFound, "its queue is gone"))
+            let found = item_of(&self.0, key).await;
+            let (queue, item) = found.ok_or_else(|| Refusal::new(RefusalKind::NotFound, "its queue is gone"))?;
+            let asked = queue.ask(crate::merge::Ask::Retry(item.id)).await;
+            asked.map(drop).map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))
         })
     }
 

@@ -41,7 +41,7 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
             return Err(refusal.remedy(format!("end it first: swarm kill {name}")).into());
         }
     }
-    Ok(Some(super::scope_of(&names)))
+    Ok(Some(Scope::Names(names)))
 }
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ mod tests {
         let both = sample::registry(vec![sample::process("up"), sample::ended("down", Ended::Code(0))]);
         assert_eq!(scope_of(&["--all"], &running), Ok(None));
         assert_eq!(scope_of(&["--all"], &both), Ok(Some(Scope::All)));
-        assert_eq!(scope_of(&["down"], &both), Ok(Some(Scope::Name("down".into()))));
+        assert_eq!(scope_of(&["down"], &both), Ok(Some(Scope::Names(vec!["down".into()]))));
         let refusal = "swarm: error: cannot clean running worker 'up'\nswarm: hint: end it first: swarm kill up\n";
         assert_eq!(scope_of(&["up"], &both), Err(refusal.into()));
         // None is cleaned where one of them runs.

@@ -32,7 +32,7 @@ fn scope(args: &KillArgs, registry: &Registry) -> Result<Option<Scope>, Failure>
     let names = super::each_once(&args.names);
     match names.iter().find(|name| registry.find(name).is_none()) {
         None if names.is_empty() => Err(Failure::new(RefusalKind::Invalid, "must specify worker name or --all")),
-        None => Ok(Some(super::scope_of(&names))),
+        None => Ok(Some(Scope::Names(names))),
         Some(unknown) => Err(unknown_worker(unknown, registry)),
     }
 }
@@ -58,7 +58,7 @@ mod tests {
         let (none, some) = (sample::registry(Vec::new()), sample::registry(vec![sample::process("x")]));
         assert_eq!(scope_of(&["--all"], &none), Ok(None));
         assert_eq!(scope_of(&["x", "--all"], &some), Ok(Some(Scope::All)));
-        assert_eq!(scope_of(&["x"], &some), Ok(Some(Scope::Name("x".into()))));
+        assert_eq!(scope_of(&["x"], &some), Ok(Some(Scope::Names(vec!["x".into()]))));
         let two = sample::registry(vec![sample::process("x"), sample::process("y")]);
         assert_eq!(scope_of(&["x", "y", "x"], &two), Ok(Some(Scope::Names(vec!["x".into(), "y".into()]))));
         // Nobody is killed where one of them is not known.

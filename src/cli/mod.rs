@@ -9,6 +9,7 @@
 mod answers;
 mod args;
 mod attach;
+mod bars;
 mod caller;
 mod clean;
 mod diff;
@@ -46,7 +47,7 @@ mod watch;
 
 use std::ffi::OsString;
 
-use swarm_actors::model::{RefusalKind, Scope};
+use swarm_actors::model::RefusalKind;
 
 use crate::adapters::views::{Detail, Pick, Registry, load, load_where};
 use crate::paths::Paths;
@@ -119,21 +120,14 @@ fn only(names: &[String]) -> Option<&str> {
 }
 
 /// The names that were typed, each as often as once.
-fn each_once(names: &[String]) -> Vec<&str> {
-    let mut once: Vec<&str> = Vec::new();
+fn each_once(names: &[String]) -> Vec<String> {
+    let mut once: Vec<String> = Vec::new();
     for name in names {
-        if !once.contains(&name.as_str()) {
-            once.push(name);
+        if !once.contains(name) {
+            once.push(name.clone());
         }
     }
     once
-}
-
-fn scope_of(names: &[&str]) -> Scope {
-    match names {
-        [name] => Scope::Name((*name).to_owned()),
-        names => Scope::Names(names.iter().map(|name| (*name).to_owned()).collect()),
-    }
 }
 
 fn warn_all(registry: &Registry, screen: &mut Screen) {

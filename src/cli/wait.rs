@@ -42,7 +42,7 @@ fn chosen(args: &WaitArgs, registry: &Registry) -> Result<Vec<Life>, Failure> {
     if args.names.is_empty() {
         return Err(Failure::new(RefusalKind::Invalid, "name required (or use --all)"));
     }
-    let find = |name: &&str| registry.find(name).map(Life::of).ok_or_else(|| unknown_worker(name, registry));
+    let find = |name: &String| registry.find(name).map(Life::of).ok_or_else(|| unknown_worker(name, registry));
     super::each_once(&args.names).iter().map(find).collect()
 }
 

@@ -152,13 +152,13 @@ pub fn restarting(name: &str, policy: RestartPolicy) -> SpawnRequest {
 }
 
 pub fn kill(name: &str) -> Request {
-    let scope = Scope::Name(name.to_owned());
+    let scope = Scope::Names(vec![name.to_owned()]);
     Request::Kill(Box::new(KillRequest { caller: caller(), scope, rm_worktree: false, force_dirty: false }))
 }
 
 /// As the original cleans: the worktree goes when nothing is in it.
 pub fn clean(name: &str) -> CleanRequest {
-    CleanRequest { caller: caller(), scope: Scope::Name(name.to_owned()), rm_worktree: true, force_dirty: false }
+    CleanRequest { caller: caller(), scope: Scope::Names(vec![name.to_owned()]), rm_worktree: true, force_dirty: false }
 }
 
 pub fn respawn(name: &str) -> RespawnRequest {

@@ -40,7 +40,7 @@ use swarm_actors::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
 pub use site::{Site, exclude, root, site};
 
 use cli::Cli;
-use fault::Fault;
+use fault::{CliError, Fault};
 
 /// Worktrees by the git in the caller's PATH.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,10 +65,13 @@ pub fn has_branch(root: &Path, branch: &str, caller: &Caller) -> bool {
 
 /// Whether a branch holds this commit, as far as git can tell.
 pub fn contains(root: &Path, branch: &str, commit: &str, caller: &Caller) -> bool {
+    Cli::new(caller).and_then(|cli| is_on(&cli, root, branch, commit)).unwrap_or(false)
+}
+
+fn is_on(cli: &Cli, root: &Path, branch: &str, commit: &str) -> Result<bool, CliError> {
     let branch = format!("refs/heads/{branch}");
-    let asked = Cli::new(caller)
-        .and_then(|cli| cli.read(root).args(["merge-base", "--is-ancestor", commit, &branch]).run_for(&[0, 1]));
-    asked.is_ok_and(|(code, _)| code == 0)
+    let (code, _) = cli.read(root).args(["merge-base", "--is-ancestor", commit, &branch]).run_for(&[0, 1])?;
+    Ok(code == 0)
 }
 
 /// Removes a branch all of which is on `base`, unless something else was put on it
@@ -86,11 +89,10 @@ pub fn remove_landed_branch(root: &Path, branch: &str, base: &str, caller: &Call
 fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, Fault> {
     let cli = Cli::new(caller)?;
     let Some(tip) = objects::branch_tip(&cli, root, branch)? else { return Ok(false) };
-    let base = format!("refs/heads/{base}");
-    let (code, _) = cli.read(root).args(["merge-base", "--is-ancestor", &tip, &base]).run_for(&[0, 1])?;
+    let is_landed = is_on(&cli, root, base, &tip)?;
     let full = format!("refs/heads/{branch}");
     let listed = parse::worktrees(&cli.read(root).args(["worktree", "list", "--porcelain", "-z"]).run()?);
-    if code != 0 || listed.iter().any(|one| one.branch.as_deref() == Some(&full)) {
+    if !is_landed || listed.iter().any(|one| one.branch.as_deref() == Some(&full)) {
         return Ok(false);
     }
     cli.write(root).args(["update-ref", "-d", &full, &tip]).run()?;

@@ -36,29 +36,27 @@ impl Check<'_> {
             topic.extend(self.paths(base, self.theirs, &[])?);
         }
         let landed = self.paths(self.ours, tree, &[])?;
-        // A rename, of a file or of a directory, is a path that is gone on one side.
+        self.nothing_strange(tree, &topic, &landed)?;
+        self.nothing_dropped(&topic.difference(&landed).collect::<Vec<_>>())
+    }
+
+    /// Paths that are gone on one side, as a rename of a file or of a directory has them.
+    fn gone(&self) -> Result<usize, Fault> {
         let mut gone = 0;
         for base in self.bases {
             for side in [self.ours, self.theirs] {
                 gone += self.paths(base, side, &["--diff-filter=D"])?.len();
             }
         }
-        self.nothing_strange(tree, &topic, &landed, gone)?;
-        let unchanged: Vec<&String> = topic.difference(&landed).collect();
-        self.nothing_dropped(&unchanged, gone > 0)
+        Ok(gone)
     }
 
     /// Where one side renamed what the other changed, the change is found under the new
     /// name; where it renamed a directory, a file that the other added is.
-    fn nothing_strange(
-        &self,
-        tree: &str,
-        topic: &BTreeSet<String>,
-        landed: &BTreeSet<String>,
-        gone: usize,
-    ) -> Result<(), Fault> {
+    fn nothing_strange(&self, tree: &str, topic: &BTreeSet<String>, landed: &BTreeSet<String>) -> Result<(), Fault> {
         let strange: Vec<&String> = landed.difference(topic).collect();
         let Some(first) = strange.first() else { return Ok(()) };
+        let gone = self.gone()?;
         let moved = if gone > 0 { self.moved(tree, topic, &strange)? } else { 0 };
         if strange.len() <= gone + moved {
             return Ok(());
@@ -77,7 +75,7 @@ impl Check<'_> {
 
     /// `unchanged` are paths of the topic that stay as they are on our side. From several
     /// bases it cannot be told what they would have to be.
-    fn nothing_dropped(&self, unchanged: &[&String], renames: bool) -> Result<(), Fault> {
+    fn nothing_dropped(&self, unchanged: &[&String]) -> Result<(), Fault> {
         let (Some(repo), [base]) = (self.library, self.bases) else { return Ok(()) };
         if unchanged.is_empty() {
             return Ok(());
@@ -94,7 +92,7 @@ impl Check<'_> {
                 // Removed by the topic alone, and still there.
                 (Some(base), Some(ours), None) => base == ours,
                 // Added by the topic, and not there under its name nor under another one.
-                (None, None, Some(_)) => !renames,
+                (None, None, Some(_)) => self.gone()? == 0,
                 _ => false,
             };
             if is_dropped {

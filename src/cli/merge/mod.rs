@@ -35,7 +35,7 @@ pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u
 }
 
 fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let names = super::each_once(&args.names).into_iter().map(str::to_owned).collect();
+    let names = super::each_once(&args.names);
     let settings = args.rules.settings();
     let order = MergeOrder::Add { names, base: args.base.clone(), priority: args.priority, settings };
     send(order, args.json, paths, screen)

@@ -1,17 +1,14 @@
 //! What the queues are at, on one line of a terminal that somebody waits before.
 
 use std::io::IsTerminal as _;
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use swarm_actors::merge::queue::Item;
 use swarm_actors::model::QueueView;
 
 use super::show::stage;
+use crate::cli::bars::{TICK, style};
 use crate::cli::render::escape;
-
-/// How often the line shows that it lives.
-const TICK: Duration = Duration::from_millis(120);
 
 /// The line; none where nobody looks, or a program reads.
 pub struct Progress(Option<ProgressBar>);
@@ -19,15 +16,11 @@ pub struct Progress(Option<ProgressBar>);
 impl Progress {
     pub fn new(is_for_programs: bool) -> Self {
         let is_seen = !is_for_programs && std::io::stderr().is_terminal();
-        Self(is_seen.then(|| Self::bar(ProgressDrawTarget::stderr())))
-    }
-
-    fn bar(target: ProgressDrawTarget) -> ProgressBar {
-        let bar = ProgressBar::with_draw_target(None, target);
-        let style = ProgressStyle::with_template("{spinner:.blue} {elapsed} {wide_msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-        bar.enable_steady_tick(TICK);
-        bar
+        Self(is_seen.then(|| {
+            let bar = ProgressBar::new_spinner().with_style(style("{spinner:.blue} {elapsed} {wide_msg}"));
+            bar.enable_steady_tick(TICK);
+            bar
+        }))
     }
 
     /// Whether somebody looks.

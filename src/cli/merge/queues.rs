@@ -55,18 +55,27 @@ impl Queues {
         match self.0.as_slice() {
             [one] => Ok(one),
             [] => Err(none()),
-            [first, others @ ..] => {
-                let elsewhere = others.iter().any(|view| view.target.repository != first.target.repository);
-                let named = |view: &QueueView| match elsewhere {
-                    true => format!("{} ({})", view.target.base(), view.target.repository),
-                    false => view.target.base().to_owned(),
-                };
-                let named: Vec<String> = self.0.iter().map(named).collect();
+            many => {
+                let named: Vec<String> = many.iter().map(|view| self.name_of(view)).collect();
                 let cause = format!("there are several merge queues: {}", named.join(", "));
-                let remedy =
-                    if elsewhere { "say it inside the repository that is meant" } else { "name one with --base" };
+                let remedy = match self.are_of_one_repository() {
+                    true => "name one with --base",
+                    false => "say it inside the repository that is meant",
+                };
                 Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
             }
+        }
+    }
+
+    fn are_of_one_repository(&self) -> bool {
+        self.0.windows(2).all(|views| views[0].target.repository == views[1].target.repository)
+    }
+
+    /// The base, and the repository where there are several.
+    pub fn name_of(&self, view: &QueueView) -> String {
+        match self.are_of_one_repository() {
+            true => view.target.base().to_owned(),
+            false => format!("{} ({})", view.target.base(), view.target.repository),
         }
     }
 

@@ -22,8 +22,7 @@ const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
 
 pub fn list(args: &LsArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, Failure> {
-    let is_past = |item: &Item| item.state.is_done() || item.state == State::Dropped || item.replaced;
-    let is_shown = |item: &Item| args.all || !is_past(item);
+    let is_shown = |item: &Item| args.all || !item.is_past();
     if args.json {
         let shown = queues.0.iter().map(|view| queue_object(view, is_shown)).collect();
         json::print_list(screen, "swarm.merge/1", "queues", shown)?;
@@ -173,11 +172,7 @@ pub fn log(args: &LogArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
         return Ok(0);
     }
     let clock = Clock::system();
-    let elsewhere = queues.0.iter().any(|view| view.target.repository != queues.0[0].target.repository);
-    let base = |view: &QueueView| match elsewhere {
-        true => format!("{} ({})", escape(view.target.base()), escape(&view.target.repository)),
-        false => escape(view.target.base()).into_owned(),
-    };
+    let base = |view| escape(&queues.name_of(view)).into_owned();
     let rows = settled.iter().map(|(view, item)| log_row(base(view), item, &clock));
     let head = ["WHEN", "ITEM", "NAME", "STATE", "BASE", "TOOK", "VERIFIED", "WHY"];
     screen.bytes(painted(head, rows, screen.colour).as_bytes())?;

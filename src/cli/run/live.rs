@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use swarm_actors::run::words::{Line, Word};
 
+use crate::cli::bars::{TICK, style};
 use crate::cli::render::escape;
 
-/// How often a line shows that it lives.
-const TICK: Duration = Duration::from_millis(120);
 /// What a workstream did before its last activity, as far as there is room for it.
 const EARLIER_MAX: usize = 3;
 /// Rows that are not for workstreams: the queue, the sum, and the cursor's.
@@ -238,10 +237,6 @@ impl Queue {
         let of = if self.base.is_empty() { String::new() } else { format!(" of {}", escape(&self.base)) };
         self.bar.set_message(format!("merge queue{of}: {}", text.join(", ")));
     }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
 #[cfg(test)]

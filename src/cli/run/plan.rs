@@ -111,12 +111,10 @@ fn for_base(mut known: ArialState, site: &Site, home: &Home, caller: &Caller) ->
         return Err(Refusal::new(RefusalKind::Exists, cause).remedy(remedy).into());
     }
     let run = journal::replay(home).ok().flatten();
-    let is_here = |row: &Workstream| {
-        let run = run.as_ref()?;
-        let landed = run.jobs[run.plan.position(&row.id)?].commit.as_ref()?;
-        git::contains(&site.root, &site.base, landed, caller).then_some(())
-    };
-    for row in known.workstreams.iter_mut().filter(|row| is_here(row).is_none()) {
+    let landed = |id: &str| run.as_ref().and_then(|run| run.jobs[run.plan.position(id)?].commit.as_deref());
+    let is_here =
+        |row: &Workstream| landed(&row.id).is_some_and(|commit| git::contains(&site.root, &site.base, commit, caller));
+    for row in known.workstreams.iter_mut().filter(|row| !is_here(row)) {
         *row =
             Workstream { status: "pending".to_owned(), started_at: None, completed_at: None, pid: None, ..row.clone() };
     }

@@ -97,7 +97,7 @@ fn spare(
 /// Forgets a worker; its worktree is looked at on its own. False when it stays.
 fn clean(name: &str, caller: &Caller, paths: &Paths, kept: &mut Vec<(String, String)>) -> Result<bool, Failure> {
     let caller = Caller { request: crate::adapters::clock::random_token(), ..caller.clone() };
-    let scope = Scope::Name(name.to_owned());
+    let scope = Scope::Names(vec![name.to_owned()]);
     let request = CleanRequest { caller, scope, rm_worktree: false, force_dirty: false };
     let mut is_gone = true;
     client::post(paths, "/v1/clean", &request, &mut |answer| {
