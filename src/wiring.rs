@@ -17,6 +17,7 @@ use crate::adapters::logs::LogKeeper;
 use crate::adapters::process::SystemProcesses;
 use crate::adapters::records::DiskRecords;
 use crate::adapters::runs::DiskRuns;
+use crate::adapters::terminals::TmuxTerminals;
 use crate::paths::Paths;
 
 pub struct Wired {
@@ -46,6 +47,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         processes: Arc::new(SystemProcesses::new()),
         records: Arc::new(DiskRecords::new(paths.clone())),
         runs: Arc::new(DiskRuns::new(paths.clone(), installed)),
+        terminals: Arc::new(TmuxTerminals::new(paths.clone())),
         worktrees: Arc::new(Git::new()),
     };
     Ok(Wired { ports, events })

@@ -9,6 +9,7 @@ mod launch;
 mod process;
 mod records;
 mod runs;
+mod terminal;
 mod worktree;
 
 use std::future::Future;
@@ -20,6 +21,7 @@ pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
 pub use runs::{Journaled, Runs, Telling};
+pub use terminal::{TerminalError, Terminals, Typing};
 pub use worktree::{Force, Saved, WorktreeError, Worktrees};
 
 use crate::model::Event;
@@ -52,6 +54,10 @@ pub trait Logs: Send + Sync {
     /// Watches the files (names below `logs/`) and rotates each at `limit_bytes`.
     fn keep(&self, worker: &str, files: &[String], limit_bytes: u64);
     fn release(&self, worker: &str);
+
+    /// Resolves at the next write to a kept log of this worker, or when it is kept no
+    /// longer. Writes in quick succession are told once.
+    fn written(&self, worker: &str) -> BoxFuture<'static, ()>;
 }
 
 /// All ports in one place, cheap to clone.
@@ -65,5 +71,6 @@ pub struct Ports {
     pub processes: Arc<dyn Processes>,
     pub records: Arc<dyn Records>,
     pub runs: Arc<dyn Runs>,
+    pub terminals: Arc<dyn Terminals>,
     pub worktrees: Arc<dyn Worktrees>,
 }

@@ -14,15 +14,9 @@ use super::plan::Work;
 use super::progress::{Now, Spent};
 use super::request_of;
 use crate::merge::queue::{Item, State};
-use crate::model::{Caller, ExitRecord, MergeSettings, Refusal, RefusalKind};
+use crate::model::{Caller, MergeSettings, Refusal, RefusalKind};
 use crate::ports::Ports;
-
-/// How often a step is tried that something outside may keep from happening …
-const TRIES_MAX: u32 = 6;
-/// … and how long before the second time; twice as long before each one after.
-const TRY_PAUSE: Duration = Duration::from_millis(500);
-/// Between two looks at records that say neither that it runs nor that it ended.
-const LOOK_PAUSE: Duration = Duration::from_millis(200);
+use crate::worker::{ended, is_final, tried};
 
 pub struct Attendant {
     pub ports: Ports,
@@ -53,44 +47,21 @@ impl Attendant {
 
     async fn attend(&self, now: &Now, attempt: u32) {
         let job = now.at;
-        let ended = |outcome, spent| Event::Ended { job, attempt, outcome, spent };
+        let over = |outcome, spent| Event::Ended { job, attempt, outcome, spent };
         let request = match self.ports.runs.prepare(now, &self.caller).await {
             Ok(request) => request,
-            Err(outcome) => return self.tell(ended(outcome, Spent::default())),
+            Err(outcome) => return self.tell(over(outcome, Spent::default())),
         };
         let name = request.name.clone();
         let spawned = tried(|| self.fleet.spawn(request.clone())).await;
         let spawned = match spawned {
             Ok(spawned) => spawned,
-            Err(refusal) => return self.tell(ended(not_started(&refusal), Spent::default())),
+            Err(refusal) => return self.tell(over(not_started(&refusal), Spent::default())),
         };
         self.tell(Event::Started { job, attempt, pid: spawned.pid });
-        let exit = self.watch(&name, spawned.generation).await;
+        let exit = ended(&self.ports, &name, spawned.generation).await;
         let (outcome, spent) = self.ports.runs.outcome(now, exit.as_ref()).await;
-        self.tell(ended(outcome, spent));
-    }
-
-    /// Waits until nothing of this generation is left, and tells how it ended where
-    /// that is on record.
-    async fn watch(&self, name: &str, generation: u64) -> Option<ExitRecord> {
-        loop {
-            match self.ports.records.observe(name, generation).await {
-                Ok(None) => return None,
-                Ok(Some(facts)) => {
-                    // The shim holds the lease, and the worker may outlive it.
-                    let lease = facts.lease.content.as_ref();
-                    let living = lease.and_then(|lease| {
-                        [&lease.shim, &lease.worker].into_iter().find(|process| self.ports.processes.is_alive(process))
-                    });
-                    match living {
-                        Some(process) => drop(self.ports.processes.gone(process.clone()).await),
-                        None if !facts.lease.held => return facts.exit,
-                        None => tokio::time::sleep(LOOK_PAUSE).await,
-                    }
-                }
-                Err(_) => tokio::time::sleep(LOOK_PAUSE).await,
-            }
-        }
+        self.tell(over(outcome, spent));
     }
 
     async fn stop(&self, now: &Now) {
@@ -188,33 +159,6 @@ pub fn merged(item: &Item) -> Option<Merged> {
         State::Dropped => Merged::Dropped,
         State::Queued | State::Active | State::Resolving => return None,
     })
-}
-
-/// Says it again while something outside may be in the way.
-async fn tried<T, F: Future<Output = Result<T, Refusal>>>(mut step: impl FnMut() -> F) -> Result<T, Refusal> {
-    let mut pause = TRY_PAUSE;
-    for _ in 1..TRIES_MAX {
-        match step().await {
-            Ok(done) => return Ok(done),
-            Err(refusal) if is_final(refusal.kind) => return Err(refusal),
-            Err(_) => tokio::time::sleep(pause).await,
-        }
-        pause *= 2;
-    }
-    step().await
-}
-
-fn is_final(kind: RefusalKind) -> bool {
-    match kind {
-        RefusalKind::NotFound | RefusalKind::Invalid | RefusalKind::Worktree | RefusalKind::Start => true,
-        // It is told of a room that is just being restarted, too.
-        RefusalKind::Stopping
-        | RefusalKind::Exists
-        | RefusalKind::Running
-        | RefusalKind::Registry
-        | RefusalKind::Tool
-        | RefusalKind::Internal => false,
-    }
 }
 
 fn not_started(refusal: &Refusal) -> Outcome {

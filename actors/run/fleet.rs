@@ -1,8 +1,9 @@
 //! What a run asks of the rooms below it: workers and merge queues.
 
 use crate::merge::queue::Item;
-use crate::model::{Caller, MergeSettings, Refusal, SpawnRequest, Spawned};
+use crate::model::{Caller, MergeSettings, Refusal};
 use crate::ports::BoxFuture;
+use crate::worker::Workers;
 
 /// Work that is to land.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,16 +19,7 @@ pub struct Wish {
     pub caller: Caller,
 }
 
-pub trait Fleet: Send + Sync {
-    /// Starts a worker, or tells of the one that this very request started before.
-    fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Spawned, Refusal>>;
-
-    /// Ends a worker.
-    fn kill<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>>;
-
-    /// Forgets a worker that has ended, with its worktree where that holds no work.
-    fn clean<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>>;
-
+pub trait Fleet: Workers {
     /// The item that was queued under this key.
     fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>>;
 

@@ -14,6 +14,7 @@
 
 mod actor;
 mod adopt;
+mod below;
 mod error;
 pub mod machine;
 mod merges;

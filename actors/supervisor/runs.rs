@@ -3,21 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ractor::{ActorProcessingErr, ActorRef, SpawnErr};
-use tokio::sync::mpsc::{self, UnboundedSender};
+use ractor::{ActorProcessingErr, SpawnErr};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::State;
+use super::below::Below;
 use super::machine::{Child, Event};
-use super::merges::item_of;
-use super::message::{Request, SupervisorMessage};
+use super::message::SupervisorMessage;
 use crate::merge::Step;
 use crate::merge::queue::Item;
-use crate::model::{
-    Answer, Caller, CleanRequest, EventKind, KillRequest, Refusal, RefusalKind, RunLine, RunOrder, RunRequest, Scope,
-    SpawnRequest, Spawned,
-};
-use crate::ports::BoxFuture;
-use crate::run::{Ask, Begin, Fleet, RunArguments, RunHandle, Told, Wish};
+use crate::model::{Answer, EventKind, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
+use crate::run::{Ask, Begin, RunArguments, RunHandle, Told};
 
 /// The runs that are not over, by their homes.
 #[derive(Default)]
@@ -156,71 +152,4 @@ impl State {
 async fn line(run: &RunHandle, home: String, done: &str) -> RunLine {
     let run = run.look().await.map(|run| run.plan.id.clone()).unwrap_or_default();
     RunLine { run, home, done: done.to_owned() }
-}
-
-/// The rooms below a run, by way of the supervisor, which has their handles.
-struct Below(ActorRef<SupervisorMessage>);
-
-impl Below {
-    async fn ask(&self, request: Request) -> Result<Answer, Refusal> {
-        let (answers, mut receiver) = mpsc::unbounded_channel();
-        let _ = self.0.cast(SupervisorMessage::Request(request, answers));
-        loop {
-            match receiver.recv().await {
-                Some(Answer::Accepted | Answer::Warning(_)) => {}
-                Some(Answer::Refused(refusal)) => return Err(refusal),
-                Some(Answer::Done) | None => {
-                    return Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending"));
-                }
-                Some(answer) => return Ok(answer),
-            }
-        }
-    }
-}
-
-impl Fleet for Below {
-    fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Spawned, Refusal>> {
-        Box::pin(async move {
-            match self.ask(Request::Spawn(Box::new(request))).await? {
-                Answer::Spawned(spawned) => Ok(spawned),
-                answer => Err(Refusal::new(RefusalKind::Internal, format!("a start was answered by {answer:?}"))),
-            }
-        })
-    }
-
-    fn kill<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
-        Box::pin(async move {
-            let scope = Scope::Names(vec![name.to_owned()]);
-            let request = KillRequest { caller: caller.clone(), scope, rm_worktree: false, force_dirty: false };
-            self.ask(Request::Kill(Box::new(request))).await.map(drop)
-        })
-    }
-
-    fn clean<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
-        Box::pin(async move {
-            let scope = Scope::Names(vec![name.to_owned()]);
-            let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty: false };
-            self.ask(Request::Clean(Box::new(request))).await.map(drop)
-        })
-    }
-
-    fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>> {
-        Box::pin(async move { item_of(&self.0, key).await.map(|(_, item)| item) })
-    }
-
-    fn retry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
-        Box::pin(async move {
-            let found = item_of(&self.0, key).await;
-            let (queue, item) = found.ok_or_else(|| Refusal::new(RefusalKind::NotFound, "its queue is gone"))?;
-            let asked = queue.ask(crate::merge::Ask::Retry(item.id)).await;
-            asked.map(drop).map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))
-        })
-    }
-
-    fn land(&self, wish: Wish) -> BoxFuture<'_, Result<(), Refusal>> {
-        Box::pin(async move {
-            let asked = ractor::call_t!(self.0, SupervisorMessage::Land, super::LAND_MS_MAX, Box::new(wish));
-            asked.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending")))
-        })
-    }
 }

@@ -1,10 +1,12 @@
 //! Events and logs: recorded, nothing else.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
 
 use crate::model::{Event, EventKind};
-use crate::ports::{Events, Logs};
+use crate::ports::{BoxFuture, Events, Logs};
 
 #[derive(Default)]
 pub struct FakeEvents {
@@ -44,9 +46,20 @@ impl Events for FakeEvents {
 #[derive(Default)]
 pub struct FakeLogs {
     kept: Mutex<BTreeMap<String, Vec<String>>>,
+    written: Mutex<BTreeMap<String, Arc<Notify>>>,
 }
 
 impl FakeLogs {
+    /// The worker writes something.
+    pub fn write(&self, worker: &str) {
+        self.notify(worker).notify_waiters();
+    }
+
+    fn notify(&self, worker: &str) -> Arc<Notify> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(written.entry(worker.to_owned()).or_default())
+    }
+
     pub fn kept(&self, worker: &str) -> Option<Vec<String>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(worker).cloned()
     }
@@ -59,5 +72,11 @@ impl Logs for FakeLogs {
 
     fn release(&self, worker: &str) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(worker);
+        self.write(worker);
+    }
+
+    fn written(&self, worker: &str) -> BoxFuture<'static, ()> {
+        let next = self.notify(worker).notified_owned();
+        Box::pin(next)
     }
 }

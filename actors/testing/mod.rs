@@ -8,6 +8,7 @@
 //!           └── FakeLauncher, FakeProcesses, FakeWorktrees, FakeEvents, FakeLogs, FakeClock
 //!   FakeLandings             one repository and one merge queue's journal
 //!   FakeRuns                 the journals of runs
+//!   FakeTerminals            what windows show and what was typed into them
 //! ```
 //!
 //! Only `state.json` is real, in a directory that the test gives. A world
@@ -23,6 +24,7 @@ mod processes;
 mod records;
 mod runs;
 mod script;
+mod terminals;
 mod worktrees;
 mod world;
 
@@ -35,5 +37,6 @@ pub use processes::FakeProcesses;
 pub use records::{FakeRecords, Key};
 pub use runs::FakeRuns;
 pub use script::{Fault, Script};
+pub use terminals::FakeTerminals;
 pub use worktrees::FakeWorktrees;
 pub use world::World;

@@ -14,6 +14,7 @@ use super::processes::FakeProcesses;
 use super::records::FakeRecords;
 use super::runs::FakeRuns;
 use super::script::Script;
+use super::terminals::FakeTerminals;
 use super::worktrees::FakeWorktrees;
 use crate::model::{Ended, FineState, Row, Wire};
 use crate::ports::{DirFacts, Ports};
@@ -33,6 +34,7 @@ pub struct World {
     pub records: Arc<FakeRecords>,
     pub runs: Arc<FakeRuns>,
     pub script: Arc<Script>,
+    pub terminals: Arc<FakeTerminals>,
     pub worktrees: Arc<FakeWorktrees>,
 }
 
@@ -63,6 +65,7 @@ impl World {
             processes,
             records,
             runs: Arc::new(FakeRuns::new(Arc::clone(&script))),
+            terminals: Arc::new(FakeTerminals::new(Arc::clone(&script))),
             script,
             worktrees: Arc::new(worktrees),
         }
@@ -78,6 +81,7 @@ impl World {
             processes: Arc::new(self.processes.clone()),
             records: self.records.clone(),
             runs: self.runs.clone(),
+            terminals: self.terminals.clone(),
             worktrees: self.worktrees.clone(),
         }
     }

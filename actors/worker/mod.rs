@@ -25,6 +25,7 @@ mod message;
 mod remove;
 mod subject;
 mod verbs;
+mod workers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,7 @@ use message::WorkerMessage;
 pub use message::{Removal, Report};
 pub use subject::LOG_LIMIT_BYTES;
 pub(crate) use subject::Subject;
+pub use workers::{Workers, ended, is_final, tried};
 
 use crate::model::{Caller, Refusal, RefusalKind, SpawnRequest, Spawned, WorkerLine};
 
@@ -85,32 +87,32 @@ impl WorkerHandle {
     /// Why nothing runs.
     pub async fn spawn(&self, request: SpawnRequest) -> Result<Spawned, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Spawn, CALL_MS_MAX, Box::new(request))
-            .unwrap_or_else(|_| Err(ended()))
+            .unwrap_or_else(|_| Err(closed()))
     }
 
     /// # Errors
     /// Why it was not ended.
     pub async fn kill(&self, caller: Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Kill, CALL_MS_MAX, Box::new(caller), removal)
-            .unwrap_or_else(|_| Err(ended()))
+            .unwrap_or_else(|_| Err(closed()))
     }
 
     /// # Errors
     /// Why it stays.
     pub async fn clean(&self, caller: Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Clean, CALL_MS_MAX, Box::new(caller), removal)
-            .unwrap_or_else(|_| Err(ended()))
+            .unwrap_or_else(|_| Err(closed()))
     }
 
     /// # Errors
     /// Why it was not started again; a refusal before the stop leaves it running.
     pub async fn respawn(&self, caller: Caller, removal: Removal) -> Result<Spawned, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Respawn, CALL_MS_MAX, Box::new(caller), removal)
-            .unwrap_or_else(|_| Err(ended()))
+            .unwrap_or_else(|_| Err(closed()))
     }
 }
 
-fn ended() -> Refusal {
+fn closed() -> Refusal {
     Refusal::new(RefusalKind::Stopping, "the worker's actor ended before it could answer")
         .remedy("try again; swarm supervisor status tells more")
 }

@@ -3,7 +3,7 @@
 //! copied aside, its last part only, and emptied. What a worker writes in
 //! between those two steps is lost; nothing below the limit ever is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
-use swarm_actors::ports::Logs;
+use swarm_actors::ports::{BoxFuture, Logs};
+use tokio::sync::Notify;
 
 use super::readable::Readable;
 
@@ -27,6 +28,8 @@ pub struct LogKeeper {
 struct Watches {
     inotify: Inotify,
     files: Mutex<BTreeMap<WatchDescriptor, Watched>>,
+    /// Who wants to know of the next write, by worker.
+    listeners: Mutex<BTreeMap<String, Arc<Notify>>>,
 }
 
 struct Watched {
@@ -40,7 +43,7 @@ impl LogKeeper {
     /// logs are not rotated, and that is said once.
     pub fn start(dir: PathBuf) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        let watches = Arc::new(Watches { inotify, files: Mutex::new(BTreeMap::new()) });
+        let watches = Arc::new(Watches { inotify, files: Mutex::default(), listeners: Mutex::default() });
         tokio::spawn(watch(Arc::clone(&watches)));
         Ok(Self { dir, watches })
     }
@@ -74,6 +77,13 @@ impl Logs for LogKeeper {
             }
             !ours
         });
+        self.watches.tell([worker]);
+    }
+
+    fn written(&self, worker: &str) -> BoxFuture<'static, ()> {
+        let mut listeners = self.watches.listeners();
+        let next = Arc::clone(listeners.entry(worker.to_owned()).or_default()).notified_owned();
+        Box::pin(next)
     }
 }
 
@@ -82,11 +92,32 @@ impl Watches {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn listeners(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Notify>>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A listener is told once.
+    fn tell<'a>(&self, workers: impl IntoIterator<Item = &'a str>) {
+        let mut listeners = self.listeners();
+        for worker in workers {
+            if let Some(listener) = listeners.remove(worker) {
+                listener.notify_waiters();
+            }
+        }
+    }
+
     /// Takes what is pending and rotates what is over its limit.
     fn check(&self) {
+        let (mut written, mut overflowed) = (BTreeSet::new(), false);
+        while let Some(events) = self.inotify.read_events().ok().filter(|events| !events.is_empty()) {
+            overflowed |= events.iter().any(|event| event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW));
+            written.extend(events.into_iter().map(|event| event.wd));
+        }
+        let files = self.files();
+        let heard = |(wd, _): &(&WatchDescriptor, &Watched)| overflowed || written.contains(wd);
+        self.tell(files.iter().filter(heard).map(|(_, watched)| watched.worker.as_str()));
         // An overflowing queue names no file, so after any event all are looked at.
-        while self.inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
-        for watched in self.files().values() {
+        for watched in files.values() {
             let size = std::fs::metadata(&watched.path).map_or(0, |meta| meta.len());
             if size > watched.limit_bytes
                 && let Err(error) = rotate(&watched.path, watched.limit_bytes)

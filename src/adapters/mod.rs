@@ -16,5 +16,6 @@ pub mod readable;
 pub mod records;
 pub mod reserve;
 pub mod runs;
+pub mod terminals;
 pub mod tmux;
 pub mod views;

@@ -1,0 +1,87 @@
+//! Windows as texts: what they show is set by the test, what is typed is kept.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::script::Script;
+use crate::ports::{BoxFuture, TerminalError, Terminals, Typing};
+
+pub struct FakeTerminals {
+    script: Arc<Script>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    screens: BTreeMap<String, String>,
+    typed: Vec<(String, String, Typing)>,
+}
+
+impl FakeTerminals {
+    pub fn new(script: Arc<Script>) -> Self {
+        Self { script, inner: Mutex::default() }
+    }
+
+    /// The worker has a window, which shows this.
+    pub fn show(&self, worker: &str, screen: &str) {
+        self.with(|inner| inner.screens.insert(worker.to_owned(), screen.to_owned()));
+    }
+
+    /// Its window is gone.
+    pub fn close(&self, worker: &str) {
+        self.with(|inner| inner.screens.remove(worker));
+    }
+
+    /// What was typed into its window, in order; an interrupt is `^C`.
+    pub fn typed(&self, worker: &str) -> Vec<String> {
+        self.with(|inner| {
+            inner.typed.iter().filter(|(name, ..)| name == worker).map(|(_, text, _)| text.clone()).collect()
+        })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn type_into(&self, worker: &str, text: &str, typing: Typing) -> Result<(), TerminalError> {
+        self.with(|inner| {
+            if !inner.screens.contains_key(worker) {
+                return Err(gone(worker));
+            }
+            inner.typed.push((worker.to_owned(), text.to_owned(), typing));
+            Ok(())
+        })
+    }
+}
+
+fn gone(worker: &str) -> TerminalError {
+    TerminalError::Gone(format!("worker '{worker}' has no window"))
+}
+
+impl Terminals for FakeTerminals {
+    fn screen<'a>(&'a self, worker: &'a str, _: usize) -> BoxFuture<'a, Result<String, TerminalError>> {
+        Box::pin(async move {
+            self.script.before("screen", worker).await.map_err(TerminalError::Tool)?;
+            self.with(|inner| inner.screens.get(worker).cloned()).ok_or_else(|| gone(worker))
+        })
+    }
+
+    fn type_text<'a>(
+        &'a self,
+        worker: &'a str,
+        text: &'a str,
+        typing: Typing,
+    ) -> BoxFuture<'a, Result<(), TerminalError>> {
+        Box::pin(async move {
+            self.script.before("type_text", worker).await.map_err(TerminalError::Tool)?;
+            self.type_into(worker, text, typing)
+        })
+    }
+
+    fn interrupt<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>> {
+        Box::pin(async move {
+            self.script.before("interrupt", worker).await.map_err(TerminalError::Tool)?;
+            self.type_into(worker, "^C", Typing::default())
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! The windows of workers by name: looked up anew for each step, since a worker may
+//! have another window by then, or belong to another program.
+
+use swarm_actors::ports::{BoxFuture, TerminalError, Terminals, Typing};
+
+use super::tmux::{self, Key, SendOptions, Target, TmuxError};
+use super::views;
+use crate::paths::Paths;
+
+pub struct TmuxTerminals {
+    paths: Paths,
+}
+
+impl TmuxTerminals {
+    pub fn new(paths: Paths) -> Self {
+        Self { paths }
+    }
+
+    fn at<T: Send + 'static>(
+        &self,
+        worker: &str,
+        step: impl FnOnce(&Target) -> Result<T, TmuxError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, TerminalError>> {
+        let (paths, worker) = (self.paths.clone(), worker.to_owned());
+        Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || {
+                let target = target(&paths, &worker)?;
+                step(&target).map_err(told)
+            });
+            done.await.unwrap_or_else(|error| Err(TerminalError::Tool(error.to_string())))
+        })
+    }
+}
+
+fn target(paths: &Paths, worker: &str) -> Result<Target, TerminalError> {
+    let view = views::load_one(paths, worker).map_err(|refusal| TerminalError::Tool(refusal.cause))?;
+    let gone = |what: &str| TerminalError::Gone(format!("worker '{worker}' {what}"));
+    let view = view.ok_or_else(|| gone("is not there any more"))?;
+    if !view.state.is_running() {
+        return Err(gone("is not running"));
+    }
+    let environment: Vec<(String, String)> = std::env::vars().collect();
+    tmux::target(&view, &environment).map_err(told)?.ok_or_else(|| gone("is not a tmux worker"))
+}
+
+fn told(error: TmuxError) -> TerminalError {
+    match error {
+        error if error.is_absence() => TerminalError::Gone(error.to_string()),
+        TmuxError::NotDelivered { .. } => TerminalError::Gone(error.to_string()),
+        error => TerminalError::Tool(error.to_string()),
+    }
+}
+
+impl Terminals for TmuxTerminals {
+    fn screen<'a>(&'a self, worker: &'a str, scrollback: usize) -> BoxFuture<'a, Result<String, TerminalError>> {
+        self.at(worker, move |target| target.tmux.capture(&target.pane, scrollback, false))
+    }
+
+    fn type_text<'a>(
+        &'a self,
+        worker: &'a str,
+        text: &'a str,
+        typing: Typing,
+    ) -> BoxFuture<'a, Result<(), TerminalError>> {
+        let (text, options) = (text.to_owned(), SendOptions { clear: typing.clear, enter: typing.enter });
+        self.at(worker, move |target| target.tmux.send_text(&target.pane, &text, options))
+    }
+
+    fn interrupt<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>> {
+        self.at(worker, |target| target.tmux.send_key(&target.pane, Key::Interrupt))
+    }
+}
