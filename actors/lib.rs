@@ -9,11 +9,13 @@
 //!   registry   the only writer of state.json
 //!   worker     one actor per worker: start, watch, restart, stop, remove
 //!   merge      the queue in which finished work reaches its base branch
+//!   heartbeat  the session of each worker: its beats, and whether it is still ours
 //!   run        specs or jobs become finished work: order, attempts, dependencies
 //! ```
 //!
 //! Rooms ask only downwards (supervisor → run → merge, worker → registry) and cast upwards.
 
+pub mod heartbeat;
 pub mod merge;
 pub mod model;
 pub mod ports;

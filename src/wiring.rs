@@ -17,6 +17,7 @@ use crate::adapters::logs::LogKeeper;
 use crate::adapters::process::SystemProcesses;
 use crate::adapters::records::DiskRecords;
 use crate::adapters::runs::DiskRuns;
+use crate::adapters::session::DiskSessions;
 use crate::adapters::terminals::TmuxTerminals;
 use crate::paths::Paths;
 
@@ -47,6 +48,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         processes: Arc::new(SystemProcesses::new()),
         records: Arc::new(DiskRecords::new(paths.clone())),
         runs: Arc::new(DiskRuns::new(paths.clone(), installed)),
+        sessions: Arc::new(DiskSessions::new(paths.clone())),
         terminals: Arc::new(TmuxTerminals::new(paths.clone())),
         worktrees: Arc::new(Git::new()),
     };

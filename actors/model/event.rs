@@ -75,6 +75,9 @@ pub enum EventKind {
     /// Finished work could not even be queued.
     #[serde(rename = "merge.refused")]
     MergeRefused { cause: String },
+    /// The session of `worker` belongs to another launch or program by now, so it is stopped.
+    #[serde(rename = "session.lost")]
+    SessionLost { found: String },
     /// A run began, or goes on that was stopped; what it tells is in its own home.
     #[serde(rename = "run.began")]
     RunBegan { run: String, home: String },

@@ -9,6 +9,8 @@ mod records;
 mod request;
 mod row;
 mod run;
+mod session;
+mod session_plan;
 mod view;
 
 pub use event::{Event, EventKind};
@@ -16,13 +18,15 @@ pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, T
 pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};
 pub use records::{
-    BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Rlimit, Spec, TmuxPane,
-    TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
+    BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Resume, Rlimit, Spec,
+    TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
 };
 pub use request::{
-    Answer, Build, Caller, CleanRequest, Hello, KillRequest, Refusal, RefusalKind, RespawnRequest, Scope, SpawnRequest,
-    Spawned, WorkerLine, WorktreeRequest,
+    Answer, Build, Caller, CleanRequest, Hello, KillRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest,
+    Scope, SpawnRequest, Spawned, WorkerLine, WorktreeRequest,
 };
 pub use row::{Row, RowError, RowKey, RowTmux, RowWorktree, SwarmMeta, Wire, WireStatus};
 pub use run::{RunLine, RunOrder, RunRequest};
+pub use session::{Fence, SESSION_BYTES_MAX, Session, SessionOwner, SessionStatus};
+pub use session_plan::{SessionPlan, SessionRules, WORK_TYPES};
 pub use view::{FineState, WorkerView};

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::session_plan::SessionRules;
+
 /// 128 random bits in lower-case hex: the identity of one start.
 pub type Token = String;
 
@@ -36,6 +38,30 @@ pub struct Spec {
     pub worktree: Option<WorktreePlan>,
     /// Paths of stdout and stderr (process) or of the pane's output (tmux).
     pub logs: Vec<String>,
+    /// How an earlier life is gone on with; none for a start from the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+}
+
+/// How a worker that was left goes on: in its own conversation where there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// Executed instead of the contract's command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// The file that says what was done; the worker finds it in `SWARM_RECOVERY`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// The conversation, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
+}
+
+impl Spec {
+    /// What is executed.
+    pub fn argv(&self) -> &[String] {
+        self.resume.as_ref().and_then(|resume| resume.argv.as_ref()).unwrap_or(&self.contract.argv)
+    }
 }
 
 /// The launch contract: what `respawn` and `recover` replay.
@@ -66,6 +92,8 @@ pub struct Contract {
     /// Enter the merge queue when it has ended with success.
     #[serde(default)]
     pub merge: bool,
+    #[serde(default)]
+    pub session: SessionRules,
 }
 
 /// One resource limit of the caller, by its number in `<sys/resource.h>`.
@@ -218,6 +246,9 @@ pub struct Wanted {
     /// Times of the recent restarts, for the intensity limit.
     #[serde(default)]
     pub recent_ms: Vec<u64>,
+    /// How often it was recovered since a person started it.
+    #[serde(default)]
+    pub recoveries: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

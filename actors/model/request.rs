@@ -93,6 +93,13 @@ pub struct RespawnRequest {
     pub force_dirty: bool,
 }
 
+/// `POST /v1/recover`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecoverRequest {
+    pub caller: Caller,
+    pub name: String,
+}
+
 /// One line of a reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -9,6 +9,7 @@ mod launch;
 mod process;
 mod records;
 mod runs;
+mod session;
 mod terminal;
 mod worktree;
 
@@ -21,6 +22,7 @@ pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
 pub use runs::{Journaled, Runs, Telling};
+pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions};
 pub use terminal::{TerminalError, Terminals, Typing};
 pub use worktree::{Force, Saved, WorktreeError, Worktrees};
 
@@ -71,6 +73,7 @@ pub struct Ports {
     pub processes: Arc<dyn Processes>,
     pub records: Arc<dyn Records>,
     pub runs: Arc<dyn Runs>,
+    pub sessions: Arc<dyn Sessions>,
     pub terminals: Arc<dyn Terminals>,
     pub worktrees: Arc<dyn Worktrees>,
 }

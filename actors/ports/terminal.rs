@@ -1,6 +1,7 @@
 //! The windows of workers: what they show, and what is typed into them.
 
 use super::BoxFuture;
+use crate::model::TmuxPane;
 
 /// How a text is typed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,9 @@ pub trait Terminals: Send + Sync {
         text: &'a str,
         typing: Typing,
     ) -> BoxFuture<'a, Result<(), TerminalError>>;
+
+    /// Whether the tmux server that this pane was in still runs.
+    fn has_server<'a>(&'a self, pane: &'a TmuxPane) -> BoxFuture<'a, bool>;
 
     /// Ctrl-C.
     fn interrupt<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>>;

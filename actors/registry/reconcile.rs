@@ -8,7 +8,7 @@
 //! | held | – | none | executed | running, or suspended |
 //! | held | – | there | – | stopping |
 //! | free | – | there | – | exited, stopped, failed, or backoff when a restart is due |
-//! | free | no | none | – | interrupted |
+//! | free | no | none | – | interrupted, or backoff when a restart is due |
 //! | free | yes | none | executed | unsupervised while its process lives, else lost |
 //! | free | yes | none | pending | lost: it was never executed |
 //! | no directory | | | | the other program's: its process or window decides |
@@ -94,11 +94,20 @@ pub fn fine_state(facts: &DirFacts) -> FineState {
         (true, None) if facts.lease.suspended => FineState::Suspended,
         (true, None) => FineState::Running,
         (false, Some(exit)) => ended(facts, Some(exit)),
-        (false, None) if facts.lease.content.is_some() && !facts.lease.this_boot => FineState::Interrupted,
+        (false, None) if facts.lease.content.is_some() && !facts.lease.this_boot => interrupted(facts),
         (false, None) if executed && facts.lease.worker_alive => FineState::Unsupervised,
         (false, None) if executed => ended(facts, None),
         (false, None) => FineState::Lost,
     }
+}
+
+/// The machine went down under it. With a policy it comes back as after any end.
+fn interrupted(facts: &DirFacts) -> FineState {
+    if facts.wanted.state == WantedState::Failed {
+        return FineState::Failed;
+    }
+    let executed = matches!(facts.spec, SpecFacts::Executed(_));
+    if executed && restart_due(facts, None) { FineState::Backoff } else { FineState::Interrupted }
 }
 
 fn ended(facts: &DirFacts, exit: Option<&ExitRecord>) -> FineState {

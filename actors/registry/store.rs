@@ -296,7 +296,7 @@ fn sync_directory(path: &Path) -> Result<(), StoreError> {
 /// Waits for `flock(2)` at most `limit`; `None` when it was not to be had. The
 /// waiting is the kernel's: a thread of its own blocks, and lets a lock that
 /// comes too late go by itself.
-fn lock_within(file: File, limit: Duration) -> io::Result<Option<File>> {
+pub fn lock_within(file: File, limit: Duration) -> io::Result<Option<File>> {
     match retried(|| fs2::FileExt::try_lock_exclusive(&file)) {
         Ok(()) => return Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -324,7 +324,7 @@ fn retried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
 }
 
 /// Names who holds the lock, where the system lists locks.
-fn holder(path: &Path) -> String {
+pub fn holder(path: &Path) -> String {
     let inode = fs::metadata(path).map(|meta| meta.ino().to_string()).unwrap_or_default();
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let pid = locks.lines().find_map(|line| {

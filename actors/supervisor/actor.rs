@@ -16,6 +16,7 @@ use super::machine::{Child, Effect, Event, Machine};
 use super::merges::Merges;
 use super::message::{Exit, Request, SupervisorMessage};
 use super::runs::Runs;
+use crate::heartbeat::HeartbeatHandle;
 use crate::model::{Answer, EventKind, Refusal, RefusalKind};
 use crate::ports::Ports;
 use crate::registry::RegistryHandle;
@@ -37,9 +38,10 @@ pub struct State {
     pub(super) myself: ActorRef<SupervisorMessage>,
     machine: Machine,
     pub(super) registry: RegistryHandle,
-    workers: BTreeMap<String, WorkerHandle>,
+    pub(super) workers: BTreeMap<String, WorkerHandle>,
     pub(super) merges: Merges,
     pub(super) runs: Runs,
+    pub(super) heartbeat: HeartbeatHandle,
     pub(super) children: BTreeMap<ActorId, Child>,
     /// The idle timer that is armed.
     idle: Option<AbortHandle>,
@@ -57,6 +59,8 @@ impl Actor for Supervisor {
     ) -> Result<State, ActorProcessingErr> {
         let SupervisorArguments { root, ports, exit } = arguments;
         let registry = start_registry(&root, &ports, myself.get_cell()).await?;
+        let heartbeat = super::sessions::start(&ports, &myself).await?;
+        let children = BTreeMap::from([(heartbeat.cell().get_id(), Child::Heartbeat)]);
         let mut state = State {
             root,
             ports,
@@ -67,7 +71,8 @@ impl Actor for Supervisor {
             workers: BTreeMap::new(),
             merges: Merges::default(),
             runs: Runs::default(),
-            children: BTreeMap::new(),
+            heartbeat,
+            children,
             idle: None,
         };
         // Only here: later, others of this process write beside it.
@@ -110,6 +115,7 @@ impl Actor for Supervisor {
                 state.notice_others().await;
             }
             SupervisorMessage::Report(report) => state.reported(report).await?,
+            SupervisorMessage::Heartbeat(told) => state.heartbeat_told(told),
             SupervisorMessage::Merge(target, told) => state.merge_told(target, told).await?,
             SupervisorMessage::Queue(target, reply) => drop(reply.send(state.queue(&target).await)),
             SupervisorMessage::Queues(reply) => drop(reply.send(state.merges.all())),
@@ -155,6 +161,14 @@ impl State {
                 self.enqueue(key, *completion);
                 Ok(())
             }
+            Report::Began(life) => {
+                self.heartbeat.began(*life);
+                Ok(())
+            }
+            Report::Ended(life, end) => {
+                self.heartbeat.ended(*life, end);
+                Ok(())
+            }
         }
     }
 
@@ -193,6 +207,7 @@ impl State {
                 Effect::RestartWorker(name) => self.restart_worker(&name).await?,
                 Effect::RestartAll => self.restart_all().await?,
                 Effect::RestartMerge(target) => self.restart_merge(&target).await,
+                Effect::RestartHeartbeat => self.restart_heartbeat().await?,
                 Effect::RestartRun(home) => Box::pin(self.restart_run(&home)).await?,
                 Effect::End(exit) => {
                     let reason = format!("{exit:?}").to_lowercase();

@@ -27,6 +27,8 @@ pub enum Child {
     Merge(Target),
     /// As a queue; named by the directory of its files.
     Run(String),
+    /// Restarted alone: the workers tell it again what lives.
+    Heartbeat,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +57,7 @@ pub enum Effect {
     RestartWorker(String),
     RestartMerge(Target),
     RestartRun(String),
+    RestartHeartbeat,
     RestartAll,
     End(Exit),
 }
@@ -134,6 +137,7 @@ impl Machine {
                 self.live.remove(&Child::Merge(target.clone()));
                 vec![Effect::RestartMerge(target)]
             }
+            Child::Heartbeat => vec![Effect::RestartHeartbeat],
             Child::Run(home) => {
                 self.live.remove(&Child::Run(home.clone()));
                 vec![Effect::RestartRun(home)]
@@ -245,6 +249,7 @@ mod tests {
             contract: Contract::default(),
             worktree: None,
             logs: Vec::new(),
+            resume: None,
         };
         let process = ProcessId { pid: 77, start_ticks: 1, boot: "b".to_owned() };
         let content = Some(Lease {

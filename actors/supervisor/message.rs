@@ -5,7 +5,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::merge::{MergeHandle, Told};
 use crate::model::{
-    Answer, CleanRequest, KillRequest, MergeRequest, Refusal, RespawnRequest, RunRequest, SpawnRequest, Target,
+    Answer, CleanRequest, KillRequest, MergeRequest, RecoverRequest, Refusal, RespawnRequest, RunRequest, SpawnRequest,
+    Target,
 };
 use crate::run::{RunHandle, Wish};
 use crate::worker::{Report, WorkerHandle};
@@ -17,6 +18,7 @@ pub enum Request {
     Kill(Box<KillRequest>),
     Clean(Box<CleanRequest>),
     Respawn(Box<RespawnRequest>),
+    Recover(Box<RecoverRequest>),
 }
 
 /// Why the supervisor ends.
@@ -47,6 +49,8 @@ pub enum SupervisorMessage {
     RequestEnded,
     /// From a worker.
     Report(Report),
+    /// From the heartbeat.
+    Heartbeat(crate::heartbeat::Told),
     /// From a merge queue.
     Merge(Target, Told),
     /// From a run.

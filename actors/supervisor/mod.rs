@@ -4,7 +4,8 @@
 //!   root ──┬── registry        restarted with all workers (rest for one)
 //!          ├── worker × N      restarted alone; each adopts what is on disk
 //!          ├── merge × N       restarted alone; each resumes its journal
-//!          └── run × N         as a queue; asks the workers and queues beside it
+//!          ├── run × N         as a queue; asks the workers and queues beside it
+//!          └── heartbeat       restarted alone; the workers tell it what lives
 //! ```
 //!
 //! More than five failures of one child in ten seconds end the process, and the
@@ -21,6 +22,7 @@ mod merges;
 mod message;
 mod requests;
 mod runs;
+mod sessions;
 
 use std::path::PathBuf;
 

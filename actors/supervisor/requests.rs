@@ -19,6 +19,7 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
     let scope = match request {
         Request::Spawn(request) => return Ok(vec![request.name.clone()]),
         Request::Respawn(request) => return Ok(vec![request.name.clone()]),
+        Request::Recover(request) => return Ok(vec![request.name.clone()]),
         Request::Kill(request) => &request.scope,
         Request::Clean(request) => &request.scope,
     };
@@ -64,7 +65,7 @@ fn skipped(request: &Request, refusal: &Refusal) -> bool {
     match request {
         Request::Clean(_) => matches!(refusal.kind, NotFound | Running),
         Request::Kill(_) => refusal.kind == NotFound,
-        Request::Spawn(_) | Request::Respawn(_) => false,
+        Request::Spawn(_) | Request::Respawn(_) | Request::Recover(_) => false,
     }
 }
 
@@ -91,6 +92,7 @@ async fn one(request: Request, worker: &WorkerHandle) -> Result<Answer, Refusal>
     let removal = |rm_worktree, force_dirty| Removal { rm_worktree, force_dirty };
     match request {
         Request::Spawn(request) => worker.spawn(*request).await.map(Answer::Spawned),
+        Request::Recover(request) => worker.recover(request.caller).await.map(Answer::Spawned),
         Request::Respawn(request) => {
             let removal = removal(request.clean_first, request.force_dirty);
             worker.respawn(request.caller, removal).await.map(Answer::Spawned)

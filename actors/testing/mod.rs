@@ -8,6 +8,7 @@
 //!           └── FakeLauncher, FakeProcesses, FakeWorktrees, FakeEvents, FakeLogs, FakeClock
 //!   FakeLandings             one repository and one merge queue's journal
 //!   FakeRuns                 the journals of runs
+//!   FakeSessions             states of sessions, and how often was beaten
 //!   FakeTerminals            what windows show and what was typed into them
 //! ```
 //!
@@ -24,6 +25,7 @@ mod processes;
 mod records;
 mod runs;
 mod script;
+mod sessions;
 mod terminals;
 mod worktrees;
 mod world;
@@ -37,6 +39,7 @@ pub use processes::FakeProcesses;
 pub use records::{FakeRecords, Key};
 pub use runs::FakeRuns;
 pub use script::{Fault, Script};
+pub use sessions::FakeSessions;
 pub use terminals::FakeTerminals;
 pub use worktrees::FakeWorktrees;
 pub use world::World;

@@ -39,6 +39,11 @@ impl FakeProcesses {
         self.finish(key, ended, Reason::Exited);
     }
 
+    /// The same for another reason.
+    pub fn end_because(&self, key: &Key, ended: Ended, reason: Reason) {
+        self.finish(key, ended, reason);
+    }
+
     /// The shim dies without a word. A child at its gate dies with it.
     pub fn kill_shim(&self, key: &Key) {
         let Some(facts) = self.records.facts(key) else { return };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
+use crate::model::TmuxPane;
 use crate::ports::{BoxFuture, TerminalError, Terminals, Typing};
 
 pub struct FakeTerminals {
@@ -15,6 +16,7 @@ pub struct FakeTerminals {
 struct Inner {
     screens: BTreeMap<String, String>,
     typed: Vec<(String, String, Typing)>,
+    server_gone: bool,
 }
 
 impl FakeTerminals {
@@ -30,6 +32,14 @@ impl FakeTerminals {
     /// Its window is gone.
     pub fn close(&self, worker: &str) {
         self.with(|inner| inner.screens.remove(worker));
+    }
+
+    /// The tmux server is gone, with all windows.
+    pub fn lose_server(&self) {
+        self.with(|inner| {
+            inner.screens.clear();
+            inner.server_gone = true;
+        });
     }
 
     /// What was typed into its window, in order; an interrupt is `^C`.
@@ -76,6 +86,10 @@ impl Terminals for FakeTerminals {
             self.script.before("type_text", worker).await.map_err(TerminalError::Tool)?;
             self.type_into(worker, text, typing)
         })
+    }
+
+    fn has_server<'a>(&'a self, _: &'a TmuxPane) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(self.with(|inner| !inner.server_gone)))
     }
 
     fn interrupt<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>> {

@@ -34,6 +34,11 @@ impl FakeWorktrees {
         self.with(|inner| inner.trees.keys().cloned().collect())
     }
 
+    /// Where the worktree of this name goes by default.
+    pub fn path(&self, name: &str) -> String {
+        self.above.join(name).to_string_lossy().into_owned()
+    }
+
     pub fn branches(&self) -> Vec<String> {
         self.with(|inner| inner.branches.iter().cloned().collect())
     }

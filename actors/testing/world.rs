@@ -14,9 +14,10 @@ use super::processes::FakeProcesses;
 use super::records::FakeRecords;
 use super::runs::FakeRuns;
 use super::script::Script;
+use super::sessions::FakeSessions;
 use super::terminals::FakeTerminals;
 use super::worktrees::FakeWorktrees;
-use crate::model::{Ended, FineState, Row, Wire};
+use crate::model::{Ended, FineState, Reason, Row, Wire};
 use crate::ports::{DirFacts, Ports};
 use crate::registry::reconcile;
 use crate::registry::store::{self, Loaded};
@@ -34,6 +35,7 @@ pub struct World {
     pub records: Arc<FakeRecords>,
     pub runs: Arc<FakeRuns>,
     pub script: Arc<Script>,
+    pub sessions: Arc<FakeSessions>,
     pub terminals: Arc<FakeTerminals>,
     pub worktrees: Arc<FakeWorktrees>,
 }
@@ -54,6 +56,7 @@ impl World {
         let processes =
             FakeProcesses::new(Arc::clone(&kernel), Arc::clone(&records), Arc::clone(&clock), Arc::clone(&script));
         let worktrees = FakeWorktrees::new(home.join("repo-worktrees"), Arc::clone(&script));
+        let sessions = Arc::new(FakeSessions::new(Arc::clone(&clock), Arc::clone(&kernel), Arc::clone(&script)));
         Self {
             root,
             clock,
@@ -67,6 +70,7 @@ impl World {
             runs: Arc::new(FakeRuns::new(Arc::clone(&script))),
             terminals: Arc::new(FakeTerminals::new(Arc::clone(&script))),
             script,
+            sessions,
             worktrees: Arc::new(worktrees),
         }
     }
@@ -81,6 +85,7 @@ impl World {
             processes: Arc::new(self.processes.clone()),
             records: self.records.clone(),
             runs: self.runs.clone(),
+            sessions: self.sessions.clone(),
             terminals: self.terminals.clone(),
             worktrees: self.worktrees.clone(),
         }
@@ -124,6 +129,14 @@ impl World {
     /// When nothing of that name was ever executed.
     pub fn end(&self, name: &str, ended: Ended) {
         self.processes.end(&self.records.newest(name).expect("it was started"), ended);
+    }
+
+    /// The same for another reason.
+    ///
+    /// # Panics
+    /// As [`World::end`].
+    pub fn end_because(&self, name: &str, ended: Ended, reason: Reason) {
+        self.processes.end_because(&self.records.newest(name).expect("it was started"), ended, reason);
     }
 
     /// The shim of `name` is killed.

@@ -15,7 +15,7 @@ use super::message::{Report, WorkerMessage};
 use super::subject::Subject;
 use super::{Reporter, error};
 use crate::model::{
-    Caller, Contract, EventKind, ExitRecord, Lease, MergeSettings, Reason, Refusal, RefusalKind, Wanted,
+    Caller, Contract, EventKind, ExitRecord, Lease, MergeSettings, Reason, Refusal, RefusalKind, Spec, Wanted,
 };
 use crate::ports::{Completion, DirFacts, Ports};
 use crate::registry::RegistryHandle;
@@ -40,6 +40,22 @@ pub(super) struct Life {
     pub generation: u64,
     pub lease: Lease,
     pub timeout_ms: Option<u64>,
+    /// What there is to beat for.
+    pub session: Option<crate::ports::Life>,
+}
+
+impl Life {
+    pub(super) fn of(spec: &Spec, lease: Lease) -> Self {
+        let session = spec.session().map(|plan| crate::ports::Life {
+            worker: spec.name.clone(),
+            generation: spec.generation,
+            session_id: spec.session_id(),
+            process: lease.worker.clone(),
+            plan,
+            logs: spec.logs.clone(),
+        });
+        Self { generation: spec.generation, lease, timeout_ms: spec.contract.timeout_ms, session }
+    }
 }
 
 pub struct State {
@@ -98,6 +114,7 @@ impl State {
             WorkerMessage::Spawn(request, reply) => drop(reply.send(self.spawn(*request).await)),
             WorkerMessage::Kill(caller, removal, reply) => drop(reply.send(self.kill(&caller, removal).await)),
             WorkerMessage::Respawn(caller, removal, reply) => drop(reply.send(self.respawn(&caller, removal).await)),
+            WorkerMessage::Recover(caller, reply) => drop(reply.send(self.recover(&caller).await)),
             WorkerMessage::Clean(caller, removal, reply) => {
                 let cleaned = self.clean(&caller, removal).await;
                 let gone = cleaned.is_ok();
@@ -109,6 +126,11 @@ impl State {
                 }
             }
             WorkerMessage::Adopt => self.adopt().await,
+            WorkerMessage::TellLife => {
+                if self.machine.phase.has_process() {
+                    self.tell_life();
+                }
+            }
             WorkerMessage::ShimGone { generation } => self.shim_gone(generation).await,
             WorkerMessage::WorkerGone { generation } => self.worker_gone(generation).await,
             WorkerMessage::TimeIsUp { generation } => self.time_is_up(generation).await,
@@ -230,11 +252,8 @@ impl State {
     pub(super) async fn begin_life(&mut self, started: Started) {
         self.abort_tasks();
         self.machine.policy = started.spec.contract.restart;
-        self.life = Some(Life {
-            generation: started.generation,
-            lease: started.lease.clone(),
-            timeout_ms: started.spec.contract.timeout_ms,
-        });
+        self.life = Some(Life::of(&started.spec, started.lease.clone()));
+        self.tell_life();
         self.emit(EventKind::WorkerStarted { pid: started.lease.worker.pid });
         self.ports().logs.keep(self.name(), &started.spec.logs, started.spec.contract.log_limit_bytes);
         // The watch is the only effect of a start, and it cannot fail.
@@ -272,6 +291,8 @@ impl State {
             previous: Some(row),
             wanted: Some(wanted),
             fresh_logs: false,
+            // One that has finished begins anew.
+            recovers: !facts.exit.as_ref().is_some_and(|exit| exit.ended.is_success()),
         };
         let started = launch::launch(self.ports(), &self.arguments.registry, start).await?;
         let generation = started.generation;
@@ -347,6 +368,7 @@ impl State {
         if exit.is_none() {
             self.end_leftovers(&lease).await;
         }
+        self.tell_end(exit.as_ref());
         let end = exit.map_or(End { ended: None, reason: None, up_ms }, |exit| End {
             ended: Some(exit.ended),
             reason: Some(exit.reason),
@@ -420,6 +442,20 @@ impl State {
 
     pub(super) fn report(&self, report: Report) {
         (self.arguments.reporter)(report);
+    }
+
+    /// An agent runs, and its session is to be beaten for.
+    pub(super) fn tell_life(&self) {
+        if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
+            self.report(Report::Began(Box::new(session)));
+        }
+    }
+
+    /// It does not any more. Told again by whoever adopts it.
+    pub(super) fn tell_end(&self, exit: Option<&ExitRecord>) {
+        if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
+            self.report(Report::Ended(Box::new(session), exit.map(|exit| (exit.ended, exit.reason))));
+        }
     }
 
     fn tell_liveness(&mut self) {

@@ -20,10 +20,13 @@ impl State {
         self.abort_tasks();
         self.machine.policy = spec.contract.restart;
         self.machine.wanted = facts.wanted.clone();
-        self.life = Some(Life { generation: facts.generation, lease, timeout_ms: spec.contract.timeout_ms });
+        self.life = Some(Life::of(spec, lease));
         let state = reconcile::fine_state(facts);
         if state.is_running() {
             self.ports().logs.keep(self.name(), &spec.logs, spec.contract.log_limit_bytes);
+            self.tell_life();
+        } else {
+            self.tell_end(facts.exit.as_ref());
         }
         match state {
             FineState::Starting | FineState::Running | FineState::Suspended | FineState::Stopping => {

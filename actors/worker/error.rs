@@ -1,7 +1,7 @@
 //! How failures of the rooms below and of the ports become one refusal.
 
 use crate::model::{Refusal, RefusalKind};
-use crate::ports::{LaunchError, ProcessError, WorktreeError};
+use crate::ports::{LaunchError, ProcessError, SessionError, WorktreeError};
 use crate::registry::{Refused, RegistryError, StoreError};
 
 pub fn of_store(error: &StoreError) -> Refusal {
@@ -37,6 +37,19 @@ pub fn of_worktree(error: &WorktreeError) -> Refusal {
         _ => None,
     };
     Refusal { remedy, ..Refusal::new(RefusalKind::Worktree, error.to_string()) }
+}
+
+pub fn of_session(error: &SessionError) -> Refusal {
+    let refusal = |kind| Refusal::new(kind, error.to_string());
+    match error {
+        SessionError::Mismatch { found, .. } => refusal(RefusalKind::Worktree)
+            .remedy(format!("swarm clean {found} forgets that one, --issue {found} goes on with it")),
+        SessionError::Alive { .. } => refusal(RefusalKind::Worktree).remedy("wait until it has ended, or end it"),
+        SessionError::Taken { .. } => refusal(RefusalKind::Worktree),
+        SessionError::System(cause) => {
+            Refusal::new(RefusalKind::Internal, format!("the session cannot be begun: {cause}"))
+        }
+    }
 }
 
 pub fn of_process(error: &ProcessError) -> Refusal {

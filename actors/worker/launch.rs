@@ -17,7 +17,7 @@ use crate::model::{
     BaseRef, Caller, Contract, Lease, Metadata, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, SwarmMeta,
     Wanted, WorktreePlan, WorktreeRequest,
 };
-use crate::ports::{Ports, Prepared};
+use crate::ports::{Opening, Ports, Prepared};
 use crate::registry::{Mutation, RegistryHandle, reconcile};
 
 /// Which worktree a start is to have.
@@ -46,6 +46,8 @@ pub struct Start {
     pub wanted: Option<Wanted>,
     /// A respawn begins new logs, a restart by policy goes on with the old ones.
     pub fresh_logs: bool,
+    /// Its session was left and is gone on with: an attempt is counted.
+    pub recovers: bool,
 }
 
 /// A worker that runs.
@@ -70,16 +72,26 @@ pub async fn launch(ports: &Ports, registry: &RegistryHandle, start: Start) -> R
         return Err(refusal.remedy("name the branch with --base").of(&start.name));
     }
     let generation = next_generation(ports, &start)?;
-    let spec = spec(ports, &start, plan, generation);
-    let attempt = Attempt { ports, registry, start: &start, spec: &spec };
+    let mut spec = spec(ports, &start, plan, generation);
+    if start.recovers {
+        spec.resume = Some(ports.sessions.resume(&spec).await);
+    }
+    let opening = spec.session().map(|plan| Opening {
+        plan,
+        worker: spec.name.clone(),
+        generation,
+        session_id: spec.session_id(),
+        again: start.recovers,
+    });
+    let attempt = Attempt { ports, registry, start: &start, spec: &spec, opening };
     // Step 1.
     if let Err(error) = ports.launcher.reserve(&spec).await {
         attempt.take_back_directory().await;
         return Err(error::of_launch(&error).of(&start.name));
     }
     match attempt.run().await {
-        Ok((lease, row)) => {
-            let notes = found(&start.tree, spec.worktree.as_ref()).into_iter().collect();
+        Ok((lease, row, note)) => {
+            let notes = found(&start.tree, spec.worktree.as_ref()).into_iter().chain(note).collect();
             Ok(started(&spec, lease, row, notes))
         }
         Err(refusal) => Err(refusal.of(&start.name)),
@@ -91,11 +103,12 @@ struct Attempt<'a> {
     registry: &'a RegistryHandle,
     start: &'a Start,
     spec: &'a Spec,
+    opening: Option<Opening>,
 }
 
 impl Attempt<'_> {
-    async fn run(&self) -> Result<(Lease, Row), Refusal> {
-        let prepared = match self.prepare().await {
+    async fn run(&self) -> Result<(Lease, Row, Option<String>), Refusal> {
+        let (prepared, note) = match self.prepare().await {
             Ok(prepared) => prepared,
             Err(refusal) => {
                 self.take_back().await;
@@ -108,20 +121,24 @@ impl Attempt<'_> {
         // after it, the worker runs.
         if let Err(error) = self.registry.mutate(self.commit(&row)).await {
             self.ports.launcher.withdraw(prepared).await;
+            let refusal = error::of_registry(&error);
+            self.abandon(&refusal).await;
             self.take_back().await;
-            return Err(error::of_registry(&error));
+            return Err(refusal);
         }
         // Step 5.
         if let Err(error) = self.ports.launcher.open(prepared).await {
             self.withdraw_row(&row).await;
+            let refusal = error::of_launch(&error);
+            self.abandon(&refusal).await;
             self.take_back().await;
-            return Err(error::of_launch(&error));
+            return Err(refusal);
         }
-        Ok((lease, row))
+        Ok((lease, row, note))
     }
 
     /// Steps 2 and 3.
-    async fn prepare(&self) -> Result<Prepared, Refusal> {
+    async fn prepare(&self) -> Result<(Prepared, Option<String>), Refusal> {
         let (ports, name) = (self.ports, &self.start.name);
         if let Some(wanted) = &self.start.wanted {
             let written = ports.records.write_wanted(name, self.spec.generation, wanted).await;
@@ -135,8 +152,26 @@ impl Attempt<'_> {
             let rotated = ports.records.rotate_logs(name).await;
             rotated.map_err(|error| error::of_io("put the old logs aside", &error))?;
         }
-        let prepared = ports.launcher.prepare(self.spec, &self.start.caller).await;
-        prepared.map_err(|error| error::of_launch(&error))
+        let mut note = None;
+        if let Some(opening) = &self.opening {
+            let opened = ports.sessions.open(opening).await;
+            note = opened.map_err(|error| error::of_session(&error))?;
+        }
+        match ports.launcher.prepare(self.spec, &self.start.caller).await {
+            Ok(prepared) => Ok((prepared, note)),
+            Err(error) => {
+                let refusal = error::of_launch(&error);
+                self.abandon(&refusal).await;
+                Err(refusal)
+            }
+        }
+    }
+
+    /// What stays of a worktree must not look as if somebody were about to work there.
+    async fn abandon(&self, refusal: &Refusal) {
+        if let Some(opening) = &self.opening {
+            self.ports.sessions.abandon(opening, &refusal.cause).await;
+        }
     }
 
     /// The new row; what other programs keep in `metadata` goes along.
@@ -241,6 +276,7 @@ fn spec(ports: &Ports, start: &Start, plan: Option<WorktreePlan>, generation: u6
         contract: start.contract.clone(),
         worktree: plan,
         logs: logs.iter().map(|kind| format!("{}.{kind}.log", start.name)).collect(),
+        resume: None,
     }
 }
 

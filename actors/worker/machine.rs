@@ -20,6 +20,16 @@ pub enum Phase {
     Failed,
 }
 
+impl Phase {
+    /// Whether its own process lives, as far as is known.
+    pub fn has_process(self) -> bool {
+        match self {
+            Self::Running | Self::Unsupervised => true,
+            Self::Ended | Self::Starting | Self::BackingOff | Self::Failed => false,
+        }
+    }
+}
+
 /// How a life ended; an unknown end has neither code nor reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {

@@ -3,7 +3,7 @@
 use ractor::RpcReplyPort;
 
 use crate::model::{Caller, Refusal, SpawnRequest, Spawned, WorkerLine};
-use crate::ports::Completion;
+use crate::ports::{Completion, Life, LifeEnd};
 
 /// What is to become of the worktree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,10 +18,14 @@ pub enum WorkerMessage {
     Spawn(Box<SpawnRequest>, RpcReplyPort<Result<Spawned, Refusal>>),
     /// Take over whatever is on disk of this name (supervisor's start).
     Adopt,
+    /// Whoever beats for sessions was started anew.
+    TellLife,
     Kill(Box<Caller>, Removal, RpcReplyPort<Result<WorkerLine, Refusal>>),
     Clean(Box<Caller>, Removal, RpcReplyPort<Result<WorkerLine, Refusal>>),
     /// `clean_first` is `rm_worktree` of the removal.
     Respawn(Box<Caller>, Removal, RpcReplyPort<Result<Spawned, Refusal>>),
+    /// Start it again where nobody ended it, going on with what it left.
+    Recover(Box<Caller>, RpcReplyPort<Result<Spawned, Refusal>>),
     /// From the watch: the shim of this generation is gone.
     ShimGone {
         generation: u64,
@@ -50,4 +54,8 @@ pub enum Report {
     /// It ended with success and is to land. Told again by whoever adopts it; the
     /// key is that of its start.
     Finished { key: String, completion: Box<Completion> },
+    /// Its agent runs, in a session that is to be beaten for.
+    Began(Box<Life>),
+    /// It does not any more.
+    Ended(Box<Life>, LifeEnd),
 }

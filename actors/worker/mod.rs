@@ -19,9 +19,11 @@ mod actor;
 mod adopt;
 pub mod backoff;
 mod error;
+pub mod fate;
 mod launch;
 pub mod machine;
 mod message;
+mod recover;
 mod remove;
 mod subject;
 mod verbs;
@@ -83,6 +85,11 @@ impl WorkerHandle {
         let _ = self.actor.cast(WorkerMessage::Adopt);
     }
 
+    /// Tells of its life again, when it has one.
+    pub fn tell_life(&self) {
+        let _ = self.actor.cast(WorkerMessage::TellLife);
+    }
+
     /// # Errors
     /// Why nothing runs.
     pub async fn spawn(&self, request: SpawnRequest) -> Result<Spawned, Refusal> {
@@ -101,6 +108,13 @@ impl WorkerHandle {
     /// Why it stays.
     pub async fn clean(&self, caller: Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Clean, CALL_MS_MAX, Box::new(caller), removal)
+            .unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// # Errors
+    /// Why it is left as it is, or could not be started.
+    pub async fn recover(&self, caller: Caller) -> Result<Spawned, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Recover, CALL_MS_MAX, Box::new(caller))
             .unwrap_or_else(|_| Err(closed()))
     }
 

@@ -42,11 +42,18 @@ pub async fn on_clean(
             let cause = format!("cannot remove worktree for '{name}': {error}");
             Err(Refusal::new(RefusalKind::Worktree, cause).of(name))
         }
-        Err(error) => Ok(vec![
-            warning(format!("preserving worktree for '{name}': {error}")),
-            plain(format!("worktree at: {}", tree.path)),
-            plain("use --force-dirty to remove anyway".to_owned()),
-        ]),
+        Err(error) => {
+            let reason = match error {
+                WorktreeError::Unreachable(_) => "unpushed_commits",
+                _ => "uncommitted_changes",
+            };
+            ports.sessions.preserve(&tree.path, reason, &error.to_string()).await;
+            Ok(vec![
+                warning(format!("preserving worktree for '{name}': {error}")),
+                plain(format!("worktree at: {}", tree.path)),
+                plain("use --force-dirty to remove anyway".to_owned()),
+            ])
+        }
     }
 }
 

@@ -49,6 +49,7 @@ impl State {
             previous,
             wanted: None,
             fresh_logs: true,
+            recovers: false,
         };
         let spawned = self.start(start).await?;
         if replaces {
@@ -57,7 +58,7 @@ impl State {
         Ok(spawned)
     }
 
-    async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {
+    pub(super) async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {
         // What this actor knows of an earlier life of that name no longer counts.
         let _ = self.feed(Event::StartAsked).await;
         let _ = self.feed(Event::StartBegins).await;
@@ -200,6 +201,7 @@ impl State {
             previous: Some(row),
             wanted: None,
             fresh_logs: true,
+            recovers: false,
         };
         let spawned = self.start(start).await?;
         self.remove_leftovers(Some(spawned.generation)).await;
@@ -208,7 +210,7 @@ impl State {
 }
 
 /// The answer of an earlier attempt of the same request.
-fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<Spawned> {
+pub(super) fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<Spawned> {
     let SpecFacts::Executed(spec) = &facts.spec else { return None };
     let lease = facts.lease.content.as_ref()?;
     (spec.request == caller.request).then(|| Spawned {

@@ -9,9 +9,13 @@ pub struct SystemClock {
 
 impl SystemClock {
     pub fn new() -> Self {
-        let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
-        Self { host: host.unwrap_or_default() }
+        Self { host: host() }
     }
+}
+
+/// This machine's name.
+pub fn host() -> String {
+    nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Milliseconds since the Unix epoch.

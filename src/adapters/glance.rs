@@ -121,5 +121,6 @@ fn spec(row: &Row, generation: u64, token: String, started: String) -> Spec {
         contract: Contract::default(),
         worktree: None,
         logs: Vec::new(),
+        resume: None,
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod events;
+pub mod fates;
 pub mod flock;
 pub mod foreign;
 pub mod git;
@@ -16,6 +17,7 @@ pub mod readable;
 pub mod records;
 pub mod reserve;
 pub mod runs;
+pub mod session;
 pub mod terminals;
 pub mod tmux;
 pub mod views;

@@ -48,6 +48,12 @@ pub fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&read_once(&format!("/proc/{pid}/stat"))?)
 }
 
+/// The name of a living process, as the kernel shortens it.
+pub fn command(pid: i32) -> Option<String> {
+    let alive = stat(pid).is_some_and(|stat| stat.is_alive());
+    alive.then(|| read_once(&format!("/proc/{pid}/comm"))).flatten().map(|name| name.trim().to_owned())
+}
+
 /// The id of this boot; empty where the system has none. Read once, so that one
 /// process never sees two answers.
 pub fn boot_id() -> String {
@@ -96,6 +102,13 @@ pub fn alive(process: &ProcessId, boot: &str) -> Option<Stat> {
         return None;
     }
     stat(process.pid).filter(|stat| stat.is_alive() && stat.start_ticks == process.start_ticks)
+}
+
+/// The memory that a process has in use, in bytes.
+pub fn resident_bytes(pid: i32) -> Option<u64> {
+    let text = read_once(&format!("/proc/{pid}/statm"))?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// All process ids there are.

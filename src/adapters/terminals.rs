@@ -1,6 +1,7 @@
 //! The windows of workers by name: looked up anew for each step, since a worker may
 //! have another window by then, or belong to another program.
 
+use swarm_actors::model::TmuxPane;
 use swarm_actors::ports::{BoxFuture, TerminalError, Terminals, Typing};
 
 use super::tmux::{self, Key, SendOptions, Target, TmuxError};
@@ -64,6 +65,11 @@ impl Terminals for TmuxTerminals {
     ) -> BoxFuture<'a, Result<(), TerminalError>> {
         let (text, options) = (text.to_owned(), SendOptions { clear: typing.clear, enter: typing.enter });
         self.at(worker, move |target| target.tmux.send_text(&target.pane, &text, options))
+    }
+
+    fn has_server<'a>(&'a self, pane: &'a TmuxPane) -> BoxFuture<'a, bool> {
+        let pane = pane.clone();
+        Box::pin(async move { tokio::task::spawn_blocking(move || tmux::has_server(&pane)).await.unwrap_or(true) })
     }
 
     fn interrupt<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>> {

@@ -3,6 +3,7 @@
 //! quarantine link when `state.json` is damaged.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use swarm_actors::model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
@@ -11,6 +12,7 @@ use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
 
+use super::clock;
 use super::glance;
 pub use super::glance::Detail;
 use super::records::DiskRecords;
@@ -50,6 +52,13 @@ pub fn load(paths: &Paths) -> Result<Registry, Refusal> {
 /// As [`load`].
 pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal> {
     Ok(load_where(paths, Detail::Fine, Pick::Named(&[name]))?.workers.into_iter().next())
+}
+
+/// The directory of a worker's session; none where it has none.
+pub fn session_dir(paths: &Paths, worker: &WorkerView) -> Option<PathBuf> {
+    let generation = worker.row.swarm()?.generation;
+    let facts = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten()?;
+    Some(facts.spec.spec()?.session()?.dir.into())
 }
 
 /// Reads the rows that are picked.
@@ -103,8 +112,7 @@ fn read_rows(
                 warnings.push(error.to_string());
             }
             warnings.push(format!("corrupt state file, rebuilt from the workers' own records ({cause})"));
-            let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let rebuilt = reconcile::rebuild(&records.scan_now().unwrap_or_default(), &host);
+            let rebuilt = reconcile::rebuild(&records.scan_now().unwrap_or_default(), &clock::host());
             let picked = rebuilt.into_iter().filter(|row| pick.takes(&row.name));
             Ok(picked.map(|row| Ok(Arc::new(row))).collect())
         }

@@ -26,6 +26,26 @@ const LASTING: [&str; 17] = [
     "context window",
 ];
 
+/// Those of them, and of the screens of agents, that say that nobody is logged in.
+const LOGGED_OUT: [&str; 10] = [
+    "authentication failed",
+    "authentication_error",
+    "invalid api key",
+    "incorrect api key",
+    "not logged in",
+    "please run /login",
+    "unauthorized",
+    "select login method",
+    "paste code here",
+    "sign in with chatgpt",
+];
+
+/// Whether an agent says that it is not logged in.
+pub fn is_logged_out(said: &str) -> bool {
+    let words = said.to_lowercase();
+    LOGGED_OUT.iter().any(|word| words.contains(word))
+}
+
 /// Words of a provider's limit.
 const LIMIT: [&str; 5] = ["rate limit", "usage limit", "hour limit", "(429)", "429 too many"];
 

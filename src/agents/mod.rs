@@ -8,6 +8,7 @@ mod claude;
 mod codex;
 mod command;
 mod fault;
+pub mod resume;
 mod shell;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use swarm_actors::model::Ended;
 use swarm_actors::run::machine::{FaultKind, Outcome};
 use swarm_actors::run::progress::Spent;
 
-pub use fault::classify;
+pub use fault::{classify, is_logged_out};
 
 /// What agents may be asked to be able to do (the words of the specs' front matter).
 pub const CAPABILITIES: [&str; 8] = [

@@ -14,7 +14,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use swarm_actors::model::{
-    Answer, CleanRequest, Hello, KillRequest, MergeRequest, RespawnRequest, RunRequest, SpawnRequest,
+    Answer, CleanRequest, Hello, KillRequest, MergeRequest, RecoverRequest, RespawnRequest, RunRequest, SpawnRequest,
 };
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -53,6 +53,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route("/v1/kill", post(kill))
         .route("/v1/clean", post(clean))
         .route("/v1/respawn", post(respawn))
+        .route("/v1/recover", post(recover))
         .route("/v1/merge", post(merge).get(queues))
         .route("/v1/run", post(run).get(runs))
         .layer(admitted);
@@ -110,6 +111,11 @@ async fn clean(State(context): State<Context>, body: Bytes) -> Result<Response, 
 async fn respawn(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: RespawnRequest = parse(&body)?;
     Ok(answers(&context, Request::Respawn(Box::new(request))).await)
+}
+
+async fn recover(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let request: RecoverRequest = parse(&body)?;
+    Ok(answers(&context, Request::Recover(Box::new(request))).await)
 }
 
 async fn merge(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {

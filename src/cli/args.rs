@@ -6,12 +6,14 @@
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use swarm_actors::model::RestartPolicy;
+use swarm_actors::model::{RestartPolicy, WORK_TYPES};
 
 use super::duration;
 use super::examples;
 use super::merge::args::MergeArgs;
+use super::recover::args::RecoverArgs;
 use super::run::args::{PlanArgs, RunArgs};
+use super::session::args::SessionArgs;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -83,9 +85,15 @@ pub enum Command {
     /// Start a worker again as it was started
     #[command(after_help = examples::RESPAWN)]
     Respawn(RespawnArgs),
+    /// Show which workers nobody ended, after a reboot or a lost tmux server, and start them again
+    #[command(after_help = examples::RECOVER)]
+    Recover(RecoverArgs),
     /// Tell the agents of this project about swarm (AGENTS.md or CLAUDE.md)
     #[command(after_help = examples::INIT)]
     Init(InitArgs),
+    /// Look at the session of a worker, or change it
+    #[command(after_help = examples::SESSION)]
+    Session(SessionArgs),
     /// Show what happened, oldest first
     #[command(after_help = examples::EVENTS)]
     Events(EventsArgs),
@@ -142,6 +150,18 @@ pub struct SpawnArgs {
     /// When to start the command again after it has ended
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Restart::Never)]
     pub restart: Restart,
+    /// Directory for its session (.agent) [default: the worktree; none without one]
+    #[arg(long, value_name = "DIR")]
+    pub session_dir: Option<String>,
+    /// Issue that the session is of [default: the name]
+    #[arg(long, value_name = "ID")]
+    pub issue: Option<String>,
+    /// Kind of work, as sessions have it
+    #[arg(long, value_name = "TYPE", value_parser = session_work_type)]
+    pub work_type: Option<String>,
+    /// The task, for whoever goes on with the session [default: the command]
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: Option<String>,
     /// Land its work on the base branch when it has ended with success (needs --worktree)
     #[arg(long, requires = "worktree")]
     pub merge: bool,
@@ -151,6 +171,12 @@ pub struct SpawnArgs {
     /// The command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
+}
+
+/// One of the kinds that readers of sessions know.
+fn session_work_type(text: &str) -> Result<String, String> {
+    let known = WORK_TYPES.map(|(name, _)| name);
+    if known.contains(&text) { Ok(text.to_owned()) } else { Err(format!("it can be {}", known.join(", "))) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

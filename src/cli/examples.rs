@@ -135,6 +135,35 @@ Examples:
   swarm supervisor status
   swarm supervisor restart";
 
+pub const RECOVER: &str = "\
+Examples:
+  swarm recover                 what would be started again, and why the others would not
+  swarm recover --apply
+  swarm recover fix --apply --json
+
+Each is started as it was: command, environment, directory, limits, place. claude and codex go on in their own
+conversation; other commands find in $SWARM_RECOVERY what was done. Workers with --restart come back by themselves.";
+
+pub const SESSION: &str = "\
+Examples:
+  swarm session show fix
+  swarm session check fix --json
+  swarm session update currentPhase='writing tests'     in the worktree of an agent
+
+The session of a worker with a worktree lies in its .agent folder, which git passes over.";
+
+pub const SESSION_CHECK: &str = "\
+Examples:
+  swarm session check fix
+  swarm session check --dir ../project-worktrees/fix --expect SUP-12 --json
+
+Answers: no_state, invalid_state, identifier_mismatch, agent_alive, finished, max_attempts, recoverable.";
+
+pub const SESSION_UPDATE: &str = "\
+Examples:
+  swarm session update currentPhase='writing tests' pullRequestUrl=https://forge/pull/7
+  swarm session update --worker fix summaryVersion:=2 errorMessage:-";
+
 pub const PLAN: &str = "\
 Examples:
   swarm plan --specs ./specs -y && swarm run

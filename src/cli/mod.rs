@@ -29,6 +29,7 @@ mod parse;
 mod peek;
 mod plain;
 mod ready;
+mod recover;
 mod render;
 mod resolve;
 mod respawn;
@@ -37,6 +38,7 @@ mod run;
 mod sample;
 mod screen;
 mod send;
+mod session;
 mod spawn;
 mod status;
 mod supervisor;
@@ -70,6 +72,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Kill(args) => kill::run(args, &paths()?, screen),
         Command::Clean(args) => clean::run(args, &paths()?, screen),
         Command::Respawn(args) => respawn::run(args, &paths()?, screen),
+        Command::Recover(args) => recover::run(args, &paths()?, screen),
         Command::Status(args) => status::run(args, &paths()?, screen),
         Command::Wait(args) => wait::run(args, &paths()?, screen),
         Command::Logs(args) => logs::run(args, &paths()?, screen),
@@ -78,6 +81,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Merge(args) => merge::run(&args.action, &paths()?, screen),
         Command::Plan(args) => run::plan(args, &paths()?, screen),
         Command::Run(args) => run::run(args, &paths()?, screen),
+        Command::Session(args) => session::run(&args.action, &paths()?, screen),
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),
         Command::Send(args) => terminal::send(args, &paths()?, screen),

@@ -10,7 +10,9 @@ use super::args::{
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
 use super::merge::args::MergeArgs;
+use super::recover::args::RecoverArgs;
 use super::run::args::{PlanArgs, RunArgs};
+use super::session::args::SessionArgs;
 
 /// Parses the command line.
 ///
@@ -39,7 +41,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 20] = [
+const VERBS: [Verb; 22] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -57,7 +59,9 @@ const VERBS: [Verb; 20] = [
     ("wait", WaitArgs::augment_args),
     ("clean", CleanArgs::augment_args),
     ("respawn", RespawnArgs::augment_args),
+    ("recover", RecoverArgs::augment_args),
     ("init", InitArgs::augment_args),
+    ("session", SessionArgs::augment_args),
     ("events", EventsArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),
 ];

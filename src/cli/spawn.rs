@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use swarm_actors::model::{
-    Answer, Caller, Contract, NameError, Refusal, RefusalKind, SpawnRequest, Spawned, TmuxPlace, WorkerName,
-    WorktreeRequest,
+    Answer, Caller, Contract, NameError, Refusal, RefusalKind, SessionRules, SpawnRequest, Spawned, TmuxPlace,
+    WorkerName, WorktreeRequest,
 };
 
 use super::answers::{no_answer, spawned_line, spawned_object};
@@ -121,8 +121,38 @@ fn build(
         timeout_ms: args.timeout.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1)),
         log_limit_bytes: parse_log_limit(log_limit)?,
         merge: args.merge,
+        session: session_rules(args, &caller)?,
     };
     Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None })
+}
+
+/// The directory must be there: swarm makes none where it was mistyped.
+fn session_rules(args: &SpawnArgs, caller: &Caller) -> Result<SessionRules, Refusal> {
+    let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
+    let dir = args.session_dir.as_ref().map(|asked| {
+        let joined = Path::new(&caller.cwd).join(asked);
+        let absolute = std::path::absolute(&joined).unwrap_or(joined);
+        if !absolute.is_dir() {
+            return Err(invalid(format!("session directory does not exist: {asked}")));
+        }
+        Ok(absolute.to_str().expect("two texts joined are text").to_owned())
+    });
+    let has_session = args.worktree || args.session_dir.is_some();
+    let typed = [("--issue", &args.issue), ("--work-type", &args.work_type), ("--prompt", &args.prompt)];
+    if let Some((flag, _)) = typed.iter().find(|(_, value)| value.is_some()).filter(|_| !has_session) {
+        let refusal = invalid(format!("{flag} is about a session, and this worker has none"));
+        return Err(refusal.remedy("give it one with --worktree or --session-dir DIR"));
+    }
+    if args.issue.as_ref().is_some_and(|issue| issue.trim().is_empty() || issue.contains(char::is_control)) {
+        return Err(invalid("--issue is empty or has control characters".to_owned()));
+    }
+    Ok(SessionRules {
+        dir: dir.transpose()?,
+        issue: args.issue.clone(),
+        work_type: args.work_type.clone(),
+        prompt: args.prompt.clone(),
+        provider: None,
+    })
 }
 
 /// `KEY=VAL`, split at the first `=`; the last of two equal keys wins.

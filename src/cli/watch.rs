@@ -41,6 +41,14 @@ fn start_ticks(stat: &str) -> Option<u64> {
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// Waits until the process has ended, or until the deadline.
+pub fn ends_before(id: &ProcessId, deadline: Instant) -> Result<(), Failure> {
+    if let Some(process) = open_process(id)? {
+        wait_any(&[(process.as_fd(), Until::Readable)], Some(deadline))?;
+    }
+    Ok(())
+}
+
 /// Lets this process have as many descriptors as it may: one for each worker.
 pub fn allow_many_descriptors() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)

@@ -157,11 +157,11 @@ impl Launch {
         let environment = environment(spec, &cwd);
         let path =
             environment.iter().find(|(key, _)| key == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
-        let program = contract.argv.first().ok_or_else(|| io::Error::other("no command provided"))?;
+        let program = spec.argv().first().ok_or_else(|| io::Error::other("no command provided"))?;
         let text = |text: String| CString::new(text).map_err(io::Error::other);
         let streams = if in_tmux { None } else { Some(streams(dir, spec)?) };
         Ok(Self {
-            argv: contract.argv.iter().cloned().map(text).collect::<io::Result<_>>()?,
+            argv: spec.argv().iter().cloned().map(text).collect::<io::Result<_>>()?,
             candidates: candidates(program, path).into_iter().map(text).collect::<io::Result<_>>()?,
             environment: environment
                 .into_iter()
@@ -289,6 +289,9 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
                 set(key, value);
             }
         }
+    }
+    if let Some(prompt) = spec.resume.as_ref().and_then(|resume| resume.prompt.clone()) {
+        set("SWARM_RECOVERY", prompt);
     }
     set("SWARM_WORKER", spec.name.clone());
     set("SWARM_TOKEN", spec.token.clone());

@@ -96,13 +96,25 @@ async fn a_worker_without_its_shim_is_watched_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_went_down_with_the_machine_was_interrupted() {
-    let mut rig = orphan(RestartPolicy::Always).await;
+    let mut rig = orphan(RestartPolicy::Never).await;
     rig.world.kernel.reboot();
     rig.up().await;
     assert_eq!((rig.world.state("a"), rig.swarm().live().await), (Some(FineState::Interrupted), 0));
     rig.respawn("a").await.expect("a person starts it again");
     assert_eq!(rig.world.state("a"), Some(FineState::Running));
     rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_with_a_policy_comes_back_with_the_machine() {
+    for (policy, executions) in [(RestartPolicy::OnFailure, 2), (RestartPolicy::Always, 2)] {
+        let mut rig = orphan(policy).await;
+        rig.world.kernel.reboot();
+        rig.up().await;
+        assert_eq!((rig.world.state("a"), rig.swarm().live().await), (Some(FineState::Running), 1));
+        assert_eq!(rig.world.records.executions().len(), executions, "{policy:?}");
+        rig.check();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -70,6 +70,11 @@ impl Rig {
         spawned(self.ask_one(Request::Spawn(Box::new(request))).await)
     }
 
+    /// A request that starts a worker.
+    pub async fn start_by(&self, request: Request) -> Result<Spawned, Refusal> {
+        spawned(self.ask_one(request).await)
+    }
+
     pub async fn kill(&self, name: &str) -> Result<WorkerLine, Refusal> {
         line(self.ask_one(kill(name)).await)
     }

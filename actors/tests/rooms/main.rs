@@ -7,11 +7,12 @@ mod fixture;
 mod landing;
 mod merge;
 mod random;
+mod recover;
 mod registry;
 mod respawn;
 mod restart;
 mod run;
-
+mod sessions;
 mod store;
 mod supervisor;
 mod worker;

@@ -33,6 +33,7 @@ mod tests;
 mod tests_undo;
 
 use std::path::Path;
+use std::time::Duration;
 
 use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
 use swarm_actors::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
@@ -50,6 +51,13 @@ impl Git {
     pub fn new() -> Self {
         Self
     }
+}
+
+/// What git says in `dir`, by lines; none where it refuses or takes too long.
+pub fn lines(dir: &Path, words: &[&str], caller: &Caller) -> Option<Vec<String>> {
+    const ANSWER_MAX: Duration = Duration::from_secs(10);
+    let said = Cli::new(caller).ok()?.read(dir).args(words).limit(ANSWER_MAX).run().ok()?;
+    Some(String::from_utf8_lossy(&said).lines().map(str::to_owned).collect())
 }
 
 /// Whether git takes this for the name of a branch.

@@ -40,7 +40,7 @@ pub use open::Order;
 #[cfg(test)]
 pub use open::Window;
 pub use panes::PaneLine;
-pub use target::{Target, target};
+pub use target::{Target, has_server, target};
 
 /// Which server is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]

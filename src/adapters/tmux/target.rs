@@ -1,6 +1,8 @@
 //! The pane of a worker, as the registry shows the worker.
 
-use swarm_actors::model::WorkerView;
+use swarm_actors::model::{TmuxPane, WorkerView};
+
+use crate::adapters::procfs;
 
 use super::{PaneLine, Server, Tmux, TmuxError};
 
@@ -22,6 +24,17 @@ impl Target {
     pub fn find(&self) -> Result<PaneLine, TmuxError> {
         self.tmux.find_pane(&self.pane, &self.session)
     }
+}
+
+/// Whether the server that this pane was in still runs, also where its socket is gone.
+pub fn has_server(pane: &TmuxPane) -> bool {
+    let environment: Vec<(String, String)> = std::env::vars().collect();
+    let answers = match Tmux::of_pane(pane, &environment).list() {
+        Ok(panes) => panes.iter().any(|line| line.server_pid == pane.server_pid),
+        // One that does not answer is there.
+        Err(_) => true,
+    };
+    answers || procfs::command(pane.server_pid).is_some_and(|name| name.starts_with("tmux"))
 }
 
 /// Finds the pane: by the ids that were recorded for workers of ours, by exact

@@ -1,0 +1,166 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{Ended, ProcessId, Reason, SessionPlan};
+
+fn life(worker: &str, generation: u64) -> Arc<Life> {
+    Arc::new(Life {
+        worker: worker.to_owned(),
+        generation,
+        session_id: format!("{worker}-{generation}"),
+        process: ProcessId { pid: 7, start_ticks: generation, boot: "b".to_owned() },
+        plan: SessionPlan {
+            dir: format!("/w/{worker}"),
+            identifier: worker.to_owned(),
+            work_type: "development".to_owned(),
+            prompt: "go".to_owned(),
+            provider: None,
+        },
+        logs: Vec::new(),
+    })
+}
+
+fn fence(life: &Life) -> Fence {
+    Fence { session: life.session_id.clone(), started_ms: 1 }
+}
+
+fn running(machine: &mut Machine, life: &Arc<Life>) {
+    machine.on(Event::Began(Arc::clone(life)));
+    machine.on(Event::Ran(Arc::clone(life), Ok(fence(life))));
+}
+
+fn ended() -> LifeEnd {
+    Some((Ended::Code(0), Reason::Exited))
+}
+
+#[test]
+fn the_first_beat_comes_at_once_and_the_others_with_the_tick() {
+    let mut machine = Machine::default();
+    let a = life("a", 1);
+    assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![Effect::Run(Arc::clone(&a)), Effect::Arm]);
+    let beat = Effect::Beat(vec![(Arc::clone(&a), fence(&a))]);
+    assert_eq!(machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a)))), vec![beat.clone()]);
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat]);
+}
+
+#[test]
+fn one_timer_for_all_and_none_for_nobody() {
+    let mut machine = Machine::default();
+    let (a, b) = (life("a", 1), life("b", 1));
+    running(&mut machine, &a);
+    assert_eq!(machine.on(Event::Began(Arc::clone(&b))), vec![Effect::Run(Arc::clone(&b))]);
+    for life in [a, b] {
+        assert_eq!(machine.on(Event::Ended(Arc::clone(&life), ended())), vec![Effect::End(life, ended())]);
+    }
+    assert_eq!(machine.on(Event::Tick), Vec::new());
+}
+
+#[test]
+fn a_state_that_could_not_be_written_is_written_with_the_next_tick() {
+    let mut machine = Machine::default();
+    let a = life("a", 1);
+    machine.on(Event::Began(Arc::clone(&a)));
+    let full = SessionError::System("no space".to_owned());
+    assert_eq!(machine.on(Event::Ran(Arc::clone(&a), Err(full))), Vec::new());
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Run(a)]);
+}
+
+#[test]
+fn a_disk_that_is_slow_gets_no_queue_of_beats() {
+    let mut machine = Machine::default();
+    let a = life("a", 1);
+    running(&mut machine, &a);
+    assert_eq!(machine.on(Event::Tick).len(), 2);
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm]);
+    machine.on(Event::Beaten(vec![(Arc::clone(&a), Beaten::Done)]));
+    assert_eq!(machine.on(Event::Tick).len(), 2);
+}
+
+#[test]
+fn a_session_that_was_taken_is_told_of_once_and_left_alone() {
+    let mut machine = Machine::default();
+    let a = life("a", 2);
+    running(&mut machine, &a);
+    let found = Fence { session: "theirs".to_owned(), started_ms: 9 };
+    let lost = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Lost { found: found.clone() })]);
+    let told = Effect::TellLost { worker: "a".to_owned(), generation: 2, found: found.clone() };
+    assert_eq!(machine.on(lost()), vec![told]);
+    assert_eq!(machine.on(lost()), Vec::new());
+    assert_eq!(machine.on(Event::Tick), Vec::new());
+}
+
+#[test]
+fn a_state_that_somebody_removed_is_written_anew() {
+    let mut machine = Machine::default();
+    let a = life("a", 1);
+    running(&mut machine, &a);
+    let missing = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Missing)]);
+    assert_eq!(machine.on(missing()), vec![Effect::Run(Arc::clone(&a))]);
+    machine.on(Event::Ended(Arc::clone(&a), ended()));
+    assert_eq!(machine.on(missing()), Vec::new());
+}
+
+#[test]
+fn the_next_life_is_none_of_the_last_ones_business() {
+    let mut machine = Machine::default();
+    let (old, new) = (life("a", 1), life("a", 2));
+    running(&mut machine, &old);
+    running(&mut machine, &new);
+    let found = fence(&new);
+    assert_eq!(machine.on(Event::Beaten(vec![(Arc::clone(&old), Beaten::Lost { found })])), Vec::new());
+    assert_eq!(machine.on(Event::Ended(Arc::clone(&old), None)), vec![Effect::End(old, None)]);
+    assert!(machine.on(Event::Tick).contains(&Effect::Beat(vec![(Arc::clone(&new), fence(&new))])));
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    (0..3_usize, 1..4_u64, 0..6_u8).prop_map(|(worker, generation, kind)| {
+        let life = life(["a", "b", "c"][worker], generation);
+        let fence = fence(&life);
+        match kind {
+            0 => Event::Began(life),
+            1 => Event::Ended(life, ended()),
+            2 => Event::Ran(life, Ok(fence)),
+            3 => Event::Ran(life, Err(SessionError::System("full".to_owned()))),
+            4 => Event::Beaten(vec![(life, Beaten::Lost { found: Fence::default() })]),
+            _ => Event::Tick,
+        }
+    })
+}
+
+proptest! {
+    /// Whatever happens: at most one timer, one while anything is tracked, and no beat
+    /// for a life that has ended.
+    #[test]
+    fn timers_and_beats_are_of_the_living(events in proptest::collection::vec(any_event(), 0..60)) {
+        let mut machine = Machine::default();
+        let mut armed = false;
+        let mut ended: Vec<(String, u64)> = Vec::new();
+        for event in events {
+            match &event {
+                Event::Tick => {
+                    if !armed { continue; }
+                    armed = false;
+                }
+                Event::Began(life) => ended.retain(|one| *one != (life.worker.clone(), life.generation)),
+                Event::Ended(life, _) => ended.push((life.worker.clone(), life.generation)),
+                Event::Ran(..) | Event::Beaten(_) => {}
+            }
+            for effect in machine.on(event) {
+                match effect {
+                    Effect::Arm => {
+                        prop_assert!(!armed, "a second timer");
+                        armed = true;
+                    }
+                    Effect::Beat(lives) => {
+                        for (life, _) in lives {
+                            let key = (life.worker.clone(), life.generation);
+                            prop_assert!(!ended.contains(&key), "a beat for the dead: {key:?}");
+                        }
+                    }
+                    Effect::Run(_) | Effect::End(..) | Effect::TellLost { .. } => {}
+                }
+            }
+            prop_assert!(armed || machine.lives.is_empty(), "nobody beats for {:?}", machine.lives.keys());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The heartbeat: the one clock of all sessions.
+//!
+//! ```text
+//!              its agent runs          written
+//!   unknown ───────────────▶ beginning ───────▶ beating ──┐ each tick
+//!                              │   ▲ not written     │ ▲──┘
+//!                              └───┘ (next tick)     │
+//!                                     ended ◀────────┤ its agent ends
+//!                                      lost ◀────────┘ somebody else's session
+//! ```
+//!
+//! Owns the files of sessions while their agents run, and the timer: one for the whole
+//! fleet, none while nothing runs. A beat is written only while the agent's own process
+//! exists. A session that another launch or program has taken is left to it, and ours
+//! is stopped. Never starts, signals or judges a worker itself.
+
+mod actor;
+pub mod machine;
+mod message;
+pub mod recovery;
+
+use std::sync::Arc;
+
+use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
+
+use message::HeartbeatMessage;
+pub use message::Told;
+
+use crate::ports::{Life, LifeEnd, Ports};
+
+/// How it tells the supervisor, upwards and without waiting.
+pub type Teller = Arc<dyn Fn(Told) + Send + Sync>;
+
+/// The way to the heartbeat.
+#[derive(Clone)]
+pub struct HeartbeatHandle {
+    actor: ActorRef<HeartbeatMessage>,
+}
+
+impl HeartbeatHandle {
+    /// Starts the actor under `parent`.
+    ///
+    /// # Errors
+    /// When the runtime refuses to start it.
+    pub async fn start(ports: Ports, tell: Teller, parent: ActorCell) -> Result<Self, SpawnErr> {
+        let arguments = actor::HeartbeatArguments { ports, tell };
+        let (actor, _) = actor::Heartbeat::spawn_linked(None, actor::Heartbeat, arguments, parent).await?;
+        Ok(Self { actor })
+    }
+
+    pub fn cell(&self) -> ActorCell {
+        self.actor.get_cell()
+    }
+
+    /// An agent runs: it was started, or found running.
+    pub fn began(&self, life: Life) {
+        let _ = self.actor.cast(HeartbeatMessage::Began(Arc::new(life)));
+    }
+
+    /// An agent has ended, perhaps long ago.
+    pub fn ended(&self, life: Life, end: LifeEnd) {
+        let _ = self.actor.cast(HeartbeatMessage::Ended(Arc::new(life), end));
+    }
+}

@@ -1,0 +1,177 @@
+//! Whether a session that was left can be gone on with: one pure function.
+//!
+//! The answers and their order are those of the program that the files come from; what
+//! it gets wrong is put right between them: work that is finished is not begun again, a
+//! clock that jumped does not keep a dead agent alive, a process is known by more than
+//! its number, and attempts run out.
+
+use crate::model::{Session, SessionStatus};
+
+/// Attempts after which a session is left alone, where nothing else was said.
+pub const ATTEMPTS_MAX: i64 = 3;
+/// A beat that is this old is none, in milliseconds.
+pub const STALE_MS: u64 = 30_000;
+
+/// What is known of a session's folder.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The state as it could be read; none where there is no folder, no file, or one that
+    /// is malformed.
+    pub state: Option<&'a Session>,
+    /// Whose session it must be.
+    pub expected: Option<&'a str>,
+    /// When `heartbeat.json` says that it was written, in Unix milliseconds.
+    pub beat_ms: Option<i64>,
+    pub process: Known,
+    pub attempts_max: i64,
+    pub now_ms: i64,
+    pub stale_ms: i64,
+}
+
+/// What is known of the process that a session names by more than its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It lives, whatever the heartbeat says.
+    Alive,
+    /// It is gone, and so is whoever beat for it.
+    Gone,
+    /// Nobody recorded it, or on another machine.
+    Unknown,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    NoState,
+    InvalidState,
+    IdentifierMismatch { found: String },
+    AgentAlive,
+    Finished { status: SessionStatus },
+    MaxAttempts { attempts: i64 },
+    Recoverable { attempts: i64 },
+}
+
+impl Recovery {
+    /// The stable name.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::NoState => "no_state",
+            Self::InvalidState => "invalid_state",
+            Self::IdentifierMismatch { .. } => "identifier_mismatch",
+            Self::AgentAlive => "agent_alive",
+            Self::Finished { .. } => "finished",
+            Self::MaxAttempts { .. } => "max_attempts",
+            Self::Recoverable { .. } => "recoverable",
+        }
+    }
+}
+
+pub fn decide(facts: &Facts<'_>) -> Recovery {
+    let Some(state) = facts.state else { return Recovery::NoState };
+    let (Some(found), true) = (state.identifier(), state.issue_id().is_some()) else {
+        return Recovery::InvalidState;
+    };
+    if facts.expected.is_some_and(|expected| expected != found) {
+        return Recovery::IdentifierMismatch { found };
+    }
+    if is_alive(facts) {
+        return Recovery::AgentAlive;
+    }
+    // A person who stopped it may also have it go on.
+    if let Some(status @ SessionStatus::Completed) = state.status() {
+        return Recovery::Finished { status };
+    }
+    let attempts = state.recoveries();
+    if attempts >= facts.attempts_max {
+        return Recovery::MaxAttempts { attempts };
+    }
+    Recovery::Recoverable { attempts }
+}
+
+/// Whether an agent is at work in the session, whoever started it.
+pub fn is_alive(facts: &Facts<'_>) -> bool {
+    match facts.process {
+        Known::Alive => true,
+        Known::Gone => false,
+        Known::Unknown => facts.beat_ms.is_some_and(|beat_ms| {
+            // As far ahead as it may be behind: a clock was set, or two differ.
+            facts.now_ms.abs_diff(beat_ms) < facts.stale_ms.unsigned_abs()
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000_000;
+
+    fn session(text: &str) -> Session {
+        Session::parse(text).expect("parses")
+    }
+
+    fn facts(state: Option<&Session>) -> Facts<'_> {
+        Facts {
+            state,
+            expected: None,
+            beat_ms: None,
+            process: Known::Unknown,
+            attempts_max: ATTEMPTS_MAX,
+            now_ms: NOW,
+            stale_ms: 30_000,
+        }
+    }
+
+    #[test]
+    fn answers_come_in_the_order_of_the_original() {
+        let good = session(r#"{"issueId": "u", "issueIdentifier": "A-1", "recoveryAttempts": 3, "status": "running"}"#);
+        let fresh = Facts { beat_ms: Some(NOW), ..facts(Some(&good)) };
+        assert_eq!(decide(&facts(None)), Recovery::NoState);
+        for text in ["{}", r#"{"issueId": "u"}"#, r#"{"issueId": "", "issueIdentifier": "A-1"}"#] {
+            let bad = session(text);
+            assert_eq!(decide(&Facts { beat_ms: Some(NOW), ..facts(Some(&bad)) }), Recovery::InvalidState, "{text}");
+        }
+        let other = Facts { expected: Some("B-2"), ..fresh };
+        assert_eq!(decide(&other), Recovery::IdentifierMismatch { found: "A-1".into() });
+        assert_eq!(decide(&Facts { expected: Some("A-1"), ..fresh }), Recovery::AgentAlive);
+        assert_eq!(decide(&facts(Some(&good))), Recovery::MaxAttempts { attempts: 3 });
+        let more = Facts { attempts_max: 4, ..facts(Some(&good)) };
+        assert_eq!(decide(&more), Recovery::Recoverable { attempts: 3 });
+    }
+
+    #[test]
+    fn a_beat_is_fresh_for_less_than_its_time_both_ways() {
+        let good = session(r#"{"issueId": "u", "issueIdentifier": "A-1"}"#);
+        for (age, alive) in
+            [(0, true), (29_999, true), (30_000, false), (-29_999, true), (-30_000, false), (-3_600_000, false)]
+        {
+            let facts = Facts { beat_ms: Some(NOW - age), ..facts(Some(&good)) };
+            assert_eq!(is_alive(&facts), alive, "{age} ms old");
+        }
+        assert!(!is_alive(&facts(Some(&good))));
+    }
+
+    #[test]
+    fn what_is_known_of_the_process_counts_for_more_than_any_beat() {
+        let good = session(r#"{"issueId": "u", "issueIdentifier": "A-1"}"#);
+        let gone = Facts { process: Known::Gone, beat_ms: Some(NOW), ..facts(Some(&good)) };
+        assert_eq!(decide(&gone), Recovery::Recoverable { attempts: 0 });
+        let alive = Facts { process: Known::Alive, beat_ms: None, ..facts(Some(&good)) };
+        assert_eq!(decide(&alive), Recovery::AgentAlive);
+    }
+
+    #[test]
+    fn finished_work_is_not_begun_again() {
+        for (status, finished) in [("completed", true), ("failed", false), ("stopped", false), ("running", false)] {
+            let text = format!(r#"{{"issueId": "u", "issueIdentifier": "A-1", "status": "{status}"}}"#);
+            let state = session(&text);
+            let answer = decide(&facts(Some(&state)));
+            assert_eq!(matches!(answer, Recovery::Finished { .. }), finished, "{status}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_state_of_the_other_program_runs_out_of_attempts_as_well() {
+        let go = session(r#"{"issueId": "u", "issueIdentifier": "A-1", "attemptCount": 4}"#);
+        assert_eq!(decide(&facts(Some(&go))), Recovery::MaxAttempts { attempts: 3 });
+    }
+}

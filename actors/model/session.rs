@@ -1,0 +1,434 @@
+//! `.agent/state.json`: the session of one worker, in the union of two schemas.
+//!
+//! One program keeps a Go struct there, the other a TypeScript object; only nine names
+//! agree. This document has both sets of fields, and whatever else was in the file, in
+//! the order: Go's, the other's, ours, unknown ones as they came. All times are Unix
+//! milliseconds and plain integer literals, because Go calls the whole file malformed
+//! for anything else.
+
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_json::value::RawValue;
+
+/// A larger file is no session.
+pub const SESSION_BYTES_MAX: u64 = 4 << 20;
+
+/// Members whose value is text for Go, in its order; `attemptCount` and what follows it
+/// to `pid` are integers.
+const GO: [&str; 13] = [
+    "issueId",
+    "issueIdentifier",
+    "sessionId",
+    "providerName",
+    "providerSessionId",
+    "workType",
+    "currentStep",
+    "attemptCount",
+    "startedAt",
+    "lastUpdatedAt",
+    "lastHeartbeat",
+    "pid",
+    "workerId",
+];
+/// What only the other program has, in its order.
+const LEGACY: [&str; 9] = [
+    "linearSessionId",
+    "prompt",
+    "status",
+    "currentPhase",
+    "recoveryAttempts",
+    "taskListId",
+    "errorMessage",
+    "pullRequestUrl",
+    "summaryVersion",
+];
+/// Ours.
+const OURS: &str = "swarm";
+const INTEGERS: [&str; 7] =
+    ["attemptCount", "startedAt", "lastUpdatedAt", "lastHeartbeat", "pid", "recoveryAttempts", "summaryVersion"];
+
+/// What becomes of a session, in the words of its `status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionStatus {
+    Initializing,
+    Running,
+    Completing,
+    Completed,
+    Failed,
+    Stopped,
+}
+
+impl SessionStatus {
+    pub const ALL: [Self; 6] =
+        [Self::Initializing, Self::Running, Self::Completing, Self::Completed, Self::Failed, Self::Stopped];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Initializing => "initializing",
+            Self::Running => "running",
+            Self::Completing => "completing",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.word() == word)
+    }
+
+    /// Nothing of it runs any more.
+    pub fn is_over(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Stopped => true,
+            Self::Initializing | Self::Running | Self::Completing => false,
+        }
+    }
+}
+
+/// Whose session it is: when either differs, somebody else has taken it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    pub session: String,
+    pub started_ms: i64,
+}
+
+/// What we keep in a session under our own name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionOwner {
+    pub worker: String,
+    pub generation: u64,
+    pub host: String,
+    /// The agent's process, not just its number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<super::ProcessId>,
+    /// How its last life ended, in the words of [`end words`](SessionEnd).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+}
+
+/// The document. Values are kept as they were written.
+#[derive(Clone, Debug, Default)]
+pub struct Session {
+    members: Vec<(String, Box<RawValue>)>,
+}
+
+impl Session {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// Why it is no session: the parser's sentence.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// As it lies on disk: two spaces, no newline at the end.
+    pub fn render(&self) -> String {
+        let mut session = self.clone();
+        session.settle();
+        let known = GO.iter().chain(&LEGACY).chain([&OURS]);
+        let mut ordered: Vec<&(String, Box<RawValue>)> =
+            known.filter_map(|name| session.members.iter().find(|(key, _)| key == name)).collect();
+        ordered.extend(session.members.iter().filter(|(key, _)| !is_known(key)));
+        if ordered.is_empty() {
+            return "{}".to_owned();
+        }
+        let lines: Vec<String> = ordered
+            .into_iter()
+            .map(|(key, value)| {
+                let key = serde_json::to_string(key).expect("text is JSON");
+                format!("  {key}: {}", value.get())
+            })
+            .collect();
+        format!("{{\n{}\n}}", lines.join(",\n"))
+    }
+
+    pub fn get(&self, key: &str) -> Option<&RawValue> {
+        self.members.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_ref())
+    }
+
+    pub fn set(&mut self, key: &str, value: &impl Serialize) {
+        let text = serde_json::to_string_pretty(value).expect("values of sessions are JSON");
+        // As deep as a member of the outermost object.
+        let raw = RawValue::from_string(text.replace('\n', "\n  ")).expect("was written as JSON");
+        self.set_raw(key, raw);
+    }
+
+    pub fn set_raw(&mut self, key: &str, value: Box<RawValue>) {
+        match self.members.iter_mut().find(|(name, _)| name == key) {
+            Some(member) => member.1 = value,
+            None => self.members.push((key.to_owned(), value)),
+        }
+    }
+
+    pub fn remove(&mut self, key: &str) {
+        self.members.retain(|(name, _)| name != key);
+    }
+
+    /// The text of a member; none where it is absent, null, or no text.
+    pub fn text(&self, key: &str) -> Option<String> {
+        serde_json::from_str(self.get(key)?.get()).ok()
+    }
+
+    /// The integer of a member, also where it was written as `1.0` or `"1"`.
+    pub fn integer(&self, key: &str) -> Option<i64> {
+        integer(self.get(key)?)
+    }
+
+    /// The issue or worker that the session is of; empty counts as none.
+    pub fn identifier(&self) -> Option<String> {
+        self.text("issueIdentifier").filter(|text| !text.is_empty())
+    }
+
+    pub fn issue_id(&self) -> Option<String> {
+        self.text("issueId").filter(|text| !text.is_empty())
+    }
+
+    pub fn status(&self) -> Option<SessionStatus> {
+        SessionStatus::of(&self.text("status")?)
+    }
+
+    /// Both programs' name for it.
+    pub fn session_id(&self) -> Option<String> {
+        let named = |key| self.text(key).filter(|text| !text.is_empty());
+        named("sessionId").or_else(|| named("linearSessionId"))
+    }
+
+    pub fn fence(&self) -> Fence {
+        let started_ms = self.integer("startedAt").unwrap_or_default();
+        Fence { session: self.session_id().unwrap_or_default(), started_ms }
+    }
+
+    /// How often it was begun again. Go counts from one.
+    pub fn recoveries(&self) -> i64 {
+        let counted = self.integer("attemptCount").map(|count| count - 1);
+        self.integer("recoveryAttempts").or(counted).unwrap_or_default().max(0)
+    }
+
+    pub fn owner(&self) -> Option<SessionOwner> {
+        serde_json::from_str(self.get(OURS)?.get()).ok()
+    }
+
+    pub fn set_owner(&mut self, owner: &SessionOwner) {
+        self.set(OURS, owner);
+    }
+
+    pub fn set_status(&mut self, status: SessionStatus) {
+        self.set("status", &status);
+    }
+
+    /// Both counts, which differ by one.
+    pub fn set_recoveries(&mut self, recoveries: i64) {
+        self.set("recoveryAttempts", &recoveries);
+        self.set("attemptCount", &(recoveries + 1));
+    }
+
+    pub fn set_session_id(&mut self, id: &str) {
+        self.set("sessionId", &id);
+        self.set("linearSessionId", &id);
+    }
+
+    /// Makes it what each program calls complete: Go's names as Go matches them
+    /// (whatever their case), integers as integers, texts as texts, and nothing
+    /// missing that the other program always has.
+    pub fn settle(&mut self) {
+        for name in GO {
+            if let Some(at) = self.members.iter().position(|(key, _)| key != name && key.eq_ignore_ascii_case(name)) {
+                let (_, value) = self.members.remove(at);
+                if self.get(name).is_none() {
+                    self.set_raw(name, value);
+                }
+            }
+        }
+        for name in INTEGERS {
+            let Some(value) = self.get(name).filter(|value| !is_integer(value.get()) && value.get() != "null") else {
+                continue;
+            };
+            match integer(value) {
+                Some(number) => self.set(name, &number),
+                None => self.remove(name),
+            }
+        }
+        for name in GO.into_iter().filter(|name| !INTEGERS.contains(name)) {
+            let Some(value) = self.get(name).map(RawValue::get) else { continue };
+            if value != "null" && !value.starts_with('"') {
+                let text = value.to_owned();
+                self.set(name, &text);
+            }
+        }
+        self.fill();
+    }
+
+    fn fill(&mut self) {
+        let absent = |session: &Self, key: &str| session.get(key).is_none();
+        for key in ["issueId", "issueIdentifier"] {
+            if self.get(key).is_none_or(|value| value.get() == "null") {
+                self.set(key, &"");
+            }
+        }
+        match (self.session_id(), absent(self, "linearSessionId")) {
+            (Some(id), _) if self.text("sessionId").is_none() => self.set("sessionId", &id),
+            (id, true) => self.set("linearSessionId", &id),
+            _ => {}
+        }
+        let recoveries = self.recoveries();
+        if self.integer("attemptCount").is_none() || self.integer("recoveryAttempts").is_none() {
+            self.set_recoveries(recoveries);
+        }
+        for key in ["startedAt", "lastUpdatedAt"] {
+            if self.integer(key).is_none() {
+                self.set(key, &0);
+            }
+        }
+        for (key, value) in [("workType", "development"), ("prompt", ""), ("status", "initializing")] {
+            if self.text(key).is_none() {
+                self.set(key, &value);
+            }
+        }
+        for key in ["providerSessionId", "currentPhase", "pid", "workerId"] {
+            if absent(self, key) {
+                self.set(key, &());
+            }
+        }
+    }
+}
+
+fn is_known(key: &str) -> bool {
+    GO.contains(&key) || LEGACY.contains(&key) || key == OURS
+}
+
+/// A plain integer literal that Go takes for an int64.
+fn is_integer(text: &str) -> bool {
+    text.parse::<i64>().is_ok() && !text.starts_with('+')
+}
+
+fn integer(value: &RawValue) -> Option<i64> {
+    let text = value.get().trim_matches('"');
+    text.parse().ok().or_else(|| {
+        let number: f64 = text.parse().ok()?;
+        let whole = number.is_finite() && number.abs() < 9e15;
+        // Cut off, not rounded: what is over a millisecond is none.
+        #[expect(clippy::cast_possible_truncation, reason = "it is within the integers that a double has")]
+        whole.then_some(number as i64)
+    })
+}
+
+/// By content.
+impl PartialEq for Session {
+    fn eq(&self, other: &Self) -> bool {
+        self.render() == other.render()
+    }
+}
+
+impl Serialize for Session {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.members.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Session {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Session;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Session, A::Error> {
+                let mut session = Session::default();
+                // The last of two equal names counts, as for both programs.
+                while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    session.set_raw(&key, value);
+                }
+                Ok(session)
+            }
+
+            fn visit_unit<E: de::Error>(self) -> Result<Session, E> {
+                Err(E::custom("null is no session"))
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn keys(text: &str) -> Vec<String> {
+        let session = Session::parse(text).expect("parses");
+        session.members.into_iter().map(|(key, _)| key).collect()
+    }
+
+    #[test]
+    fn a_new_document_is_complete_and_in_order() {
+        let mut session = Session::default();
+        session.set("mine", &1);
+        session.set_status(SessionStatus::Running);
+        session.set("issueIdentifier", &"a");
+        let text = session.render();
+        assert!(text.starts_with("{\n  \"issueId\": \"\",\n  \"issueIdentifier\": \"a\",\n"), "{text}");
+        assert!(!text.ends_with('\n'));
+        let all = keys(&text);
+        for needed in ["linearSessionId", "providerSessionId", "workType", "prompt", "status", "currentPhase", "pid"] {
+            assert!(all.iter().any(|key| key == needed), "{needed} in {text}");
+        }
+        assert_eq!(all.last().map(String::as_str), Some("mine"));
+        assert_eq!(Session::parse(&text).expect("parses").render(), text);
+    }
+
+    #[test]
+    fn integers_are_plain_whatever_they_were() {
+        let session = Session::parse(r#"{"startedAt": 1e12, "attemptCount": 2.0, "pid": "7", "lastHeartbeat": {}}"#);
+        let text = session.expect("parses").render();
+        let value: Value = serde_json::from_str(&text).expect("parses");
+        assert_eq!(value["startedAt"].to_string(), "1000000000000");
+        assert_eq!(
+            (value["attemptCount"].to_string(), value["recoveryAttempts"].to_string()),
+            ("2".into(), "1".into())
+        );
+        assert_eq!(value["pid"].to_string(), "7");
+        assert_eq!(value.get("lastHeartbeat"), None);
+    }
+
+    #[test]
+    fn what_go_would_take_for_one_of_its_own_is_made_one() {
+        let text = Session::parse(r#"{"STARTEDAT": 5, "sessionid": 9, "Workerid": "w"}"#).expect("parses").render();
+        let value: Value = serde_json::from_str(&text).expect("parses");
+        assert_eq!(
+            (&value["startedAt"], &value["sessionId"], &value["workerId"]),
+            (&5.into(), &"9".into(), &"w".into())
+        );
+        assert_eq!(value.get("STARTEDAT"), None);
+    }
+
+    #[test]
+    fn unknown_members_keep_their_text_and_their_order() {
+        let theirs = "{\n  \"zeta\": {\n    \"b\": 1.50,\n    \"a\": [1e400]\n  },\n  \"alpha\": \"<&>\"\n}";
+        let text = Session::parse(theirs).expect("parses").render();
+        assert!(text.ends_with(&theirs[2..]), "{text}");
+    }
+
+    #[test]
+    fn absent_attempts_are_those_that_the_other_one_counted() {
+        let of = |text: &str| Session::parse(text).expect("parses").recoveries();
+        assert_eq!(of(r#"{"attemptCount": 3}"#), 2);
+        assert_eq!(of(r#"{"attemptCount": 0}"#), 0);
+        assert_eq!(of(r#"{"recoveryAttempts": 1, "attemptCount": 9}"#), 1);
+        assert_eq!(of("{}"), 0);
+    }
+
+    #[test]
+    fn what_is_no_object_is_no_session() {
+        for text in ["", "null", "[]", "7", "{", "{\"a\": }", "\"x\""] {
+            assert!(Session::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The files of sessions: `.agent/` in a worker's worktree, or wherever it was told to
+//! have one.
+
+use std::sync::Arc;
+
+use super::BoxFuture;
+use crate::heartbeat::recovery::Recovery;
+use crate::model::{Ended, Fence, ProcessId, Reason, Resume, SessionPlan, Spec};
+
+/// A session that is about to be worked on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opening {
+    pub plan: SessionPlan,
+    pub worker: String,
+    pub generation: u64,
+    /// The launch, by its token.
+    pub session_id: String,
+    /// It was left and is gone on with, so an attempt is counted.
+    pub again: bool,
+}
+
+/// A worker that runs, as its beats need it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Life {
+    pub worker: String,
+    pub generation: u64,
+    pub session_id: String,
+    pub process: ProcessId,
+    pub plan: SessionPlan,
+    /// Names below `logs/`.
+    pub logs: Vec<String>,
+}
+
+/// How a life ended; none where nobody knows.
+pub type LifeEnd = Option<(Ended, Reason)>;
+
+/// What a beat met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Beaten {
+    /// Written, or not worth saying why not: the next one tries again.
+    Done,
+    /// Somebody removed the state; it has to be written anew.
+    Missing,
+    /// The session is somebody else's now.
+    Lost { found: Fence },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    #[error("{path} holds the session of '{found}', not of '{wanted}'")]
+    Mismatch { path: String, found: String, wanted: String },
+    /// An agent is at work in it that nobody here has started.
+    #[error("an agent is at work in the session in {path}: {evidence}")]
+    Alive { path: String, evidence: String },
+    /// Another launch has taken it since.
+    #[error("the session in {path} belongs to another launch by now")]
+    Taken { path: String, found: Fence },
+    #[error("{0}")]
+    System(String),
+}
+
+pub trait Sessions: Send + Sync {
+    /// Between two beats, in milliseconds.
+    fn interval_ms(&self) -> u64;
+
+    /// What the session of this plan says of itself; none where it cannot be looked at.
+    fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery>;
+
+    /// How this start goes on with what an earlier one left.
+    fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume>;
+
+    /// Before anything is executed: looks whose session it is, and writes that it is being
+    /// begun. Gives what a person should know of what was found there.
+    fn open<'a>(&'a self, opening: &'a Opening) -> BoxFuture<'a, Result<Option<String>, SessionError>>;
+
+    /// What was opened is not worked on after all.
+    fn abandon<'a>(&'a self, opening: &'a Opening, cause: &'a str) -> BoxFuture<'a, ()>;
+
+    /// Its agent runs. Done again for one that was found running.
+    fn run<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, Result<Fence, SessionError>>;
+
+    /// Its agent has ended. Done again, it changes nothing.
+    fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>>;
+
+    /// Beats for each of them, in one go; an answer for each, in their order.
+    fn beat(&self, lives: Vec<(Arc<Life>, Fence)>) -> BoxFuture<'static, Vec<Beaten>>;
+
+    /// The worktree stays because of what is in it.
+    fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()>;
+}

@@ -1,0 +1,47 @@
+//! The heartbeat: who starts it, and what becomes of a worker whose session is lost.
+
+use std::sync::Arc;
+
+use ractor::{ActorProcessingErr, ActorRef};
+
+use super::actor::State;
+use super::below::Below;
+use super::error::SupervisorError;
+use super::machine::Child;
+use super::message::SupervisorMessage;
+use crate::heartbeat::{HeartbeatHandle, Told};
+use crate::model::{Caller, EventKind};
+use crate::ports::Ports;
+use crate::worker::{Workers as _, tried};
+
+pub async fn start(
+    ports: &Ports,
+    supervisor: &ActorRef<SupervisorMessage>,
+) -> Result<HeartbeatHandle, SupervisorError> {
+    let myself = supervisor.clone();
+    let tell = Arc::new(move |told| drop(myself.cast(SupervisorMessage::Heartbeat(told))));
+    let started = HeartbeatHandle::start(ports.clone(), tell, supervisor.get_cell()).await;
+    started.map_err(|error| SupervisorError::Start("heartbeat", error.to_string()))
+}
+
+impl State {
+    pub(super) async fn restart_heartbeat(&mut self) -> Result<(), ActorProcessingErr> {
+        self.heartbeat = start(&self.ports, &self.myself).await?;
+        self.children.insert(self.heartbeat.cell().get_id(), Child::Heartbeat);
+        self.workers.values().for_each(crate::worker::WorkerHandle::tell_life);
+        Ok(())
+    }
+
+    pub(super) fn heartbeat_told(&self, told: Told) {
+        let Told::Lost { worker, generation, found } = told;
+        self.emit_of(Some(worker.clone()), EventKind::SessionLost { found: found.session });
+        // Its session is somebody else's, so nothing of it is written or removed.
+        let caller = Caller { request: format!("session/{worker}.{generation}"), ..Caller::default() };
+        let below = Below(self.myself.clone());
+        tokio::spawn(async move {
+            if let Err(refusal) = tried(|| below.kill(&worker, &caller)).await {
+                tracing::error!(worker, cause = %refusal.cause, "it lost its session and could not be stopped");
+            }
+        });
+    }
+}

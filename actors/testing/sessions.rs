@@ -1,0 +1,163 @@
+//! Sessions in memory, by their directories.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::clock::FakeClock;
+use super::kernel::Kernel;
+use super::script::Script;
+use crate::heartbeat::recovery::{self, Facts, Known, Recovery};
+use crate::model::{Fence, Resume, Session, SessionPlan, SessionStatus, Spec};
+use crate::ports::{Beaten, BoxFuture, Clock as _, Life, LifeEnd, Opening, SessionError, Sessions};
+
+pub struct FakeSessions {
+    clock: Arc<FakeClock>,
+    kernel: Arc<Kernel>,
+    script: Arc<Script>,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    states: BTreeMap<String, Session>,
+    beats: BTreeMap<String, u64>,
+    preserved: Vec<String>,
+}
+
+impl FakeSessions {
+    pub fn new(clock: Arc<FakeClock>, kernel: Arc<Kernel>, script: Arc<Script>) -> Self {
+        Self { clock, kernel, script, inner: Arc::default() }
+    }
+
+    /// The session in this directory.
+    pub fn state(&self, dir: &str) -> Option<Session> {
+        self.with(|inner| inner.states.get(dir).cloned())
+    }
+
+    /// How often was beaten for this worker.
+    pub fn beats(&self, worker: &str) -> u64 {
+        self.with(|inner| inner.beats.get(worker).copied().unwrap_or(0))
+    }
+
+    /// Another program writes the session of this directory.
+    pub fn put(&self, dir: &str, session: Session) {
+        self.with(|inner| inner.states.insert(dir.to_owned(), session));
+    }
+
+    /// Directories that stay because of what is in them.
+    pub fn preserved(&self) -> Vec<String> {
+        self.with(|inner| inner.preserved.clone())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn finish(&self, dir: &str, session_id: &str, status: SessionStatus) {
+        self.with(|inner| {
+            let ours = |session: &&mut Session| {
+                session.session_id().as_deref() == Some(session_id)
+                    && !session.status().is_some_and(SessionStatus::is_over)
+            };
+            if let Some(session) = inner.states.get_mut(dir).filter(ours) {
+                session.set_status(status);
+            }
+        });
+    }
+}
+
+impl Sessions for FakeSessions {
+    fn interval_ms(&self) -> u64 {
+        10_000
+    }
+
+    fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery> {
+        let state = self.state(&plan.dir);
+        let facts = Facts {
+            state: state.as_ref(),
+            expected: Some(&plan.identifier),
+            beat_ms: None,
+            process: Known::Gone,
+            attempts_max: 3,
+            now_ms: 0,
+            stale_ms: 30_000,
+        };
+        Box::pin(std::future::ready(recovery::decide(&facts)))
+    }
+
+    fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume> {
+        let argv = [spec.contract.argv.clone(), vec!["again".to_owned()]].concat();
+        Box::pin(std::future::ready(Resume { argv: Some(argv), ..Resume::default() }))
+    }
+
+    fn open<'a>(&'a self, opening: &'a Opening) -> BoxFuture<'a, Result<Option<String>, SessionError>> {
+        Box::pin(async move {
+            self.script.before("open_session", &opening.worker).await.map_err(SessionError::System)?;
+            let (dir, wanted) = (opening.plan.dir.clone(), opening.plan.identifier.clone());
+            let mut session = self.state(&dir).unwrap_or_default();
+            if let Some(found) = session.identifier().filter(|found| *found != wanted) {
+                return Err(SessionError::Mismatch { path: dir, found, wanted });
+            }
+            session.set("issueId", &"u");
+            session.set("issueIdentifier", &wanted);
+            session.set("startedAt", &self.clock.wall_ms());
+            session.set_session_id(&opening.session_id);
+            session.set_status(SessionStatus::Initializing);
+            session.set_recoveries(if opening.again { session.recoveries() + 1 } else { 0 });
+            self.put(&dir, session);
+            self.script.after("open_session").await.map_err(SessionError::System)?;
+            Ok(None)
+        })
+    }
+
+    fn abandon<'a>(&'a self, opening: &'a Opening, _: &'a str) -> BoxFuture<'a, ()> {
+        self.finish(&opening.plan.dir, &opening.session_id, SessionStatus::Failed);
+        Box::pin(std::future::ready(()))
+    }
+
+    fn run<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, Result<Fence, SessionError>> {
+        Box::pin(async move {
+            self.script.before("run_session", &life.worker).await.map_err(SessionError::System)?;
+            let mut session = self.state(&life.plan.dir).unwrap_or_default();
+            if session.session_id().as_ref() != Some(&life.session_id) {
+                return Err(SessionError::Taken { path: life.plan.dir.clone(), found: session.fence() });
+            }
+            if !session.status().is_some_and(SessionStatus::is_over) {
+                session.set_status(SessionStatus::Running);
+                self.put(&life.plan.dir, session.clone());
+            }
+            Ok(session.fence())
+        })
+    }
+
+    fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>> {
+        let status = match end {
+            Some((ended, crate::model::Reason::Exited)) if ended.is_success() => SessionStatus::Completed,
+            Some((_, crate::model::Reason::Stopped)) => SessionStatus::Stopped,
+            _ => SessionStatus::Failed,
+        };
+        self.finish(&life.plan.dir, &life.session_id, status);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn beat(&self, lives: Vec<(Arc<Life>, Fence)>) -> BoxFuture<'static, Vec<Beaten>> {
+        let beat = |(life, fence): (Arc<Life>, Fence)| {
+            let found = self.state(&life.plan.dir).map(|session| session.fence());
+            match found {
+                Some(found) if found != fence => Beaten::Lost { found },
+                _ => {
+                    if self.kernel.is_alive(&life.process) {
+                        self.with(|inner| *inner.beats.entry(life.worker.clone()).or_default() += 1);
+                    }
+                    Beaten::Done
+                }
+            }
+        };
+        Box::pin(std::future::ready(lives.into_iter().map(beat).collect()))
+    }
+
+    fn preserve<'a>(&'a self, dir: &'a str, _: &'a str, _: &'a str) -> BoxFuture<'a, ()> {
+        self.with(|inner| inner.preserved.push(dir.to_owned()));
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,124 @@
+//! Workers that nobody ended come back when they are asked back, each once, and
+//! those that ended do not.
+
+use std::time::Duration;
+
+use swarm_actors::model::{Ended, FineState, RecoverRequest, Refusal, RefusalKind, RestartPolicy, Spawned};
+use swarm_actors::supervisor::Request;
+use swarm_actors::testing::Fault;
+
+use crate::fixture::{Rig, caller, request, restarting, with_tree};
+
+async fn recover_by(rig: &Rig, request: RecoverRequest) -> Result<Spawned, Refusal> {
+    rig.start_by(Request::Recover(Box::new(request))).await
+}
+
+async fn recover(rig: &Rig, name: &str) -> Result<Spawned, Refusal> {
+    recover_by(rig, RecoverRequest { caller: caller(), name: name.to_owned() }).await
+}
+
+/// Workers of all kinds, and the machine goes down.
+async fn rebooted() -> Rig {
+    let mut rig = Rig::start().await;
+    for name in ["ended", "failed", "plain"] {
+        rig.spawn(request(name)).await.expect("starts");
+    }
+    rig.spawn(with_tree("tree")).await.expect("starts");
+    rig.spawn(restarting("policy", RestartPolicy::OnFailure)).await.expect("starts");
+    rig.world.end("ended", Ended::Code(0));
+    rig.world.end("failed", Ended::Code(3));
+    rig.spawn(request("killed")).await.expect("starts");
+    rig.kill("killed").await.expect("is killed");
+    rig.crash().await;
+    rig.world.kernel.reboot();
+    rig.up().await;
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_running_comes_back_and_what_had_ended_does_not() {
+    let rig = rebooted().await;
+    assert_eq!(rig.world.state("policy"), Some(FineState::Running), "it comes back by its policy");
+    assert_eq!(rig.world.state("plain"), Some(FineState::Interrupted), "it comes back when asked");
+    for name in ["plain", "tree"] {
+        recover(&rig, name).await.unwrap_or_else(|refusal| panic!("{name}: {}", refusal.cause));
+        assert_eq!(rig.world.state(name), Some(FineState::Running), "{name}");
+    }
+    for (name, why) in [
+        ("ended", "it has finished"),
+        ("failed", "it ended by itself with code 3"),
+        ("killed", "it was stopped"),
+        ("policy", "it runs"),
+        ("plain", "it runs"),
+    ] {
+        let refusal = recover(&rig, name).await.expect_err("is left");
+        assert_eq!(refusal.cause, format!("worker '{name}' is left as it is: {why}"));
+    }
+    assert_eq!(recover(&rig, "nobody").await.expect_err("is unknown").kind, RefusalKind::NotFound);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_goes_on_with_what_it_left_and_attempts_run_out() {
+    let mut rig = Rig::start().await;
+    let dir = rig.spawn(with_tree("a")).await.expect("starts").worktree.expect("a worktree");
+    rig.world.settle().await;
+    for attempt in 1..=3 {
+        rig.crash().await;
+        rig.world.kernel.reboot();
+        rig.up().await;
+        recover(&rig, "a").await.expect("comes back");
+        let facts = rig.world.facts("a").expect("records");
+        let spec = facts.spec.spec().expect("a contract");
+        assert_eq!(spec.argv(), ["work", "again"]);
+        assert_eq!(spec.contract.argv, ["work"], "the contract stays what it was");
+        assert_eq!(facts.wanted.recoveries, attempt);
+        assert_eq!(rig.world.sessions.state(&dir).map(|session| session.recoveries()), Some(i64::from(attempt)));
+    }
+    rig.crash().await;
+    rig.world.kernel.reboot();
+    rig.up().await;
+    let refusal = recover(&rig, "a").await.expect_err("is left");
+    assert!(refusal.cause.contains("it was recovered 3 times already"), "{}", refusal.cause);
+    rig.respawn("a").await.expect("a person starts it afresh");
+    assert_eq!(rig.world.sessions.state(&dir).map(|session| session.recoveries()), Some(0));
+    assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.recoveries), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn asked_twice_or_cut_off_it_is_started_once() {
+    for step in ["reserve", "open_session", "prepare", "prepare.after", "open", "open.after"] {
+        let mut rig = rebooted().await;
+        let before = rig.world.records.executions().len();
+        rig.world.script.at(step, Fault::Hang);
+        let asked = RecoverRequest { caller: caller(), name: "tree".to_owned() };
+        let first = rig.swarm().request(Request::Recover(Box::new(asked.clone())));
+        rig.world.pass(Duration::from_secs(1)).await;
+        assert!(rig.world.script.unmet().is_empty(), "{step} was not met");
+        drop(first);
+        rig.crash().await;
+        rig.up().await;
+        let mut again = asked;
+        again.caller.repeated = 1;
+        let answer = recover_by(&rig, again).await;
+        let running = rig.world.state("tree") == Some(FineState::Running);
+        assert!(running && answer.is_ok(), "{step}: {answer:?}");
+        assert_eq!(rig.world.records.executions().len(), before + 1, "{step}");
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_tmux_server_is_told_from_a_window_that_was_closed() {
+    use swarm_actors::model::{Reason, TmuxPlace};
+    let rig = Rig::start().await;
+    let mut asked = request("a");
+    asked.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
+    rig.spawn(asked).await.expect("starts");
+    rig.world.end_because("a", Ended::Signal(1), Reason::Closed);
+    rig.world.settle().await;
+    let refusal = recover(&rig, "a").await.expect_err("is left");
+    assert!(refusal.cause.ends_with("its window was closed"), "{}", refusal.cause);
+    rig.world.terminals.lose_server();
+    recover(&rig, "a").await.expect("comes back");
+}

@@ -1,0 +1,85 @@
+//! Starting a worker again that nobody ended: after a reboot, a lost tmux server, a
+//! machine that ran out of memory.
+
+use super::actor::State;
+use super::error;
+use super::fate::{self, Facts, Fate};
+use super::launch::{Start, Tree};
+use super::subject::Subject;
+use super::verbs::answered;
+use crate::heartbeat::recovery::ATTEMPTS_MAX;
+use crate::model::{Caller, Reason, Refusal, RefusalKind, Spawned, Wanted};
+use crate::ports::DirFacts;
+use crate::registry::reconcile;
+
+impl State {
+    pub(super) async fn recover(&mut self, caller: &Caller) -> Result<Spawned, Refusal> {
+        let name = self.name().to_owned();
+        let subject = self.subject().await?;
+        let (row, facts) = match &subject {
+            Subject::None => return Err(error::not_found(&name)),
+            Subject::Foreign { .. } => {
+                let cause = format!("worker '{name}' was started by another program");
+                let refusal = Refusal::new(RefusalKind::Invalid, cause);
+                return Err(refusal.remedy(format!("swarm respawn {name}")).of(&name));
+            }
+            Subject::Ours { row, facts } => (row, facts),
+        };
+        if let Some(spawned) = answered(row, facts, caller) {
+            return Ok(spawned);
+        }
+        let spec = facts.spec.spec();
+        let contract = spec.map(|spec| spec.contract.clone());
+        let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is lost"))?;
+        if let Fate::Leave(why) = fate::decide(&self.facts(facts).await) {
+            let kind = if subject.is_running() { RefusalKind::Running } else { RefusalKind::Invalid };
+            return Err(Refusal::new(kind, format!("worker '{name}' is left as it is: {why}")).of(&name));
+        }
+        if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
+            // Nothing of the life before may be at work beside this one.
+            self.end_leftovers(lease).await;
+        }
+        let recoveries = facts.wanted.recoveries + 1;
+        let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
+        // As whom it was started: whoever recovers may have another environment.
+        let by = super::caller_of(&contract, &caller.request);
+        let start = Start {
+            name: name.clone(),
+            contract,
+            tree,
+            caller: by,
+            previous: Some(row.clone()),
+            wanted: Some(Wanted { recoveries, ..Wanted::default() }),
+            fresh_logs: false,
+            recovers: true,
+        };
+        let spawned = self.start(start).await?;
+        self.remove_leftovers(Some(spawned.generation)).await;
+        Ok(spawned)
+    }
+
+    async fn facts(&self, facts: &DirFacts) -> Facts {
+        let spec = facts.spec.spec();
+        let plan = spec.and_then(crate::model::Spec::session);
+        let session = match &plan {
+            Some(plan) => Some(self.ports().sessions.check(plan).await),
+            None => None,
+        };
+        let pane = facts.lease.content.as_ref().and_then(|lease| lease.pane.as_ref());
+        let closed = facts.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Closed);
+        let server_lives = match pane {
+            Some(pane) if closed => Some(self.ports().terminals.has_server(pane).await),
+            _ => None,
+        };
+        Facts {
+            state: reconcile::fine_state(facts),
+            exit: facts.exit.clone(),
+            wanted: facts.wanted.state,
+            request: spec.map(|spec| spec.request.clone()).unwrap_or_default(),
+            server_lives,
+            session,
+            recoveries: facts.wanted.recoveries,
+            recoveries_max: u32::try_from(ATTEMPTS_MAX).unwrap_or(u32::MAX),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What would become of a worker by `swarm recover`, from the files and the kernel: the
+//! same function over the same facts as in the supervisor.
+
+use swarm_actors::heartbeat::recovery::ATTEMPTS_MAX;
+use swarm_actors::model::{Reason, Spec, WorkerView};
+use swarm_actors::ports::DirFacts;
+use swarm_actors::registry::reconcile;
+use swarm_actors::worker::fate::{self, Facts, Fate};
+
+use super::records::DiskRecords;
+use super::{session, tmux};
+use crate::paths::Paths;
+
+/// The fate of a worker, and how it was started; none of the latter for one of the other
+/// program, or one whose records are gone.
+pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
+    let foreign = || (Fate::Leave("it was started by another program: swarm respawn".to_owned()), None);
+    let Some(generation) = worker.row.swarm().map(|meta| meta.generation) else { return foreign() };
+    let read = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten();
+    match read.filter(|facts| reconcile::belongs(&worker.row, facts)) {
+        Some(facts) => (fate::decide(&look(&facts)), facts.spec.spec().cloned()),
+        None => foreign(),
+    }
+}
+
+fn look(facts: &DirFacts) -> Facts {
+    let spec = facts.spec.spec();
+    let pane = facts.lease.content.as_ref().and_then(|lease| lease.pane.as_ref());
+    let closed = facts.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Closed);
+    Facts {
+        state: reconcile::fine_state(facts),
+        exit: facts.exit.clone(),
+        wanted: facts.wanted.state,
+        request: spec.map(|spec| spec.request.clone()).unwrap_or_default(),
+        server_lives: pane.filter(|_| closed).map(tmux::has_server),
+        session: spec.and_then(Spec::session).map(|plan| session::answer(&plan)),
+        recoveries: facts.wanted.recoveries,
+        recoveries_max: u32::try_from(ATTEMPTS_MAX).unwrap_or(u32::MAX),
+    }
+}

@@ -1,0 +1,219 @@
+//! `heartbeat.json`, in the other program's form, and the beats of a whole fleet.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use swarm_actors::model::Fence;
+use swarm_actors::ports::{Beaten, Life};
+
+use super::folder::{Folder, Stamp};
+use super::store::{STATE, load, save};
+use crate::adapters::clock::wall_ms;
+use crate::adapters::procfs;
+use crate::paths::Paths;
+
+pub const HEARTBEAT: &str = "heartbeat.json";
+/// What an agent was last seen at is over after this long without a word, in milliseconds.
+const IDLE_MS: u64 = 60_000;
+/// How often a session notes its last beat when nothing else changes, in milliseconds.
+const NOTED_MS: u64 = 60_000;
+
+/// All members are always there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Heartbeat {
+    pub timestamp: i64,
+    /// The agent's, not that of whoever beats for it.
+    pub pid: i32,
+    #[serde(rename = "memoryUsageMB")]
+    pub memory_usage_mb: u64,
+    /// Seconds.
+    pub uptime: u64,
+    pub last_activity_type: String,
+    pub last_activity_timestamp: i64,
+    pub tool_calls_count: u64,
+    pub current_operation: Option<String>,
+}
+
+/// When a heartbeat says that it was written. Text, seconds and torn files are none.
+pub fn stamp_of(folder: &Folder) -> Option<(i64, i32)> {
+    #[derive(Deserialize)]
+    struct Stamp {
+        timestamp: i64,
+        #[serde(default)]
+        pid: i32,
+    }
+    let bytes = folder.read(HEARTBEAT).ok().flatten()?;
+    let stamp: Stamp = serde_json::from_slice(&bytes).ok()?;
+    Some((stamp.timestamp, stamp.pid))
+}
+
+/// What is remembered of a session from one beat to the next.
+#[derive(Default)]
+struct Seen {
+    generation: u64,
+    /// The state as it was when it was last known to be ours.
+    state: Option<Stamp>,
+    activity: &'static str,
+    noted_ms: u64,
+}
+
+/// Beats for sessions.
+#[derive(Default)]
+pub struct Beater {
+    seen: BTreeMap<String, Seen>,
+}
+
+impl Beater {
+    /// Forgets those that are no longer beaten for.
+    pub fn retain(&mut self, workers: impl Fn(&str) -> bool) {
+        self.seen.retain(|worker, _| workers(worker));
+    }
+
+    /// One beat. What cannot be written is left to the next one.
+    pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: &Fence) -> Beaten {
+        let base = Path::new(&life.plan.dir);
+        // A worktree that was deleted is not made again.
+        let Ok(Some(folder)) = Folder::open(base).and_then(|there| match there {
+            None if base.is_dir() => Folder::make(base).map(Some),
+            there => Ok(there),
+        }) else {
+            return Beaten::Done;
+        };
+        let seen = self.seen.entry(life.worker.clone()).or_default();
+        if seen.generation != life.generation {
+            *seen = Seen { generation: life.generation, ..Seen::default() };
+        }
+        let stamp = folder.stamp(STATE);
+        if stamp.is_none() || stamp != seen.state {
+            match owner(&folder, fence) {
+                Owner::Us => seen.state = stamp,
+                Owner::Other(found) => return Beaten::Lost { found },
+                Owner::Unknown => {}
+            }
+        }
+        // Only while it exists, and the one that is meant.
+        if procfs::alive(&life.process, boot).is_none() {
+            return Beaten::Done;
+        }
+        let now_ms = wall_ms();
+        let pulse = pulse(paths, life, now_ms);
+        let activity = activity(&pulse, now_ms);
+        if let Err(error) = folder.replace(HEARTBEAT, &pulse.render(activity), false) {
+            tracing::debug!(worker = life.worker, %error, "a heartbeat could not be written");
+            return Beaten::Done;
+        }
+        if (activity != seen.activity || now_ms.abs_diff(seen.noted_ms) >= NOTED_MS)
+            && let Some(stamp) = note(&folder, fence, now_ms)
+        {
+            (seen.state, seen.activity, seen.noted_ms) = (Some(stamp), activity, now_ms);
+        }
+        if stamp.is_none() { Beaten::Missing } else { Beaten::Done }
+    }
+}
+
+enum Owner {
+    Us,
+    Other(Fence),
+    /// There is no state, or none that can be read for now.
+    Unknown,
+}
+
+fn owner(folder: &Folder, fence: &Fence) -> Owner {
+    match load(folder) {
+        Ok(Some(session)) if session.fence() == *fence => Owner::Us,
+        Ok(Some(session)) => Owner::Other(session.fence()),
+        Ok(None) | Err(_) => Owner::Unknown,
+    }
+}
+
+/// `lastHeartbeat`, forward only, where the session is still ours and nobody else
+/// writes there just now. Not synced: a loss of power ends the agent too.
+fn note(folder: &Folder, fence: &Fence, now_ms: u64) -> Option<Stamp> {
+    let lock = folder.try_lock().ok().flatten()?;
+    let mut session = load(folder).ok().flatten().filter(|session| session.fence() == *fence)?;
+    let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
+    let last = session.integer("lastHeartbeat").unwrap_or_default();
+    session.set("lastHeartbeat", &last.max(now_ms));
+    save(folder, &lock, session, false).ok().map(|(_, stamp)| stamp)
+}
+
+/// What is seen of an agent from outside.
+struct Pulse {
+    now_ms: u64,
+    pid: i32,
+    memory_mb: u64,
+    up_s: u64,
+    wrote_ms: u64,
+    tool: Option<Tool>,
+}
+
+/// What an agent itself, or who listens to it, says that it does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tool {
+    pub at_ms: u64,
+    pub calls: u64,
+    pub operation: Option<String>,
+    pub waiting: bool,
+}
+
+/// The file of it, below the worker's records.
+pub const ACTIVITY: &str = "activity.json";
+
+impl Pulse {
+    fn render(&self, activity: &str) -> Vec<u8> {
+        let tool = self.tool.clone().unwrap_or_default();
+        let beat = Heartbeat {
+            timestamp: i64::try_from(self.now_ms).unwrap_or(i64::MAX),
+            pid: self.pid,
+            memory_usage_mb: self.memory_mb,
+            uptime: self.up_s,
+            last_activity_type: activity.to_owned(),
+            last_activity_timestamp: i64::try_from(self.wrote_ms.max(tool.at_ms)).unwrap_or(i64::MAX),
+            tool_calls_count: tool.calls,
+            current_operation: tool.operation,
+        };
+        serde_json::to_vec_pretty(&beat).expect("numbers and texts are JSON")
+    }
+}
+
+fn activity(pulse: &Pulse, now_ms: u64) -> &'static str {
+    let recent = |at_ms: u64| now_ms.saturating_sub(at_ms) < IDLE_MS;
+    match &pulse.tool {
+        Some(tool) if tool.waiting => "waiting",
+        Some(tool) if tool.operation.is_some() && recent(tool.at_ms) => "tool_use",
+        _ if recent(pulse.wrote_ms) => "thinking",
+        _ => "idle",
+    }
+}
+
+fn pulse(paths: &Paths, life: &Life, now_ms: u64) -> Pulse {
+    let up_s = crate::api::boot_ms().saturating_sub(life.process.start_ticks.saturating_mul(10)) / 1000;
+    let wrote_ms = life.logs.iter().filter_map(|log| modified_ms(&paths.logs().join(log))).max().unwrap_or(0);
+    Pulse {
+        now_ms,
+        pid: life.process.pid,
+        memory_mb: procfs::resident_bytes(life.process.pid).unwrap_or(0) >> 20,
+        up_s,
+        // Before its first word it has only been started.
+        wrote_ms: wrote_ms.max(now_ms.saturating_sub(up_s * 1000)),
+        tool: tool(&paths.worker(&life.worker, life.generation).join(ACTIVITY)),
+    }
+}
+
+fn tool(path: &Path) -> Option<Tool> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn modified_ms(path: &Path) -> Option<u64> {
+    let meta = fs::metadata(path).ok()?;
+    // One that was only made has told nothing.
+    if meta.len() == 0 {
+        return None;
+    }
+    u64::try_from(meta.mtime() * 1000 + meta.mtime_nsec() / 1_000_000).ok()
+}

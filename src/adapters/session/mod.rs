@@ -1,0 +1,437 @@
+//! Sessions: the `.agent` folder of a worktree, in the union of what two programs keep
+//! there. Neither of them writes safely; here every write is under the folder's lock,
+//! to a file of its own first, and keeps what it does not know.
+//!
+//! - `folder`: one folder, held open
+//! - `store`: `state.json`; `beat`: `heartbeat.json`
+//! - `resume`: how an interrupted agent goes on
+//! - this file: what a worker's life writes there
+
+mod beat;
+mod folder;
+mod resume;
+mod store;
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::json;
+use swarm_actors::heartbeat::recovery::{self, Facts, Known, Recovery, STALE_MS};
+use swarm_actors::model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
+use swarm_actors::ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions};
+
+use self::beat::{Beater, HEARTBEAT};
+use self::folder::Folder;
+pub use self::folder::NAME as FOLDER;
+pub use self::resume::how;
+pub use self::store::{Change, StoreError, read, read_expect, update, write};
+use super::clock::wall_ms;
+use super::{git, procfs};
+use crate::agents::end_words;
+use crate::paths::Paths;
+
+/// Between two beats, in milliseconds, and how it is set.
+const INTERVAL_MS: u64 = 10_000;
+const INTERVAL: &str = "AGENT_HEARTBEAT_INTERVAL_MS";
+/// How it is set when a beat is too old to count.
+const TIMEOUT: &str = "AGENT_HEARTBEAT_TIMEOUT_MS";
+/// How it is set how often a session is gone on with.
+const ATTEMPTS: &str = "AGENT_MAX_RECOVERY_ATTEMPTS";
+/// Nothing beats more often than this.
+const INTERVAL_MS_MIN: u64 = 100;
+
+const PROGRESS: &str = "progress.log";
+const PROGRESS_BYTES_MAX: u64 = 1 << 20;
+const PRESERVED: &str = "preserved.json";
+
+fn set(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.trim().parse().ok().filter(|number| *number > 0)
+}
+
+/// What has been found out about the session in `base`.
+#[derive(Debug)]
+pub struct Checked {
+    pub state: Option<Session>,
+    /// Why there is none, where there is a file.
+    pub malformed: Option<String>,
+    pub beat_ms: Option<i64>,
+    pub known: Known,
+    pub attempts_max: i64,
+    pub stale_ms: i64,
+}
+
+impl Checked {
+    pub fn facts<'a>(&'a self, expected: Option<&'a str>) -> Facts<'a> {
+        Facts {
+            state: self.state.as_ref(),
+            expected,
+            beat_ms: self.beat_ms,
+            process: self.known,
+            attempts_max: self.attempts_max,
+            now_ms: i64::try_from(wall_ms()).unwrap_or(i64::MAX),
+            stale_ms: self.stale_ms,
+        }
+    }
+}
+
+/// Looks at the session in `base`. The limits are those of the environment.
+///
+/// # Errors
+/// When it cannot be looked at; a malformed state is no error.
+pub fn check(base: &Path) -> io::Result<Checked> {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let mut checked = Checked {
+        state: None,
+        malformed: None,
+        beat_ms: None,
+        known: Known::Unknown,
+        attempts_max: set(ATTEMPTS).map_or(recovery::ATTEMPTS_MAX, signed),
+        stale_ms: signed(set(TIMEOUT).unwrap_or(STALE_MS)),
+    };
+    let Some(folder) = Folder::open(base)? else { return Ok(checked) };
+    match store::load(&folder) {
+        Ok(state) => checked.state = state,
+        Err(StoreError::System(error)) => return Err(error),
+        Err(error) => checked.malformed = Some(error.to_string()),
+    }
+    let beat = beat::stamp_of(&folder);
+    checked.beat_ms = beat.map(|(at_ms, _)| at_ms);
+    checked.known = known(checked.state.as_ref(), beat.map(|(_, pid)| pid));
+    Ok(checked)
+}
+
+/// What this machine knows of the process that the session names. A beat of another
+/// process is another program's, and speaks for itself.
+fn known(state: Option<&Session>, beat_pid: Option<i32>) -> Known {
+    let boot = procfs::boot_id();
+    let Some(owner) = state.and_then(Session::owner) else { return Known::Unknown };
+    let Some(process) = owner.process.filter(|_| owner.host == super::clock::host()) else { return Known::Unknown };
+    if procfs::alive(&process, &boot).is_some() {
+        return Known::Alive;
+    }
+    if beat_pid.is_none_or(|pid| pid == process.pid) { Known::Gone } else { Known::Unknown }
+}
+
+/// Whether the session of this plan can be gone on with.
+pub fn answer(plan: &SessionPlan) -> Recovery {
+    match check(Path::new(&plan.dir)) {
+        Ok(checked) => recovery::decide(&checked.facts(Some(&plan.identifier))),
+        Err(_) => Recovery::NoState,
+    }
+}
+
+/// The sessions of this machine's workers.
+pub struct DiskSessions {
+    paths: Paths,
+    boot: String,
+    beater: Arc<Mutex<Beater>>,
+}
+
+impl DiskSessions {
+    pub fn new(paths: Paths) -> Self {
+        Self { paths, boot: procfs::boot_id(), beater: Arc::default() }
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self(SessionError::System(error.to_string()))
+    }
+}
+
+/// A refusal on its way through [`update`].
+struct Failed(SessionError);
+
+fn system(error: &impl ToString) -> SessionError {
+    SessionError::System(error.to_string())
+}
+
+fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
+    let (plan, base) = (&opening.plan, Path::new(&opening.plan.dir));
+    let path = base.join(FOLDER).display().to_string();
+    let checked = check(base).map_err(|error| system(&error))?;
+    let facts = checked.facts(Some(&plan.identifier));
+    if let Some(found) = checked.state.as_ref().and_then(Session::identifier).filter(|found| *found != plan.identifier)
+    {
+        return Err(SessionError::Mismatch { path, found, wanted: plan.identifier.clone() });
+    }
+    if recovery::is_alive(&facts) {
+        return Err(SessionError::Alive { path, evidence: evidence(&checked) });
+    }
+    exclude(base);
+    let note = checked.malformed.as_ref().map(|cause| format!("{cause}; it was put aside"));
+    let begun = update::<_, Failed>(base, |session| {
+        begin(session, opening);
+        Ok(Change::Write(()))
+    });
+    begun.map_err(|Failed(error)| error)?;
+    let event = if opening.again { "recovery" } else { "start" };
+    progress(base, event, &format!("generation {} of {}", opening.generation, opening.worker));
+    Ok(note)
+}
+
+fn evidence(checked: &Checked) -> String {
+    let process = checked.state.as_ref().and_then(Session::owner).and_then(|owner| owner.process);
+    match (checked.known, process, checked.beat_ms) {
+        (Known::Alive, Some(process), _) => format!("process {} lives", process.pid),
+        (_, _, Some(beat_ms)) => {
+            let age_ms = i64::try_from(wall_ms()).unwrap_or(i64::MAX).saturating_sub(beat_ms);
+            format!("its last heartbeat is {} s old", age_ms / 1000)
+        }
+        _ => "it says so".to_owned(),
+    }
+}
+
+/// What is true of a session before its agent runs. What others keep there stays.
+fn begin(session: &mut Session, opening: &Opening) {
+    let plan = &opening.plan;
+    if session.issue_id().is_none() {
+        session.set("issueId", &opening.session_id);
+    }
+    let recoveries = if opening.again { session.recoveries() + 1 } else { 0 };
+    let suffix = WORK_TYPES.iter().find(|(name, _)| *name == plan.work_type).map_or("DEV", |(_, suffix)| suffix);
+    if !opening.again || session.integer("startedAt").is_none_or(|at| at == 0) {
+        session.set("startedAt", &wall_ms());
+    }
+    session.set("issueIdentifier", &plan.identifier);
+    session.set_session_id(&opening.session_id);
+    // A conversation is gone on with by the program that led it, about the same work.
+    let same = |key: &str, value: &str| session.text(key).is_none_or(|was| was == value);
+    if !opening.again
+        || !same("workType", &plan.work_type)
+        || !same("providerName", plan.provider.as_deref().unwrap_or_default())
+    {
+        session.set("providerSessionId", &());
+    }
+    match &plan.provider {
+        Some(provider) => session.set("providerName", provider),
+        None => session.remove("providerName"),
+    }
+    session.set("workType", &plan.work_type);
+    session.set("prompt", &plan.prompt);
+    session.set_status(SessionStatus::Initializing);
+    session.set("currentStep", &"spawning");
+    session.set("currentPhase", &"starting");
+    session.set_recoveries(recoveries);
+    session.set("pid", &());
+    session.set("workerId", &opening.worker);
+    session.set("taskListId", &format!("{}-{suffix}", plan.identifier));
+    session.remove("errorMessage");
+    session.set_owner(&SessionOwner {
+        worker: opening.worker.clone(),
+        generation: opening.generation,
+        host: super::clock::host(),
+        process: None,
+        end: None,
+    });
+}
+
+/// In a repository the folder is nobody's change.
+fn exclude(base: &Path) {
+    let Some(root) = base.ancestors().find(|dir| dir.join(".git").exists()) else { return };
+    if let Err(error) = git::exclude(root, FOLDER) {
+        tracing::warn!(root = %root.display(), %error, "the folder of sessions shows in git's status");
+    }
+}
+
+/// History is worth having and not worth failing for.
+fn progress(base: &Path, event: &str, details: &str) {
+    let line = format!("{}|{event}|{}", wall_ms(), details.replace('\n', " "));
+    let appended = Folder::open(base).and_then(|folder| match folder {
+        Some(folder) => folder.append(PROGRESS, &line, PROGRESS_BYTES_MAX),
+        None => Ok(()),
+    });
+    if let Err(error) = appended {
+        tracing::debug!(base = %base.display(), %error, "progress could not be noted");
+    }
+}
+
+fn is_ours(session: &Session, session_id: &str) -> bool {
+    session.session_id().as_deref() == Some(session_id)
+}
+
+fn run(life: &Life) -> Result<Fence, SessionError> {
+    let (base, path) = (Path::new(&life.plan.dir), || Path::new(&life.plan.dir).join(FOLDER).display().to_string());
+    if !base.is_dir() {
+        return Err(SessionError::System(format!("{} is gone", base.display())));
+    }
+    let changed = update::<_, Failed>(base, |session| {
+        if session.session_id().is_none() && session.identifier().is_none() {
+            // Somebody removed it under the agent: written anew, as far as it is known.
+            begin(session, &opening(life));
+        }
+        if !is_ours(session, &life.session_id) {
+            return Err(Failed(SessionError::Taken { path: path(), found: session.fence() }));
+        }
+        if session.status().is_some_and(SessionStatus::is_over) {
+            return Ok(Change::Keep(session.fence()));
+        }
+        session.set_status(SessionStatus::Running);
+        session.set("currentStep", &"streaming");
+        session.set("currentPhase", &"running");
+        session.set("pid", &life.process.pid);
+        let owner = SessionOwner { process: Some(life.process.clone()), ..session.owner().unwrap_or_default() };
+        session.set_owner(&owner);
+        Ok(Change::Write(session.fence()))
+    });
+    changed.map(|(_, fence)| fence).map_err(|Failed(error)| error)
+}
+
+fn opening(life: &Life) -> Opening {
+    Opening {
+        plan: life.plan.clone(),
+        worker: life.worker.clone(),
+        generation: life.generation,
+        session_id: life.session_id.clone(),
+        again: false,
+    }
+}
+
+/// Status, cause and the field's word for an end.
+fn ending(end: LifeEnd) -> (SessionStatus, Option<String>, &'static str) {
+    match end {
+        None => (SessionStatus::Failed, Some("nobody recorded how it ended".to_owned()), "unknown"),
+        Some((ended, Reason::Exited)) if ended.is_success() => (SessionStatus::Completed, None, "completed"),
+        Some((ended, Reason::Exited)) => {
+            (SessionStatus::Failed, Some(format!("it {}", end_words(ended))), "provider-error")
+        }
+        Some((_, Reason::Stopped)) => (SessionStatus::Stopped, None, "operator-cancelled"),
+        Some((_, Reason::Closed)) => (SessionStatus::Stopped, Some("its window was closed".to_owned()), "closed"),
+        Some((_, Reason::Timeout)) => (SessionStatus::Failed, Some("its time limit ended it".to_owned()), "timeout"),
+        Some((_, Reason::Abandoned)) => {
+            (SessionStatus::Stopped, Some("the state directory was removed".to_owned()), "abandoned")
+        }
+    }
+}
+
+fn finish(
+    base: &Path,
+    session_id: &str,
+    (status, cause, word): (SessionStatus, Option<String>, &str),
+) -> Result<(), SessionError> {
+    // A worktree or folder that is gone has no session to end.
+    let Some(folder) = Folder::open(base).map_err(|error| system(&error))? else { return Ok(()) };
+    let changed = update::<_, Failed>(base, |session| {
+        if !is_ours(session, session_id) || session.status().is_some_and(SessionStatus::is_over) {
+            return Ok(Change::Keep(false));
+        }
+        // First: a reader that goes by the beat alone would take it for alive until it is stale.
+        folder.remove(HEARTBEAT).map_err(|error| Failed(system(&error)))?;
+        session.set_status(status);
+        session.set("currentStep", &"completed");
+        session.set("currentPhase", &status);
+        session.set("pid", &());
+        if let Some(cause) = &cause {
+            session.set("errorMessage", cause);
+        }
+        let owner = session.owner().unwrap_or_default();
+        session.set_owner(&SessionOwner { end: Some(word.to_owned()), ..owner });
+        Ok(Change::Write(true))
+    });
+    let (_, ended) = changed.map_err(|Failed(error)| error)?;
+    if ended {
+        let event = match status {
+            SessionStatus::Completed => "complete",
+            SessionStatus::Failed => "error",
+            _ => "stop",
+        };
+        progress(base, event, cause.as_deref().unwrap_or(word));
+    }
+    Ok(())
+}
+
+fn preserve(base: &Path, reason: &str, details: &str) -> io::Result<()> {
+    let Some(folder) = Folder::open(base)? else { return Ok(()) };
+    let issue = store::load(&folder).ok().flatten().and_then(|session| session.issue_id()).unwrap_or_default();
+    let kept = json!({
+        "preservedAt": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string(),
+        "issueId": issue,
+        "reason": reason,
+        "details": details,
+    });
+    folder.replace(PRESERVED, format!("{kept:#}").as_bytes(), true)?;
+    folder.remove(HEARTBEAT)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
+) -> Result<T, SessionError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(system(&error)))
+}
+
+impl Sessions for DiskSessions {
+    fn interval_ms(&self) -> u64 {
+        set(INTERVAL).unwrap_or(INTERVAL_MS).max(INTERVAL_MS_MIN)
+    }
+
+    fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery> {
+        let plan = plan.clone();
+        Box::pin(async move {
+            let answer = tokio::task::spawn_blocking(move || answer(&plan)).await;
+            // What cannot be looked at is looked at again when it is to be begun.
+            answer.unwrap_or(Recovery::NoState)
+        })
+    }
+
+    fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume> {
+        let spec = spec.clone();
+        Box::pin(async move { tokio::task::spawn_blocking(move || resume::plan(&spec)).await.unwrap_or_default() })
+    }
+
+    fn open<'a>(&'a self, opening: &'a Opening) -> BoxFuture<'a, Result<Option<String>, SessionError>> {
+        let opening = opening.clone();
+        Box::pin(blocking(move || open(&opening)))
+    }
+
+    fn abandon<'a>(&'a self, opening: &'a Opening, cause: &'a str) -> BoxFuture<'a, ()> {
+        let (opening, cause) = (opening.clone(), cause.to_owned());
+        Box::pin(async move {
+            let end = (SessionStatus::Failed, Some(cause), "spawn-failed");
+            let done = blocking(move || finish(Path::new(&opening.plan.dir), &opening.session_id, end)).await;
+            if let Err(error) = done {
+                tracing::warn!(%error, "a session that was not begun looks as if it were");
+            }
+        })
+    }
+
+    fn run<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, Result<Fence, SessionError>> {
+        let life = life.clone();
+        Box::pin(blocking(move || run(&life)))
+    }
+
+    fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>> {
+        let (life, beater) = (life.clone(), Arc::clone(&self.beater));
+        Box::pin(blocking(move || {
+            // A beat that is just being written is there before it goes.
+            let _beats = beater.lock().unwrap_or_else(PoisonError::into_inner);
+            finish(Path::new(&life.plan.dir), &life.session_id, ending(end))
+        }))
+    }
+
+    fn beat(&self, lives: Vec<(Arc<Life>, Fence)>) -> BoxFuture<'static, Vec<Beaten>> {
+        let (paths, boot, beater) = (self.paths.clone(), self.boot.clone(), Arc::clone(&self.beater));
+        Box::pin(async move {
+            let count = lives.len();
+            let beaten = tokio::task::spawn_blocking(move || {
+                let mut beater = beater.lock().unwrap_or_else(PoisonError::into_inner);
+                let living: HashSet<&str> = lives.iter().map(|(life, _)| life.worker.as_str()).collect();
+                beater.retain(|worker| living.contains(worker));
+                lives.iter().map(|(life, fence)| beater.beat(&paths, &boot, life, fence)).collect()
+            });
+            beaten.await.unwrap_or_else(|_| vec![Beaten::Done; count])
+        })
+    }
+
+    fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()> {
+        let (base, reason, details) = (dir.to_owned(), reason.to_owned(), details.to_owned());
+        Box::pin(async move {
+            let kept = tokio::task::spawn_blocking(move || preserve(Path::new(&base), &reason, &details)).await;
+            if let Ok(Err(error)) = kept {
+                tracing::warn!(%error, "it is not noted why a worktree stays");
+            }
+        })
+    }
+}

@@ -1,0 +1,275 @@
+//! The command line that goes on with a conversation, made from the one that began it.
+//!
+//! Only command lines that are an agent's own are touched, and of those only the words
+//! that say which conversation it is and what is to be done.
+
+/// Options of `claude` that take a value.
+const CLAUDE_VALUES: [&str; 20] = [
+    "--model",
+    "--fallback-model",
+    "--permission-mode",
+    "--permission-prompt-tool",
+    "--append-system-prompt",
+    "--append-system-prompt-file",
+    "--system-prompt",
+    "--system-prompt-file",
+    "--output-format",
+    "--input-format",
+    "--max-turns",
+    "--max-budget-usd",
+    "--settings",
+    "--setting-sources",
+    "--session-id",
+    "--agent",
+    "--agents",
+    "--json-schema",
+    "--name",
+    "-n",
+];
+/// Options of `claude` that take all words up to the next option.
+const CLAUDE_LISTS: [&str; 8] = [
+    "--allowedTools",
+    "--allowed-tools",
+    "--disallowedTools",
+    "--disallowed-tools",
+    "--tools",
+    "--add-dir",
+    "--mcp-config",
+    "--betas",
+];
+/// Words of `claude` that are no task.
+const CLAUDE_VERBS: [&str; 11] = [
+    "agents",
+    "auth",
+    "config",
+    "doctor",
+    "install",
+    "mcp",
+    "migrate-installer",
+    "plugin",
+    "setup-token",
+    "update",
+    "upgrade",
+];
+/// Options of `codex` that take a value.
+const CODEX_VALUES: [&str; 24] = [
+    "-c",
+    "--config",
+    "-i",
+    "--image",
+    "-m",
+    "--model",
+    "-p",
+    "--profile",
+    "-s",
+    "--sandbox",
+    "-a",
+    "--ask-for-approval",
+    "-C",
+    "--cd",
+    "--add-dir",
+    "--enable",
+    "--disable",
+    "--local-provider",
+    "--color",
+    "--output-schema",
+    "-o",
+    "--output-last-message",
+    "--remote",
+    "--remote-auth-token-env",
+];
+/// Words of `codex` that are no task.
+const CODEX_VERBS: [&str; 15] = [
+    "login",
+    "logout",
+    "mcp",
+    "mcp-server",
+    "app-server",
+    "app",
+    "completion",
+    "update",
+    "sandbox",
+    "debug",
+    "apply",
+    "cloud",
+    "features",
+    "review",
+    "fork",
+];
+
+/// What a command line says of itself.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Parsed {
+    /// Its options with their values.
+    options: Vec<String>,
+    /// The conversation that it names.
+    conversation: Option<String>,
+    prompt: Option<String>,
+    /// It runs without a terminal (`-p`, `exec`).
+    alone: bool,
+}
+
+/// The conversation that a command line itself names.
+pub fn named(argv: &[String]) -> Option<String> {
+    match program(argv)? {
+        "claude" => claude(argv)?.conversation,
+        "codex" => codex(argv)?.conversation,
+        _ => None,
+    }
+}
+
+/// The task in a command line.
+pub fn task(argv: &[String]) -> Option<String> {
+    match program(argv)? {
+        "claude" => claude(argv)?.prompt,
+        "codex" => codex(argv)?.prompt,
+        _ => None,
+    }
+}
+
+/// The command line that goes on: in the conversation `id` where one is known, else in a
+/// new one that is told what was done. None for commands that are no agent's.
+pub fn command(argv: &[String], id: Option<&str>, prompt: &str) -> Option<Vec<String>> {
+    let mut words = vec![argv.first()?.clone()];
+    match program(argv)? {
+        "claude" => {
+            let parsed = claude(argv)?;
+            words.extend(id.into_iter().flat_map(|id| ["--resume".to_owned(), id.to_owned()]));
+            // Before the options: some take all words that follow.
+            words.push(prompt.to_owned());
+            words.extend(parsed.options);
+        }
+        "codex" => {
+            let parsed = codex(argv)?;
+            words.extend(parsed.alone.then(|| "exec".to_owned()));
+            words.extend(id.map(|_| "resume".to_owned()));
+            words.extend(parsed.options);
+            words.extend(id.map(str::to_owned));
+            words.push(prompt.to_owned());
+        }
+        _ => return None,
+    }
+    Some(words)
+}
+
+fn program(argv: &[String]) -> Option<&str> {
+    argv.first()?.rsplit('/').next()
+}
+
+fn claude(argv: &[String]) -> Option<Parsed> {
+    let mut parsed = Parsed::default();
+    let mut words = argv[1..].iter().peekable();
+    while let Some(word) = words.next() {
+        let is_value = |next: &&String| !next.starts_with('-');
+        match word.as_str() {
+            "-c" | "--continue" | "--fork-session" => {}
+            "-r" | "--resume" => parsed.conversation = words.next_if(is_value).cloned(),
+            "--session-id" => parsed.conversation = words.next().cloned(),
+            list if CLAUDE_LISTS.contains(&list) => {
+                parsed.options.push(word.clone());
+                while let Some(value) = words.next_if(is_value) {
+                    parsed.options.push(value.clone());
+                }
+            }
+            option if CLAUDE_VALUES.contains(&option) => {
+                parsed.options.push(word.clone());
+                parsed.options.extend(words.next().cloned());
+            }
+            "--" => parsed.prompt = words.next().cloned().or(parsed.prompt),
+            option if option.starts_with('-') => {
+                parsed.alone |= matches!(option, "-p" | "--print");
+                if let Some(id) = option.strip_prefix("--session-id=").or(option.strip_prefix("--resume=")) {
+                    parsed.conversation = Some(id.to_owned());
+                } else {
+                    parsed.options.push(word.clone());
+                }
+            }
+            verb if parsed.prompt.is_none() && CLAUDE_VERBS.contains(&verb) => return None,
+            _ => parsed.prompt = Some(word.clone()),
+        }
+    }
+    Some(parsed)
+}
+
+fn codex(argv: &[String]) -> Option<Parsed> {
+    let mut parsed = Parsed::default();
+    let mut resumes = false;
+    let mut words = argv[1..].iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "exec" | "e" if parsed.prompt.is_none() && !parsed.alone => parsed.alone = true,
+            "resume" if parsed.prompt.is_none() && !resumes => resumes = true,
+            "--last" | "--all" if resumes => {}
+            "--" => parsed.prompt = words.next().cloned().or(parsed.prompt),
+            option if CODEX_VALUES.contains(&option) => {
+                parsed.options.push(word.clone());
+                parsed.options.extend(words.next().cloned());
+            }
+            option if option.len() > 1 && option.starts_with('-') => parsed.options.push(word.clone()),
+            verb if parsed.prompt.is_none() && !parsed.alone && !resumes && CODEX_VERBS.contains(&verb) => return None,
+            _ if resumes && parsed.conversation.is_none() => parsed.conversation = Some(word.clone()),
+            _ => parsed.prompt = Some(word.clone()),
+        }
+    }
+    Some(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(|word| word.replace('_', " ")).collect()
+    }
+
+    #[test]
+    fn the_conversation_goes_in_and_the_task_is_said_anew() {
+        for (argv, resumed, anew) in [
+            ("claude", "claude --resume ID go", "claude go"),
+            ("/opt/bin/claude fix_it", "/opt/bin/claude --resume ID go", "/opt/bin/claude go"),
+            (
+                "claude --model opus -p fix_it --allowedTools Bash Edit",
+                "claude --resume ID go --model opus -p --allowedTools Bash Edit",
+                "claude go --model opus -p --allowedTools Bash Edit",
+            ),
+            ("claude --session-id X --continue a_b", "claude --resume ID go", "claude go"),
+            (
+                "claude --dangerously-skip-permissions",
+                "claude --resume ID go --dangerously-skip-permissions",
+                "claude go --dangerously-skip-permissions",
+            ),
+            ("codex", "codex resume ID go", "codex go"),
+            ("codex -m gpt fix_it", "codex resume -m gpt ID go", "codex -m gpt go"),
+            ("codex exec --json -C /x fix_it", "codex exec resume --json -C /x ID go", "codex exec --json -C /x go"),
+            ("codex exec resume OLD more", "codex exec resume ID go", "codex exec go"),
+        ] {
+            let argv = words(argv);
+            assert_eq!(command(&argv, Some("ID"), "go"), Some(words(resumed)), "{argv:?}");
+            assert_eq!(command(&argv, None, "go"), Some(words(anew)), "{argv:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_agents_command_line_stays_as_it_is() {
+        for argv in ["make test", "sh -c claude", "claude mcp list", "codex login", "claude update"] {
+            assert_eq!(command(&words(argv), Some("ID"), "go"), None, "{argv}");
+        }
+        assert_eq!(command(&[], None, "go"), None);
+    }
+
+    #[test]
+    fn a_conversation_that_is_named_is_known() {
+        for (argv, id) in [
+            ("claude --session-id A-1 x", Some("A-1")),
+            ("claude --resume=B", Some("B")),
+            ("claude -r C --model m", Some("C")),
+            ("claude --resume --model m", None),
+            ("codex resume D", Some("D")),
+            ("codex exec resume E -", Some("E")),
+            ("codex exec x", None),
+            ("make A", None),
+        ] {
+            assert_eq!(named(&words(argv)).as_deref(), id, "{argv}");
+        }
+    }
+}

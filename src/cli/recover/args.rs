@@ -1,0 +1,26 @@
+//! What may be typed after `swarm recover`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::cli::duration;
+
+#[derive(Debug, Args)]
+pub struct RecoverArgs {
+    /// Workers to look at [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Start them, instead of only showing which
+    #[arg(long)]
+    pub apply: bool,
+    /// How many are started at a time, after the first one
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "apply")]
+    pub at_once: usize,
+    /// How long each is looked at before the next ones follow
+    #[arg(long, value_name = "SEC", default_value = "2", value_parser = duration::parse, requires = "apply")]
+    pub settle: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,271 @@
+//! `swarm recover`: workers that nobody ended, after a reboot or a lost tmux server.
+//!
+//! Shows first, and starts only with `--apply`: one at first, then some at a time, each
+//! looked at before the next ones follow. Where agents come back without being logged
+//! in, the rest is left for later.
+
+pub mod args;
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+use swarm_actors::model::{Answer, FineState, RecoverRequest, RefusalKind, Resume, Spec, WorkerView};
+use swarm_actors::worker::fate::Fate;
+
+use self::args::RecoverArgs;
+use super::answers::{no_answer, spawned_line, spawned_object};
+use super::caller;
+use super::error::{Failure, unknown_worker};
+use super::json;
+use super::plain::Plain;
+use super::render::{escape, table};
+use super::screen::Screen;
+use super::watch;
+use crate::adapters::views::{self, Registry};
+use crate::adapters::{fates, session};
+use crate::agents;
+use crate::api::client;
+use crate::paths::Paths;
+
+/// So many agents that cannot log in, one after the other, and no more are started.
+const REFUSED_MAX: u32 = 2;
+/// What is read of the end of a log.
+const LOG_BYTES_MAX: u64 = 16 << 10;
+
+/// A worker and what is to be done about it.
+struct Case {
+    name: String,
+    fate: Fate,
+    spec: Option<Spec>,
+    how: Resume,
+}
+
+/// What became of one that was started again.
+enum Became {
+    Runs,
+    /// It ended at once; what it said.
+    Ended(String),
+    /// Its agent is not logged in.
+    LoggedOut(String),
+}
+
+pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let registry = super::read_for(paths, super::only(&args.names), screen)?;
+    let cases = cases(args, &registry, paths)?;
+    if !args.apply {
+        return show(&cases, args.json, screen);
+    }
+    // Runs, loops and workers with a restart policy come back by this alone.
+    client::ensure(paths)?;
+    let mut done = Applied { json: args.json, objects: Vec::new(), code: 0, refused: 0 };
+    let (due, left): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| matches!(case.fate, Fate::Recover(_)));
+    done.objects.extend(left.into_iter().map(object));
+    let mut rest = due.as_slice();
+    let mut stage = 1;
+    while !rest.is_empty() && done.refused < REFUSED_MAX {
+        let (now, later) = rest.split_at(stage.min(rest.len()));
+        done.stage(now, args, paths, screen)?;
+        rest = later;
+        stage = args.at_once.max(1);
+    }
+    if !rest.is_empty() {
+        let names: Vec<&str> = rest.iter().map(|case| case.name.as_str()).collect();
+        screen.warning(&format!("agents are not logged in, so these are not started: {}", names.join(", ")));
+        screen.aside("hint: ", "log in, then swarm recover --apply again");
+        done.objects.extend(rest.iter().map(|case| object(case)));
+        done.code = 1;
+    }
+    if args.json {
+        json::print_list(screen, "swarm.recover/1", "workers", done.objects)?;
+    } else if due.is_empty() {
+        screen.line("nothing to recover")?;
+    }
+    Ok(done.code)
+}
+
+fn cases(args: &RecoverArgs, registry: &Registry, paths: &Paths) -> Result<Vec<Case>, Failure> {
+    let names = super::each_once(&args.names);
+    if let Some(unknown) = names.iter().find(|name| registry.find(name).is_none()) {
+        return Err(unknown_worker(unknown, registry));
+    }
+    let meant = |worker: &&WorkerView| names.is_empty() || names.contains(&worker.row.name);
+    let case = |worker: &WorkerView| {
+        let (fate, spec) = fates::of(paths, worker);
+        let how = match (&fate, &spec) {
+            (Fate::Recover(_), Some(spec)) => session::how(spec),
+            _ => Resume::default(),
+        };
+        Case { name: worker.row.name.clone(), fate, spec, how }
+    };
+    Ok(registry.workers.iter().filter(meant).map(case).collect())
+}
+
+fn show(cases: &[Case], as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
+    if as_json {
+        json::print_list(screen, "swarm.recover/1", "workers", cases.iter().map(object).collect())?;
+        return Ok(0);
+    }
+    if cases.is_empty() {
+        return Ok(0);
+    }
+    let rows = cases.iter().map(|case| {
+        let (verb, why) = match &case.fate {
+            Fate::Recover(lost) => ("start", format!("{}{}", lost.words(), goes_on(case))),
+            Fate::Leave(why) => ("leave", why.clone()),
+        };
+        vec![escape(&case.name).into_owned(), verb.to_owned(), escape(&why).into_owned()]
+    });
+    let head = ["NAME", "WOULD", "WHY"].map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+    screen.bytes(table(&rows, |_, _, _| None).as_bytes())?;
+    let due = cases.iter().filter(|case| matches!(case.fate, Fate::Recover(_))).count();
+    if due > 0 {
+        screen.flush()?;
+        screen.aside("hint: ", &format!("swarm recover --apply starts {due} of them again"));
+    }
+    Ok(0)
+}
+
+fn goes_on(case: &Case) -> String {
+    match (&case.how.conversation, &case.how.argv) {
+        (Some(id), _) => format!("; goes on in conversation {id}"),
+        (None, Some(_)) => "; told what was done so far".to_owned(),
+        (None, None) => String::new(),
+    }
+}
+
+fn object(case: &Case) -> Map<String, Value> {
+    let (decision, why) = match &case.fate {
+        Fate::Recover(lost) => ("start", lost.words()),
+        Fate::Leave(why) => ("leave", why.as_str()),
+    };
+    let command = case.how.argv.as_ref().or(case.spec.as_ref().map(|spec| &spec.contract.argv));
+    json::object([
+        ("name", json!(case.name)),
+        ("decision", json!(decision)),
+        ("why", json!(why)),
+        ("command", json!(command)),
+        ("conversation", json!(case.how.conversation)),
+    ])
+}
+
+/// What was done so far.
+struct Applied {
+    json: bool,
+    objects: Vec<Map<String, Value>>,
+    code: u8,
+    /// Agents in a row that were not logged in.
+    refused: u32,
+}
+
+impl Applied {
+    /// Starts these, and looks how they do.
+    fn stage(
+        &mut self,
+        cases: &[&Case],
+        args: &RecoverArgs,
+        paths: &Paths,
+        screen: &mut Screen,
+    ) -> Result<(), Failure> {
+        let mut started = Vec::new();
+        for case in cases {
+            let mut object = object(case);
+            match recover(&case.name, paths, screen)? {
+                Answer::Spawned(spawned) => {
+                    object.insert("started".to_owned(), Value::Object(spawned_object(&spawned)));
+                    started.push((case, object, spawned));
+                }
+                Answer::Refused(refusal) => {
+                    // Somebody else was faster: that is what was wanted.
+                    if refusal.kind != RefusalKind::Running {
+                        screen.refusal(&refusal);
+                        self.code = 1;
+                    }
+                    object.insert("error".to_owned(), json!(refusal.cause));
+                    self.objects.push(object);
+                }
+                _ => return Err(no_answer()),
+            }
+        }
+        let deadline = Instant::now() + args.settle;
+        for (case, mut object, spawned) in started {
+            let became = became(&case.name, deadline, paths)?;
+            let (word, said) = match &became {
+                Became::Runs => ("running", None),
+                Became::Ended(said) => ("ended", Some(said)),
+                Became::LoggedOut(said) => ("logged-out", Some(said)),
+            };
+            object.insert("became".to_owned(), json!(word));
+            self.objects.push(object);
+            if !self.json {
+                screen.line(&spawned_line("recovered", &spawned))?;
+                screen.flush()?;
+            }
+            if let Some(said) = said {
+                self.code = 1;
+                screen.warning(&format!("'{}' does not go on: {said}", case.name));
+            }
+            self.refused = if matches!(became, Became::LoggedOut(_)) { self.refused + 1 } else { 0 };
+        }
+        Ok(())
+    }
+}
+
+fn recover(name: &str, paths: &Paths, screen: &mut Screen) -> Result<Answer, Failure> {
+    let request = RecoverRequest { caller: caller::collect()?.caller, name: name.to_owned() };
+    let mut last = None;
+    client::post(paths, "/v1/recover", &request, &mut |answer| match answer {
+        Answer::Warning(text) => screen.warning(&text),
+        Answer::Spawned(_) | Answer::Refused(_) => last = Some(answer),
+        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Accepted | Answer::Done => {}
+    })?;
+    last.ok_or_else(no_answer)
+}
+
+/// Whether it still runs at the deadline, and if not, what it said.
+fn became(name: &str, deadline: Instant, paths: &Paths) -> Result<Became, Failure> {
+    let view = views::load_one(paths, name)?;
+    if let Some(process) = view.as_ref().and_then(|view| view.watch.as_ref()) {
+        watch::ends_before(process, deadline)?;
+    }
+    let Some(view) = views::load_one(paths, name)? else { return Ok(Became::Ended("it is gone".to_owned())) };
+    let said = last_words(name, paths);
+    let logged_out = agents::is_logged_out(&said);
+    if view.state.is_running() {
+        return Ok(if logged_out { Became::LoggedOut(last_line(&said)) } else { Became::Runs });
+    }
+    let finished = view.state == FineState::Exited && view.exit.as_ref().is_some_and(|exit| exit.ended.is_success());
+    match (finished, logged_out) {
+        (true, _) => Ok(Became::Runs),
+        (false, true) => Ok(Became::LoggedOut(last_line(&said))),
+        (false, false) => Ok(Became::Ended(last_line(&said))),
+    }
+}
+
+fn last_words(name: &str, paths: &Paths) -> String {
+    let logs = ["stderr", "stdout", "tmux"].map(|kind| paths.log(name, kind));
+    let texts = logs.iter().filter_map(|log| tail(log));
+    texts.map(|bytes| plain_text(&bytes)).collect::<Vec<_>>().join("\n")
+}
+
+fn plain_text(bytes: &[u8]) -> String {
+    let mut out = Vec::new();
+    Plain::new().feed(bytes, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn tail(path: &Path) -> Option<Vec<u8>> {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    let mut file = std::fs::File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES_MAX))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(LOG_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn last_line(text: &str) -> String {
+    let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    last.map_or_else(|| "it ended without a word".to_owned(), agents::short)
+}

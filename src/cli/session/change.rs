@@ -1,0 +1,138 @@
+//! Changes of single members, side by side with everybody else's.
+
+use std::path::Path;
+
+use serde_json::value::RawValue;
+use swarm_actors::model::{Refusal, RefusalKind, Session};
+
+use super::args::Which;
+use super::{failed, show};
+use crate::adapters::session::{self, Change, StoreError};
+use crate::cli::error::Failure;
+use crate::cli::screen::Screen;
+
+/// Who writes them is told apart by them, so nobody writes them by hand.
+const OURS: [&str; 8] = [
+    "issueId",
+    "issueIdentifier",
+    "sessionId",
+    "linearSessionId",
+    "startedAt",
+    "attemptCount",
+    "recoveryAttempts",
+    "swarm",
+];
+const INTEGERS: [&str; 5] = ["lastUpdatedAt", "lastHeartbeat", "pid", "summaryVersion", "recoveryAttempts"];
+
+#[derive(Debug)]
+enum Edit {
+    Text(String),
+    Json(Box<RawValue>),
+    Remove,
+}
+
+pub fn update(changes: &[String], which: &Which, base: &Path, screen: &mut Screen) -> Result<u8, Failure> {
+    let edits = changes.iter().map(|change| parse(change)).collect::<Result<Vec<_>, _>>()?;
+    let changed = session::update::<_, Failed>(base, |session| {
+        if let (Some(wanted), Some(found)) = (&which.expect, session.identifier())
+            && found != *wanted
+        {
+            return Err(Failed(mismatch(base, &found, wanted)));
+        }
+        for (key, edit) in &edits {
+            apply(session, key, edit);
+        }
+        Ok(Change::Write(()))
+    });
+    let (session, ()) = changed.map_err(|Failed(failure)| failure)?;
+    show::state(&session, base, which.json, screen)
+}
+
+struct Failed(Failure);
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self(failed(error))
+    }
+}
+
+fn mismatch(base: &Path, found: &str, wanted: &str) -> Failure {
+    let cause = format!("{} has the session of '{found}', not of '{wanted}'", base.display());
+    Failure::new(RefusalKind::Exists, cause)
+}
+
+fn apply(session: &mut Session, key: &str, edit: &Edit) {
+    match edit {
+        Edit::Text(text) => session.set(key, text),
+        Edit::Json(value) => session.set_raw(key, value.clone()),
+        Edit::Remove => session.remove(key),
+    }
+}
+
+fn parse(change: &str) -> Result<(String, Edit), Refusal> {
+    let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
+    let (key, edit) = match (change.split_once(":="), change.split_once('='), change.strip_suffix(":-")) {
+        (Some((key, json)), Some((before, _)), _) if key.len() < before.len() => {
+            let value = RawValue::from_string(json.to_owned())
+                .map_err(|error| invalid(format!("{key}:= is not followed by JSON: {error}")))?;
+            (key, Edit::Json(value))
+        }
+        (_, Some((key, text)), _) => (key, Edit::Text(text.to_owned())),
+        (_, None, Some(key)) => (key, Edit::Remove),
+        _ => {
+            let refusal = invalid(format!("'{change}' is no change"));
+            return Err(refusal.remedy("a change is KEY=TEXT, KEY:=JSON, or KEY:- to remove one"));
+        }
+    };
+    if key.is_empty() || key.contains(char::is_control) {
+        return Err(invalid(format!("'{change}' names no member")));
+    }
+    if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(key)) {
+        let refusal = invalid(format!("'{key}' says whose session it is, and is not changed by hand"));
+        return Err(refusal.remedy("swarm session write replaces a whole state"));
+    }
+    let is_integer = match &edit {
+        Edit::Json(value) => value.get() == "null" || value.get().parse::<i64>().is_ok(),
+        Edit::Text(_) => false,
+        Edit::Remove => true,
+    };
+    if INTEGERS.contains(&key) && !is_integer {
+        let refusal = invalid(format!("'{key}' is an integer"));
+        return Err(refusal.remedy(format!("{key}:=NUMBER")));
+    }
+    Ok((key.to_owned(), edit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(change: &str) -> String {
+        format!("{:?}", parse(change).expect("parses"))
+    }
+
+    #[test]
+    fn changes_are_texts_json_or_removals() {
+        assert_eq!(edit("currentPhase=a:=b"), r#"("currentPhase", Text("a:=b"))"#);
+        assert_eq!(edit("x:=[1, 2]"), r#"("x", Json(RawValue([1, 2])))"#);
+        assert_eq!(edit("x="), r#"("x", Text(""))"#);
+        assert_eq!(edit("errorMessage:-"), r#"("errorMessage", Remove)"#);
+        assert_eq!(edit("pid:=null"), r#"("pid", Json(RawValue(null)))"#);
+    }
+
+    #[test]
+    fn what_would_harm_the_file_is_refused() {
+        for (change, cause) in [
+            ("word", "is no change"),
+            ("=x", "names no member"),
+            ("x:={", "not followed by JSON"),
+            ("pid=7", "'pid' is an integer"),
+            ("lastHeartbeat:=1.5", "is an integer"),
+            ("sessionId=x", "says whose session it is"),
+            ("STARTEDAT:=1", "says whose session it is"),
+        ] {
+            let refusal = parse(change).expect_err("was taken");
+            assert!(refusal.cause.contains(cause), "{change}: {}", refusal.cause);
+        }
+    }
+}

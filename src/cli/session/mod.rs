@@ -1,0 +1,96 @@
+//! `swarm session`: the session of a worker, for agents, scripts and people.
+
+pub mod args;
+mod change;
+mod show;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use swarm_actors::model::{Refusal, RefusalKind, SESSION_BYTES_MAX, Session};
+
+use self::args::{SessionAction, Which};
+use super::error::Failure;
+use super::screen::Screen;
+use crate::adapters::session::{self, FOLDER, StoreError};
+use crate::adapters::views;
+use crate::paths::Paths;
+
+pub fn run(action: &SessionAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    match action {
+        SessionAction::Show(args) => show::show(&args.which, &place(&args.which, paths, screen)?, screen),
+        SessionAction::Check(args) => show::check(args, &place(&args.which, paths, screen)?, screen),
+        SessionAction::Update(args) => {
+            let which = Which {
+                name: args.worker.clone(),
+                dir: args.dir.clone(),
+                expect: args.expect.clone(),
+                json: args.json,
+            };
+            let base = place(&which, paths, screen)?;
+            change::update(&args.changes, &which, &base, screen)
+        }
+        SessionAction::Write(args) => {
+            let base = place(&args.which, paths, screen)?;
+            write(&args.which, &base, screen)
+        }
+    }
+}
+
+/// The directory of the session that is meant.
+fn place(which: &Which, paths: &Paths, screen: &mut Screen) -> Result<PathBuf, Failure> {
+    if let Some(dir) = &which.dir {
+        let dir = std::path::absolute(dir).map_err(|error| Failure::system("find the directory", &error))?;
+        if !dir.is_dir() {
+            return Err(Failure::new(RefusalKind::Invalid, format!("{} is not a directory", dir.display())));
+        }
+        return Ok(dir);
+    }
+    let Some(name) = &which.name else { return here() };
+    let registry = super::read_one(paths, name, screen)?;
+    let worker = registry.find(name).ok_or_else(|| super::error::unknown_worker(name, &registry))?;
+    views::session_dir(paths, worker).ok_or_else(|| {
+        let refusal = Refusal::new(RefusalKind::Invalid, format!("worker '{name}' has no session")).of(name);
+        refusal.remedy("a worker has one with --worktree or --session-dir DIR").into()
+    })
+}
+
+/// The nearest directory above this one that has a session.
+fn here() -> Result<PathBuf, Failure> {
+    let cwd = std::env::current_dir().map_err(|error| Failure::system("find this directory", &error))?;
+    let found = cwd.ancestors().find(|dir| dir.join(FOLDER).is_dir());
+    found.map(Path::to_owned).ok_or_else(|| {
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("there is no session in {}", cwd.display()));
+        refusal.remedy("name a worker, or a directory with --dir").into()
+    })
+}
+
+/// What went wrong with a state, told apart for scripts by the kind.
+fn failed(error: StoreError) -> Failure {
+    let text = error.to_string();
+    match error {
+        StoreError::NotFound(_) => Failure::new(RefusalKind::NotFound, text),
+        StoreError::Malformed { .. } => {
+            let refusal = Refusal::new(RefusalKind::Registry, text);
+            refusal.remedy("the next update puts it aside and begins anew").into()
+        }
+        StoreError::Mismatch { .. } => Failure::new(RefusalKind::Exists, text),
+        StoreError::System(_) => Failure::new(RefusalKind::Internal, text),
+    }
+}
+
+fn write(which: &Which, base: &Path, screen: &mut Screen) -> Result<u8, Failure> {
+    let mut text = String::new();
+    let read = std::io::stdin().take(SESSION_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|error| Failure::system("read standard input", &error))?;
+    let session = Session::parse(&text)
+        .map_err(|cause| Failure::new(RefusalKind::Invalid, format!("standard input is no JSON object: {cause}")))?;
+    if let Some(wanted) = &which.expect {
+        match session::read_expect(base, wanted) {
+            Ok(_) | Err(StoreError::NotFound(_)) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let written = session::write(base, session).map_err(failed)?;
+    show::state(&written, base, which.json, screen)
+}

@@ -1,0 +1,180 @@
+//! After a reboot, a lost tmux server, a killed machine: what was running comes
+//! back as it was started, and what had ended does not.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::common::{Rig, SOON, proc, run, wait_until};
+
+/// Everything of the rig is killed, and what is left was written in an earlier boot.
+fn reboot(rig: &Rig) {
+    wait_until("everything is killed", SOON, || {
+        let left = rig.processes();
+        left.iter().for_each(|pid| proc::kill(*pid));
+        left.is_empty()
+    });
+    rewrite_boot(&rig.root().join("w"), &["lease"]);
+    for tree in fs::read_dir(rig.path("repo-worktrees")).into_iter().flatten().flatten() {
+        rewrite_boot(&tree.path(), &["state.json"]);
+    }
+}
+
+fn rewrite_boot(dir: &Path, names: &[&str]) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            rewrite_boot(&path, names);
+        } else if names.iter().any(|name| path.ends_with(name)) {
+            let text = fs::read_to_string(&path).expect("read");
+            let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("read");
+            fs::write(&path, text.replace(boot.trim(), "00000000-0000-0000-0000-000000000000")).expect("written");
+        }
+    }
+}
+
+/// What `recover` would do about each, or did.
+#[track_caller]
+fn cases(rig: &Rig, words: &[&str]) -> Vec<(String, String, String)> {
+    let said = rig.swarm(&[&["recover", "--json"], words].concat());
+    let value: Value = serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let case = |case: &Value| (text(&case["name"]), text(&case["decision"]), text(&case["why"]));
+    value["workers"].as_array().expect("a list").iter().map(case).collect()
+}
+
+const WAITS: &str = "echo up >> marks; exec sleep 600";
+
+#[test]
+fn a_machine_that_went_down_comes_back_with_what_was_running() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    rig.spawn_sh("plain", &["--env", "KEPT=yes", "--tag", "t"], "echo $KEPT >> marks; exec sleep 600");
+    rig.spawn_sh("window", &["--tmux"], WAITS);
+    let spawn = |name: &str, flags: &[&str], script: &str| {
+        let words = [&["spawn", "--name", name, "--worktree"], flags, &["--", "sh", "-c", script]].concat();
+        rig.swarm_in(&repo, &words).ok();
+    };
+    spawn("tree", &["--prompt", "write a poem"], "echo half >> poem; exec sleep 600");
+    spawn("policy", &["--restart", "on-failure"], WAITS);
+    rig.spawn("ended", &[], &["true"]);
+    rig.spawn_sh("failed", &[], "exit 3");
+    rig.wait("ended");
+    rig.wait("failed");
+    rig.spawn("stopped", &[], &["sleep", "600"]);
+    rig.swarm(&["kill", "stopped"]).ok();
+    let marks = rig.path("repo-worktrees/policy/marks");
+    wait_until("all are up", SOON, || {
+        rig.cwd().join("marks").exists() && marks.exists() && rig.path("repo-worktrees/tree/poem").exists()
+    });
+    reboot(&rig);
+
+    let machine = "the machine went down under it";
+    let expected = [
+        ("plain", "start", machine),
+        ("window", "start", machine),
+        ("tree", "start", machine),
+        ("policy", "leave", "its restart policy starts it again"),
+        ("ended", "leave", "it has finished"),
+        ("failed", "leave", "it ended by itself with code 3"),
+        ("stopped", "leave", "it was stopped"),
+    ];
+    let expected = expected.map(|(name, decision, why)| (name.to_owned(), decision.to_owned(), why.to_owned()));
+    assert_eq!(cases(&rig, &[]), expected);
+    let shown = rig.swarm(&["recover"]);
+    assert!(
+        shown.out.contains("NAME") && shown.err.ends_with("swarm recover --apply starts 3 of them again\n"),
+        "{shown:?}"
+    );
+    assert_eq!(rig.keepers(), (None, None), "showing starts nothing");
+    assert_eq!(rig.fine("plain"), "interrupted");
+
+    let before = fs::read_to_string(rig.cwd().join("marks")).expect("read").lines().count();
+    let said = rig.swarm(&["recover", "--apply", "--settle", "0"]).ok();
+    assert_eq!(said.lines().filter(|line| line.starts_with("recovered ")).count(), 3, "{said}");
+    for name in ["plain", "window", "tree", "policy"] {
+        wait_until(name, SOON, || rig.fine(name) == "running");
+    }
+    assert_eq!(rig.view("plain")["tags"], json!(["t"]));
+    wait_until("they were executed again", SOON, || {
+        let marks = fs::read_to_string(rig.cwd().join("marks")).expect("read");
+        marks.lines().count() == before + 2 && marks.matches("yes\n").count() == 2
+    });
+    let folder = rig.path("repo-worktrees/tree/.agent");
+    let prompt = fs::read_to_string(folder.join("recovery.md")).expect("read");
+    for part in ["The branch is tree.", "?? poem", "The original task:\n\nwrite a poem", "Attempt: 2"] {
+        assert!(prompt.contains(part), "no {part:?} in {prompt}");
+    }
+    let state: Value = serde_json::from_slice(&fs::read(folder.join("state.json")).expect("read")).expect("JSON");
+    assert_eq!((&state["recoveryAttempts"], &state["attemptCount"]), (&json!(1), &json!(2)));
+    assert_eq!(cases(&rig, &[]).iter().filter(|(_, decision, _)| decision == "start").count(), 0);
+    rig.swarm(&["recover", "--apply"]).is(0, "nothing to recover\n", "");
+}
+
+#[test]
+fn a_lost_tmux_server_takes_nobody_for_good() {
+    let rig = Rig::new();
+    rig.spawn("a", &["--tmux"], &["sleep", "600"]);
+    rig.spawn("b", &["--tmux"], &["sleep", "600"]);
+    let window = rig.view("b")["tmux"]["pane"].as_str().expect("a pane").to_owned();
+    rig.tmux(&["kill-pane", "-t", &window]).ok();
+    wait_until("its end", SOON, || rig.fine("b") == "exited");
+    assert_eq!(cases(&rig, &["b"])[0].2, "its window was closed");
+    let server: i32 = rig.tmux(&["display-message", "-p", "#{pid}"]).ok().trim().parse().expect("a pid");
+    proc::kill(server);
+    wait_until("the end of all", SOON, || rig.fine("a") != "running");
+    assert_eq!(cases(&rig, &["a"])[0].1, "start");
+    rig.swarm(&["recover", "a", "--apply", "--settle", "0"]).ok();
+    assert_eq!(rig.fine("a"), "running");
+}
+
+#[test]
+fn killed_in_the_middle_and_run_again_it_starts_each_once() {
+    let rig = Rig::new();
+    for name in ["a", "b", "c", "d"] {
+        rig.spawn_sh(name, &[], &format!("echo x >> {name}; exec sleep 600"));
+    }
+    wait_until("all are up", SOON, || ["a", "b", "c", "d"].iter().all(|name| rig.cwd().join(name).exists()));
+    reboot(&rig);
+    for _ in 0..3 {
+        let mut command = rig.command(&["recover", "--apply", "--at-once", "1", "--settle", "1"]);
+        let mut child = command.stdout(std::process::Stdio::null()).spawn().expect("started");
+        let running = || ["a", "b", "c", "d"].iter().filter(|name| rig.fine(name) == "running").count();
+        let before = running();
+        wait_until("one more", SOON, || running() > before || before == 4);
+        child.kill().expect("killed");
+        child.wait().expect("waited");
+        if let (Some(supervisor), _) = rig.keepers() {
+            proc::kill(supervisor);
+        }
+    }
+    run(rig.command(&["recover", "--apply", "--settle", "0"]));
+    for name in ["a", "b", "c", "d"] {
+        wait_until(name, SOON, || rig.fine(name) == "running");
+        wait_until("it was executed", SOON, || {
+            fs::read_to_string(rig.cwd().join(name)).expect("read").lines().count() == 2
+        });
+    }
+    rig.swarm(&["recover", "nobody"]).refused(1, "worker 'nobody' not found");
+}
+
+#[test]
+fn agents_that_are_not_logged_in_stop_it() {
+    let rig = Rig::new();
+    let agent = rig.file("agent", "#!/bin/sh\n[ -e logged-in ] && exec sleep 600\necho 'Not logged in' >&2\nexit 1\n");
+    rig.program("chmod").args(["+x", &agent]).status().expect("run");
+    fs::write(rig.cwd().join("logged-in"), "").expect("written");
+    for name in ["a", "b", "c", "d"] {
+        rig.spawn(name, &[], &[&agent]);
+    }
+    reboot(&rig);
+    fs::remove_file(rig.cwd().join("logged-in")).expect("removed");
+    let said = rig.swarm(&["recover", "--apply", "--at-once", "1", "--settle", "5"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("agents are not logged in, so these are not started: c, d\n"), "{said:?}");
+    assert_eq!(rig.fine("c"), "interrupted");
+    fs::write(rig.cwd().join("logged-in"), "").expect("written");
+    rig.swarm(&["recover", "--apply", "--settle", "0"]);
+    assert_eq!((rig.fine("c"), rig.fine("d")), ("running".to_owned(), "running".to_owned()));
+}

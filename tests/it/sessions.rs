@@ -1,0 +1,202 @@
+//! Sessions: `.agent/state.json` and `heartbeat.json` of workers with a worktree.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::common::{Rig, SOON, Said, holds_for, run, wait_until};
+
+/// Beats often enough for a test.
+const OFTEN: &str = "100";
+
+fn swarm(rig: &Rig, cwd: &Path, words: &[&str]) -> Said {
+    let mut command = rig.command(words);
+    command.current_dir(cwd).env("AGENT_HEARTBEAT_INTERVAL_MS", OFTEN);
+    run(command)
+}
+
+/// A worker that waits, with a worktree; gives its folder.
+#[track_caller]
+fn at_work(rig: &Rig, repo: &Path, flags: &[&str]) -> PathBuf {
+    let words = [&["spawn", "--name", "a", "--worktree"], flags, &["--", "sleep", "600"]].concat();
+    swarm(rig, repo, &words).ok();
+    rig.path("repo-worktrees/a/.agent")
+}
+
+fn read(path: &Path) -> Option<Value> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+#[track_caller]
+fn state(folder: &Path) -> Value {
+    read(&folder.join("state.json")).expect("a state")
+}
+
+#[track_caller]
+fn wait_status(folder: &Path, status: &str) {
+    wait_until(status, SOON, || read(&folder.join("state.json")).is_some_and(|state| state["status"] == status));
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("there").permissions().mode() & 0o777
+}
+
+#[test]
+fn a_worker_with_a_worktree_has_a_session_that_both_programs_can_read() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    let folder = at_work(&rig, &repo, &[]);
+    wait_status(&folder, "running");
+    wait_until("a heartbeat", SOON, || read(&folder.join("heartbeat.json")).is_some());
+    let (now, beat) = (state(&folder), read(&folder.join("heartbeat.json")).expect("a heartbeat"));
+    let id = now["sessionId"].as_str().expect("an id");
+    assert_eq!((id.len(), &now["linearSessionId"], &now["issueId"]), (36, &json!(id), &json!(id)));
+    for (key, value) in [
+        ("issueIdentifier", json!("a")),
+        ("workType", json!("development")),
+        ("prompt", json!("sleep 600")),
+        ("attemptCount", json!(1)),
+        ("recoveryAttempts", json!(0)),
+        ("currentStep", json!("streaming")),
+        ("pid", json!(rig.pid("a"))),
+        ("taskListId", json!("a-DEV")),
+        ("providerSessionId", Value::Null),
+    ] {
+        assert_eq!(now[key], value, "{key} in {now}");
+    }
+    assert!(now["startedAt"].is_i64() && now["lastUpdatedAt"].is_i64());
+    assert_eq!((&beat["pid"], &beat["toolCallsCount"]), (&now["pid"], &json!(0)));
+    assert_eq!(beat.as_object().map(serde_json::Map::len), Some(8));
+    for file in ["state.json", "heartbeat.json", "state.lock", "progress.log"] {
+        assert_eq!(mode(&folder.join(file)), 0o600, "{file}");
+    }
+    assert_eq!(mode(&folder) & 0o027, 0);
+    assert_eq!(rig.git(&rig.path("repo-worktrees/a"), &["status", "--porcelain"]), "");
+    rig.swarm(&["kill", "a"]).ok();
+    wait_status(&folder, "stopped");
+    assert_eq!(state(&folder)["swarm"]["end"], "operator-cancelled");
+    wait_until("no heartbeat of the dead", SOON, || !folder.join("heartbeat.json").exists());
+    rig.swarm(&["clean", "a"]).is(0, "cleaned a\n", "");
+    assert!(!folder.exists());
+}
+
+#[test]
+fn it_beats_while_the_agent_lives_and_no_longer() {
+    let rig = Rig::new();
+    let folder = at_work(&rig, &rig.repo(), &[]);
+    let beat = || read(&folder.join("heartbeat.json")).and_then(|beat| beat["timestamp"].as_i64());
+    wait_until("a heartbeat", SOON, || beat().is_some());
+    let first = beat();
+    wait_until("the next one", SOON, || beat() > first);
+    // Nobody is there to write its end for a moment: the beats stop all the same.
+    let (supervisor, guard) = rig.keepers();
+    [guard, supervisor].into_iter().flatten().for_each(crate::common::proc::kill);
+    crate::common::proc::kill(rig.pid("a"));
+    rig.wait("a");
+    let last = beat();
+    holds_for("no beat for the dead", std::time::Duration::from_millis(500), || beat() == last);
+    swarm(&rig, &rig.cwd(), &["supervisor", "restart"]);
+    wait_status(&folder, "failed");
+    assert!(!folder.join("heartbeat.json").exists());
+}
+
+#[test]
+fn a_session_of_somebody_else_is_not_begun() {
+    let rig = Rig::new();
+    fs::create_dir(rig.cwd().join("d")).expect("made");
+    let spawn = |name: &str, flags: &[&str]| {
+        let words = [&["spawn", "--name", name, "--session-dir", "d"], flags, &["--", "true"]].concat();
+        swarm(&rig, &rig.cwd(), &words)
+    };
+    spawn("x", &["--issue", "SUP-1", "--work-type", "qa", "--prompt", "try it"]).ok();
+    let folder = rig.cwd().join("d/.agent");
+    wait_status(&folder, "completed");
+    let was = state(&folder);
+    assert_eq!(
+        (&was["issueIdentifier"], &was["workType"], &was["prompt"]),
+        (&json!("SUP-1"), &json!("qa"), &json!("try it"))
+    );
+    let cause = format!("{} holds the session of 'SUP-1', not of 'y'", folder.display());
+    let said = spawn("y", &[]).refused(1, &cause);
+    assert!(said.err.contains("swarm clean SUP-1"), "{said:?}");
+    assert_eq!(state(&folder), was);
+    // Of the same issue, and somebody is at work there.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_millis();
+    fs::write(folder.join("heartbeat.json"), format!("{{\"timestamp\": {now}, \"pid\": 1}}")).expect("written");
+    let said = spawn("z", &["--issue", "SUP-1"]);
+    assert!(said.code == Some(1) && said.err.contains("an agent is at work in the session"), "{said:?}");
+    assert_eq!(rig.names(), ["x"]);
+    fs::remove_file(folder.join("heartbeat.json")).expect("removed");
+    spawn("z", &["--issue", "SUP-1"]).ok();
+    wait_status(&folder, "completed");
+    assert_eq!(state(&folder)["issueId"], was["issueId"], "the issue is the same one");
+}
+
+#[test]
+fn whoever_loses_its_session_stops_and_leaves_it_alone() {
+    let rig = Rig::new();
+    let folder = at_work(&rig, &rig.repo(), &[]);
+    wait_status(&folder, "running");
+    let mut theirs = state(&folder);
+    theirs["sessionId"] = json!("theirs");
+    theirs["startedAt"] = json!(5);
+    let text = theirs.to_string();
+    fs::write(rig.path("other"), &text).expect("written");
+    fs::rename(rig.path("other"), folder.join("state.json")).expect("replaced");
+    wait_until("its end", SOON, || rig.fine("a") == "stopped");
+    assert_eq!(fs::read_to_string(folder.join("state.json")).expect("read"), text);
+    assert!(rig.path("repo-worktrees/a/file").exists());
+    let events = rig.swarm(&["events", "a"]).ok();
+    assert!(events.contains("its session is that of launch theirs by now"), "{events}");
+}
+
+#[test]
+fn what_an_agent_deletes_or_forges_is_written_again() {
+    let rig = Rig::new();
+    let folder = at_work(&rig, &rig.repo(), &[]);
+    wait_status(&folder, "running");
+    fs::write(folder.join("heartbeat.json"), "{\"timestamp\": 1, \"pid\": 1}").expect("written");
+    let pid = rig.pid("a");
+    wait_until("a beat of ours", SOON, || read(&folder.join("heartbeat.json")).is_some_and(|beat| beat["pid"] == pid));
+    fs::remove_dir_all(&folder).expect("removed");
+    wait_until("a beat again", SOON, || folder.join("heartbeat.json").exists());
+    wait_status(&folder, "running");
+    assert_eq!(state(&folder)["issueIdentifier"], "a");
+    fs::remove_dir_all(rig.path("repo-worktrees/a")).expect("removed");
+    holds_for("no worktree is made", std::time::Duration::from_millis(400), || !rig.path("repo-worktrees/a").exists());
+    assert_eq!(rig.fine("a"), "running");
+}
+
+#[test]
+fn a_session_is_shown_checked_and_changed() {
+    let rig = Rig::new();
+    let folder = at_work(&rig, &rig.repo(), &[]);
+    wait_status(&folder, "running");
+    let tree = rig.path("repo-worktrees/a");
+    let said = swarm(&rig, &tree, &["session", "update", "currentPhase=writing tests", "mine:={\"b\": [1]}"]).ok();
+    assert!(said.contains("Phase:        writing tests\n"), "{said}");
+    assert_eq!(state(&folder)["mine"], json!({"b": [1]}));
+    rig.swarm(&["session", "check", "a"]).is(1, "agent_alive: an agent is at work in it\n", "");
+    let shown: Value = serde_json::from_str(&rig.swarm(&["session", "show", "a", "--json"]).ok()).expect("JSON");
+    assert_eq!(
+        (&shown["schema"], &shown["state"]["currentPhase"]),
+        (&json!("swarm.session/1"), &json!("writing tests"))
+    );
+    rig.swarm(&["kill", "a"]).ok();
+    wait_status(&folder, "stopped");
+    rig.swarm(&["session", "check", "a"]).is(0, "recoverable: it was gone on with 0 times, of 3 at most\n", "");
+    let other = rig.swarm(&["session", "check", "a", "--expect", "B-2"]);
+    other.is(1, "identifier_mismatch: it is the session of 'a'\n", "");
+    rig.swarm(&["session", "show", "a", "--expect", "B-2"])
+        .refused(1, &format!("{} is the session of 'a', not of 'B-2'", folder.join("state.json").display()));
+    let before = fs::read(folder.join("state.json")).expect("read");
+    rig.swarm(&["session", "update", "--worker", "a", "pid=x"]).refused(1, "'pid' is an integer");
+    assert_eq!(fs::read(folder.join("state.json")).expect("read"), before);
+    fs::write(folder.join("state.json"), "half").expect("written");
+    let said = rig.swarm(&["session", "show", "a"]);
+    assert!(said.code == Some(1) && said.err.contains("is malformed"), "{said:?}");
+    assert!(rig.swarm(&["session", "check", "a"]).out.starts_with("no_state: "));
+    rig.swarm(&["session", "show"]).refused(1, &format!("there is no session in {}", rig.cwd().display()));
+}
