@@ -10,12 +10,14 @@
 //!   worker     one actor per worker: start, watch, restart, stop, remove
 //!   merge      the queue in which finished work reaches its base branch
 //!   heartbeat  the session of each worker: its beats, and whether it is still ours
+//!   loops      one agent, again and again with a fresh context
 //!   run        specs or jobs become finished work: order, attempts, dependencies
 //! ```
 //!
-//! Rooms ask only downwards (supervisor → run → merge, worker → registry) and cast upwards.
+//! Rooms ask only downwards (supervisor → run, loops → merge, worker → registry) and cast upwards.
 
 pub mod heartbeat;
+pub mod loops;
 pub mod merge;
 pub mod model;
 pub mod ports;

@@ -66,6 +66,10 @@ impl Paths {
     pub fn runs(&self) -> PathBuf {
         self.root.join("run")
     }
+    /// A directory for each loop, as the original has it.
+    pub fn loops(&self) -> PathBuf {
+        self.root.join("ralph")
+    }
     /// `kind` is `stdout`, `stderr` or `tmux`.
     pub fn log(&self, name: &str, kind: &str) -> PathBuf {
         self.logs().join(format!("{name}.{kind}.log"))

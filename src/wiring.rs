@@ -14,6 +14,7 @@ use crate::adapters::git::Git;
 use crate::adapters::landing::GitLandings;
 use crate::adapters::launcher::ShimLauncher;
 use crate::adapters::logs::LogKeeper;
+use crate::adapters::loops::DiskLoops;
 use crate::adapters::process::SystemProcesses;
 use crate::adapters::records::DiskRecords;
 use crate::adapters::runs::DiskRuns;
@@ -45,6 +46,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         landings: Arc::new(GitLandings::new(paths.clone(), executable.clone())),
         launcher: Arc::new(ShimLauncher::new(paths.clone(), executable)),
         logs: Arc::new(LogKeeper::start(paths.logs())?),
+        loops: Arc::new(DiskLoops::new(paths.clone())),
         processes: Arc::new(SystemProcesses::new()),
         records: Arc::new(DiskRecords::new(paths.clone())),
         runs: Arc::new(DiskRuns::new(paths.clone(), installed)),

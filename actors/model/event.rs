@@ -81,4 +81,18 @@ pub enum EventKind {
     /// A run began, or goes on that was stopped; what it tells is in its own home.
     #[serde(rename = "run.began")]
     RunBegan { run: String, home: String },
+    /// A loop of `worker` begins, or goes on that another process looked after.
+    #[serde(rename = "loop.started")]
+    LoopStarted { iteration: u32, max: u32 },
+    #[serde(rename = "loop.iteration")]
+    LoopIteration { iteration: u32, max: u32 },
+    #[serde(rename = "loop.paused")]
+    LoopPaused { reason: String },
+    #[serde(rename = "loop.resumed")]
+    LoopResumed,
+    /// `reason` as in `ralph status`.
+    #[serde(rename = "loop.ended")]
+    LoopEnded { reason: String, iterations: u32 },
+    #[serde(rename = "loop.warning")]
+    LoopWarning { text: String },
 }

@@ -24,6 +24,12 @@ impl Metadata {
         Self { text: Self::merged(Map::new(), &swarm), swarm: Some(swarm) }
     }
 
+    /// The same with this entry for ours.
+    #[must_use]
+    pub fn with(&self, swarm: SwarmMeta) -> Self {
+        Self { text: Self::merged(self.members(), &swarm), swarm: Some(swarm) }
+    }
+
     /// Our entry, when there is one that can be read.
     pub fn swarm(&self) -> Option<&SwarmMeta> {
         self.swarm.as_ref()

@@ -2,6 +2,7 @@
 //! nothing else. No file, clock or process is touched here.
 
 mod event;
+mod loops;
 mod merge;
 mod metadata;
 mod name;
@@ -9,11 +10,13 @@ mod records;
 mod request;
 mod row;
 mod run;
+pub mod screen;
 mod session;
 mod session_plan;
 mod view;
 
 pub use event::{Event, EventKind};
+pub use loops::{LoopLine, LoopOrder, LoopRequest};
 pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};
 pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};

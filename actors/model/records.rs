@@ -94,6 +94,9 @@ pub struct Contract {
     pub merge: bool,
     #[serde(default)]
     pub session: SessionRules,
+    /// What else the row is to say in `metadata`.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub metadata: serde_json::Map<String, serde_json::Value>,
 }
 
 /// One resource limit of the caller, by its number in `<sys/resource.h>`.

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::loops::LoopLine;
 use super::merge::MergeLine;
 use super::records::{Contract, Environment, Rlimit};
 use super::run::RunLine;
@@ -114,6 +115,8 @@ pub enum Answer {
     Merge(MergeLine),
     /// A run was begun or changed.
     Run(RunLine),
+    /// A loop was begun or changed.
+    Loop(LoopLine),
     /// For stderr, while it goes on.
     Warning(String),
     /// Refused or failed; nothing (more) was done for `name`.

@@ -6,6 +6,7 @@
 
 mod landing;
 mod launch;
+mod loops;
 mod process;
 mod records;
 mod runs;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 pub use landing::{Completed, Completion, Landings};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
+pub use loops::Loops;
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
 pub use runs::{Journaled, Runs, Telling};
@@ -70,6 +72,7 @@ pub struct Ports {
     pub landings: Arc<dyn Landings>,
     pub launcher: Arc<dyn Launcher>,
     pub logs: Arc<dyn Logs>,
+    pub loops: Arc<dyn Loops>,
     pub processes: Arc<dyn Processes>,
     pub records: Arc<dyn Records>,
     pub runs: Arc<dyn Runs>,

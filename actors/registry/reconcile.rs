@@ -178,7 +178,7 @@ pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
             base_repo: plan.base_repo.clone(),
         }),
         pid: contract.tmux.is_none().then_some(i64::from(pid)),
-        metadata: Metadata::of(meta),
+        metadata: Metadata::from(contract.metadata.clone()).with(meta),
     }
 }
 

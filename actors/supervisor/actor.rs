@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::adopt;
 use super::error::SupervisorError;
+use super::loops::Loops;
 use super::machine::{Child, Effect, Event, Machine};
 use super::merges::Merges;
 use super::message::{Exit, Request, SupervisorMessage};
@@ -42,6 +43,7 @@ pub struct State {
     pub(super) merges: Merges,
     pub(super) runs: Runs,
     pub(super) heartbeat: HeartbeatHandle,
+    pub(super) loops: Loops,
     pub(super) children: BTreeMap<ActorId, Child>,
     /// The idle timer that is armed.
     idle: Option<AbortHandle>,
@@ -71,6 +73,7 @@ impl Actor for Supervisor {
             workers: BTreeMap::new(),
             merges: Merges::default(),
             runs: Runs::default(),
+            loops: Loops::default(),
             heartbeat,
             children,
             idle: None,
@@ -82,6 +85,7 @@ impl Actor for Supervisor {
         state.adopt_all().await?;
         // After both: a run asks them what became of its work.
         state.resume_runs().await?;
+        state.resume_loops().await?;
         let effects = state.machine.arm_when_idle();
         state.perform(effects).await?;
         Ok(state)
@@ -104,6 +108,14 @@ impl Actor for Supervisor {
                 state.begin_run(*request, answers).await?;
             }
             SupervisorMessage::Run(home, told) => state.run_told(home, told).await?,
+            SupervisorMessage::LoopRequest(request, answers) => {
+                state.feed(Event::RequestBegan).await?;
+                state.begin_loop_request(*request, answers);
+            }
+            SupervisorMessage::OpenLoop(name, begin, reply) => {
+                drop(reply.send(state.open_loop(&name, begin).await?));
+            }
+            SupervisorMessage::Loop(name, told) => state.loop_told(name, told).await?,
             SupervisorMessage::Land(wish, reply) => {
                 state.feed(Event::RequestBegan).await?;
                 state.land(*wish, reply);
@@ -209,6 +221,7 @@ impl State {
                 Effect::RestartMerge(target) => self.restart_merge(&target).await,
                 Effect::RestartHeartbeat => self.restart_heartbeat().await?,
                 Effect::RestartRun(home) => Box::pin(self.restart_run(&home)).await?,
+                Effect::RestartLoop(name) => Box::pin(self.restart_loop(&name)).await?,
                 Effect::End(exit) => {
                     let reason = format!("{exit:?}").to_lowercase();
                     self.emit(EventKind::SupervisorStopped { reason });
@@ -290,7 +303,9 @@ impl State {
             workers.push((self.worker(&name).await?, name));
         }
         let myself = self.myself.clone();
-        let work = tokio::spawn(super::requests::carry_out(request, workers, myself.clone(), answers.clone()));
+        let ends = self.loops_that_end(&request, &workers);
+        let carried_out = super::requests::carry_out(request, workers, myself.clone(), answers.clone());
+        let work = tokio::spawn(ends.around(carried_out));
         tokio::spawn(async move {
             if work.await.is_err() {
                 let refusal = Refusal::new(RefusalKind::Internal, "the request failed inside the supervisor");

@@ -6,7 +6,9 @@ use tokio::sync::mpsc;
 use super::merges::item_of;
 use super::message::{Request, SupervisorMessage};
 use crate::merge::queue::Item;
-use crate::model::{Answer, Caller, CleanRequest, KillRequest, Refusal, RefusalKind, Scope, SpawnRequest, Spawned};
+use crate::model::{
+    Answer, Caller, CleanRequest, KillRequest, Refusal, RefusalKind, Scope, SpawnRequest, Spawned, WorkerLine,
+};
 use crate::ports::BoxFuture;
 use crate::run::{Fleet, Wish};
 use crate::worker::Workers;
@@ -27,6 +29,18 @@ impl Below {
                 }
                 Some(answer) => return Ok(answer),
             }
+        }
+    }
+}
+
+impl Below {
+    /// Forgets a worker that has ended, and its worktree: what work it holds is saved first.
+    pub async fn clean_whatever(&self, name: &str, caller: &Caller) -> Result<WorkerLine, Refusal> {
+        let scope = Scope::Names(vec![name.to_owned()]);
+        let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty: true };
+        match self.ask(Request::Clean(Box::new(request))).await? {
+            Answer::Worker(line) => Ok(line),
+            answer => Err(Refusal::new(RefusalKind::Internal, format!("a removal was answered by {answer:?}"))),
         }
     }
 }

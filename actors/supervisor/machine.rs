@@ -29,6 +29,8 @@ pub enum Child {
     Run(String),
     /// Restarted alone: the workers tell it again what lives.
     Heartbeat,
+    /// As a queue; named by its worker.
+    Loop(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,7 @@ pub enum Effect {
     RestartMerge(Target),
     RestartRun(String),
     RestartHeartbeat,
+    RestartLoop(String),
     RestartAll,
     End(Exit),
 }
@@ -126,7 +129,7 @@ impl Machine {
         // What the failed one needed is told anew by its successor, or by nobody.
         let mut effects = match child {
             Child::Registry => {
-                self.live.retain(|child| matches!(child, Child::Merge(_) | Child::Run(_)));
+                self.live.retain(|child| matches!(child, Child::Merge(_) | Child::Run(_) | Child::Loop(_)));
                 vec![Effect::RestartAll]
             }
             Child::Worker(name) => {
@@ -141,6 +144,10 @@ impl Machine {
             Child::Run(home) => {
                 self.live.remove(&Child::Run(home.clone()));
                 vec![Effect::RestartRun(home)]
+            }
+            Child::Loop(name) => {
+                self.live.remove(&Child::Loop(name.clone()));
+                vec![Effect::RestartLoop(name)]
             }
         };
         effects.extend(self.arm_when_idle());

@@ -3,10 +3,12 @@
 use ractor::RpcReplyPort;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::loops::LoopHandle;
+use crate::loops::progress::Plan;
 use crate::merge::{MergeHandle, Told};
 use crate::model::{
-    Answer, CleanRequest, KillRequest, MergeRequest, RecoverRequest, Refusal, RespawnRequest, RunRequest, SpawnRequest,
-    Target,
+    Answer, CleanRequest, KillRequest, LoopRequest, MergeRequest, RecoverRequest, Refusal, RespawnRequest, RunRequest,
+    SpawnRequest, Target,
 };
 use crate::run::{RunHandle, Wish};
 use crate::worker::{Report, WorkerHandle};
@@ -45,6 +47,13 @@ pub enum SupervisorMessage {
     MergeRequest(Box<MergeRequest>, UnboundedSender<Answer>),
     /// The same about runs.
     RunRequest(Box<RunRequest>, UnboundedSender<Answer>),
+    /// The same about loops.
+    LoopRequest(Box<LoopRequest>, UnboundedSender<Answer>),
+    /// The loop of this name, begun or gone on with where nobody looks after it; `None`
+    /// where there is none.
+    OpenLoop(String, Option<Box<Plan>>, RpcReplyPort<Result<Option<LoopHandle>, Refusal>>),
+    /// From a loop.
+    Loop(String, crate::loops::Told),
     /// From the task that carried out a request.
     RequestEnded,
     /// From a worker.

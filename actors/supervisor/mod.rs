@@ -5,6 +5,7 @@
 //!          ├── worker × N      restarted alone; each adopts what is on disk
 //!          ├── merge × N       restarted alone; each resumes its journal
 //!          ├── run × N         as a queue; asks the workers and queues beside it
+//!          ├── loop × N        as a run
 //!          └── heartbeat       restarted alone; the workers tell it what lives
 //! ```
 //!
@@ -17,6 +18,7 @@ mod actor;
 mod adopt;
 mod below;
 mod error;
+mod loops;
 pub mod machine;
 mod merges;
 mod message;
@@ -33,7 +35,7 @@ pub use error::SupervisorError;
 use message::SupervisorMessage;
 pub use message::{Exit, Request};
 
-use crate::model::{Answer, MergeRequest, QueueView, RunRequest};
+use crate::model::{Answer, LoopRequest, MergeRequest, QueueView, RunRequest};
 use crate::ports::Ports;
 use crate::run::progress::Run;
 
@@ -91,6 +93,13 @@ impl SupervisorHandle {
     pub fn run(&self, request: RunRequest) -> mpsc::UnboundedReceiver<Answer> {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::RunRequest(Box::new(request), answers));
+        receiver
+    }
+
+    /// The same for a request about loops.
+    pub fn ralph(&self, request: LoopRequest) -> mpsc::UnboundedReceiver<Answer> {
+        let (answers, receiver) = mpsc::unbounded_channel();
+        let _ = self.actor.cast(SupervisorMessage::LoopRequest(Box::new(request), answers));
         receiver
     }
 

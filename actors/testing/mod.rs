@@ -9,6 +9,7 @@
 //!   FakeLandings             one repository and one merge queue's journal
 //!   FakeRuns                 the journals of runs
 //!   FakeSessions             states of sessions, and how often was beaten
+//!   FakeLoops                the records of loops, and their prompts
 //!   FakeTerminals            what windows show and what was typed into them
 //! ```
 //!
@@ -21,6 +22,7 @@ mod invariants;
 mod kernel;
 mod landings;
 mod launcher;
+mod loops;
 mod processes;
 mod records;
 mod runs;
@@ -35,6 +37,7 @@ pub use events::{FakeEvents, FakeLogs};
 pub use kernel::Kernel;
 pub use landings::FakeLandings;
 pub use launcher::FakeLauncher;
+pub use loops::FakeLoops;
 pub use processes::FakeProcesses;
 pub use records::{FakeRecords, Key};
 pub use runs::FakeRuns;

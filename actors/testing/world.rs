@@ -10,6 +10,7 @@ use super::events::{FakeEvents, FakeLogs};
 use super::kernel::Kernel;
 use super::landings::FakeLandings;
 use super::launcher::FakeLauncher;
+use super::loops::FakeLoops;
 use super::processes::FakeProcesses;
 use super::records::FakeRecords;
 use super::runs::FakeRuns;
@@ -31,6 +32,7 @@ pub struct World {
     pub landings: Arc<FakeLandings>,
     pub launcher: Arc<FakeLauncher>,
     pub logs: Arc<FakeLogs>,
+    pub loops: Arc<FakeLoops>,
     pub processes: FakeProcesses,
     pub records: Arc<FakeRecords>,
     pub runs: Arc<FakeRuns>,
@@ -65,6 +67,7 @@ impl World {
             landings: Arc::new(FakeLandings::new(Arc::clone(&script))),
             launcher: Arc::new(shims),
             logs: Arc::default(),
+            loops: Arc::new(FakeLoops::new(Arc::clone(&script))),
             processes,
             records,
             runs: Arc::new(FakeRuns::new(Arc::clone(&script))),
@@ -82,6 +85,7 @@ impl World {
             landings: self.landings.clone(),
             launcher: self.launcher.clone(),
             logs: self.logs.clone(),
+            loops: self.loops.clone(),
             processes: Arc::new(self.processes.clone()),
             records: self.records.clone(),
             runs: self.runs.clone(),

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use super::error;
 use crate::model::{
-    BaseRef, Caller, Contract, Lease, Metadata, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, SwarmMeta,
-    Wanted, WorktreePlan, WorktreeRequest,
+    BaseRef, Caller, Contract, Lease, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, SwarmMeta, Wanted,
+    WorktreePlan, WorktreeRequest,
 };
 use crate::ports::{Opening, Ports, Prepared};
 use crate::registry::{Mutation, RegistryHandle, reconcile};
@@ -182,7 +182,7 @@ impl Attempt<'_> {
             && !base.commit.is_empty()
         {
             // A worktree that is made again keeps the base of its first life.
-            row.metadata = Metadata::of(SwarmMeta { base: Some(base.clone()), ..meta.clone() });
+            row.metadata = row.metadata.with(SwarmMeta { base: Some(base.clone()), ..meta.clone() });
         }
         if let Some(previous) = &self.start.previous {
             row.metadata = row.metadata.inherit(&previous.metadata);

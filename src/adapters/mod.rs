@@ -11,6 +11,8 @@ pub mod landing;
 pub mod launcher;
 pub mod logind;
 pub mod logs;
+pub mod loops;
+pub mod plain;
 pub mod process;
 pub mod procfs;
 pub mod readable;

@@ -53,6 +53,7 @@ pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn F
             Answer::Merge(line) => Some(line.name.clone()),
             Answer::Refused(refusal) => refusal.name.clone(),
             Answer::Run(line) => Some(line.home.clone()),
+            Answer::Loop(line) => Some(format!("{} {}", line.done, line.name)),
             Answer::Accepted | Answer::Warning(_) | Answer::Done => None,
         };
         if name.is_none_or(|name| answered.insert(name)) {

@@ -14,7 +14,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use swarm_actors::model::{
-    Answer, CleanRequest, Hello, KillRequest, MergeRequest, RecoverRequest, RespawnRequest, RunRequest, SpawnRequest,
+    Answer, CleanRequest, Hello, KillRequest, LoopRequest, MergeRequest, RecoverRequest, RespawnRequest, RunRequest,
+    SpawnRequest,
 };
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -56,6 +57,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route("/v1/recover", post(recover))
         .route("/v1/merge", post(merge).get(queues))
         .route("/v1/run", post(run).get(runs))
+        .route("/v1/loop", post(ralph))
         .layer(admitted);
     let router = work
         .route("/v1/workers/{name}", get(worker))
@@ -130,6 +132,11 @@ async fn queues(State(context): State<Context>) -> Response {
 async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: RunRequest = parse(&body)?;
     Ok(stream(context.handle.run(request)).await)
+}
+
+async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let request: LoopRequest = parse(&body)?;
+    Ok(stream(context.handle.ralph(request)).await)
 }
 
 async fn runs(State(context): State<Context>) -> Response {

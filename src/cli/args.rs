@@ -11,6 +11,7 @@ use swarm_actors::model::{RestartPolicy, WORK_TYPES};
 use super::duration;
 use super::examples;
 use super::merge::args::MergeArgs;
+use super::ralph::args::RalphArgs;
 use super::recover::args::RecoverArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
@@ -73,6 +74,9 @@ pub enum Command {
     /// Carry out what is planned, or a file of jobs: worked on, verified and landed
     #[command(after_help = examples::RUN)]
     Run(RunArgs),
+    /// Repeat an agent with fresh context until it is done
+    #[command(after_help = examples::RALPH)]
+    Ralph(RalphArgs),
     /// Stop workers; they stay registered
     #[command(after_help = examples::KILL)]
     Kill(KillArgs),

@@ -134,6 +134,14 @@ fn sentence(kind: &EventKind) -> String {
             format!("{state}, item {item} of {base}{what}")
         }
         EventKind::MergeRefused { cause } => format!("cannot be queued: {cause}"),
+        EventKind::LoopStarted { iteration, max } => format!("its loop goes on with iteration {iteration} of {max}"),
+        EventKind::LoopIteration { iteration, max } => format!("iteration {iteration} of {max}"),
+        EventKind::LoopPaused { reason } => format!("its loop is paused ({reason})"),
+        EventKind::LoopResumed => "its loop is resumed".into(),
+        EventKind::LoopEnded { reason, iterations } => {
+            format!("its loop ended after {iterations} iterations: {reason}")
+        }
+        EventKind::LoopWarning { text } => format!("warning: {text}"),
         EventKind::StartAborted { cause } => format!("start aborted: {cause}"),
     }
 }

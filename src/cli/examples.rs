@@ -194,3 +194,23 @@ pub const RUN_CONTEXT: &str = "\
 Examples:
   swarm run context auth 'use the existing session table'
   swarm run context auth - < notes.md";
+
+pub const RALPH: &str = "\
+Examples:
+  swarm ralph init
+  swarm ralph spawn --name dev --prompt-file PROMPT.md --done-pattern 'ALL TASKS DONE' -- claude
+  swarm ralph status dev
+  swarm ralph logs dev --live
+  swarm ralph pause dev && swarm ralph resume dev
+
+Each iteration is a new agent in a window of its own, in the same worktree, with the prompt typed as it is then.";
+
+pub const RALPH_SPAWN: &str = "\
+Examples:
+  swarm ralph spawn --name dev --prompt-file PROMPT.md -- claude --dangerously-skip-permissions
+  swarm ralph spawn --name dev --prompt-file PROMPT.md --max-iterations 10 --foreground -- claude
+  swarm ralph spawn --name dev --prompt-file PROMPT.md --no-worktree --inactivity-timeout 5m -- ./agent.sh
+
+An iteration ends when its agent does, when its window shows the same for --inactivity-timeout, or when its context is
+used up. Ends with another code than 0 count as failures: five in a row end the loop. The loop belongs to the
+supervisor: a terminal that is closed changes nothing. Ctrl-C with --foreground pauses it.";

@@ -9,9 +9,9 @@ use super::error::{Failure, suggestion, unknown_worker};
 use super::follow::{Follow, Followed};
 use super::json;
 use super::life::{Life, has_ended};
-use super::plain::Plain;
 use super::screen::Screen;
 use super::tail::{From, Tail};
+use crate::adapters::plain::Plain;
 use crate::adapters::views::Registry;
 use crate::paths::Paths;
 

@@ -27,7 +27,7 @@ mod ls;
 mod merge;
 mod parse;
 mod peek;
-mod plain;
+mod ralph;
 mod ready;
 mod recover;
 mod render;
@@ -82,6 +82,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Plan(args) => run::plan(args, &paths()?, screen),
         Command::Run(args) => run::run(args, &paths()?, screen),
         Command::Session(args) => session::run(&args.action, &paths()?, screen),
+        Command::Ralph(args) => ralph::run(&args.action, &paths()?, screen),
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),
         Command::Send(args) => terminal::send(args, &paths()?, screen),

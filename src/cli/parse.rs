@@ -10,6 +10,7 @@ use super::args::{
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
 use super::merge::args::MergeArgs;
+use super::ralph::args::RalphArgs;
 use super::recover::args::RecoverArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
@@ -41,7 +42,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 22] = [
+const VERBS: [Verb; 23] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -55,6 +56,7 @@ const VERBS: [Verb; 22] = [
     ("merge", MergeArgs::augment_args),
     ("plan", PlanArgs::augment_args),
     ("run", RunArgs::augment_args),
+    ("ralph", RalphArgs::augment_args),
     ("kill", KillArgs::augment_args),
     ("wait", WaitArgs::augment_args),
     ("clean", CleanArgs::augment_args),

@@ -63,6 +63,7 @@ Commands:
   merge       Land finished work on its base branch, one verified step at a time
   plan        Make a workstream of each spec in a folder
   run         Carry out what is planned, or a file of jobs: worked on, verified and landed
+  ralph       Repeat an agent with fresh context until it is done
   kill        Stop workers; they stay registered
   wait        Wait until workers have ended (exit code 1 when the time is up)
   clean       Forget stopped workers, with their logs and clean worktrees

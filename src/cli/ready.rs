@@ -12,10 +12,9 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_actors::model::ProcessId;
+use swarm_actors::model::screen as patterns;
 
 use crate::adapters::tmux::{Key, Target, TmuxError};
-
-mod patterns;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {

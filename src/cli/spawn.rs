@@ -45,7 +45,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         Answer::Spawned(started) => spawned = Some(started),
         Answer::Refused(refusal) => refused = Some(refusal),
         Answer::Warning(text) => screen.warning(&text),
-        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Accepted | Answer::Done => {}
+        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Loop(_) | Answer::Accepted | Answer::Done => {}
     })?;
     match (spawned, refused) {
         (_, Some(refusal)) => Err(refusal.into()),
@@ -57,12 +57,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 /// Waits for readiness when asked, then prints: a script that reads the line
 /// may then type into the agent at once.
 fn announce(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    spawned.notes.iter().for_each(|note| screen.aside("note: ", note));
-    let timeout = Duration::from_secs(args.ready_timeout);
-    if args.ready_wait && spawned.window.is_some() && !terminal::is_ready(spawned, paths, timeout)? {
-        let seconds = args.ready_timeout;
-        screen.warning(&format!("agent '{}' did not become ready within {seconds}s", spawned.name));
-    }
+    wait_ready(args, spawned, paths, screen)?;
     if args.json {
         json::print(screen, "swarm.spawned/1", &spawned_object(spawned))?;
     } else {
@@ -71,7 +66,18 @@ fn announce(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Scr
     Ok(0)
 }
 
-fn check_name(name: &str) -> Result<(), Refusal> {
+/// Says what of its worktree was there before, and waits where that was asked for.
+pub fn wait_ready(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
+    spawned.notes.iter().for_each(|note| screen.aside("note: ", note));
+    let timeout = Duration::from_secs(args.ready_timeout);
+    if args.ready_wait && spawned.window.is_some() && !terminal::is_ready(spawned, paths, timeout)? {
+        let seconds = args.ready_timeout;
+        screen.warning(&format!("agent '{}' did not become ready within {seconds}s", spawned.name));
+    }
+    Ok(())
+}
+
+pub fn check_name(name: &str) -> Result<(), Refusal> {
     let named = |error: NameError| {
         Refusal::new(RefusalKind::Invalid, format!("invalid worker name '{name}': {error}")).remedy(NAME_RULE)
     };
@@ -81,13 +87,13 @@ fn check_name(name: &str) -> Result<(), Refusal> {
 /// The original refuses a taken name before it looks at the rest. The
 /// supervisor is who decides it, so the registry is read here only when there
 /// is another mistake to tell of.
-fn taken_first(name: &str, paths: &Paths) -> Option<Refusal> {
+pub fn taken_first(name: &str, paths: &Paths) -> Option<Refusal> {
     let registry = load(paths).ok()?;
     registry.find(name)?;
     Some(Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists")).of(name))
 }
 
-fn build(
+pub fn build(
     args: &SpawnArgs,
     mut caller: Caller,
     session: &str,
@@ -122,6 +128,7 @@ fn build(
         log_limit_bytes: parse_log_limit(log_limit)?,
         merge: args.merge,
         session: session_rules(args, &caller)?,
+        ..Contract::default()
     };
     Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None })
 }

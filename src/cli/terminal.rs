@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use swarm_actors::model::{Refusal, Spawned};
+use swarm_actors::model::{Refusal, Spawned, WorkerView};
 
 use super::args::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::error::Failure;
@@ -56,6 +56,12 @@ pub fn is_ready(spawned: &Spawned, paths: &Paths, limit: Duration) -> Result<boo
     let log = paths.log(&spawned.name, "tmux");
     let readiness = ready::wait_ready(&target, Some(&log), view.watch.as_ref(), limit).map_err(Refusal::from)?;
     Ok(readiness == ready::Readiness::Ready)
+}
+
+/// What the window of a worker shows, where it has one.
+pub fn shown(view: &WorkerView) -> Option<String> {
+    let target = tmux::target(view, &environment()).ok()??;
+    target.tmux.capture(&target.pane, 0, false).ok()
 }
 
 /// `--all` wins over a name, as in the original.

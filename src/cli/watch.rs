@@ -135,8 +135,12 @@ pub struct Interrupt {
 
 impl Interrupt {
     pub fn catch() -> Result<Self, Failure> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGINT);
+        Self::catch_all(&[Signal::SIGINT])
+    }
+
+    /// The same for these signals.
+    pub fn catch_all(signals: &[Signal]) -> Result<Self, Failure> {
+        let set: SigSet = signals.iter().copied().collect();
         let caught = set
             .thread_block()
             .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK));
@@ -145,9 +149,13 @@ impl Interrupt {
 }
 
 impl Interrupt {
-    /// Takes those that came, so that the next one wakes again.
-    pub fn take(&self) {
-        while self.signals.read_signal().is_ok_and(|signal| signal.is_some()) {}
+    /// Takes those that came, so that the next one wakes again; tells the last.
+    pub fn take(&self) -> Option<Signal> {
+        let mut last = None;
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            last = i32::try_from(signal.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
+        }
+        last
     }
 }
 

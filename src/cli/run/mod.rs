@@ -97,6 +97,7 @@ fn send(paths: &Paths, order: RunOrder) -> Result<RunLine, Failure> {
         Answer::Spawned(_)
         | Answer::Worker(_)
         | Answer::Merge(_)
+        | Answer::Loop(_)
         | Answer::Warning(_)
         | Answer::Accepted
         | Answer::Done => {}

@@ -1,0 +1,319 @@
+//! The shell around [`machine`](super::machine): makes what happened durable, carries
+//! out what follows, and goes on listening meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use tokio::task::AbortHandle;
+
+use super::attend::Attendant;
+use super::error::LoopError;
+use super::machine::{Effect, Event, News};
+use super::message::{LoopMessage, Told};
+use super::progress::{Loop, Plan, Wire};
+use super::words::Word;
+use crate::model::{EventKind, Refusal, RefusalKind, Spawned};
+use crate::ports::Ports;
+use crate::worker::Workers;
+
+/// How long records that could not be written are left alone.
+const SAVE_PAUSE: Duration = Duration::from_secs(1);
+/// How often it is noted that the window changes, in milliseconds.
+const NOTE_MS: u64 = 15_000;
+
+pub struct LoopActor;
+
+#[derive(Clone)]
+pub struct LoopArguments {
+    pub name: String,
+    /// None where a loop that is on record goes on.
+    pub begin: Option<Plan>,
+    pub ports: Ports,
+    pub workers: Arc<dyn Workers>,
+    /// Upwards, without waiting.
+    pub tell: Arc<dyn Fn(Told) + Send + Sync>,
+}
+
+pub struct State {
+    arguments: LoopArguments,
+    myself: ActorRef<LoopMessage>,
+    it: Loop,
+    /// What follows from what is not durable yet.
+    held: Vec<Effect>,
+    /// What is to be told and is not yet among the lines of the loop, with its time.
+    words: Vec<(u64, Word)>,
+    /// The lines of the loop are those of a write that did not succeed yet.
+    lines_open: bool,
+    replies: Vec<RpcReplyPort<Result<(), LoopError>>>,
+    flushing: bool,
+    /// What the original's file may say when nobody else wrote to it.
+    known: Vec<Wire>,
+    attendant: Option<AbortHandle>,
+    tasks: Vec<AbortHandle>,
+    first: Option<Result<Spawned, Refusal>>,
+    waiting: Vec<RpcReplyPort<Result<Spawned, Refusal>>>,
+    noted_ms: u64,
+}
+
+impl Actor for LoopActor {
+    type Msg = LoopMessage;
+    type State = State;
+    type Arguments = LoopArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<LoopMessage>,
+        arguments: LoopArguments,
+    ) -> Result<State, ActorProcessingErr> {
+        match arguments.begin.clone() {
+            Some(plan) => State::begin(myself, arguments, plan).await,
+            None => State::resume(myself, arguments).await,
+        }
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<LoopMessage>,
+        message: LoopMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            LoopMessage::Ask(event, reply) => {
+                state.notice_others().await;
+                state.replies.push(reply);
+                state.take(&event);
+                state.ask_for_flush();
+            }
+            LoopMessage::Look(reply) => drop(reply.send(state.it.clone())),
+            LoopMessage::Happened(event) => {
+                state.notice_others().await;
+                state.take(&event);
+                state.note(&event).await;
+            }
+            LoopMessage::First(first) => {
+                if first.is_ok() {
+                    state.waiting.drain(..).for_each(|reply| drop(reply.send(first.clone())));
+                }
+                state.first = Some(first);
+            }
+            LoopMessage::Begun(reply) => match &state.first {
+                Some(Ok(spawned)) => drop(reply.send(Ok(spawned.clone()))),
+                Some(Err(_)) | None => state.waiting.push(reply),
+            },
+            LoopMessage::Flush => state.flush().await,
+        }
+        Ok(())
+    }
+
+    async fn post_stop(&self, _: ActorRef<LoopMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.forsake();
+        state.tasks.drain(..).for_each(|task| task.abort());
+        Ok(())
+    }
+}
+
+impl State {
+    async fn begin(
+        myself: ActorRef<LoopMessage>,
+        arguments: LoopArguments,
+        plan: Plan,
+    ) -> Result<Self, ActorProcessingErr> {
+        let it = Loop::new(plan, arguments.ports.clock.wall_ms());
+        let mut state = Self::new(myself, arguments, it);
+        state.take(&Event::Began);
+        // Durable before anybody hears of it, and before anything is started.
+        state.save().await.map_err(|error| LoopError::Save(error.to_string()))?;
+        state.ask_for_flush();
+        Ok(state)
+    }
+
+    async fn resume(myself: ActorRef<LoopMessage>, arguments: LoopArguments) -> Result<Self, ActorProcessingErr> {
+        let loaded = arguments.ports.loops.load(&arguments.name).await.map_err(LoopError::Open)?;
+        let absent = || LoopError::Open(format!("no ralph state found for worker '{}'", arguments.name));
+        let it = loaded.ok_or_else(absent)?;
+        let effects = it.resume();
+        let known = [it.wire_before, Some(it.wire())].into_iter().flatten().collect();
+        let mut state = Self::new(myself, arguments, it);
+        state.known = known;
+        // What was to be told may not be in the log yet.
+        state.lines_open = true;
+        state.held = effects;
+        state.notice_others().await;
+        if state.it.is_active() {
+            state.ask_for_flush();
+        }
+        Ok(state)
+    }
+
+    fn new(myself: ActorRef<LoopMessage>, arguments: LoopArguments, it: Loop) -> Self {
+        Self {
+            arguments,
+            myself,
+            it,
+            held: Vec::new(),
+            words: Vec::new(),
+            lines_open: false,
+            replies: Vec::new(),
+            flushing: false,
+            known: Vec::new(),
+            attendant: None,
+            tasks: Vec::new(),
+            first: None,
+            waiting: Vec::new(),
+            noted_ms: 0,
+        }
+    }
+
+    fn ports(&self) -> &Ports {
+        &self.arguments.ports
+    }
+
+    /// A person, or the original, may have written into the original's file.
+    async fn notice_others(&mut self) {
+        let Some(wire) = self.ports().loops.wire(self.it.name()).await else { return };
+        if !self.known.is_empty() && !self.known.contains(&wire) {
+            tracing::info!(worker = self.it.name(), ?wire, "another program changed its loop");
+            self.known.push(wire);
+            self.take(&Event::Others(wire));
+        }
+    }
+
+    /// One event: decided at once, and carried out when it is durable.
+    fn take(&mut self, event: &Event) {
+        let now_ms = self.ports().clock.wall_ms();
+        let effects = self.it.on(event, now_ms);
+        // What a window shows is no news while nothing follows from it.
+        if !effects.is_empty() || !matches!(event, Event::Seen { .. }) {
+            self.ask_for_flush();
+        }
+        for effect in effects {
+            match effect {
+                Effect::Tell(word) => self.words.push((now_ms, word)),
+                effect => self.held.push(effect),
+            }
+        }
+    }
+
+    async fn note(&mut self, event: &Event) {
+        let changed_ms = self.it.screen_changed_ms.unwrap_or(0);
+        if matches!(event, Event::Seen { .. }) && !self.flushing && changed_ms >= self.noted_ms + NOTE_MS {
+            self.noted_ms = changed_ms;
+            self.ports().loops.note(&self.it).await;
+        }
+    }
+
+    /// Everything that is in the mailbox by then goes into the same write.
+    fn ask_for_flush(&mut self) {
+        if !self.flushing {
+            self.flushing = true;
+            let _ = self.myself.cast(LoopMessage::Flush);
+        }
+    }
+
+    async fn save(&mut self) -> std::io::Result<()> {
+        let loops = Arc::clone(&self.ports().loops);
+        if !self.lines_open && !self.words.is_empty() {
+            self.it.lines.clear();
+            self.it.lines_at = loops.log_length(self.it.name()).await;
+        }
+        self.it.told += self.words.len() as u64;
+        self.it.lines.append(&mut self.words);
+        self.lines_open = true;
+        self.it.wire_before = self.known.last().copied();
+        let is_current = loops.save(&self.it).await?;
+        self.lines_open = false;
+        if is_current {
+            self.known.clear();
+        }
+        self.known.push(self.it.wire());
+        Ok(())
+    }
+
+    async fn flush(&mut self) {
+        if let Err(error) = self.save().await {
+            tracing::error!(worker = self.it.name(), %error, "the loop waits for its records");
+            let told = LoopError::Save(error.to_string());
+            self.replies.drain(..).for_each(|reply| drop(reply.send(Err(told.clone()))));
+            self.myself.send_after(SAVE_PAUSE, || LoopMessage::Flush);
+            return;
+        }
+        self.flushing = false;
+        self.replies.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
+        for effect in std::mem::take(&mut self.held) {
+            self.perform(effect).await;
+        }
+        if !self.it.is_active() && !self.flushing {
+            (self.arguments.tell)(Told::Over);
+            self.myself.stop(None);
+        }
+    }
+
+    fn attendant(&self) -> Attendant {
+        Attendant {
+            ports: self.ports().clone(),
+            workers: Arc::clone(&self.arguments.workers),
+            actor: self.myself.clone(),
+            it: self.it.clone(),
+        }
+    }
+
+    async fn perform(&mut self, effect: Effect) {
+        let attendant = self.attendant();
+        match effect {
+            Effect::Attend => {
+                self.forsake();
+                self.attendant = Some(tokio::spawn(async move { attendant.attend().await }).abort_handle());
+            }
+            Effect::Forsake => self.forsake(),
+            Effect::End { drop } => self.task(async move { attendant.end(drop).await }),
+            Effect::Type { text } => self.task(async move { attendant.nudge(&text).await }),
+            Effect::Arm { at_ms } => self.task(async move { attendant.wait_until(at_ms).await }),
+            Effect::Announce(news) => self.announce(news),
+            Effect::Withdraw { cause } => self.withdraw(cause).await,
+            Effect::Tell(_) => {}
+        }
+    }
+
+    fn task(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.retain(|task| !task.is_finished());
+        self.tasks.push(tokio::spawn(work).abort_handle());
+    }
+
+    fn forsake(&mut self) {
+        if let Some(attendant) = self.attendant.take() {
+            attendant.abort();
+        }
+    }
+
+    /// Whoever began it is told why nothing is there.
+    async fn withdraw(&mut self, cause: String) {
+        if let Err(error) = self.ports().loops.forget(self.it.name()).await {
+            tracing::error!(worker = self.it.name(), %error, "what a loop left that did not begin stays");
+        }
+        let refusal = match self.first.take() {
+            Some(Err(refusal)) => refusal,
+            Some(Ok(_)) | None => Refusal::new(RefusalKind::Start, cause),
+        };
+        self.waiting.drain(..).for_each(|reply| drop(reply.send(Err(refusal.clone()))));
+    }
+
+    fn announce(&self, news: News) {
+        let (iteration, max) = (self.it.iteration, self.it.max_iterations);
+        let kind = match news {
+            News::Started => EventKind::LoopStarted { iteration, max },
+            News::Iteration => EventKind::LoopIteration { iteration, max },
+            News::Paused { reason } => EventKind::LoopPaused { reason },
+            News::Resumed => EventKind::LoopResumed,
+            News::Ended { reason } => EventKind::LoopEnded { reason: reason.word().to_owned(), iterations: iteration },
+            News::Warning { text } => EventKind::LoopWarning { text },
+        };
+        self.ports().events.emit(crate::model::Event {
+            at_ms: self.ports().clock.wall_ms(),
+            worker: Some(self.it.name().to_owned()),
+            generation: self.it.stage.generation(),
+            request: None,
+            kind,
+        });
+    }
+}

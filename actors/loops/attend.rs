@@ -1,0 +1,353 @@
+//! What a loop does beside its actor: it starts workers, types prompts and looks at
+//! windows. All of it may be done again after a crash, and finds what is there.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::ActorRef;
+use regex::Regex;
+use tokio::time::Instant;
+
+use super::machine::Event;
+use super::message::LoopMessage;
+use super::progress::{BACKOFF_S_MAX, Loop, Stage};
+use super::words::Code;
+use super::{CALL_MS_MAX, request_of, request_prefix, sight};
+use crate::model::screen::{Screen, judge};
+use crate::model::{Caller, Contract, Ended, ExitRecord, Reason, Refusal, RefusalKind, SpawnRequest};
+use crate::ports::{Ports, TerminalError, Typing};
+use crate::worker::{Workers, ended, tried};
+
+/// How long an agent may take until it asks for work; then it is given its prompt anyhow.
+const READY_MAX: Duration = Duration::from_secs(30);
+/// A screen that was answered with Enter is looked at again after this time.
+const ANSWERED_PAUSE: Duration = Duration::from_millis(500);
+/// However much is written, a window is looked at this often.
+const LOOK_PAUSE: Duration = Duration::from_secs(2);
+/// Lines above the window in which the words are looked for that end a loop.
+const SCROLLBACK_LINES: usize = 2000;
+/// When the first iteration's agent has to be past its first screens.
+const PREFLIGHT: Duration = Duration::from_secs(10);
+/// How long what is typed may take to show.
+const ECHO_MAX: Duration = Duration::from_millis(500);
+/// How long the last output of a window may still be on its way to the log.
+const SETTLE: Duration = Duration::from_millis(250);
+/// How often a window that tmux cannot show is asked for again.
+const TOOL_TRIES_MAX: u32 = 5;
+
+pub struct Attendant {
+    pub ports: Ports,
+    pub workers: Arc<dyn Workers>,
+    pub actor: ActorRef<LoopMessage>,
+    /// As it was when the work was begun.
+    pub it: Loop,
+}
+
+impl Attendant {
+    fn tell(&self, event: Event) {
+        let _ = self.actor.cast(LoopMessage::Happened(event));
+    }
+
+    fn name(&self) -> &str {
+        self.it.name()
+    }
+
+    /// One iteration, from where it is to the end of its worker.
+    pub async fn attend(&self) {
+        let iteration = self.it.iteration;
+        let Some((generation, prompt)) = self.start().await else { return };
+        let mut end = pin!(ended(&self.ports, self.name(), generation));
+        let exit = tokio::select! {
+            exit = &mut end => exit,
+            () = self.look_after(prompt) => end.await,
+        };
+        let asked = exit.as_ref().is_some_and(|exit| exit.reason == Reason::Stopped);
+        let done = self.has_said_done().await;
+        self.tell(Event::Ended { iteration, code: exit.as_ref().and_then(code), asked, done });
+    }
+
+    /// The worker of this iteration, and the prompt where it is still to be typed.
+    async fn start(&self) -> Option<(u64, Option<String>)> {
+        let iteration = self.it.iteration;
+        if let (Stage::Watching { .. }, Some(generation)) = (&self.it.stage, self.it.stage.generation()) {
+            return Some((generation, None));
+        }
+        let prompt = match self.ports.loops.prompt(&self.it.plan).await {
+            Ok(prompt) => prompt,
+            // One that is lost by now cannot be typed, but its worker runs.
+            Err(cause) => match self.it.stage.generation() {
+                Some(generation) => {
+                    self.tell(Event::NotPrompted { iteration, cause });
+                    return Some((generation, None));
+                }
+                None => {
+                    let refusal = Refusal::new(RefusalKind::Invalid, cause.clone());
+                    let _ = self.actor.cast(LoopMessage::First(Err(refusal)));
+                    self.tell(Event::NoPrompt { iteration, cause });
+                    return None;
+                }
+            },
+        };
+        if let Some(generation) = self.it.stage.generation() {
+            return Some((generation, Some(prompt)));
+        }
+        match self.spawn().await {
+            Ok(spawned) => {
+                self.tell(Event::Started { iteration, generation: spawned.generation });
+                let generation = spawned.generation;
+                let _ = self.actor.cast(LoopMessage::First(Ok(spawned)));
+                Some((generation, Some(prompt)))
+            }
+            Err(refusal) => {
+                let cause = match &refusal.remedy {
+                    Some(remedy) => format!("{} ({remedy})", refusal.cause),
+                    None => refusal.cause.clone(),
+                };
+                let _ = self.actor.cast(LoopMessage::First(Err(refusal)));
+                self.tell(Event::NotStarted { iteration, cause });
+                None
+            }
+        }
+    }
+
+    async fn spawn(&self) -> Result<crate::model::Spawned, Refusal> {
+        let plan = &self.it.plan;
+        let mut metadata = plan.contract.metadata.clone();
+        metadata.insert("ralph".to_owned(), true.into());
+        metadata.insert("ralph_iteration".to_owned(), self.it.iteration.into());
+        let request = SpawnRequest {
+            caller: self.caller(&request_of(&plan.id, self.it.iteration)),
+            name: plan.name.clone(),
+            contract: Contract { metadata, ..plan.contract.clone() },
+            worktree: plan.worktree.clone(),
+            replaces: Some(request_prefix(&plan.id)),
+        };
+        // The first is answered at once: somebody waits for it, and can say it again.
+        if !self.it.has_run {
+            return self.workers.spawn(request).await;
+        }
+        tried(|| self.workers.spawn(request.clone())).await
+    }
+
+    fn caller(&self, request: &str) -> Caller {
+        let plan = &self.it.plan;
+        let environment = plan.contract.environment.clone();
+        Caller { request: request.to_owned(), repeated: 0, environment, ..plan.caller.clone() }
+    }
+
+    /// Types the prompt, where that is to be done, and looks at the window for ever.
+    async fn look_after(&self, prompt: Option<String>) {
+        let iteration = self.it.iteration;
+        let given = match prompt {
+            Some(prompt) => self.give(&prompt).await,
+            None => self.enter_again().await.map(|()| self.it.baseline.clone()),
+        };
+        match given {
+            Ok(baseline) => self.watch(&baseline, Instant::now()).await,
+            // Its end is told by who waits for that.
+            Err(TerminalError::Gone(_)) => {}
+            Err(TerminalError::Tool(cause)) => self.tell(Event::NotPrompted { iteration, cause }),
+        }
+    }
+
+    /// Types the prompt, and presses Enter once it is durable what the window shows before
+    /// that: all else is the agent's answer. No step is taken again that may have been.
+    async fn give(&self, prompt: &str) -> Result<String, TerminalError> {
+        let (name, iteration) = (self.name(), self.it.iteration);
+        let is_typed =
+            matches!(self.it.stage, Stage::Typing { .. }) && shows(&self.screen(SCROLLBACK_LINES).await?, prompt);
+        if !is_typed {
+            self.ready().await?;
+            self.durable(Event::Typing { iteration }).await?;
+            let echoed = self.ports.logs.written(name);
+            self.ports.terminals.type_text(name, prompt, Typing::default()).await?;
+            let _ = tokio::time::timeout(ECHO_MAX, echoed).await;
+            if prompt.contains('\n') {
+                // Programs that draw their own screen take their time to draw it.
+                tokio::time::sleep(ECHO_MAX).await;
+            }
+        }
+        let baseline = self.screen(SCROLLBACK_LINES).await?;
+        let log_from = self.ports.loops.written(name).await;
+        self.durable(Event::Prompted { iteration, baseline: baseline.clone(), log_from }).await?;
+        self.enter().await?;
+        Ok(baseline)
+    }
+
+    async fn enter(&self) -> Result<(), TerminalError> {
+        self.ports.terminals.type_text(self.name(), "", Typing { clear: false, enter: true }).await?;
+        self.tell(Event::Entered { iteration: self.it.iteration });
+        Ok(())
+    }
+
+    /// Where everything died before it was known whether Enter was pressed: it was not, if
+    /// nothing has happened since.
+    async fn enter_again(&self) -> Result<(), TerminalError> {
+        if self.it.entered {
+            return Ok(());
+        }
+        match self.screen(SCROLLBACK_LINES).await?.trim_end() == self.it.baseline.trim_end() {
+            true => self.enter().await,
+            false => {
+                self.tell(Event::Entered { iteration: self.it.iteration });
+                Ok(())
+            }
+        }
+    }
+
+    async fn durable(&self, event: Event) -> Result<(), TerminalError> {
+        let told = ractor::call_t!(self.actor, LoopMessage::Ask, CALL_MS_MAX, event);
+        let failed = || TerminalError::Tool("its records cannot be written".to_owned());
+        if matches!(told, Ok(Ok(()))) { Ok(()) } else { Err(failed()) }
+    }
+
+    async fn screen(&self, scrollback: usize) -> Result<String, TerminalError> {
+        let mut tries = 0;
+        loop {
+            match self.ports.terminals.screen(self.name(), scrollback).await {
+                Err(TerminalError::Tool(_)) if tries < TOOL_TRIES_MAX => {
+                    tries += 1;
+                    tokio::time::sleep(LOOK_PAUSE).await;
+                }
+                shown => return shown,
+            }
+        }
+    }
+
+    /// Waits until the agent asks for work, but not for ever.
+    async fn ready(&self) -> Result<(), TerminalError> {
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            let written = self.ports.logs.written(self.name());
+            let again = match judge(&self.screen(0).await?) {
+                Screen::Ready => return Ok(()),
+                Screen::Asks => {
+                    let enter = Typing { clear: false, enter: true };
+                    self.ports.terminals.type_text(self.name(), "", enter).await?;
+                    deadline.min(Instant::now() + ANSWERED_PAUSE)
+                }
+                Screen::Other => deadline,
+            };
+            tokio::select! {
+                () = written => {}
+                () = tokio::time::sleep_until(again) => {}
+            }
+            if Instant::now() >= deadline {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks when something was written, and when the time of a silence is up.
+    async fn watch(&self, baseline: &str, typed: Instant) {
+        let plan = &self.it.plan;
+        let pattern = self.pattern();
+        let scrollback = if plan.check_done_continuous { SCROLLBACK_LINES } else { 0 };
+        let patience = Duration::from_secs(plan.inactivity_timeout_s.max(1));
+        let mut preflight = (self.it.iteration == 1 && !self.it.preflown).then_some(typed + PREFLIGHT);
+        let (mut hash, mut changed) = (None, Instant::now());
+        loop {
+            let written = self.ports.logs.written(self.name());
+            let shown = match self.screen(scrollback).await {
+                Ok(shown) => shown,
+                Err(TerminalError::Gone(_)) => return,
+                Err(TerminalError::Tool(cause)) => {
+                    tracing::warn!(worker = self.name(), cause, "its window cannot be looked at");
+                    tokio::time::sleep(READY_MAX).await;
+                    continue;
+                }
+            };
+            let looked = Instant::now();
+            let mut sight = sight::look(&shown, baseline, pattern.as_ref());
+            if hash.replace(sight.hash) != Some(sight.hash) {
+                changed = looked;
+            }
+            sight.quiet_ms = u64::try_from(looked.duration_since(changed).as_millis()).unwrap_or(u64::MAX);
+            sight.preflight = preflight.is_some_and(|at| at <= looked);
+            preflight = preflight.filter(|_| !sight.preflight);
+            self.tell(Event::Seen { iteration: self.it.iteration, sight });
+            let quiet = changed + patience;
+            let next = if quiet > looked { quiet } else { looked + patience };
+            let next = preflight.map_or(next, |at| at.min(next));
+            tokio::select! {
+                () = written => tokio::time::sleep_until(next.min(looked + LOOK_PAUSE)).await,
+                () = tokio::time::sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// It was read when the loop was begun.
+    fn pattern(&self) -> Option<Regex> {
+        self.it.plan.done_pattern.as_ref().and_then(|text| sight::pattern(text).ok())
+    }
+
+    /// Whether what the worker wrote since its prompt says so. Its window is gone by now.
+    async fn has_said_done(&self) -> bool {
+        let Some(pattern) = self.pattern() else { return false };
+        tokio::time::sleep(SETTLE).await;
+        let Ok(it) = ractor::call_t!(self.actor, LoopMessage::Look, CALL_MS_MAX) else { return false };
+        if it.iteration != self.it.iteration || !matches!(it.stage, Stage::Watching { .. }) {
+            return false;
+        }
+        let output = self.ports.loops.output(self.name(), it.log_from).await;
+        sight::says_done(&output, &it.baseline, &pattern)
+    }
+
+    /// Ends the worker; `drop` forgets it, with its worktree where that holds no work.
+    pub async fn end(&self, drop: bool) {
+        let caller = self.caller(&format!("{}/end", request_of(&self.it.plan.id, self.it.iteration)));
+        let name = self.name();
+        match tried(|| self.workers.kill(name, &caller)).await {
+            Err(refusal) if refusal.kind != RefusalKind::NotFound => {
+                tracing::error!(worker = name, cause = %refusal.cause, "it could not be ended");
+            }
+            Ok(()) | Err(_) => {}
+        }
+        if drop && let Err(refusal) = tried(|| self.workers.clean(name, &caller)).await {
+            tracing::warn!(worker = name, cause = %refusal.cause, "it is not forgotten");
+        }
+        self.tell(Event::Gone { iteration: self.it.iteration });
+    }
+
+    pub async fn nudge(&self, text: &str) {
+        let typing = Typing { clear: false, enter: true };
+        if let Err(error) = self.ports.terminals.type_text(self.name(), text, typing).await {
+            tracing::warn!(worker = self.name(), %error, "the nudge could not be typed");
+        }
+    }
+
+    pub async fn wait_until(&self, at_ms: u64) {
+        // However the clock was set meanwhile.
+        let wait_ms = at_ms.saturating_sub(self.ports.clock.wall_ms()).min(BACKOFF_S_MAX * 1000);
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        self.tell(Event::Due { iteration: self.it.iteration });
+    }
+}
+
+/// As a shell shows it.
+fn code(exit: &ExitRecord) -> Code {
+    Some(match exit.ended {
+        Ended::Code(code) => code,
+        Ended::Signal(signal) => 128 + signal,
+    })
+}
+
+/// Whether a prompt stands there, as far as its last line tells.
+fn shows(screen: &str, prompt: &str) -> bool {
+    let last = prompt.lines().map(str::trim).rfind(|line| !line.is_empty());
+    last.is_none_or(|last| screen.contains(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_is_found_by_its_last_line() {
+        let shown = "$ do this\n$ and that\n";
+        assert!(shows(shown, "do this\nand that\n\n"));
+        assert!(!shows(shown, "do that"));
+        assert!(shows(shown, " \n"));
+    }
+}

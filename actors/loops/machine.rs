@@ -1,0 +1,522 @@
+//! The decisions of a loop as a pure function: progress, event, now → progress, effects.
+
+use super::progress::{BACKOFF_S_MAX, CONTEXT_GRACE, ExitReason, FAILURES_MAX, Loop, Stage, Status, Then, Wire};
+use super::sight::{STUCK, Sight};
+use super::words::{Code, Word};
+
+/// What happens to a loop. What is about an iteration that is not the present one is void.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    Began,
+    /// The worker of this iteration runs.
+    Started {
+        iteration: u32,
+        generation: u64,
+    },
+    /// It cannot be started.
+    NotStarted {
+        iteration: u32,
+        cause: String,
+    },
+    /// There is no prompt to give it.
+    NoPrompt {
+        iteration: u32,
+        cause: String,
+    },
+    /// It is about to be typed.
+    Typing {
+        iteration: u32,
+    },
+    /// It is typed; the window shows this, and its log is so long. Enter is next.
+    Prompted {
+        iteration: u32,
+        baseline: String,
+        log_from: u64,
+    },
+    Entered {
+        iteration: u32,
+    },
+    /// It could not be typed into a window that is there.
+    NotPrompted {
+        iteration: u32,
+        cause: String,
+    },
+    Seen {
+        iteration: u32,
+        sight: Sight,
+    },
+    /// The worker ended. `asked` by somebody who is not this loop; `done` says its output.
+    Ended {
+        iteration: u32,
+        code: Code,
+        asked: bool,
+        done: bool,
+    },
+    /// The worker that was to be ended is gone.
+    Gone {
+        iteration: u32,
+    },
+    /// The time of the next one has come.
+    Due {
+        iteration: u32,
+    },
+    Pause {
+        reason: String,
+    },
+    Resume,
+    /// Somebody wants it looked after.
+    Attend,
+    /// Its worker is being killed, or cleaned away.
+    Killed,
+    /// Another program wrote this into the original's file.
+    Others(Wire),
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Start the worker of this iteration, or find it; give it the prompt, watch it, and
+    /// tell how it ends. Whoever did so before stops.
+    Attend,
+    /// Stop looking at it.
+    Forsake,
+    /// End its worker and tell when it is gone; `drop` forgets it too.
+    End {
+        drop: bool,
+    },
+    /// Type this into its window.
+    Type {
+        text: String,
+    },
+    /// Tell when this time has come.
+    Arm {
+        at_ms: u64,
+    },
+    Tell(Word),
+    /// For those who listen: begun or gone on with, an iteration, paused, resumed, ended.
+    Announce(News),
+    /// Nothing of it ever ran: it is to be forgotten.
+    Withdraw {
+        cause: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    Started,
+    Iteration,
+    Paused { reason: String },
+    Resumed,
+    Ended { reason: ExitReason },
+    Warning { text: String },
+}
+
+impl Loop {
+    pub fn on(&mut self, event: &Event, now_ms: u64) -> Vec<Effect> {
+        let mut turn = Turn { it: self, now_ms, effects: Vec::new() };
+        turn.take(event);
+        turn.effects
+    }
+
+    /// What was under way when the last process that looked after this loop went.
+    pub fn resume(&self) -> Vec<Effect> {
+        if !self.is_active() {
+            return Vec::new();
+        }
+        match &self.stage {
+            Stage::Starting | Stage::Prompting { .. } | Stage::Typing { .. } | Stage::Watching { .. } => {
+                vec![Effect::Attend]
+            }
+            Stage::Ending { .. } => vec![self.end()],
+            Stage::BackingOff { until_ms, .. } => vec![Effect::Arm { at_ms: *until_ms }],
+            Stage::Between { .. } | Stage::Over => Vec::new(),
+        }
+    }
+
+    fn end(&self) -> Effect {
+        Effect::End { drop: self.exit_reason == Some(ExitReason::PreflightFailed) }
+    }
+}
+
+/// Pause after the nth failure in a row, in seconds.
+fn backoff_s(failures: u32) -> u64 {
+    (1_u64 << failures.saturating_sub(1).min(16)).min(BACKOFF_S_MAX)
+}
+
+/// One event and what follows from it.
+struct Turn<'a> {
+    it: &'a mut Loop,
+    now_ms: u64,
+    effects: Vec<Effect>,
+}
+
+impl Turn<'_> {
+    fn take(&mut self, event: &Event) {
+        let at_work = |this: &Self, iteration: u32| this.it.iteration == iteration && this.it.stage.is_at_work();
+        match event {
+            Event::Began => self.begin(),
+            Event::Started { iteration, generation } => {
+                if self.it.iteration == *iteration && self.it.stage == Stage::Starting {
+                    self.it.stage = Stage::Prompting { generation: *generation };
+                    self.it.has_run = true;
+                }
+            }
+            Event::NotStarted { iteration, cause } => {
+                if self.it.iteration == *iteration && self.it.stage == Stage::Starting {
+                    self.not_started(cause);
+                }
+            }
+            Event::NoPrompt { iteration, cause } => {
+                if self.it.iteration == *iteration && self.it.stage == Stage::Starting {
+                    self.no_prompt(cause);
+                }
+            }
+            Event::Typing { iteration } => {
+                if let (true, Stage::Prompting { generation }) = (self.it.iteration == *iteration, &self.it.stage) {
+                    self.it.stage = Stage::Typing { generation: *generation };
+                }
+            }
+            Event::Prompted { iteration, baseline, log_from } => {
+                let generation = self.it.stage.generation().filter(|_| at_work(self, *iteration));
+                if let Some(generation) = generation {
+                    self.prompted(generation, baseline, *log_from);
+                }
+            }
+            Event::Entered { iteration } => {
+                if self.it.iteration == *iteration && matches!(self.it.stage, Stage::Watching { .. }) {
+                    self.entered();
+                }
+            }
+            Event::NotPrompted { iteration, cause } => {
+                if at_work(self, *iteration) {
+                    self.warn(&format!("the prompt could not be typed: {cause}"));
+                    self.end_worker(Then::Failed);
+                }
+            }
+            Event::Seen { iteration, sight } => {
+                if self.it.iteration == *iteration && matches!(self.it.stage, Stage::Watching { .. }) {
+                    self.seen(sight);
+                }
+            }
+            Event::Ended { iteration, code, asked, done } => {
+                if at_work(self, *iteration) {
+                    self.ended(*code, *asked, *done);
+                }
+            }
+            Event::Gone { iteration } => {
+                if let (true, Stage::Ending { then }) = (self.it.iteration == *iteration, &self.it.stage) {
+                    let then = *then;
+                    self.gone(then);
+                }
+            }
+            Event::Due { iteration } => {
+                if let (true, Stage::BackingOff { again, .. }) = (self.it.iteration == *iteration, &self.it.stage) {
+                    let again = *again;
+                    self.next(again);
+                }
+            }
+            Event::Pause { reason } => self.pause(reason),
+            Event::Resume => self.resume(),
+            Event::Attend => self.attend(),
+            Event::Killed => self.killed(),
+            Event::Others(wire) => self.others(*wire),
+        }
+    }
+
+    fn tell(&mut self, word: Word) {
+        self.effects.push(Effect::Tell(word));
+    }
+
+    fn announce(&mut self, news: News) {
+        self.effects.push(Effect::Announce(news));
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.tell(Word::Warn { iteration: self.it.iteration, text: text.to_owned() });
+        self.announce(News::Warning { text: text.to_owned() });
+    }
+
+    fn begin(&mut self) {
+        self.announce(News::Started);
+        self.tell(Word::Start { iteration: self.it.iteration, max: self.it.max_iterations });
+        self.effects.push(Effect::Attend);
+    }
+
+    /// The next iteration, or the same `again`, unless it was the last.
+    fn next(&mut self, again: bool) {
+        let it = &mut *self.it;
+        if it.done_seen {
+            return self.finish(ExitReason::DonePattern);
+        }
+        if !again && it.iteration >= it.max_iterations {
+            return self.finish(ExitReason::MaxIterations);
+        }
+        it.stage = Stage::Starting;
+        it.iteration_started_ms = self.now_ms;
+        it.baseline = String::new();
+        it.entered = false;
+        it.nudged = false;
+        it.warned.clear();
+        if !again {
+            it.iteration += 1;
+            let (iteration, max) = (it.iteration, it.max_iterations);
+            self.announce(News::Iteration);
+            self.tell(Word::Start { iteration, max });
+        }
+        self.effects.push(Effect::Attend);
+    }
+
+    /// What comes behind an iteration whose worker is gone.
+    fn onward(&mut self) {
+        match self.it.status {
+            Status::Running => self.next(false),
+            Status::Paused => self.rest(false),
+            Status::Stopped | Status::Failed => self.over(),
+        }
+    }
+
+    /// Until somebody resumes it.
+    fn rest(&mut self, again: bool) {
+        self.it.stage = Stage::Between { again };
+    }
+
+    fn over(&mut self) {
+        self.it.stage = Stage::Over;
+    }
+
+    /// It ends for this reason, once its worker is gone.
+    fn finish(&mut self, reason: ExitReason) {
+        self.conclude(reason);
+        self.over();
+    }
+
+    fn conclude(&mut self, reason: ExitReason) {
+        let failed = matches!(reason, ExitReason::Failed | ExitReason::PreflightFailed);
+        self.it.status = if failed { Status::Failed } else { Status::Stopped };
+        self.it.exit_reason = Some(reason);
+        self.tell(Word::Done { iterations: self.it.iteration, reason });
+        self.announce(News::Ended { reason });
+    }
+
+    fn end_worker(&mut self, then: Then) {
+        self.close_iteration();
+        self.it.stage = Stage::Ending { then };
+        let end = self.it.end();
+        self.effects.push(end);
+    }
+
+    /// The seconds that it took.
+    fn close_iteration(&mut self) -> u64 {
+        let seconds = self.now_ms.saturating_sub(self.it.iteration_started_ms) / 1000;
+        self.it.iteration_ended_ms = Some(self.now_ms);
+        self.it.durations.push(seconds);
+        seconds
+    }
+
+    fn not_started(&mut self, cause: &str) {
+        if !self.it.has_run {
+            self.it.stage = Stage::Over;
+            self.it.status = Status::Failed;
+            self.effects.push(Effect::Withdraw { cause: cause.to_owned() });
+            return;
+        }
+        self.warn(&format!("failed to spawn worker: {cause}"));
+        self.failed(Some(1), true);
+    }
+
+    fn no_prompt(&mut self, cause: &str) {
+        if !self.it.has_run {
+            return self.not_started(cause);
+        }
+        self.tell(Word::Error { text: cause.to_owned() });
+        match self.it.status {
+            Status::Paused => self.rest(true),
+            Status::Running | Status::Stopped | Status::Failed => self.finish(ExitReason::Failed),
+        }
+    }
+
+    /// A failure that counts: after a pause the next, or the same `again`.
+    fn failed(&mut self, code: Code, again: bool) {
+        self.it.consecutive_failures += 1;
+        self.it.total_failures += 1;
+        let attempt = self.it.consecutive_failures;
+        let (iteration, is_last) = (self.it.iteration, self.it.iteration >= self.it.max_iterations);
+        if self.it.status == Status::Paused {
+            return self.rest(again);
+        }
+        if attempt >= FAILURES_MAX {
+            return self.finish(ExitReason::Failed);
+        }
+        if is_last && !again {
+            return self.finish(ExitReason::MaxIterations);
+        }
+        let backoff = backoff_s(attempt);
+        self.tell(Word::Fail { iteration, code, attempt, backoff });
+        let until_ms = self.now_ms + backoff * 1000;
+        self.it.stage = Stage::BackingOff { until_ms, again };
+        self.effects.push(Effect::Arm { at_ms: until_ms });
+    }
+
+    fn prompted(&mut self, generation: u64, baseline: &str, log_from: u64) {
+        baseline.clone_into(&mut self.it.baseline);
+        self.it.log_from = log_from;
+        self.it.screen_changed_ms = Some(self.now_ms);
+        self.it.stage = Stage::Watching { generation };
+    }
+
+    fn entered(&mut self) {
+        self.it.entered = true;
+        if self.it.detached {
+            self.effects.push(Effect::Forsake);
+        }
+    }
+
+    fn seen(&mut self, sight: &Sight) {
+        if sight.quiet_ms == 0 {
+            self.it.screen_changed_ms = Some(self.now_ms);
+        }
+        for at in &sight.stuck {
+            if !self.it.warned.contains(at) {
+                self.it.warned.push(*at);
+                self.warn(STUCK[*at].1);
+            }
+        }
+        if self.it.status != Status::Running {
+            return;
+        }
+        let iteration = self.it.iteration;
+        if sight.preflight
+            && !std::mem::replace(&mut self.it.preflown, true)
+            && let Some(at) = sight.stuck.first()
+        {
+            self.tell(Word::Error {
+                text: format!("iteration {iteration}: pre-flight check failed — {}", STUCK[*at].1),
+            });
+            self.conclude(ExitReason::PreflightFailed);
+            return self.end_worker(Then::Over);
+        }
+        if sight.done && self.it.plan.check_done_continuous {
+            self.conclude(ExitReason::DonePattern);
+            return self.end_worker(Then::Over);
+        }
+        if sight.fatal {
+            self.it.exit_reason = Some(ExitReason::Compaction);
+            self.tell(Word::Fatal { iteration, text: "compaction detected, killing".to_owned() });
+            return self.end_worker(Then::Next);
+        }
+        if let (Some(limit), Some(context)) = (self.it.plan.max_context, sight.context) {
+            if context >= limit.saturating_add(CONTEXT_GRACE) {
+                self.it.exit_reason = Some(ExitReason::ContextThreshold);
+                self.tell(Word::Fatal { iteration, text: "context threshold exceeded, killing".to_owned() });
+                return self.end_worker(Then::Next);
+            }
+            if context >= limit && !self.it.nudged {
+                self.it.nudged = true;
+                self.tell(Word::Warn { iteration, text: format!("context nudge sent at {limit}%") });
+                let text = format!("You're at {limit}% context. Commit WIP and /exit NOW.");
+                self.effects.push(Effect::Type { text });
+            }
+        }
+        let seconds = self.it.plan.inactivity_timeout_s;
+        if seconds > 0 && sight.quiet_ms >= seconds * 1000 {
+            self.tell(Word::Timeout { iteration, seconds });
+            self.end_worker(Then::Next);
+        }
+    }
+
+    fn ended(&mut self, code: Code, asked: bool, done: bool) {
+        let (iteration, seconds) = (self.it.iteration, self.close_iteration());
+        self.tell(Word::End { iteration, code, seconds });
+        if asked {
+            return self.finish(ExitReason::Killed);
+        }
+        if code == Some(0) {
+            self.it.consecutive_failures = 0;
+        }
+        if done {
+            self.it.done_seen = true;
+            return self.onward();
+        }
+        match code {
+            Some(0) => self.onward(),
+            code => self.failed(code, false),
+        }
+    }
+
+    fn gone(&mut self, then: Then) {
+        match then {
+            Then::Next => self.onward(),
+            Then::Failed => self.failed(None, false),
+            Then::Over => self.over(),
+        }
+    }
+
+    fn pause(&mut self, reason: &str) {
+        if self.it.status != Status::Running {
+            return;
+        }
+        self.it.status = Status::Paused;
+        self.tell(Word::Pause { reason: reason.to_owned() });
+        self.announce(News::Paused { reason: reason.to_owned() });
+        if let Stage::BackingOff { again, .. } = self.it.stage {
+            self.rest(again);
+        }
+    }
+
+    fn resume(&mut self) {
+        let disconnected =
+            self.it.status == Status::Stopped && self.it.exit_reason == Some(ExitReason::MonitorDisconnected);
+        if self.it.status != Status::Paused && !disconnected {
+            return;
+        }
+        self.it.status = Status::Running;
+        self.it.exit_reason = None;
+        self.it.detached = false;
+        self.announce(News::Resumed);
+        match self.it.stage {
+            Stage::Between { again } => self.next(again),
+            Stage::Over => self.next(false),
+            // With a fresh measure of its silence.
+            _ if self.it.stage.is_at_work() => self.effects.push(Effect::Attend),
+            _ => {}
+        }
+    }
+
+    fn attend(&mut self) {
+        if self.it.status == Status::Running && self.it.detached {
+            self.it.detached = false;
+            self.announce(News::Started);
+            let effects = Loop::resume(self.it);
+            self.effects.extend(effects);
+        }
+    }
+
+    fn killed(&mut self) {
+        if matches!(self.it.status, Status::Stopped | Status::Failed) {
+            return;
+        }
+        let may_come_up = self.it.stage == Stage::Starting;
+        self.conclude(ExitReason::Killed);
+        self.effects.push(Effect::Forsake);
+        if may_come_up {
+            // The kill may have come too early for it.
+            self.end_worker(Then::Over);
+        } else {
+            if self.it.stage.is_at_work() {
+                self.close_iteration();
+            }
+            self.over();
+        }
+    }
+
+    /// The original's file wins: it is what people and the other program write to.
+    fn others(&mut self, wire: Wire) {
+        self.it.max_iterations = wire.max_iterations;
+        match (self.it.status, wire.status) {
+            (Status::Running, Status::Paused) => self.pause("file"),
+            (Status::Paused, Status::Running) => self.resume(),
+            (Status::Running | Status::Paused, Status::Stopped | Status::Failed) => self.killed(),
+            _ => {}
+        }
+    }
+}

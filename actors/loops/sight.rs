@@ -1,0 +1,194 @@
+//! What a window says about its agent. Pure.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+
+/// Screens at which an agent stands still, and what is said of them.
+pub const STUCK: [(&str, &str); 4] = [
+    ("Select login method", "Worker stuck at login prompt. Check auth credentials."),
+    ("Choose the text style", "Worker stuck at theme picker. Check settings.local.json."),
+    ("looks best with your terminal", "Worker stuck at theme picker. Check settings.local.json."),
+    ("Paste code here", "Worker stuck at OAuth code entry. Use ANTHROPIC_API_KEY instead."),
+];
+/// From here on the agent's context is not its own any more.
+const FATAL: [&str; 1] = ["Compacting conversation"];
+/// Lines, from the last one up, whose change shows that the agent is at work.
+const LIVELY_LINES: usize = 20;
+/// Lines, from the last one up, that may tell how full the context is.
+const CONTEXT_LINES: usize = 3;
+
+/// One look at a window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sight {
+    /// Differs when what is shown differs.
+    pub hash: u64,
+    pub done: bool,
+    /// Positions in [`STUCK`].
+    pub stuck: Vec<usize>,
+    pub fatal: bool,
+    /// How full the context is, in percent.
+    pub context: Option<u32>,
+    /// How long it has shown the same.
+    pub quiet_ms: u64,
+    /// The first iteration's agent has had its time to get past its first screens.
+    pub preflight: bool,
+}
+
+/// What the window shows beyond `baseline`, which is mostly the prompt itself.
+pub fn look(text: &str, baseline: &str, pattern: Option<&Regex>) -> Sight {
+    let text = plain(text);
+    let fresh = fresh(&text, baseline);
+    let lively = last_lines(&text, LIVELY_LINES);
+    let mut hasher = DefaultHasher::new();
+    lively.hash(&mut hasher);
+    let recent = last_lines(&fresh, LIVELY_LINES).join("\n");
+    let is_shown = |(at, (words, _)): (usize, &(&str, &str))| recent.contains(words).then_some(at);
+    Sight {
+        hash: hasher.finish(),
+        done: pattern.is_some_and(|pattern| pattern.is_match(&fresh)),
+        stuck: STUCK.iter().enumerate().filter_map(is_shown).collect(),
+        fatal: FATAL.iter().any(|words| fresh.contains(words)),
+        context: context(&text),
+        quiet_ms: 0,
+        preflight: false,
+    }
+}
+
+/// Whether what a worker wrote since its prompt says that it is done.
+pub fn says_done(written: &str, baseline: &str, pattern: &Regex) -> bool {
+    pattern.is_match(&fresh(&plain(written), baseline))
+}
+
+/// Reads a pattern as it was typed.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn pattern(text: &str) -> Result<Regex, String> {
+    Regex::new(text).map_err(|error| match error {
+        regex::Error::Syntax(said) => said.lines().last().unwrap_or("it cannot be read").trim().to_owned(),
+        error => error.to_string(),
+    })
+}
+
+/// What of `text` was not there at `baseline`: what follows it, or, where the window was
+/// drawn anew since, the lines that are there more often than then.
+fn fresh(text: &str, baseline: &str) -> String {
+    let baseline = baseline.trim_end();
+    if let Some(rest) = text.strip_prefix(baseline) {
+        return rest.to_owned();
+    }
+    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in baseline.lines() {
+        *known.entry(line.trim()).or_default() += 1;
+    }
+    let is_new = |line: &&str| match known.get_mut(line.trim()) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        _ => true,
+    };
+    text.lines().filter(is_new).collect::<Vec<_>>().join("\n")
+}
+
+/// The last percentage in the last lines that are not blank.
+fn context(text: &str) -> Option<u32> {
+    let lines = text.lines().rev().filter(|line| !line.trim().is_empty()).take(CONTEXT_LINES);
+    lines.filter_map(percentage).max()
+}
+
+/// The first `NUMBER%` of a line.
+fn percentage(line: &str) -> Option<u32> {
+    line.match_indices('%').find_map(|(at, _)| {
+        let digits = line[..at].len() - line[..at].trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        line[at - digits..at].parse().ok()
+    })
+}
+
+/// The last lines, without the empty rest of a screen that is not full.
+fn last_lines(text: &str, count: usize) -> Vec<&str> {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    lines[lines.len().saturating_sub(count)..].to_vec()
+}
+
+/// Without changes of colour (`ESC [ … m`).
+fn plain(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+        match rest.strip_prefix('m') {
+            Some(rest) => plain.push_str(rest),
+            None => {
+                plain.push_str("\u{1b}[");
+                plain.push_str(part);
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(text: &str, baseline: &str) -> bool {
+        look(text, baseline, Some(&pattern("All (tasks )?done").expect("reads"))).done
+    }
+
+    #[test]
+    fn the_prompt_itself_is_not_taken_for_an_answer() {
+        let baseline = "$ say All done when through\n";
+        assert!(!done(baseline, baseline));
+        assert!(done("$ say All done when through\nworking\nAll tasks done\n", baseline));
+        // Scrolled, or drawn anew.
+        assert!(!done("banner\n$ say All done when through\nworking\n", baseline));
+        assert!(done("banner\n$ say All done when through\nAll done\n", baseline));
+        assert!(done("All done\n\n\n", ""));
+        // The same line once more.
+        assert!(done("x\nAll done\nAll done\n", "All done\n"));
+        assert!(!done("x\nAll done\n", "All done\n"));
+    }
+
+    #[test]
+    fn stuck_and_fatal_screens_are_known_unless_they_were_typed() {
+        let sight = look("\u{1b}[1mSelect login method\u{1b}[0m:\n > 1\n\n\n", "", None);
+        assert_eq!((sight.stuck, sight.fatal), (vec![0], false));
+        assert!(look("x\n* Compacting conversation…\n", "x\n", None).fatal);
+        assert!(
+            !look(
+                "when you see Compacting conversation, stop\nok",
+                "when you see Compacting conversation, stop\n",
+                None
+            )
+            .fatal
+        );
+    }
+
+    #[test]
+    fn the_context_is_read_from_the_last_lines() {
+        let context = |text: &str| look(text, "", None).context;
+        assert_eq!(context("99%\na\nb\nctx: 72% used\n\n\n"), Some(72));
+        assert_eq!(context("99%\na\nb\nc\n"), None);
+        assert_eq!(context("% 5 %x\n100 %\n 8%\n"), Some(8));
+        assert_eq!(context("999999999999%"), None);
+    }
+
+    #[test]
+    fn only_what_is_shown_last_makes_a_difference() {
+        let hash = |text: &str| look(text, "", None).hash;
+        let lines = |first: &str| format!("{first}\n{}", "x\n".repeat(20));
+        assert_eq!(hash(&lines("a")), hash(&lines("b")));
+        assert_ne!(hash("a\n"), hash("b\n"));
+        assert_eq!(hash("a\n\n\n"), hash("\u{1b}[31ma\n"));
+    }
+
+    #[test]
+    fn a_bad_pattern_is_told_in_a_sentence() {
+        assert_eq!(pattern("a(").expect_err("is bad"), "error: unclosed group");
+        assert!(pattern(r"\d+ (?i)DONE").is_ok());
+    }
+}

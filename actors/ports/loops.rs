@@ -1,0 +1,42 @@
+//! What a loop asks of the disk: its records, its prompt, and what its worker wrote.
+
+use std::io;
+
+use super::BoxFuture;
+use crate::loops::progress::{Loop, Plan, Wire};
+
+pub trait Loops: Send + Sync {
+    /// The names of loops that somebody has to look after.
+    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>>;
+
+    /// The loop of this name as it is on record; `None` where there is none of ours.
+    fn load<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Loop>, String>>;
+
+    /// Makes it durable, with the lines that it tells. The original's file follows;
+    /// whether it does could be written too.
+    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<bool>>;
+
+    /// Tells the original's file when the window changed last. Not worth failing for.
+    fn note<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, ()>;
+
+    /// What the original's file says now; `None` where it says nothing that can be read.
+    fn wire<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<Wire>>;
+
+    /// How long the log is to which its next line will be appended.
+    fn log_length<'a>(&'a self, name: &'a str) -> BoxFuture<'a, u64>;
+
+    /// Forgets everything of it; whether there was anything.
+    fn forget<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<bool>>;
+
+    /// The prompt as it is now.
+    ///
+    /// # Errors
+    /// A sentence for the log.
+    fn prompt<'a>(&'a self, plan: &'a Plan) -> BoxFuture<'a, Result<String, String>>;
+
+    /// How much the worker of this name has written so far, in bytes.
+    fn written<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, u64>;
+
+    /// What it has written since then, as plain text; the last part of it where it is much.
+    fn output<'a>(&'a self, worker: &'a str, from: u64) -> BoxFuture<'a, String>;
+}

@@ -1,0 +1,391 @@
+//! Loops: who starts them, what a person asks of them, and what they have to hear of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{ActorProcessingErr, ActorRef, SpawnErr};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::actor::State;
+use super::below::Below;
+use super::machine::{Child, Event};
+use super::message::{Request, SupervisorMessage};
+use crate::loops::machine::Event as Happening;
+use crate::loops::progress::{ExitReason, Loop, Plan, Status};
+use crate::loops::{LoopArguments, LoopError, LoopHandle, Told, is_own_request};
+use crate::model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, Spawned};
+use crate::ports::Ports;
+use crate::registry::RegistryHandle;
+use crate::worker::{Subject, WorkerHandle, Workers as _, of_store};
+
+/// How long a loop may take to be opened, in milliseconds: a slow disk is the longest part.
+const OPEN_MS_MAX: u64 = 30_000;
+/// How long one that was ended may take to leave.
+const LEAVE_MAX: Duration = Duration::from_secs(60);
+/// How often a loop is asked that is just leaving.
+const TRIES_MAX: u32 = 5;
+
+/// The loops that somebody looks after, by the names of their workers.
+#[derive(Default)]
+pub struct Loops(BTreeMap<String, LoopHandle>);
+
+impl State {
+    /// Every loop that is to be looked after goes on. One that cannot is told of, and the
+    /// others are none the worse for it.
+    pub(super) async fn resume_loops(&mut self) -> Result<(), ActorProcessingErr> {
+        match self.ports.loops.active().await {
+            Ok(names) => {
+                for name in names {
+                    self.resume_loop(&name).await?;
+                }
+            }
+            Err(error) => tracing::error!(%error, "the loops cannot be listed"),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn restart_loop(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
+        self.loops.0.remove(name);
+        self.resume_loop(name).await
+    }
+
+    async fn resume_loop(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
+        if let Err(refusal) = self.open_loop(name, None).await? {
+            tracing::error!(worker = name, cause = %refusal.cause, "a loop cannot go on");
+        }
+        Ok(())
+    }
+
+    pub(super) async fn open_loop(
+        &mut self,
+        name: &str,
+        begin: Option<Box<Plan>>,
+    ) -> Result<Result<Option<LoopHandle>, Refusal>, ActorProcessingErr> {
+        match (self.loops.0.get(name), &begin) {
+            (Some(_), Some(_)) => return Ok(Err(under_way(name))),
+            (Some(known), None) => return Ok(Ok(Some(known.clone()))),
+            (None, Some(_)) => {}
+            (None, None) => match self.ports.loops.load(name).await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(Ok(None)),
+                Err(cause) => return Ok(Err(Refusal::new(RefusalKind::Registry, cause).of(name))),
+            },
+        }
+        let (myself, about) = (self.myself.clone(), name.to_owned());
+        let arguments = LoopArguments {
+            name: name.to_owned(),
+            begin: begin.map(|plan| *plan),
+            ports: self.ports.clone(),
+            workers: Arc::new(Below(self.myself.clone())),
+            tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Loop(about.clone(), told)))),
+        };
+        let opened = match LoopHandle::start(arguments, self.myself.get_cell()).await {
+            Ok(opened) => opened,
+            // Its own sentence, without the runtime's words about it.
+            Err(SpawnErr::StartupFailed(cause)) => {
+                return Ok(Err(Refusal::new(RefusalKind::Registry, cause.to_string()).of(name)));
+            }
+            Err(error) => return Ok(Err(Refusal::new(RefusalKind::Internal, error.to_string()))),
+        };
+        let child = Child::Loop(name.to_owned());
+        self.children.insert(opened.cell().get_id(), child.clone());
+        self.loops.0.insert(name.to_owned(), opened.clone());
+        self.feed(Event::Live { child, live: true }).await?;
+        Ok(Ok(Some(opened)))
+    }
+
+    pub(super) async fn loop_told(&mut self, name: String, told: Told) -> Result<(), ActorProcessingErr> {
+        match told {
+            Told::Over => {
+                self.loops.0.remove(&name);
+                self.feed(Event::Live { child: Child::Loop(name), live: false }).await
+            }
+        }
+    }
+
+    /// Carries out what a person asked for.
+    pub(super) fn begin_loop_request(&mut self, request: LoopRequest, answers: UnboundedSender<Answer>) {
+        let desk = self.loop_desk();
+        self.beside(async move {
+            let LoopRequest { caller, order } = request;
+            let done = desk.carry_out(caller, order, &answers).await;
+            let _ = answers.send(done.unwrap_or_else(Answer::Refused));
+            let _ = answers.send(Answer::Done);
+        });
+    }
+
+    fn loop_desk(&self) -> Desk {
+        Desk { ports: self.ports.clone(), registry: self.registry.clone(), supervisor: self.myself.clone() }
+    }
+
+    /// A person who kills or cleans a worker ends its loop as well.
+    pub(super) fn loops_that_end(&self, request: &Request, workers: &[(WorkerHandle, String)]) -> Ends {
+        let names = || workers.iter().map(|(_, name)| name.clone()).collect();
+        let (before, after, forget) = match request {
+            Request::Kill(kill) if !is_own_request(&kill.caller.request) => {
+                (names(), Vec::new(), if kill.rm_worktree { names() } else { Vec::new() })
+            }
+            Request::Clean(clean) if !is_own_request(&clean.caller.request) => (Vec::new(), names(), Vec::new()),
+            Request::Spawn(_) | Request::Respawn(_) | Request::Kill(_) | Request::Clean(_) => {
+                (Vec::new(), Vec::new(), Vec::new())
+            }
+        };
+        Ends { desk: self.loop_desk(), before, after, forget }
+    }
+}
+
+/// The loops that end with a request about their workers.
+pub struct Ends {
+    desk: Desk,
+    /// Before it, so that none begins its next iteration meanwhile.
+    before: Vec<String>,
+    /// Behind it, where the worker is gone then.
+    after: Vec<String>,
+    /// Those of which nothing is to stay.
+    forget: Vec<String>,
+}
+
+impl Ends {
+    pub async fn around(self, work: impl Future<Output = ()>) {
+        for name in &self.before {
+            self.desk.killed(name).await;
+        }
+        work.await;
+        for name in &self.after {
+            if matches!(self.desk.registry.find(name).await, Ok(None)) && self.desk.is_running(name).await {
+                self.desk.killed(name).await;
+            }
+        }
+        for name in &self.forget {
+            if let Err(refusal) = self.desk.forget(name).await {
+                tracing::warn!(worker = %name, cause = %refusal.cause, "the records of its loop stay");
+            }
+        }
+    }
+}
+
+/// What is needed to ask about loops beside the supervisor's actor.
+struct Desk {
+    ports: Ports,
+    registry: RegistryHandle,
+    supervisor: ActorRef<SupervisorMessage>,
+}
+
+impl Desk {
+    async fn carry_out(
+        &self,
+        caller: Caller,
+        order: LoopOrder,
+        answers: &UnboundedSender<Answer>,
+    ) -> Result<Answer, Refusal> {
+        match order {
+            LoopOrder::Begin { plan, replace, clean_state } => {
+                self.begin(caller, *plan, replace, clean_state, answers).await.map(Answer::Spawned)
+            }
+            LoopOrder::Pause { name, reason } => {
+                let it = self.load(&name).await?;
+                match it.status {
+                    Status::Running => self.ask(&name, Happening::Pause { reason }, "paused").await,
+                    Status::Paused => Ok(unchanged(&name, "is already paused", answers)),
+                    Status::Stopped | Status::Failed => Ok(unchanged(&name, "is not running a loop", answers)),
+                }
+            }
+            LoopOrder::Resume { name } => {
+                let it = self.load(&name).await?;
+                let disconnected = it.exit_reason == Some(ExitReason::MonitorDisconnected);
+                match it.status {
+                    Status::Paused => self.ask(&name, Happening::Resume, "resumed").await,
+                    Status::Stopped if disconnected => self.ask(&name, Happening::Resume, "resumed").await,
+                    Status::Running if !it.is_active() => self.ask(&name, Happening::Attend, "resumed").await,
+                    Status::Running | Status::Stopped | Status::Failed => {
+                        Ok(unchanged(&name, "is not paused", answers))
+                    }
+                }
+            }
+            LoopOrder::Attend { name } => {
+                let it = self.load(&name).await?;
+                let about =
+                    |what: String| Refusal::new(RefusalKind::Invalid, format!("ralph loop for '{name}' {what}"));
+                match it.status {
+                    Status::Running => self.ask(&name, Happening::Attend, "attended").await,
+                    Status::Paused => Err(about(format!("is paused (use 'swarm ralph resume {name}' first)"))),
+                    Status::Stopped | Status::Failed => Err(about(format!("has status '{}'", it.status.word()))),
+                }
+            }
+            LoopOrder::Stop { name } => {
+                self.load(&name).await?;
+                self.ask(&name, Happening::Killed, "stopped").await
+            }
+            LoopOrder::Clean { name } => {
+                self.killed(&name).await;
+                match self.forget(&name).await? {
+                    true => Ok(line(&name, "cleaned")),
+                    false => Err(no_state(&name)),
+                }
+            }
+        }
+    }
+
+    async fn begin(
+        &self,
+        caller: Caller,
+        plan: Plan,
+        replace: bool,
+        clean_state: bool,
+        answers: &UnboundedSender<Answer>,
+    ) -> Result<Spawned, Refusal> {
+        let name = plan.name.clone();
+        if caller.repeated > 0
+            && let Ok(Some(it)) = self.ports.loops.load(&name).await
+            && it.plan.id == plan.id
+        {
+            // Its first answer was lost.
+            return self.begun(&it).await;
+        }
+        if self.registry.find(&name).await.map_err(|error| of_store(&error))?.is_some() {
+            if !replace {
+                let refusal = Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists"));
+                return Err(refusal.of(&name));
+            }
+            self.make_way(&plan, &caller, answers).await?;
+            let _ = answers.send(line(&name, "replaced"));
+        } else if replace {
+            self.killed(&name).await;
+            self.forget(&name).await?;
+        }
+        if clean_state {
+            self.killed(&name).await;
+            if self.forget(&name).await? {
+                let _ = answers.send(line(&name, "cleared"));
+            }
+        }
+        if let Ok(Some(it)) = self.ports.loops.load(&name).await
+            && it.is_active()
+        {
+            return Err(under_way(&name));
+        }
+        let opened = self.open(&name, Some(plan)).await?;
+        let opened = opened.ok_or_else(|| Refusal::new(RefusalKind::Internal, "the loop did not begin"))?;
+        opened.begun().await.map_err(|refusal| refusal.of(&name))
+    }
+
+    /// The worker that a request started before.
+    async fn begun(&self, it: &Loop) -> Result<Spawned, Refusal> {
+        let name = it.name();
+        if !it.has_run
+            && let Some(opened) = self.open(name, None).await?
+        {
+            return opened.begun().await.map_err(|refusal| refusal.of(name));
+        }
+        let subject = Subject::read(&self.ports, &self.registry, name).await?;
+        let Subject::Ours { row, facts } = subject else {
+            return Err(Refusal::new(RefusalKind::NotFound, "its loop has begun, and its worker is gone").of(name));
+        };
+        let lease = facts.lease.content;
+        let pane = lease.as_ref().and_then(|lease| lease.pane.clone());
+        Ok(Spawned {
+            name: row.name.clone(),
+            generation: facts.generation,
+            pid: lease.map_or(0, |lease| lease.worker.pid),
+            window: row.tmux.as_ref().map(|tmux| format!("{}:{}", tmux.session, tmux.window)),
+            socket_path: pane.as_ref().map(|pane| pane.socket_path.clone()),
+            pane: pane.map(|pane| pane.pane),
+            worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
+            notes: Vec::new(),
+        })
+    }
+
+    /// Ends a worker of that name and its loop. What is in its worktree is saved first.
+    async fn make_way(&self, plan: &Plan, caller: &Caller, answers: &UnboundedSender<Answer>) -> Result<(), Refusal> {
+        let name = &plan.name;
+        let request = format!("{}replace", crate::loops::request_prefix(&plan.id));
+        let caller = Caller { request, environment: plan.contract.environment.clone(), ..caller.clone() };
+        let workers = Below(self.supervisor.clone());
+        self.killed(name).await;
+        workers.kill(name, &caller).await?;
+        let cleaned = workers.clean_whatever(name, &caller).await?;
+        // For what it says of the worktree.
+        let _ = answers.send(Answer::Worker(cleaned));
+        self.forget(name).await.map(drop)
+    }
+
+    async fn open(&self, name: &str, begin: Option<Plan>) -> Result<Option<LoopHandle>, Refusal> {
+        let (name, begin) = (name.to_owned(), begin.map(Box::new));
+        let opened = ractor::call_t!(self.supervisor, SupervisorMessage::OpenLoop, OPEN_MS_MAX, name, begin);
+        opened.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending")))
+    }
+
+    async fn load(&self, name: &str) -> Result<Loop, Refusal> {
+        match self.ports.loops.load(name).await {
+            Ok(Some(it)) => Ok(it),
+            Ok(None) if self.ports.loops.wire(name).await.is_some() => {
+                let cause = format!("the loop of '{name}' was begun by another program, which has to do this");
+                Err(Refusal::new(RefusalKind::Invalid, cause).of(name))
+            }
+            Ok(None) => Err(Refusal::new(RefusalKind::NotFound, format!("worker '{name}' is not a ralph worker"))),
+            Err(cause) => Err(Refusal::new(RefusalKind::Registry, cause).of(name)),
+        }
+    }
+
+    async fn ask(&self, name: &str, event: Happening, done: &str) -> Result<Answer, Refusal> {
+        for _ in 0..TRIES_MAX {
+            let Some(opened) = self.open(name, None).await? else { return Err(no_state(name)) };
+            match opened.ask(event.clone()).await {
+                Ok(()) => return Ok(line(name, done)),
+                // It was just leaving.
+                Err(LoopError::Closed) => drop(opened.cell().wait(Some(LEAVE_MAX)).await),
+                Err(error) => return Err(Refusal::new(RefusalKind::Registry, error.to_string()).of(name)),
+            }
+        }
+        Err(Refusal::new(RefusalKind::Stopping, "the loop ended before it could answer").of(name))
+    }
+
+    async fn is_running(&self, name: &str) -> bool {
+        matches!(self.ports.loops.load(name).await, Ok(Some(it)) if it.status == Status::Running)
+    }
+
+    /// Its loop, where it has one that may go on, does not.
+    async fn killed(&self, name: &str) {
+        let may_go_on = |it: &Loop| matches!(it.status, Status::Running | Status::Paused) || it.is_active();
+        if !matches!(self.ports.loops.load(name).await, Ok(Some(it)) if may_go_on(&it)) {
+            return;
+        }
+        if let Err(refusal) = self.ask(name, Happening::Killed, "stopped").await {
+            tracing::error!(worker = name, cause = %refusal.cause, "its loop could not be ended");
+        }
+    }
+
+    /// Forgets a loop that was ended, once nobody writes to its records any more.
+    async fn forget(&self, name: &str) -> Result<bool, Refusal> {
+        if let Some(opened) = self.open(name, None).await? {
+            // One that was over has nothing to do, and says so when it is asked something.
+            let _ = opened.ask(Happening::Killed).await;
+            if opened.cell().wait(Some(LEAVE_MAX)).await.is_err() {
+                return Err(Refusal::new(RefusalKind::Running, "its loop did not end in time").of(name));
+            }
+        }
+        let failed = |error: std::io::Error| {
+            Refusal::new(RefusalKind::Registry, format!("cannot remove ralph state for '{name}': {error}")).of(name)
+        };
+        self.ports.loops.forget(name).await.map_err(failed)
+    }
+}
+
+fn line(name: &str, done: &str) -> Answer {
+    Answer::Loop(LoopLine { name: name.to_owned(), done: done.to_owned() })
+}
+
+fn unchanged(name: &str, why: &str, answers: &UnboundedSender<Answer>) -> Answer {
+    let _ = answers.send(Answer::Warning(format!("worker '{name}' {why}")));
+    line(name, "unchanged")
+}
+
+fn no_state(name: &str) -> Refusal {
+    Refusal::new(RefusalKind::NotFound, format!("no ralph state found for worker '{name}'")).of(name)
+}
+
+fn under_way(name: &str) -> Refusal {
+    let refusal = Refusal::new(RefusalKind::Exists, format!("a ralph loop of '{name}' is under way")).of(name);
+    refusal.remedy(format!("swarm ralph stop {name} ends it"))
+}

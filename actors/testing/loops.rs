@@ -1,0 +1,140 @@
+//! Records of loops in memory, as a disk would hold them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::script::Script;
+use crate::loops::progress::{Loop, Plan, Wire};
+use crate::loops::words::Word;
+use crate::ports::{BoxFuture, Loops};
+
+pub struct FakeLoops {
+    script: Arc<Script>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Each loop as text, as a disk has it.
+    saved: BTreeMap<String, String>,
+    wires: BTreeMap<String, Wire>,
+    logs: BTreeMap<String, Vec<Word>>,
+    prompts: BTreeMap<String, String>,
+    output: BTreeMap<String, String>,
+}
+
+impl FakeLoops {
+    pub fn new(script: Arc<Script>) -> Self {
+        Self { script, inner: Mutex::default() }
+    }
+
+    /// The loop as it is on record.
+    pub fn loaded(&self, name: &str) -> Option<Loop> {
+        self.with(|inner| inner.saved.get(name).map(|text| serde_json::from_str(text).expect("it was written so")))
+    }
+
+    /// The lines of its log.
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        let line = |word: &Word| format!("{} {word}", word.event());
+        self.with(|inner| inner.logs.get(name).map(|log| log.iter().map(line).collect()).unwrap_or_default())
+    }
+
+    /// Another program writes into the original's file.
+    pub fn write_wire(&self, name: &str, wire: Wire) {
+        self.with(|inner| inner.wires.insert(name.to_owned(), wire));
+    }
+
+    /// The prompt file has this in it; `None` removes it.
+    pub fn put_prompt(&self, file: &str, prompt: Option<&str>) {
+        self.with(|inner| match prompt {
+            Some(prompt) => drop(inner.prompts.insert(file.to_owned(), prompt.to_owned())),
+            None => drop(inner.prompts.remove(file)),
+        });
+    }
+
+    /// What the worker's log has in it from its present iteration.
+    pub fn put_output(&self, worker: &str, text: &str) {
+        self.with(|inner| inner.output.insert(worker.to_owned(), text.to_owned()));
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Loops for FakeLoops {
+    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
+        Box::pin(async move {
+            let names: Vec<String> = self.with(|inner| inner.saved.keys().cloned().collect());
+            Ok(names.into_iter().filter(|name| self.loaded(name).is_some_and(|it| it.is_active())).collect())
+        })
+    }
+
+    fn load<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Loop>, String>> {
+        Box::pin(async move {
+            self.script.before("loop.load", name).await?;
+            Ok(self.loaded(name))
+        })
+    }
+
+    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<bool>> {
+        Box::pin(async move {
+            self.script.before("loop.save", it.name()).await.map_err(io::Error::other)?;
+            let text = serde_json::to_string(it)?;
+            self.with(|inner| inner.saved.insert(it.name().to_owned(), text));
+            self.script.before("loop.log", it.name()).await.map_err(io::Error::other)?;
+            self.with(|inner| {
+                let log = inner.logs.entry(it.name().to_owned()).or_default();
+                let at = usize::try_from(it.lines_at).expect("small");
+                let there = log.len().saturating_sub(at);
+                log.extend(it.lines.iter().skip(there).map(|(_, word)| word.clone()));
+            });
+            self.script.before("loop.wire", it.name()).await.map_err(io::Error::other)?;
+            self.with(|inner| inner.wires.insert(it.name().to_owned(), it.wire()));
+            self.script.after("loop.save").await.map_err(io::Error::other)?;
+            Ok(true)
+        })
+    }
+
+    fn note<'a>(&'a self, _: &'a Loop) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn wire<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<Wire>> {
+        Box::pin(std::future::ready(self.with(|inner| inner.wires.get(name).copied())))
+    }
+
+    fn log_length<'a>(&'a self, name: &'a str) -> BoxFuture<'a, u64> {
+        let length = self.with(|inner| inner.logs.get(name).map_or(0, Vec::len));
+        Box::pin(std::future::ready(length as u64))
+    }
+
+    fn forget<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<bool>> {
+        Box::pin(async move {
+            self.script.before("loop.forget", name).await.map_err(io::Error::other)?;
+            Ok(self.with(|inner| {
+                inner.wires.remove(name);
+                inner.logs.remove(name);
+                inner.saved.remove(name).is_some()
+            }))
+        })
+    }
+
+    fn prompt<'a>(&'a self, plan: &'a Plan) -> BoxFuture<'a, Result<String, String>> {
+        Box::pin(async move {
+            self.script.before("loop.prompt", &plan.name).await?;
+            let prompt = self.with(|inner| inner.prompts.get(&plan.prompt_file).cloned());
+            prompt.ok_or_else(|| format!("prompt file not found: {}", plan.prompt_file))
+        })
+    }
+
+    fn written<'a>(&'a self, _: &'a str) -> BoxFuture<'a, u64> {
+        Box::pin(std::future::ready(0))
+    }
+
+    fn output<'a>(&'a self, worker: &'a str, _: u64) -> BoxFuture<'a, String> {
+        let output = self.with(|inner| inner.output.get(worker).cloned().unwrap_or_default());
+        Box::pin(std::future::ready(output))
+    }
+}

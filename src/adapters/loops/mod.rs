@@ -1,0 +1,291 @@
+//! Loops on disk, below `ralph/NAME`:
+//!
+//! ```text
+//!   loop.json        how far it is, as we know it, and what it is to repeat (0600: it has
+//!                    the environment); written first
+//!   iterations.log   what it told, in the original's lines
+//!   state.json       the same as the original knows it; what others add to it stays
+//! ```
+
+mod log;
+pub mod wire;
+
+use std::fs;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use swarm_actors::loops::progress::{Loop, Plan, Wire};
+use swarm_actors::model::WorkerName;
+use swarm_actors::ports::{BoxFuture, Loops};
+use swarm_actors::registry::store;
+
+use self::wire::WireState;
+use super::plain::Plain;
+use super::records::{blocking, write_durably};
+use super::runs::home::make_all;
+use crate::paths::Paths;
+
+const RECORD: &str = "loop.json";
+const STATE: &str = "state.json";
+pub const LOG: &str = "iterations.log";
+/// Most of what a worker wrote that is looked through for the words that end its loop.
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+
+pub struct DiskLoops {
+    paths: Paths,
+}
+
+impl DiskLoops {
+    pub fn new(paths: Paths) -> Self {
+        Self { paths }
+    }
+
+    fn dir(&self, name: &str) -> io::Result<PathBuf> {
+        dir(&self.paths, name).ok_or_else(|| io::Error::other(format!("'{name}' is no name of a worker")))
+    }
+}
+
+/// The directory of a loop; `None` for a name that would lead elsewhere.
+pub fn dir(paths: &Paths, name: &str) -> Option<PathBuf> {
+    WorkerName::parse(name).ok().map(|name| paths.loops().join(name.as_str()))
+}
+
+/// The names below `ralph/`, in their order.
+///
+/// # Errors
+/// What the system says.
+pub fn names(paths: &Paths) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(paths.loops()) {
+        Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let dirs = entries.into_iter().filter(|entry| entry.path().is_dir());
+    let mut names: Vec<String> = dirs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.retain(|name| WorkerName::parse(name).is_ok());
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// A loop as a reader finds it.
+pub struct Known {
+    pub state: WireState,
+    /// None where another program began it.
+    pub record: Option<Loop>,
+    /// For stderr.
+    pub warning: Option<String>,
+}
+
+/// Reads a loop for display; `None` where there is none of that name.
+///
+/// # Errors
+/// A sentence for people.
+pub fn read(paths: &Paths, name: &str) -> Result<Option<Known>, String> {
+    let Some(dir) = dir(paths, name) else { return Ok(None) };
+    let record = load(&dir)?;
+    match wire::read(&dir.join(STATE)) {
+        Ok(Some(state)) => Ok(Some(Known { state, record, warning: None })),
+        Ok(None) => {
+            let made = |record: Loop| Known { state: WireState::of(&record), record: Some(record), warning: None };
+            Ok(record.map(made))
+        }
+        Err(cause) => {
+            let kept = store::quarantine(&dir.join(STATE)).err().map(|error| format!("; {error}")).unwrap_or_default();
+            let Some(record) = record else {
+                return Err(format!("ralph state of '{name}' cannot be read ({cause}){kept}"));
+            };
+            let warning =
+                format!("corrupt ralph state for '{name}', taken from the loop's own records ({cause}){kept}");
+            Ok(Some(Known { state: WireState::of(&record), record: Some(record), warning: Some(warning) }))
+        }
+    }
+}
+
+fn load(dir: &Path) -> Result<Option<Loop>, String> {
+    let path = dir.join(RECORD);
+    match fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| format!("{}: {error}", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+fn save(dir: &Path, it: &Loop) -> io::Result<bool> {
+    make_all(dir)?;
+    write_durably(dir, RECORD, &serde_json::to_vec(it)?)?;
+    log::complete(&dir.join(LOG), it)?;
+    let written = write_state(dir, it, true);
+    if let Err(error) = &written {
+        tracing::warn!(worker = it.name(), %error, "state.json is behind the loop");
+    }
+    Ok(written.is_ok())
+}
+
+/// What others wrote there stays; what cannot be read is put aside.
+fn write_state(dir: &Path, it: &Loop, durably: bool) -> io::Result<()> {
+    let path = dir.join(STATE);
+    let mut state = WireState::of(it);
+    match wire::read(&path) {
+        Ok(found) => state.more = found.map(|found| found.more).unwrap_or_default(),
+        Err(cause) => put_aside(&path, &cause)?,
+    }
+    let text = state.render()?;
+    if durably {
+        return write_durably(dir, STATE, text.as_bytes());
+    }
+    let temporary = dir.join(format!("{STATE}.tmp.{}", std::process::id()));
+    write_private(&temporary, text.as_bytes())?;
+    fs::rename(temporary, path)
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let _ = fs::remove_file(path);
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+fn put_aside(path: &Path, cause: &str) -> io::Result<()> {
+    tracing::warn!(file = %path.display(), cause, "put aside, and made anew from the loop's own records");
+    store::quarantine(path).map_err(io::Error::other)
+}
+
+/// Brings log and state up to a record that a crash cut off from them.
+fn mend(dir: &Path, it: &Loop) -> io::Result<()> {
+    super::runs::home::remove_torn(dir);
+    log::complete(&dir.join(LOG), it)?;
+    let is_behind = match wire::read(&dir.join(STATE)) {
+        Ok(Some(state)) => state.wire() != it.wire() && Some(state.wire()) == it.wire_before,
+        Ok(None) | Err(_) => true,
+    };
+    if is_behind { write_state(dir, it, true) } else { Ok(()) }
+}
+
+fn active(paths: &Paths) -> io::Result<Vec<String>> {
+    let mut active = Vec::new();
+    for name in names(paths)? {
+        let dir = paths.loops().join(&name);
+        match load(&dir) {
+            Ok(Some(it)) => {
+                if let Err(error) = mend(&dir, &it) {
+                    tracing::warn!(worker = name, %error, "what a crash left of a loop's files stays as it is");
+                }
+                if it.is_active() {
+                    active.push(name);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!(worker = name, %error, "a loop cannot be read"),
+        }
+    }
+    Ok(active)
+}
+
+impl Loops for DiskLoops {
+    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
+        let paths = self.paths.clone();
+        blocking(move || active(&paths))
+    }
+
+    fn load<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Loop>, String>> {
+        // One small file, as with other records.
+        let loaded = dir(&self.paths, name).map_or(Ok(None), |dir| load(&dir));
+        Box::pin(std::future::ready(loaded))
+    }
+
+    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<bool>> {
+        let (dir, it) = (self.dir(it.name()), it.clone());
+        blocking(move || save(&dir?, &it))
+    }
+
+    fn note<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, ()> {
+        let noted = self.dir(it.name()).and_then(|dir| write_state(&dir, it, false));
+        if let Err(error) = noted {
+            tracing::warn!(worker = it.name(), %error, "state.json is behind the loop");
+        }
+        Box::pin(std::future::ready(()))
+    }
+
+    fn wire<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<Wire>> {
+        let read = dir(&self.paths, name).map(|dir| (wire::read(&dir.join(STATE)), dir));
+        let wire = match read {
+            Some((Ok(Some(state)), _)) => Some(state.wire()),
+            Some((Err(cause), dir)) => {
+                let mended = put_aside(&dir.join(STATE), &cause).and_then(|()| match load(&dir) {
+                    Ok(Some(it)) => write_state(&dir, &it, true),
+                    Ok(None) | Err(_) => Ok(()),
+                });
+                if let Err(error) = mended {
+                    tracing::error!(worker = name, %error, "its damaged ralph state stays");
+                }
+                None
+            }
+            Some((Ok(None), _)) | None => None,
+        };
+        Box::pin(std::future::ready(wire))
+    }
+
+    fn log_length<'a>(&'a self, name: &'a str) -> BoxFuture<'a, u64> {
+        let length = self.dir(name).and_then(|dir| fs::metadata(dir.join(LOG))).map_or(0, |meta| meta.len());
+        Box::pin(std::future::ready(length))
+    }
+
+    fn forget<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<bool>> {
+        let dir = self.dir(name);
+        blocking(move || {
+            let Ok(dir) = dir else { return Ok(false) };
+            // What is half removed is no loop that goes on.
+            match fs::remove_file(dir.join(RECORD)) {
+                Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                    return Err(error);
+                }
+                _ => {}
+            }
+            match fs::remove_dir_all(&dir) {
+                Ok(()) => Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn prompt<'a>(&'a self, plan: &'a Plan) -> BoxFuture<'a, Result<String, String>> {
+        let file = plan.prompt_file.clone();
+        Box::pin(async move {
+            let read = blocking({
+                let file = file.clone();
+                move || fs::read_to_string(file)
+            });
+            read.await.map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => format!("prompt file not found: {file}"),
+                _ => format!("cannot read prompt file: {file}: {error}"),
+            })
+        })
+    }
+
+    fn written<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, u64> {
+        let length = fs::metadata(self.paths.log(worker, "tmux")).map_or(0, |meta| meta.len());
+        Box::pin(std::future::ready(length))
+    }
+
+    fn output<'a>(&'a self, worker: &'a str, from: u64) -> BoxFuture<'a, String> {
+        let path = self.paths.log(worker, "tmux");
+        let read = blocking(move || since(&path, from));
+        Box::pin(async move { read.await.unwrap_or_default() })
+    }
+}
+
+/// As plain text; all of it where the log was begun anew since.
+fn since(path: &Path, from: u64) -> io::Result<String> {
+    let mut file = fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    let from = if from <= length { from } else { 0 };
+    file.seek(SeekFrom::Start(from.max(length.saturating_sub(OUTPUT_BYTES_MAX))))?;
+    let (mut bytes, mut plain) = (Vec::new(), Vec::new());
+    file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Plain::new().feed(&bytes, &mut plain);
+    Ok(String::from_utf8_lossy(&plain).into_owned())
+}
+
+#[cfg(test)]
+mod tests;

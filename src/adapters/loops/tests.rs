@@ -1,0 +1,118 @@
+use serde_json::{Value, json};
+use swarm_actors::loops::machine::Event;
+use swarm_actors::loops::progress::Status;
+
+use super::*;
+
+fn site() -> (tempfile::TempDir, Paths) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = Paths::new(dir.path());
+    (dir, paths)
+}
+
+/// A loop that has just begun, with its first line in hand.
+fn begun(name: &str) -> Loop {
+    let plan = Plan {
+        name: name.to_owned(),
+        prompt_file: "/p/PROMPT.md".to_owned(),
+        max_iterations: 5,
+        inactivity_timeout_s: 180,
+        ..Plan::default()
+    };
+    let mut it = Loop::new(plan, 1_767_312_000_000);
+    for effect in it.on(&Event::Began, 1_767_312_000_000) {
+        if let swarm_actors::loops::machine::Effect::Tell(word) = effect {
+            it.lines.push((1_767_312_000_000, word));
+        }
+    }
+    it
+}
+
+fn state(dir: &Path) -> Value {
+    serde_json::from_slice(&fs::read(dir.join(STATE)).expect("written")).expect("JSON")
+}
+
+#[test]
+fn the_original_finds_its_fields_and_keeps_its_own() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let mut it = begun("w");
+    assert!(save(&dir, &it).expect("saved"));
+    let mut written = state(&dir);
+    assert_eq!(written["status"], "running");
+    assert_eq!(written["monitor_pid"], std::process::id());
+    assert_eq!(written["started"].as_str().map(str::len), Some("2026-01-02T00:00:00.000000".len()));
+    assert_eq!(written["exit_reason"], Value::Null);
+    let keys = written.as_object().expect("an object").len();
+    assert_eq!(keys, 20, "{written}");
+    written["theirs"] = json!([1]);
+    fs::write(dir.join(STATE), written.to_string()).expect("written");
+    it.on(&Event::Pause { reason: "user".into() }, 0);
+    save(&dir, &it).expect("saved");
+    assert_eq!((&state(&dir)["theirs"], &state(&dir)["status"]), (&json!([1]), &json!("paused")));
+    let known = read(&paths, "w").expect("readable").expect("there");
+    assert_eq!((known.state.status, known.record), (Status::Paused, Some(it)));
+}
+
+#[test]
+fn each_line_is_there_once_whatever_was_torn() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let it = begun("w");
+    save(&dir, &it).expect("saved");
+    save(&dir, &it).expect("saved again");
+    let log = dir.join(LOG);
+    let whole = fs::read_to_string(&log).expect("there");
+    assert!(whole.ends_with(" [START] iteration 1/5\n") && whole.lines().count() == 1, "{whole}");
+    for torn in 0..whole.len() {
+        fs::write(&log, &whole[..torn]).expect("torn");
+        mend(&dir, &it).expect("mended");
+        assert_eq!(fs::read_to_string(&log).expect("there"), whole);
+    }
+    // Another program wrote where ours was to be.
+    fs::write(&log, "2026-01-01T00:00:00 [PAUSE] loop paused reason=sigterm\n").expect("written");
+    mend(&dir, &it).expect("mended");
+    assert_eq!(fs::read_to_string(&log).expect("there").lines().count(), 2);
+}
+
+#[test]
+fn a_damaged_state_is_put_aside_and_made_again() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let it = begun("w");
+    save(&dir, &it).expect("saved");
+    for (text, kept) in [("{torn", "state.json.corrupted"), ("[]", "state.json.corrupted.1")] {
+        let fresh = dir.join("fresh");
+        fs::write(&fresh, text).expect("written");
+        fs::rename(&fresh, dir.join(STATE)).expect("replaced");
+        let known = read(&paths, "w").expect("readable").expect("there");
+        assert_eq!((known.state.max_iterations, known.warning.is_some()), (5, true));
+        save(&dir, &it).expect("saved");
+        assert_eq!(fs::read_to_string(dir.join(kept)).expect("kept"), text);
+        assert_eq!(state(&dir)["max_iterations"], 5);
+    }
+    // One that is another program's is not made up.
+    fs::remove_file(dir.join(RECORD)).expect("removed");
+    fs::write(dir.join(STATE), "{").expect("written");
+    assert!(read(&paths, "w").is_err());
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_nobodys() {
+    let (_site, paths) = site();
+    assert!(dir(&paths, "../x").is_none() && dir(&paths, "").is_none());
+    assert!(read(&paths, "..").expect("no failure").is_none());
+    save(&dir(&paths, "b").expect("a name"), &begun("b")).expect("saved");
+    save(&dir(&paths, "a").expect("a name"), &begun("a")).expect("saved");
+    assert_eq!(names(&paths).expect("listed"), ["a", "b"]);
+    assert_eq!(active(&paths).expect("listed"), ["a", "b"]);
+}
+
+#[test]
+fn what_was_written_since_is_plain_text() {
+    let (site, _) = site();
+    let path = site.path().join("log");
+    fs::write(&path, "before\n\u{1b}[31mAll done\u{1b}[0m\r\n").expect("written");
+    assert_eq!(since(&path, 7).expect("read"), "All done\n");
+    assert_eq!(since(&path, 999).expect("read"), "before\nAll done\n");
+}

@@ -1,0 +1,132 @@
+//! `ralph/NAME/state.json` as the original has it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use swarm_actors::loops::progress::{ExitReason, Loop, Status, Wire};
+use swarm_actors::model;
+
+/// The original's fields in its order, with what it takes for a missing one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WireState {
+    pub worker_name: String,
+    pub prompt_file: String,
+    pub max_iterations: u32,
+    #[serde(default)]
+    pub current_iteration: u32,
+    #[serde(default)]
+    pub status: Status,
+    /// Naive local time, as the two that follow.
+    #[serde(default)]
+    pub started: String,
+    #[serde(default)]
+    pub last_iteration_started: String,
+    #[serde(default)]
+    pub last_iteration_ended: String,
+    /// In seconds.
+    #[serde(default)]
+    pub iteration_durations: Vec<u64>,
+    #[serde(default)]
+    pub consecutive_failures: u32,
+    #[serde(default)]
+    pub total_failures: u32,
+    #[serde(default)]
+    pub done_pattern: Option<String>,
+    #[serde(default = "inactivity_timeout")]
+    pub inactivity_timeout: u64,
+    #[serde(default)]
+    pub check_done_continuous: bool,
+    #[serde(default)]
+    pub exit_reason: Option<ExitReason>,
+    #[serde(default)]
+    pub prompt_baseline_content: String,
+    /// With its offset, in UTC.
+    #[serde(default)]
+    pub last_screen_change: Option<String>,
+    #[serde(default)]
+    pub monitor_pid: Option<i64>,
+    #[serde(default)]
+    pub max_context: Option<u32>,
+    #[serde(default)]
+    pub context_nudge_sent: bool,
+    /// What other programs keep there.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, Value>,
+}
+
+fn inactivity_timeout() -> u64 {
+    180
+}
+
+impl WireState {
+    pub fn of(it: &Loop) -> Self {
+        let plan = &it.plan;
+        let time = |at_ms| local(at_ms, "%Y-%m-%dT%H:%M:%S%.6f");
+        Self {
+            worker_name: plan.name.clone(),
+            prompt_file: plan.prompt_file.clone(),
+            max_iterations: it.max_iterations,
+            current_iteration: it.iteration,
+            status: it.status,
+            started: time(it.started_ms),
+            last_iteration_started: time(it.iteration_started_ms),
+            last_iteration_ended: it.iteration_ended_ms.map(time).unwrap_or_default(),
+            iteration_durations: it.durations.clone(),
+            consecutive_failures: it.consecutive_failures,
+            total_failures: it.total_failures,
+            done_pattern: plan.done_pattern.clone(),
+            inactivity_timeout: plan.inactivity_timeout_s,
+            check_done_continuous: plan.check_done_continuous,
+            exit_reason: it.exit_reason,
+            prompt_baseline_content: it.baseline.clone(),
+            last_screen_change: it.screen_changed_ms.map(utc),
+            monitor_pid: it.is_active().then(|| i64::from(std::process::id())),
+            max_context: plan.max_context,
+            context_nudge_sent: it.nudged,
+            more: BTreeMap::new(),
+        }
+    }
+
+    pub fn wire(&self) -> Wire {
+        Wire { status: self.status, max_iterations: self.max_iterations }
+    }
+
+    /// As the original writes it: two-space indent, ASCII only.
+    ///
+    /// # Errors
+    /// Only for what JSON cannot hold.
+    pub fn render(&self) -> io::Result<String> {
+        Ok(model::Wire::render(self, 0)?)
+    }
+}
+
+/// Reads the file; `None` where there is none.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read(path: &Path) -> Result<Option<WireState>, String> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn timestamp(at_ms: u64) -> Timestamp {
+    i64::try_from(at_ms).ok().and_then(|at_ms| Timestamp::from_millisecond(at_ms).ok()).unwrap_or_default()
+}
+
+/// Naive local time.
+pub fn local(at_ms: u64, format: &str) -> String {
+    timestamp(at_ms).to_zoned(TimeZone::system()).strftime(format).to_string()
+}
+
+fn utc(at_ms: u64) -> String {
+    timestamp(at_ms).strftime("%Y-%m-%dT%H:%M:%S%.6f+00:00").to_string()
+}

@@ -1,0 +1,195 @@
+//! `swarm ralph`: one agent, again and again with a fresh context, until it is done.
+
+pub mod args;
+mod prompt;
+mod run;
+mod show;
+mod spawn;
+
+use serde_json::json;
+use swarm_actors::loops::progress::Status;
+use swarm_actors::model::{Answer, LoopOrder, LoopRequest, Refusal, RefusalKind, Spawned};
+
+use self::args::{CleanArgs, NameArgs, RalphAction, StopArgs};
+use super::answers::no_answer;
+use super::args::KillArgs;
+use super::error::{Failure, unknown_worker};
+use super::render::escape;
+use super::screen::Screen;
+use super::{caller, json, kill};
+use crate::adapters::loops::{self, Known};
+use crate::adapters::views::load;
+use crate::api::client;
+use crate::paths::Paths;
+
+pub fn run(action: &RalphAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    match action {
+        RalphAction::Spawn(args) => spawn::run(args, paths, screen),
+        RalphAction::Run(args) => run_loop(args, paths, screen),
+        RalphAction::Init(args) => prompt::init(args, screen),
+        RalphAction::Template(args) => prompt::template(args, screen),
+        RalphAction::Status(args) => show::status(args, paths, screen),
+        RalphAction::Pause(args) => pause(args, paths, screen),
+        RalphAction::Resume(args) => resume(args, paths, screen),
+        RalphAction::List(args) => show::list(args, paths, screen),
+        RalphAction::Clean(args) => clean(args, paths, screen),
+        RalphAction::Logs(args) => show::logs(args, paths, screen),
+        RalphAction::Stop(args) => stop(args, paths, screen),
+    }
+}
+
+/// The loop of this name, or what there is instead.
+fn known(name: &str, paths: &Paths, screen: &mut Screen) -> Result<Known, Failure> {
+    match loops::read(paths, name).map_err(|cause| Failure::new(RefusalKind::Registry, cause))? {
+        Some(known) => {
+            if let Some(warning) = &known.warning {
+                screen.warning(warning);
+            }
+            Ok(known)
+        }
+        None => {
+            let registry = load(paths)?;
+            match registry.find(name) {
+                Some(_) => {
+                    let cause = format!("worker '{name}' is not a ralph worker");
+                    Err(Failure::new(RefusalKind::Invalid, cause))
+                }
+                None => Err(unknown_worker(name, &registry)),
+            }
+        }
+    }
+}
+
+fn no_state(name: &str) -> Failure {
+    Failure::new(RefusalKind::NotFound, format!("no ralph state found for worker '{name}'"))
+}
+
+/// What the supervisor did about an order.
+#[derive(Default)]
+struct Done {
+    /// `paused`, `resumed` …; in the order in which it was done.
+    lines: Vec<String>,
+    spawned: Option<Spawned>,
+}
+
+impl Done {
+    fn is(&self, word: &str) -> bool {
+        self.lines.iter().any(|line| line == word)
+    }
+}
+
+/// Asks the supervisor, and says what it warns of.
+fn send(order: LoopOrder, paths: &Paths, screen: &mut Screen) -> Result<Done, Failure> {
+    let mut collected = caller::collect()?.caller;
+    // Only a loop that begins needs it, and has it in its contract.
+    collected.environment = Vec::new().into();
+    let request = LoopRequest { caller: collected, order };
+    let (mut done, mut refused): (Done, Option<Refusal>) = (Done::default(), None);
+    client::post(paths, "/v1/loop", &request, &mut |answer| match answer {
+        Answer::Loop(line) => done.lines.push(line.done),
+        Answer::Spawned(spawned) => done.spawned = Some(spawned),
+        Answer::Worker(worker) => worker.notes.iter().for_each(|(severity, text)| match severity.as_str() {
+            "plain" => screen.aside("", text),
+            severity => screen.aside(&format!("{severity}: "), text),
+        }),
+        Answer::Warning(text) => screen.warning(&text),
+        Answer::Refused(refusal) => refused = Some(refusal),
+        Answer::Merge(_) | Answer::Run(_) | Answer::Accepted | Answer::Done => {}
+    })?;
+    match refused {
+        Some(refusal) => Err(refusal.into()),
+        None if done.lines.is_empty() && done.spawned.is_none() => Err(no_answer()),
+        None => Ok(done),
+    }
+}
+
+fn pause(args: &NameArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    known(&args.name, paths, screen)?;
+    let order = LoopOrder::Pause { name: args.name.clone(), reason: "user".to_owned() };
+    change(args, order, paths, screen)
+}
+
+fn resume(args: &NameArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    known(&args.name, paths, screen)?;
+    change(args, LoopOrder::Resume { name: args.name.clone() }, paths, screen)
+}
+
+fn change(args: &NameArgs, order: LoopOrder, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let done = send(order, paths, screen)?;
+    let word = done.lines.last().map_or("unchanged", String::as_str);
+    if args.json {
+        json::print(screen, "swarm.ralph.changed/1", &json!({"name": args.name, "done": word}))?;
+    } else if word != "unchanged" {
+        screen.line(&format!("{word} ralph loop for {}", escape(&args.name)))?;
+    }
+    Ok(0)
+}
+
+fn run_loop(args: &NameArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let name = &args.name;
+    let state = known(name, paths, screen)?.state;
+    let refused = |what: String| Failure::new(RefusalKind::Invalid, format!("ralph loop for '{name}' {what}"));
+    match state.status {
+        Status::Running => {}
+        Status::Paused => return Err(refused(format!("is paused (use 'swarm ralph resume {name}' first)"))),
+        Status::Stopped | Status::Failed => return Err(refused(format!("has status '{}'", state.status.word()))),
+    }
+    let view = run::View::from_here(name, paths, args.json)?;
+    send(LoopOrder::Attend { name: name.clone() }, paths, screen)?;
+    view.follow(paths, screen)
+}
+
+fn clean(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let names = match (&args.name, args.all) {
+        (_, true) => loops::names(paths).map_err(|error| Failure::system(paths.loops().display(), &error))?,
+        (Some(name), false) => vec![name.clone()],
+        (None, false) => {
+            return Err(Failure::new(RefusalKind::Invalid, "must specify worker name or use --all"));
+        }
+    };
+    let registry = load(paths)?;
+    let mut cleaned = Vec::new();
+    for name in names {
+        if !loops::dir(paths, &name).is_some_and(|dir| dir.exists()) {
+            return Err(no_state(&name));
+        }
+        if registry.find(&name).is_some_and(|view| view.state.is_running()) {
+            screen.warning(&format!("worker '{name}' is still running (only ralph state removed)"));
+        }
+        send(LoopOrder::Clean { name: name.clone() }, paths, screen)?;
+        if !args.json {
+            screen.line(&format!("cleaned ralph state for {}", escape(&name)))?;
+        }
+        cleaned.push(name);
+    }
+    if args.json {
+        json::print_list(screen, "swarm.ralph.cleaned/1", "names", cleaned)?;
+    }
+    Ok(0)
+}
+
+/// As `swarm kill`; a loop whose worker is not there any more is ended all the same.
+fn stop(args: &StopArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let name = &args.name;
+    let has_worker = load(paths)?.find(name).is_some();
+    if has_worker || loops::read(paths, name).is_ok_and(|known| known.is_none()) {
+        let (rm_worktree, force_dirty, json) = (args.rm_worktree, args.force_dirty, args.json);
+        return kill::run(
+            &KillArgs { names: vec![name.clone()], rm_worktree, force_dirty, all: false, json },
+            paths,
+            screen,
+        );
+    }
+    send(LoopOrder::Stop { name: name.clone() }, paths, screen)?;
+    if args.json {
+        json::print_list(
+            screen,
+            "swarm.killed/1",
+            "workers",
+            vec![json!({"name": name, "done": "killed", "notes": []})],
+        )?;
+    } else {
+        screen.line(&format!("killed {}", escape(name)))?;
+    }
+    Ok(0)
+}

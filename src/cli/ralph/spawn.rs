@@ -1,0 +1,159 @@
+//! `swarm ralph spawn`: everything that can be found wrong is found before the supervisor
+//! is asked, in the order and words of the original.
+
+use std::path::Path;
+
+use serde_json::json;
+use swarm_actors::loops::progress::Plan;
+use swarm_actors::loops::sight;
+use swarm_actors::model::{LoopOrder, Refusal, RefusalKind};
+
+use super::args::SpawnArgs;
+use super::run::View;
+use crate::cli::answers::{no_answer, spawned_line, spawned_object};
+use crate::cli::args::{self, Restart};
+use crate::cli::error::Failure;
+use crate::cli::render::escape;
+use crate::cli::screen::Screen;
+use crate::cli::{caller, json, spawn};
+use crate::paths::Paths;
+
+/// From here on somebody may have meant less.
+const MANY_ITERATIONS: u32 = 50;
+
+pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    if args.command.is_empty() {
+        return Err(Failure::new(RefusalKind::Invalid, "no command provided (use -- command...)"));
+    }
+    spawn::check_name(&args.name)?;
+    let prompt_file = prompt_file(&args.prompt_file)?;
+    check_pattern(args)?;
+    let plain = plain(args);
+    let collected = caller::collect()?;
+    let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
+    let built = spawn::build(&plain, collected.caller, &paths.session(), log_limit.as_deref());
+    let request = built.map_err(|refusal| match args.replace {
+        true => refusal,
+        false => spawn::taken_first(&args.name, paths).unwrap_or(refusal),
+    })?;
+    if args.max_iterations > MANY_ITERATIONS {
+        screen.warning("high iteration count (>50) may consume significant resources");
+    }
+    if args.tmux {
+        screen.aside("note: ", "Ralph workers always use tmux (--tmux flag has no effect)");
+    }
+    for variable in &collected.dropped {
+        screen.warning(&format!("environment variable '{variable}' is not UTF-8 and is not passed on"));
+    }
+    let plan = Plan {
+        id: request.caller.request.clone(),
+        name: args.name.clone(),
+        prompt_file,
+        max_iterations: args.max_iterations,
+        inactivity_timeout_s: args.inactivity_timeout.as_secs(),
+        done_pattern: args.done_pattern.clone(),
+        check_done_continuous: args.checks_done_continuously(),
+        max_context: args.max_context,
+        no_run: args.no_run,
+        contract: request.contract,
+        worktree: request.worktree,
+        caller: request.caller,
+    };
+    let (replace, clean_state) = (args.replace, args.clean_state);
+    let done = super::send(LoopOrder::Begin { plan: Box::new(plan), replace, clean_state }, paths, screen)?;
+    announce(args, &plain, &done, paths, screen)
+}
+
+fn announce(
+    args: &SpawnArgs,
+    plain: &args::SpawnArgs,
+    done: &super::Done,
+    paths: &Paths,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
+    let name = escape(&args.name);
+    let spawned = done.spawned.as_ref().ok_or_else(no_answer)?;
+    spawn::wait_ready(plain, spawned, paths, screen)?;
+    if args.json {
+        let mut object = spawned_object(spawned);
+        object.insert("iteration".to_owned(), json!(1));
+        object.insert("max_iterations".to_owned(), json!(args.max_iterations));
+        object.insert("replaced".to_owned(), json!(done.is("replaced")));
+        json::print(screen, "swarm.ralph.spawned/1", &object)?;
+        return Ok(0);
+    }
+    if done.is("replaced") {
+        screen.line(&format!("replaced existing worker {name}"))?;
+    }
+    if done.is("cleared") {
+        screen.line(&format!("cleared ralph state for {name}"))?;
+    }
+    let mode = format!("[ralph mode: iteration 1/{}]", args.max_iterations);
+    screen.line(&format!("{} {mode}", spawned_line("spawned", spawned)))?;
+    if args.foreground {
+        screen.flush()?;
+        return View::of_whole_loop(&args.name, paths).follow(paths, screen);
+    }
+    if !args.no_run {
+        let lines = [("ralph status", "loop progress"), ("peek", "terminal output")];
+        let more = [("ralph logs", "iteration history"), ("kill", "stop worker")];
+        screen.line("\nMonitor:")?;
+        let wide = "ralph status".len() + name.chars().count();
+        for (verb, what) in lines.into_iter().chain(more) {
+            let words = format!("{verb} {name}");
+            screen.line(&format!("  swarm {words:<width$}    # {what}", width = wide + 1))?;
+        }
+    }
+    Ok(0)
+}
+
+/// Absolute: the loop reads it from another directory.
+fn prompt_file(typed: &Path) -> Result<String, Refusal> {
+    let shown = typed.display();
+    let refused = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
+    let missing = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            let remedy = "swarm ralph init writes a PROMPT.md to begin with";
+            refused(format!("prompt file not found: {shown}")).remedy(remedy)
+        }
+        _ => refused(format!("cannot read prompt file: {shown}: {error}")),
+    };
+    let file = typed.canonicalize().map_err(missing)?;
+    std::fs::read_to_string(&file).map_err(missing)?;
+    file.into_os_string()
+        .into_string()
+        .map_err(|_| refused(format!("the path of the prompt file is not text: {shown}")))
+}
+
+fn check_pattern(args: &SpawnArgs) -> Result<(), Refusal> {
+    let Some(text) = &args.done_pattern else { return Ok(()) };
+    sight::pattern(text).map(drop).map_err(|cause| {
+        let cause = format!("invalid done pattern '{text}': {}", cause.trim_start_matches("error: "));
+        let remedy = "it is a regular expression without look-around and back-references";
+        Refusal::new(RefusalKind::Invalid, cause).remedy(remedy)
+    })
+}
+
+/// What an ordinary start takes of it.
+fn plain(args: &SpawnArgs) -> args::SpawnArgs {
+    args::SpawnArgs {
+        name: args.name.clone(),
+        tmux: true,
+        session: args.session.clone(),
+        tmux_socket: args.tmux_socket.clone(),
+        worktree: args.wants_worktree(),
+        branch: args.branch.clone(),
+        worktree_dir: args.worktree_dir.clone(),
+        base: args.base.clone(),
+        tags: args.tags.clone(),
+        env: args.env.clone(),
+        cwd: args.cwd.clone(),
+        ready_wait: args.ready_wait,
+        ready_timeout: args.ready_timeout,
+        timeout: None,
+        restart: Restart::Never,
+        merge: false,
+        json: args.json,
+        command: args.command.clone(),
+    }
+}
