@@ -19,6 +19,7 @@
 mod actor;
 mod attend;
 mod error;
+pub mod event;
 pub mod machine;
 mod message;
 pub mod progress;

@@ -44,7 +44,8 @@ pub fn look(text: &str, baseline: &str, pattern: Option<&Regex>) -> Sight {
     let lively = last_lines(&text, LIVELY_LINES);
     let mut hasher = DefaultHasher::new();
     lively.hash(&mut hasher);
-    let recent = last_lines(&fresh, LIVELY_LINES).join("\n");
+    // Whatever was there before the prompt was typed: it was typed into it.
+    let recent = lively.join("\n");
     let is_shown = |(at, (words, _)): (usize, &(&str, &str))| recent.contains(words).then_some(at);
     Sight {
         hash: hasher.finish(),

@@ -5,6 +5,7 @@ mod adoption;
 mod crash;
 mod fixture;
 mod landing;
+mod loops;
 mod merge;
 mod random;
 mod recover;
