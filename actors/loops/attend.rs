@@ -161,6 +161,8 @@ impl Attendant {
             self.ready().await?;
             self.durable(Event::Typing { iteration }).await?;
             let echoed = self.ports.logs.written(name);
+            // The end of the last line is what Enter is for.
+            let prompt = prompt.trim_end_matches(['\n', '\r']);
             self.ports.terminals.type_text(name, prompt, Typing::default()).await?;
             let _ = tokio::time::timeout(ECHO_MAX, echoed).await;
             if prompt.contains('\n') {

@@ -43,4 +43,7 @@ pub struct LoopLine {
     /// `replaced`, `cleared`, `paused`, `resumed`, `attended`, `stopped`, `cleaned`; `unchanged`, with the reason
     /// as a warning before it.
     pub done: String,
+    /// Lines for stderr, each without prefix: (severity, text).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<(String, String)>,
 }

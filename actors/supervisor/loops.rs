@@ -248,8 +248,8 @@ impl Desk {
                 let refusal = Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists"));
                 return Err(refusal.of(&name));
             }
-            self.make_way(&plan, &caller, answers).await?;
-            let _ = answers.send(line(&name, "replaced"));
+            let notes = self.make_way(&plan, &caller).await?;
+            let _ = answers.send(Answer::Loop(LoopLine { name: name.clone(), done: "replaced".to_owned(), notes }));
         } else if replace {
             self.killed(&name).await;
             self.forget(&name).await?;
@@ -296,8 +296,8 @@ impl Desk {
         })
     }
 
-    /// Ends a worker of that name and its loop. What is in its worktree is saved first.
-    async fn make_way(&self, plan: &Plan, caller: &Caller, answers: &UnboundedSender<Answer>) -> Result<(), Refusal> {
+    /// Ends a worker of that name and its loop. What is in its worktree is saved first, and that is told.
+    async fn make_way(&self, plan: &Plan, caller: &Caller) -> Result<Vec<(String, String)>, Refusal> {
         let name = &plan.name;
         let request = format!("{}replace", crate::loops::request_prefix(&plan.id));
         let caller = Caller { request, environment: plan.contract.environment.clone(), ..caller.clone() };
@@ -305,9 +305,8 @@ impl Desk {
         self.killed(name).await;
         workers.kill(name, &caller).await?;
         let cleaned = workers.clean_whatever(name, &caller).await?;
-        // For what it says of the worktree.
-        let _ = answers.send(Answer::Worker(cleaned));
-        self.forget(name).await.map(drop)
+        self.forget(name).await?;
+        Ok(cleaned.notes)
     }
 
     async fn open(&self, name: &str, begin: Option<Plan>) -> Result<Option<LoopHandle>, Refusal> {
@@ -373,7 +372,7 @@ impl Desk {
 }
 
 fn line(name: &str, done: &str) -> Answer {
-    Answer::Loop(LoopLine { name: name.to_owned(), done: done.to_owned() })
+    Answer::Loop(LoopLine { name: name.to_owned(), done: done.to_owned(), notes: Vec::new() })
 }
 
 fn unchanged(name: &str, why: &str, answers: &UnboundedSender<Answer>) -> Answer {

@@ -15,6 +15,8 @@ mod life;
 mod names;
 mod odds;
 mod recover;
+mod ralph;
+mod ralph_words;
 mod run;
 mod run_again;
 mod run_odds;

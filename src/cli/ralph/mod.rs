@@ -86,15 +86,17 @@ fn send(order: LoopOrder, paths: &Paths, screen: &mut Screen) -> Result<Done, Fa
     let request = LoopRequest { caller: collected, order };
     let (mut done, mut refused): (Done, Option<Refusal>) = (Done::default(), None);
     client::post(paths, "/v1/loop", &request, &mut |answer| match answer {
-        Answer::Loop(line) => done.lines.push(line.done),
+        Answer::Loop(line) => {
+            for (severity, text) in &line.notes {
+                let prefix = if severity == "plain" { String::new() } else { format!("{severity}: ") };
+                screen.aside(&prefix, text);
+            }
+            done.lines.push(line.done);
+        }
         Answer::Spawned(spawned) => done.spawned = Some(spawned),
-        Answer::Worker(worker) => worker.notes.iter().for_each(|(severity, text)| match severity.as_str() {
-            "plain" => screen.aside("", text),
-            severity => screen.aside(&format!("{severity}: "), text),
-        }),
         Answer::Warning(text) => screen.warning(&text),
         Answer::Refused(refusal) => refused = Some(refusal),
-        Answer::Merge(_) | Answer::Run(_) | Answer::Accepted | Answer::Done => {}
+        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Accepted | Answer::Done => {}
     })?;
     match refused {
         Some(refusal) => Err(refusal.into()),

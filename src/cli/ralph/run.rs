@@ -87,7 +87,8 @@ impl View {
 
     fn status(&self, paths: &Paths) -> Result<Option<Status>, Failure> {
         match loops::read(paths, &self.name) {
-            Ok(Some(known)) => Ok(Some(known.record.map_or(known.state.status, |record| record.status))),
+            // The original's file is written last: what it says is in the log by then.
+            Ok(Some(known)) => Ok(Some(known.state.status)),
             Ok(None) => Err(super::no_state(&self.name)),
             Err(cause) => Err(Failure::new(RefusalKind::Registry, cause)),
         }
