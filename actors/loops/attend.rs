@@ -33,6 +33,8 @@ const PREFLIGHT: Duration = Duration::from_secs(10);
 const ECHO_MAX: Duration = Duration::from_millis(500);
 /// How long the last output of a window may still be on its way to the log.
 const SETTLE: Duration = Duration::from_millis(250);
+/// Longest time between two looks at a window.
+const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How often a window that tmux cannot show is asked for again.
 const TOOL_TRIES_MAX: u32 = 5;
 
@@ -246,7 +248,11 @@ impl Attendant {
         let plan = &self.it.plan;
         let pattern = self.pattern();
         let scrollback = if plan.check_done_continuous { SCROLLBACK_LINES } else { 0 };
-        let patience = Duration::from_secs(plan.inactivity_timeout_s.max(1));
+        // Without a limit somebody has to look at times all the same: a timer needs an end.
+        let patience = match plan.inactivity_timeout_s {
+            0 => PATIENCE_MAX,
+            seconds => Duration::from_secs(seconds).min(PATIENCE_MAX),
+        };
         let mut preflight = (self.it.iteration == 1 && !self.it.preflown).then_some(typed + PREFLIGHT);
         let (mut hash, mut changed) = (None, Instant::now());
         loop {

@@ -50,12 +50,7 @@ impl Turn<'_> {
         let at_work = |this: &Self, iteration: u32| this.it.iteration == iteration && this.it.stage.is_at_work();
         match event {
             Event::Began => self.begin(),
-            Event::Started { iteration, generation } => {
-                if self.it.iteration == *iteration && self.it.stage == Stage::Starting {
-                    self.it.stage = Stage::Prompting { generation: *generation };
-                    self.it.has_run = true;
-                }
-            }
+            Event::Started { iteration, generation } => self.started(*iteration, *generation),
             Event::NotStarted { iteration, cause } => {
                 if self.it.iteration == *iteration && self.it.stage == Stage::Starting {
                     self.not_started(cause);
@@ -206,6 +201,13 @@ impl Turn<'_> {
         self.it.iteration_ended_ms = Some(self.now_ms);
         self.it.durations.push(seconds);
         seconds
+    }
+
+    fn started(&mut self, iteration: u32, generation: u64) {
+        if self.it.iteration == iteration && self.it.stage == Stage::Starting {
+            self.it.stage = Stage::Prompting { generation };
+            self.it.has_run = true;
+        }
     }
 
     fn not_started(&mut self, cause: &str) {

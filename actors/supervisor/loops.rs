@@ -153,7 +153,7 @@ impl Ends {
         }
         work.await;
         for name in &self.after {
-            if matches!(self.desk.registry.find(name).await, Ok(None)) && self.desk.is_running(name).await {
+            if self.desk.is_running(name).await && matches!(self.desk.registry.find(name).await, Ok(None)) {
                 self.desk.killed(name).await;
             }
         }

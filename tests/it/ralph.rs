@@ -112,6 +112,34 @@ fn twenty_iterations_run_in_one_worktree_and_the_log_has_them_all() {
 }
 
 #[test]
+fn a_loop_that_is_left_paused_killed_and_resumed_ends_for_the_right_reason_with_a_complete_log() {
+    let site = Site::new("[ $n = 18 ] && exit 4; exit 0");
+    let agent = site.rig.path("agent");
+    let head = ["ralph", "spawn", "--name", "dev", "--prompt-file", "PROMPT.md", "--max-iterations", "20"];
+    let rest = ["--no-worktree", "--foreground", "--", "sh", agent.to_str().expect("text")];
+    let mut command = site.rig.command(&[&head[..], &rest].concat());
+    let mut viewer = command.current_dir(&site.repo).stdout(Stdio::null()).spawn().expect("started");
+    site.wait_line("[START] iteration 3/20");
+    // The terminal goes away without a word.
+    viewer.kill().expect("killed");
+    viewer.wait().expect("waited");
+    site.wait_line("[START] iteration 6/20");
+    site.swarm(&["ralph", "pause", "dev"]).ok();
+    let (supervisor, guard) = site.rig.keepers();
+    [guard, supervisor].into_iter().flatten().for_each(proc::kill);
+    site.swarm(&["ralph", "resume", "dev"]).ok();
+    site.wait_line("[START] iteration 12/20");
+    let (supervisor, _) = site.rig.keepers();
+    supervisor.into_iter().for_each(proc::kill);
+    site.wait_line_within("[DONE]", LONG);
+    site.is_over("stopped", "max_iterations");
+    let lines = site.lines();
+    let of = |mark: &str| lines.iter().filter(|line| line.starts_with(mark)).count();
+    assert_eq!([of("[START]"), of("[END]"), of("[PAUSE]"), of("[FAIL]"), of("[DONE]")], [20, 20, 1, 1, 1], "{lines:?}");
+    assert_eq!((lines.len(), site.starts()), (43, 20), "{lines:?}");
+}
+
+#[test]
 fn exit_codes_and_signals_count() {
     let site = Site::new("case $n in 1) exit 3;; 2) kill -9 $$;; *) exit 0;; esac");
     site.begin(&["--max-iterations", "3", "--no-worktree"]).ok();

@@ -428,6 +428,10 @@ async fn each_iteration_runs_once_whatever_is_cut_off() {
             let told = [marks("START"), marks("END"), marks("DONE")];
             assert_eq!(told, [3, 3, 1], "{step} {nth}: {:?}", lines(&rig));
             assert_eq!(it.told, lines(&rig).len() as u64, "{step} {nth}");
+            let calls = rig.world.script.calls();
+            let commits: std::collections::BTreeSet<_> =
+                calls.iter().filter(|call| call.starts_with("commit w.")).collect();
+            assert_eq!(commits.len(), 3, "{step} {nth}: {commits:?}");
             assert_eq!(rig.world.rows().len(), 1);
             rig.check();
         }
