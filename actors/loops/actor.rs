@@ -123,7 +123,13 @@ impl State {
         let mut state = Self::new(myself, arguments, it);
         state.take(&Event::Began);
         // Durable before anybody hears of it, and before anything is started.
-        state.save().await.map_err(|error| LoopError::Save(error.to_string()))?;
+        if let Err(error) = state.save().await {
+            // What is half written is not to be begun by anybody.
+            if let Err(error) = state.ports().loops.forget(state.it.name()).await {
+                tracing::error!(worker = state.it.name(), %error, "what a loop left that did not begin stays");
+            }
+            return Err(LoopError::Save(error.to_string()).into());
+        }
         state.ask_for_flush();
         Ok(state)
     }

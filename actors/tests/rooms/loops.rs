@@ -308,6 +308,14 @@ async fn a_loop_whose_first_worker_cannot_be_started_leaves_nothing() {
         "{answers:?}"
     );
     assert_eq!((rig.world.loops.loaded("w"), rig.world.rows()), (None, vec![]));
+    for step in ["loop.save", "loop.log", "loop.wire"] {
+        rig.world.script.at(step, Fault::Error("no space left on device"));
+        let answers = begin(&rig, plan(5)).await;
+        assert!(
+            matches!(&answers[..], [Answer::Refused(refusal)] if refusal.cause.ends_with("no space left on device"))
+        );
+        assert_eq!((rig.world.loops.loaded("w"), rig.world.rows()), (None, vec![]), "{step}");
+    }
     // A later one is tried again.
     begin(&rig, plan(5)).await;
     for _ in 0..6 {

@@ -10,6 +10,7 @@ use swarm_actors::model::{LoopOrder, Refusal, RefusalKind};
 
 use super::args::SpawnArgs;
 use super::run::View;
+use crate::adapters::git;
 use crate::cli::answers::{no_answer, spawned_line, spawned_object};
 use crate::cli::args::{self, Restart};
 use crate::cli::error::Failure;
@@ -30,6 +31,12 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     check_pattern(args)?;
     let plain = plain(args);
     let collected = caller::collect()?;
+    if plain.worktree
+        && let Err(refusal) = git::root(&collected.caller)
+        && refusal.cause.contains("not a git repository")
+    {
+        return Err(no_repository(args, paths).into());
+    }
     let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
     let built = spawn::build(&plain, collected.caller, &paths.session(), log_limit.as_deref());
     let request = built.map_err(|refusal| match args.replace {
@@ -105,6 +112,15 @@ fn announce(
         }
     }
     Ok(0)
+}
+
+/// A worktree is what one gets where nothing is said. A taken name is told first.
+fn no_repository(args: &SpawnArgs, paths: &Paths) -> Refusal {
+    let taken = if args.replace { None } else { spawn::taken_first(&args.name, paths) };
+    taken.unwrap_or_else(|| {
+        Refusal::new(RefusalKind::Worktree, "not in a git repository (required for --worktree)")
+            .remedy("--no-worktree runs it in this directory")
+    })
 }
 
 /// Absolute: the loop reads it from another directory.
