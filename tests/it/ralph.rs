@@ -188,7 +188,8 @@ fn a_killed_supervisor_changes_nothing() {
     let site = Site::new("while [ ! -e go$n ]; do read more; done; exit 0");
     site.begin(&["--no-worktree", "--max-iterations", "3"]).ok();
     for n in 1..=3 {
-        wait_until("the agent has its prompt", SOON, || site.rig.log("dev", "tmux").contains("go on"));
+        let is_given = || site.starts() == n && site.rig.log("dev", "tmux").contains("go on");
+        wait_until("the agent has its prompt", SOON, is_given);
         site.wait_line(&format!("[START] iteration {n}/3"));
         let (supervisor, guard) = site.rig.keepers();
         proc::kill(guard.expect("runs"));
@@ -203,6 +204,23 @@ fn a_killed_supervisor_changes_nothing() {
     }
     site.wait_line("[DONE] loop complete after 3 iterations reason=max_iterations");
     assert_eq!((site.starts(), site.lines().len()), (3, 7), "{:?}", site.lines());
+}
+
+#[test]
+fn each_prompt_is_typed_once_however_often_the_supervisor_is_struck() {
+    let site = Site::new("echo \"<$line>\" >> got; exit 0");
+    site.begin(&["--no-worktree", "--max-iterations", "8"]).ok();
+    for n in 1..=8 {
+        // Just when its worker is being started, or given its prompt.
+        site.wait_line(&format!("[START] iteration {n}/8"));
+        let (supervisor, guard) = site.rig.keepers();
+        [guard, supervisor].into_iter().flatten().for_each(proc::kill);
+        site.swarm(&["supervisor", "restart"]);
+    }
+    site.wait_line_within("[DONE]", LONG);
+    let got = fs::read_to_string(site.repo.join("got")).expect("written");
+    assert_eq!(got, "<go on>\n".repeat(8));
+    assert_eq!((site.starts(), site.lines().len()), (8, 17), "{:?}", site.lines());
 }
 
 #[test]
