@@ -127,7 +127,7 @@ impl State {
                 (names(), Vec::new(), if kill.rm_worktree { names() } else { Vec::new() })
             }
             Request::Clean(clean) if !is_own_request(&clean.caller.request) => (Vec::new(), names(), Vec::new()),
-            Request::Spawn(_) | Request::Respawn(_) | Request::Kill(_) | Request::Clean(_) => {
+            Request::Spawn(_) | Request::Respawn(_) | Request::Recover(_) | Request::Kill(_) | Request::Clean(_) => {
                 (Vec::new(), Vec::new(), Vec::new())
             }
         };

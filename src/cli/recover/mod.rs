@@ -18,10 +18,10 @@ use super::answers::{no_answer, spawned_line, spawned_object};
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::json;
-use super::plain::Plain;
 use super::render::{escape, table};
 use super::screen::Screen;
 use super::watch;
+use crate::adapters::plain::Plain;
 use crate::adapters::views::{self, Registry};
 use crate::adapters::{fates, session};
 use crate::agents;
@@ -218,7 +218,7 @@ fn recover(name: &str, paths: &Paths, screen: &mut Screen) -> Result<Answer, Fai
     client::post(paths, "/v1/recover", &request, &mut |answer| match answer {
         Answer::Warning(text) => screen.warning(&text),
         Answer::Spawned(_) | Answer::Refused(_) => last = Some(answer),
-        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Accepted | Answer::Done => {}
+        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Loop(_) | Answer::Accepted | Answer::Done => {}
     })?;
     last.ok_or_else(no_answer)
 }
