@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::Teller;
 use super::machine::{Effect, Event, Machine};
 use super::message::{HeartbeatMessage, Told};
-use crate::ports::Ports;
+use crate::ports::{Ports, Typing};
 
 pub struct Heartbeat;
 
@@ -43,7 +43,8 @@ impl Actor for Heartbeat {
     ) -> Result<State, ActorProcessingErr> {
         let HeartbeatArguments { ports, tell } = arguments;
         let interval = Duration::from_millis(ports.sessions.interval_ms());
-        Ok(State { ports, tell, myself, machine: Machine::default(), interval, ticked: None, timer: None })
+        let machine = Machine::new(ports.sessions.interval_ms());
+        Ok(State { ports, tell, myself, machine, interval, ticked: None, timer: None })
     }
 
     async fn handle(
@@ -63,6 +64,7 @@ impl Actor for Heartbeat {
             }
             HeartbeatMessage::Tick => Event::Tick,
             HeartbeatMessage::Beaten(beaten) => Event::Beaten(beaten),
+            HeartbeatMessage::Looked(life, sight, screen) => Event::Looked(life, sight, screen),
         };
         for effect in state.machine.on(event) {
             state.perform(effect);
@@ -81,6 +83,7 @@ impl Actor for Heartbeat {
 impl State {
     fn perform(&mut self, effect: Effect) {
         let (sessions, myself) = (Arc::clone(&self.ports.sessions), self.myself.clone());
+        let terminals = Arc::clone(&self.ports.terminals);
         match effect {
             Effect::Run(life) => drop(tokio::spawn(async move {
                 let ran = sessions.run(&life).await;
@@ -93,10 +96,32 @@ impl State {
             })),
             Effect::Beat(lives) => drop(tokio::spawn(async move {
                 let beaten = sessions.beat(lives.clone()).await;
-                let beaten = lives.into_iter().map(|(life, _)| life).zip(beaten).collect();
+                let beaten = lives.into_iter().zip(beaten).map(|((life, _), (beaten, sight))| (life, beaten, sight));
+                let beaten = beaten.collect();
                 let _ = myself.cast(HeartbeatMessage::Beaten(beaten));
             })),
             Effect::Arm => self.arm(),
+            Effect::Look(life, sight) => drop(tokio::spawn(async move {
+                let screen = terminals.screen(&life.worker, 0).await.ok();
+                let _ = myself.cast(HeartbeatMessage::Looked(life, sight, screen));
+            })),
+            Effect::Type { worker, text } => drop(tokio::spawn(async move {
+                let typing = Typing { clear: false, enter: true };
+                if let Err(error) = terminals.type_text(&worker, &text, typing).await {
+                    tracing::warn!(worker, %error, "it stands still and could not be nudged");
+                }
+            })),
+            Effect::Interrupt { worker } => drop(tokio::spawn(async move {
+                if let Err(error) = terminals.interrupt(&worker).await {
+                    tracing::warn!(worker, %error, "it stands still and could not be interrupted");
+                }
+            })),
+            Effect::Mark { worker, generation, stuck } => {
+                let records = Arc::clone(&self.ports.records);
+                tokio::spawn(async move { records.mark(&worker, generation, stuck.as_deref()).await });
+            }
+            Effect::Renew { worker, generation } => (self.tell)(Told::Renew { worker, generation }),
+            Effect::Tell(worker, kind) => (self.tell)(Told::Happened { worker, kind }),
             Effect::TellLost { worker, generation, found } => (self.tell)(Told::Lost { worker, generation, found }),
         }
     }

@@ -1,10 +1,18 @@
-//! Which sessions are beaten for, and when, as a pure function.
+//! Which sessions are beaten for, and when, and who stands still: a pure function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::Fence;
-use crate::ports::{Beaten, Life, LifeEnd, SessionError};
+use super::ladder::{Act, Ladder, Means, Step};
+use super::signals::{self, Signal};
+use crate::model::{EventKind, Fence, Reason};
+use crate::ports::{Beaten, Life, LifeEnd, SessionError, Sight};
+
+/// The screen of one worker is looked at no more often than this, in milliseconds.
+const LOOK_MS: u64 = 30_000;
+/// Agents that nobody asked to look after are looked at for so long after their start:
+/// that is when they ask who they are talking to.
+const FIRST_MS: u64 = 60_000;
 
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -12,7 +20,9 @@ pub enum Event {
     Ended(Arc<Life>, LifeEnd),
     Ran(Arc<Life>, Result<Fence, SessionError>),
     Tick,
-    Beaten(Vec<(Arc<Life>, Beaten)>),
+    Beaten(Vec<(Arc<Life>, Beaten, Sight)>),
+    /// What its screen shows; none where it could not be looked at.
+    Looked(Arc<Life>, Sight, Option<String>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -21,10 +31,31 @@ pub enum Effect {
     Run(Arc<Life>),
     /// Write how it ended.
     End(Arc<Life>, LifeEnd),
-    /// One beat for each; `Beaten` tells what it met.
-    Beat(Vec<(Arc<Life>, Fence)>),
+    /// One beat for each that has a session, and a look at each; `Beaten` tells.
+    Beat(Vec<(Arc<Life>, Option<Fence>)>),
     /// Fire `Tick` an interval after the last one, or after now.
     Arm,
+    /// Look at its screen; `Looked` tells.
+    Look(Arc<Life>, Sight),
+    Type {
+        worker: String,
+        text: String,
+    },
+    Interrupt {
+        worker: String,
+    },
+    /// End it and start it again, going on with what it left.
+    Renew {
+        worker: String,
+        generation: u64,
+    },
+    /// For whoever lists it.
+    Mark {
+        worker: String,
+        generation: u64,
+        stuck: Option<String>,
+    },
+    Tell(String, EventKind),
     TellLost {
         worker: String,
         generation: u64,
@@ -38,37 +69,57 @@ struct Tracked {
     life: Arc<Life>,
     /// Known once its state was written.
     fence: Option<Fence>,
+    began_ms: u64,
+    /// What its screen showed last, and when and at which output that was.
+    screen: Option<Signal>,
+    looked: Option<(u64, u64)>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Machine {
+    interval_ms: u64,
+    /// Time as the ticks count it: it stands still while the machine sleeps.
+    now_ms: u64,
     lives: BTreeMap<String, Tracked>,
+    /// Over all lives of a worker.
+    ladders: BTreeMap<String, Ladder>,
+    /// They are being ended in order to be started again.
+    renewed: BTreeSet<String>,
     armed: bool,
     /// A round of beats is being written. The next one waits for it.
     beating: bool,
 }
 
 impl Machine {
+    pub fn new(interval_ms: u64) -> Self {
+        Self {
+            interval_ms,
+            now_ms: 0,
+            lives: BTreeMap::new(),
+            ladders: BTreeMap::new(),
+            renewed: BTreeSet::new(),
+            armed: false,
+            beating: false,
+        }
+    }
+
     pub fn on(&mut self, event: Event) -> Vec<Effect> {
         match event {
             Event::Began(life) => self.began(life),
-            Event::Ended(life, end) => {
-                if self.is_tracked(&life) {
-                    self.lives.remove(&life.worker);
-                }
-                vec![Effect::End(life, end)]
-            }
+            Event::Ended(life, end) => self.ended(life, end),
             Event::Ran(life, ran) => self.ran(&life, ran),
             Event::Tick => self.tick(),
             Event::Beaten(beaten) => {
                 self.beating = false;
-                beaten.into_iter().filter_map(|(life, beaten)| self.beaten(&life, beaten)).collect()
+                let each = |(life, beaten, sight)| self.beaten(&life, beaten, sight);
+                beaten.into_iter().flat_map(each).collect()
             }
+            Event::Looked(life, sight, screen) => self.looked(&life, &sight, screen.as_deref()),
         }
     }
 
-    fn is_tracked(&self, life: &Life) -> bool {
-        self.lives.get(&life.worker).is_some_and(|tracked| tracked.life.generation == life.generation)
+    fn tracked(&mut self, life: &Life) -> Option<&mut Tracked> {
+        self.lives.get_mut(&life.worker).filter(|tracked| tracked.life.generation == life.generation)
     }
 
     fn began(&mut self, life: Arc<Life>) -> Vec<Effect> {
@@ -76,23 +127,44 @@ impl Machine {
         if newer {
             return Vec::new();
         }
-        self.lives.insert(life.worker.clone(), Tracked { life: Arc::clone(&life), fence: None });
-        let mut effects = vec![Effect::Run(life)];
-        effects.extend(self.arm());
+        let began_ms = self.now_ms;
+        let tracked = Tracked { life: Arc::clone(&life), fence: None, began_ms, screen: None, looked: None };
+        self.lives.insert(life.worker.clone(), tracked);
+        let run = life.plan.is_some().then_some(Effect::Run(life));
+        run.into_iter().chain(self.arm()).collect()
+    }
+
+    fn ended(&mut self, life: Arc<Life>, end: LifeEnd) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if self.tracked(&life).is_some() {
+            self.lives.remove(&life.worker);
+            let failed = end.is_some_and(|(ended, reason)| reason == Reason::Exited && !ended.is_success());
+            let ladder = self.ladders.get_mut(&life.worker).filter(|_| failed);
+            if ladder.is_some_and(|ladder| ladder.ended(self.now_ms)) {
+                let (worker, generation) = (life.worker.clone(), life.generation);
+                let told = EventKind::WorkerStuck {
+                    signal: "interrupted".to_owned(),
+                    evidence: "the interrupt has ended it".to_owned(),
+                    step: Step::Restarted.word().to_owned(),
+                };
+                effects.extend([Effect::Tell(worker.clone(), told), Effect::Renew { worker, generation }]);
+            } else if !self.renewed.remove(&life.worker) {
+                self.ladders.remove(&life.worker);
+            }
+        }
+        effects.extend(life.plan.is_some().then_some(Effect::End(life, end)));
         effects
     }
 
     fn ran(&mut self, life: &Arc<Life>, ran: Result<Fence, SessionError>) -> Vec<Effect> {
-        if !self.is_tracked(life) {
-            return Vec::new();
-        }
+        let Some(tracked) = self.tracked(life) else { return Vec::new() };
         match ran {
             Ok(fence) => {
-                self.lives.insert(life.worker.clone(), Tracked { life: Arc::clone(life), fence: Some(fence.clone()) });
+                tracked.fence = Some(fence.clone());
                 // The first one at once.
-                vec![Effect::Beat(vec![(Arc::clone(life), fence)])]
+                vec![Effect::Beat(vec![(Arc::clone(life), Some(fence))])]
             }
-            Err(SessionError::Taken { found, .. }) => self.lost(life, found).into_iter().collect(),
+            Err(SessionError::Taken { found, .. }) => self.lost(life, found),
             // Tried again with the next tick.
             Err(_) => Vec::new(),
         }
@@ -100,14 +172,12 @@ impl Machine {
 
     fn tick(&mut self) -> Vec<Effect> {
         self.armed = false;
+        self.now_ms += self.interval_ms;
         let mut effects: Vec<Effect> = self.arm().into_iter().collect();
-        let unwritten = self.lives.values().filter(|tracked| tracked.fence.is_none());
-        effects.extend(unwritten.map(|tracked| Effect::Run(Arc::clone(&tracked.life))));
-        let due: Vec<(Arc<Life>, Fence)> = self
-            .lives
-            .values()
-            .filter_map(|tracked| Some((Arc::clone(&tracked.life), tracked.fence.clone()?)))
-            .collect();
+        let unwritten = |tracked: &&Tracked| tracked.life.plan.is_some() && tracked.fence.is_none();
+        effects.extend(self.lives.values().filter(unwritten).map(|tracked| Effect::Run(Arc::clone(&tracked.life))));
+        let due = self.lives.values().filter(|tracked| !unwritten(tracked));
+        let due: Vec<_> = due.map(|tracked| (Arc::clone(&tracked.life), tracked.fence.clone())).collect();
         // A disk that takes longer than that gets fewer beats, not a queue of them.
         if !due.is_empty() && !self.beating {
             self.beating = true;
@@ -116,19 +186,76 @@ impl Machine {
         effects
     }
 
-    fn beaten(&mut self, life: &Arc<Life>, beaten: Beaten) -> Option<Effect> {
+    fn beaten(&mut self, life: &Arc<Life>, beaten: Beaten, sight: Sight) -> Vec<Effect> {
+        let now_ms = self.now_ms;
+        // It may have ended meanwhile, and the next one may well have its session.
+        let Some(tracked) = self.tracked(life) else { return Vec::new() };
         match beaten {
-            Beaten::Done => None,
-            Beaten::Missing => self.is_tracked(life).then(|| Effect::Run(Arc::clone(life))),
-            Beaten::Lost { found } if self.is_tracked(life) => self.lost(life, found),
-            // It has ended meanwhile, and the next one may well have its session.
-            Beaten::Lost { .. } => None,
+            Beaten::Lost { found } => return self.lost(life, found),
+            Beaten::Missing => return vec![Effect::Run(Arc::clone(life))],
+            Beaten::Done => {}
         }
+        let young = now_ms.saturating_sub(tracked.began_ms) <= FIRST_MS;
+        if life.watch.is_none() && !(life.agent && young) {
+            return Vec::new();
+        }
+        let fresh = tracked
+            .looked
+            .is_none_or(|(at_ms, output)| output != sight.output && now_ms.saturating_sub(at_ms) >= LOOK_MS);
+        if life.window && fresh {
+            tracked.looked = Some((now_ms, sight.output));
+            return vec![Effect::Look(Arc::clone(life), sight)];
+        }
+        let screen = tracked.screen.clone();
+        self.judge(life, &sight, screen)
     }
 
-    fn lost(&mut self, life: &Arc<Life>, found: Fence) -> Option<Effect> {
-        self.lives.remove(&life.worker)?;
-        Some(Effect::TellLost { worker: life.worker.clone(), generation: life.generation, found })
+    fn looked(&mut self, life: &Arc<Life>, sight: &Sight, screen: Option<&str>) -> Vec<Effect> {
+        let Some(tracked) = self.tracked(life) else { return Vec::new() };
+        tracked.screen = screen.and_then(signals::of_screen);
+        let screen = tracked.screen.clone();
+        self.judge(life, sight, screen)
+    }
+
+    fn judge(&mut self, life: &Arc<Life>, sight: &Sight, screen: Option<Signal>) -> Vec<Effect> {
+        let means = Means { rules: life.watch.as_ref(), window: life.window };
+        let ladder = self.ladders.entry(life.worker.clone()).or_default();
+        let acts = ladder.look(sight, screen, means, self.now_ms);
+        acts.into_iter().flat_map(|act| self.act(life, act)).collect()
+    }
+
+    fn act(&mut self, life: &Arc<Life>, act: Act) -> Vec<Effect> {
+        let (worker, generation) = (life.worker.clone(), life.generation);
+        let mark = |stuck| Effect::Mark { worker: worker.clone(), generation, stuck };
+        let (step, signal) = match act {
+            Act::Unstuck => return vec![Effect::Tell(worker.clone(), EventKind::WorkerUnstuck), mark(None)],
+            Act::Take(step, signal) => (step, signal),
+        };
+        let evidence = signal.evidence();
+        let told = EventKind::WorkerStuck {
+            signal: signal.word().to_owned(),
+            evidence: evidence.clone(),
+            step: step.word().to_owned(),
+        };
+        let done = match step {
+            Step::Told | Step::GivenUp => mark(Some(evidence)),
+            Step::Nudged => {
+                let text = life.watch.as_ref().map(|rules| rules.message.clone()).unwrap_or_default();
+                Effect::Type { worker: worker.clone(), text }
+            }
+            Step::Interrupted => Effect::Interrupt { worker: worker.clone() },
+            Step::Restarted => {
+                self.renewed.insert(worker.clone());
+                Effect::Renew { worker: worker.clone(), generation }
+            }
+        };
+        vec![Effect::Tell(worker.clone(), told), done]
+    }
+
+    fn lost(&mut self, life: &Arc<Life>, found: Fence) -> Vec<Effect> {
+        self.lives.remove(&life.worker);
+        self.ladders.remove(&life.worker);
+        vec![Effect::TellLost { worker: life.worker.clone(), generation: life.generation, found }]
     }
 
     /// The timer runs while there is anybody to beat for.

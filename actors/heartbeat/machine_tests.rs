@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Ended, ProcessId, Reason, SessionPlan};
+use crate::model::{Ended, ProcessId, Reason, SessionPlan, WatchRules};
 
 fn life(worker: &str, generation: u64) -> Arc<Life> {
     Arc::new(Life {
@@ -9,14 +9,17 @@ fn life(worker: &str, generation: u64) -> Arc<Life> {
         generation,
         session_id: format!("{worker}-{generation}"),
         process: ProcessId { pid: 7, start_ticks: generation, boot: "b".to_owned() },
-        plan: SessionPlan {
+        plan: Some(SessionPlan {
             dir: format!("/w/{worker}"),
             identifier: worker.to_owned(),
             work_type: "development".to_owned(),
             prompt: "go".to_owned(),
             provider: None,
-        },
+        }),
         logs: Vec::new(),
+        watch: None,
+        window: false,
+        agent: false,
     })
 }
 
@@ -35,17 +38,17 @@ fn ended() -> LifeEnd {
 
 #[test]
 fn the_first_beat_comes_at_once_and_the_others_with_the_tick() {
-    let mut machine = Machine::default();
+    let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![Effect::Run(Arc::clone(&a)), Effect::Arm]);
-    let beat = Effect::Beat(vec![(Arc::clone(&a), fence(&a))]);
+    let beat = Effect::Beat(vec![(Arc::clone(&a), Some(fence(&a)))]);
     assert_eq!(machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a)))), vec![beat.clone()]);
     assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat]);
 }
 
 #[test]
 fn one_timer_for_all_and_none_for_nobody() {
-    let mut machine = Machine::default();
+    let mut machine = Machine::new(10_000);
     let (a, b) = (life("a", 1), life("b", 1));
     running(&mut machine, &a);
     assert_eq!(machine.on(Event::Began(Arc::clone(&b))), vec![Effect::Run(Arc::clone(&b))]);
@@ -57,7 +60,7 @@ fn one_timer_for_all_and_none_for_nobody() {
 
 #[test]
 fn a_state_that_could_not_be_written_is_written_with_the_next_tick() {
-    let mut machine = Machine::default();
+    let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     machine.on(Event::Began(Arc::clone(&a)));
     let full = SessionError::System("no space".to_owned());
@@ -67,22 +70,22 @@ fn a_state_that_could_not_be_written_is_written_with_the_next_tick() {
 
 #[test]
 fn a_disk_that_is_slow_gets_no_queue_of_beats() {
-    let mut machine = Machine::default();
+    let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     running(&mut machine, &a);
     assert_eq!(machine.on(Event::Tick).len(), 2);
     assert_eq!(machine.on(Event::Tick), vec![Effect::Arm]);
-    machine.on(Event::Beaten(vec![(Arc::clone(&a), Beaten::Done)]));
+    machine.on(Event::Beaten(vec![(Arc::clone(&a), Beaten::Done, Sight::default())]));
     assert_eq!(machine.on(Event::Tick).len(), 2);
 }
 
 #[test]
 fn a_session_that_was_taken_is_told_of_once_and_left_alone() {
-    let mut machine = Machine::default();
+    let mut machine = Machine::new(10_000);
     let a = life("a", 2);
     running(&mut machine, &a);
     let found = Fence { session: "theirs".to_owned(), started_ms: 9 };
-    let lost = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Lost { found: found.clone() })]);
+    let lost = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Lost { found: found.clone() }, Sight::default())]);
     let told = Effect::TellLost { worker: "a".to_owned(), generation: 2, found: found.clone() };
     assert_eq!(machine.on(lost()), vec![told]);
     assert_eq!(machine.on(lost()), Vec::new());
@@ -91,10 +94,10 @@ fn a_session_that_was_taken_is_told_of_once_and_left_alone() {
 
 #[test]
 fn a_state_that_somebody_removed_is_written_anew() {
-    let mut machine = Machine::default();
+    let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     running(&mut machine, &a);
-    let missing = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Missing)]);
+    let missing = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Missing, Sight::default())]);
     assert_eq!(machine.on(missing()), vec![Effect::Run(Arc::clone(&a))]);
     machine.on(Event::Ended(Arc::clone(&a), ended()));
     assert_eq!(machine.on(missing()), Vec::new());
@@ -102,14 +105,88 @@ fn a_state_that_somebody_removed_is_written_anew() {
 
 #[test]
 fn the_next_life_is_none_of_the_last_ones_business() {
-    let mut machine = Machine::default();
+    let mut machine = Machine::new(10_000);
     let (old, new) = (life("a", 1), life("a", 2));
     running(&mut machine, &old);
     running(&mut machine, &new);
     let found = fence(&new);
-    assert_eq!(machine.on(Event::Beaten(vec![(Arc::clone(&old), Beaten::Lost { found })])), Vec::new());
+    assert_eq!(
+        machine.on(Event::Beaten(vec![(Arc::clone(&old), Beaten::Lost { found }, Sight::default())])),
+        Vec::new()
+    );
     assert_eq!(machine.on(Event::Ended(Arc::clone(&old), None)), vec![Effect::End(old, None)]);
-    assert!(machine.on(Event::Tick).contains(&Effect::Beat(vec![(Arc::clone(&new), fence(&new))])));
+    assert!(machine.on(Event::Tick).contains(&Effect::Beat(vec![(Arc::clone(&new), Some(fence(&new)))])));
+}
+
+fn watched(worker: &str, window: bool) -> Arc<Life> {
+    let rules = WatchRules { after_ms: 600_000, message: "go on".to_owned() };
+    Arc::new(Life { plan: None, watch: Some(rules), window, ..Life::clone(&life(worker, 1)) })
+}
+
+/// So many ticks without a word; what is done about it.
+fn silence(machine: &mut Machine, life: &Arc<Life>, ticks: u32, screen: &str) -> Vec<Effect> {
+    let mut done = Vec::new();
+    for _ in 0..ticks {
+        machine.on(Event::Tick);
+        let mut effects = machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Sight::default())]));
+        if let [Effect::Look(life, sight)] = &effects[..] {
+            let looked = Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned()));
+            effects = machine.on(looked);
+        }
+        done.extend(effects.into_iter().filter(|effect| !matches!(effect, Effect::Tell(..))));
+    }
+    done
+}
+
+#[test]
+fn one_that_says_nothing_is_nudged_and_at_last_renewed() {
+    let mut machine = Machine::new(10_000);
+    let a = watched("a", true);
+    machine.on(Event::Began(Arc::clone(&a)));
+    let nudge = Effect::Type { worker: "a".to_owned(), text: "go on".to_owned() };
+    let renew = Effect::Renew { worker: "a".to_owned(), generation: 1 };
+    let done = silence(&mut machine, &a, 120, "> ");
+    assert_eq!(done, vec![nudge.clone(), nudge, Effect::Interrupt { worker: "a".to_owned() }, renew.clone()]);
+    // Its next life goes on where the ladder was.
+    machine.on(Event::Ended(Arc::clone(&a), ended()));
+    let next = Arc::new(Life { generation: 2, ..Life::clone(&a) });
+    machine.on(Event::Began(Arc::clone(&next)));
+    let done = silence(&mut machine, &next, 40, "> ");
+    assert_eq!(done.first(), Some(&Effect::Renew { worker: "a".to_owned(), generation: 2 }), "{done:?}");
+}
+
+#[test]
+fn one_that_the_interrupt_has_ended_is_started_again() {
+    let mut machine = Machine::new(10_000);
+    let a = watched("a", true);
+    machine.on(Event::Began(Arc::clone(&a)));
+    silence(&mut machine, &a, 97, "> ");
+    let end = Some((Ended::Signal(2), Reason::Exited));
+    let done = machine.on(Event::Ended(Arc::clone(&a), end));
+    assert!(done.contains(&Effect::Renew { worker: "a".to_owned(), generation: 1 }), "{done:?}");
+    // And not when it ends for another reason, or later.
+    let next = Arc::new(Life { generation: 2, ..Life::clone(&a) });
+    machine.on(Event::Began(Arc::clone(&next)));
+    assert_eq!(machine.on(Event::Ended(next, end)), Vec::new());
+}
+
+#[test]
+fn nothing_is_typed_into_a_question_and_it_is_marked() {
+    let mut machine = Machine::new(10_000);
+    let a = watched("a", true);
+    machine.on(Event::Began(Arc::clone(&a)));
+    let done = silence(&mut machine, &a, 600, "Select login method:");
+    let stuck = Some("it asks how to log in".to_owned());
+    assert_eq!(done, vec![Effect::Mark { worker: "a".to_owned(), generation: 1, stuck }]);
+}
+
+#[test]
+fn a_life_that_is_only_watched_has_no_session_to_write() {
+    let mut machine = Machine::new(10_000);
+    let a = watched("a", false);
+    assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![Effect::Arm]);
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Beat(vec![(Arc::clone(&a), None)])]);
+    assert_eq!(machine.on(Event::Ended(a, ended())), Vec::new());
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -121,7 +198,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             1 => Event::Ended(life, ended()),
             2 => Event::Ran(life, Ok(fence)),
             3 => Event::Ran(life, Err(SessionError::System("full".to_owned()))),
-            4 => Event::Beaten(vec![(life, Beaten::Lost { found: Fence::default() })]),
+            4 => Event::Beaten(vec![(life, Beaten::Lost { found: Fence::default() }, Sight::default())]),
             _ => Event::Tick,
         }
     })
@@ -132,7 +209,7 @@ proptest! {
     /// for a life that has ended.
     #[test]
     fn timers_and_beats_are_of_the_living(events in proptest::collection::vec(any_event(), 0..60)) {
-        let mut machine = Machine::default();
+        let mut machine = Machine::new(10_000);
         let mut armed = false;
         let mut ended: Vec<(String, u64)> = Vec::new();
         for event in events {
@@ -143,7 +220,7 @@ proptest! {
                 }
                 Event::Began(life) => ended.retain(|one| *one != (life.worker.clone(), life.generation)),
                 Event::Ended(life, _) => ended.push((life.worker.clone(), life.generation)),
-                Event::Ran(..) | Event::Beaten(_) => {}
+                Event::Ran(..) | Event::Beaten(_) | Event::Looked(..) => {}
             }
             for effect in machine.on(event) {
                 match effect {
@@ -157,7 +234,7 @@ proptest! {
                             prop_assert!(!ended.contains(&key), "a beat for the dead: {key:?}");
                         }
                     }
-                    Effect::Run(_) | Effect::End(..) | Effect::TellLost { .. } => {}
+                    _ => {}
                 }
             }
             prop_assert!(armed || machine.lives.is_empty(), "nobody beats for {:?}", machine.lives.keys());

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::model::Fence;
-use crate::ports::{Beaten, Life, LifeEnd, SessionError};
+use crate::model::{EventKind, Fence};
+use crate::ports::{Beaten, Life, LifeEnd, SessionError, Sight};
 
 #[derive(Debug)]
 pub enum HeartbeatMessage {
@@ -14,7 +14,9 @@ pub enum HeartbeatMessage {
     /// From the timer.
     Tick,
     /// From the task that beat for these.
-    Beaten(Vec<(Arc<Life>, Beaten)>),
+    Beaten(Vec<(Arc<Life>, Beaten, Sight)>),
+    /// From the task that looked at its screen.
+    Looked(Arc<Life>, Sight, Option<String>),
 }
 
 /// What the supervisor is told, by cast.
@@ -22,4 +24,8 @@ pub enum HeartbeatMessage {
 pub enum Told {
     /// The session of this worker is somebody else's: it has to stop.
     Lost { worker: String, generation: u64, found: Fence },
+    /// It stands still: it has to be ended and started again.
+    Renew { worker: String, generation: u64 },
+    /// For the history.
+    Happened { worker: String, kind: EventKind },
 }

@@ -12,12 +12,16 @@
 //! Owns the files of sessions while their agents run, and the timer: one for the whole
 //! fleet, none while nothing runs. A beat is written only while the agent's own process
 //! exists. A session that another launch or program has taken is left to it, and ours
-//! is stopped. Never starts, signals or judges a worker itself.
+//! is stopped. Who stands still is found by what it writes, by its own word, and last by
+//! its screen, and is helped by a ladder that ends. Never starts or signals a worker
+//! itself.
 
 mod actor;
+mod ladder;
 pub mod machine;
 mod message;
 pub mod recovery;
+mod signals;
 
 use std::sync::Arc;
 

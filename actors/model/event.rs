@@ -75,6 +75,13 @@ pub enum EventKind {
     /// Finished work could not even be queued.
     #[serde(rename = "merge.refused")]
     MergeRefused { cause: String },
+    /// `worker` stands still: what is seen of it, and what is done about it (`told`,
+    /// `nudged`, `interrupted`, `restarted`, `given-up`).
+    #[serde(rename = "worker.stuck")]
+    WorkerStuck { signal: String, evidence: String, step: String },
+    /// `worker` goes on by itself again.
+    #[serde(rename = "worker.unstuck")]
+    WorkerUnstuck,
     /// The session of `worker` belongs to another launch or program by now, so it is stopped.
     #[serde(rename = "session.lost")]
     SessionLost { found: String },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::session_plan::SessionRules;
+use super::session_plan::{SessionRules, WatchRules};
 
 /// 128 random bits in lower-case hex: the identity of one start.
 pub type Token = String;
@@ -97,6 +97,9 @@ pub struct Contract {
     /// What else the row is to say in `metadata`.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
+    /// It is looked after when it stands still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<WatchRules>,
 }
 
 /// One resource limit of the caller, by its number in `<sys/resource.h>`.
@@ -252,6 +255,9 @@ pub struct Wanted {
     /// How often it was recovered since a person started it.
     #[serde(default)]
     pub recoveries: u32,
+    /// It is being ended in order to be started again.
+    #[serde(default)]
+    pub renewed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

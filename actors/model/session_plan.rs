@@ -21,6 +21,14 @@ pub struct SessionRules {
     pub provider: Option<String>,
 }
 
+/// When a worker counts as stuck, and what is said to it (`--stuck-after`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchRules {
+    /// Without a word for so long, in milliseconds.
+    pub after_ms: u64,
+    pub message: String,
+}
+
 /// What is known of a session before it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionPlan {
@@ -45,6 +53,12 @@ impl super::Spec {
             prompt: rules.prompt.clone().unwrap_or_else(|| argv.join(" ")),
             provider: rules.provider.clone().or(known),
         })
+    }
+
+    /// Whether it is an agent whose screens are known.
+    pub fn is_agent(&self) -> bool {
+        let program = self.contract.argv.first().and_then(|program| program.rsplit('/').next());
+        program.is_some_and(|program| PROVIDERS.contains(&program))
     }
 
     /// The name of the launch: its token as a UUID.

@@ -60,6 +60,9 @@ pub struct WorkerView {
     pub next_start_ms: Option<u64>,
     /// What a person would have to do before it goes on.
     pub waiting: Option<String>,
+    /// It stands still, and what was done about it was in vain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<String>,
     /// Directory name below `w/`, for workers of ours.
     pub dir: Option<String>,
 }

@@ -24,7 +24,7 @@ pub use loops::Loops;
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
 pub use runs::{Journaled, Runs, Telling};
-pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions};
+pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 pub use terminal::{TerminalError, Terminals, Typing};
 pub use worktree::{Force, Saved, WorktreeError, Worktrees};
 

@@ -84,6 +84,9 @@ pub trait Records: Send + Sync {
     /// Replaces `wanted.json`, durably.
     fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>>;
 
+    /// Marks a generation as stuck, or takes the mark away. Not worth failing for.
+    fn mark<'a>(&'a self, name: &'a str, generation: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()>;
+
     /// Removes a generation's directory. Only when its lease is free.
     fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>>;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::BoxFuture;
 use crate::heartbeat::recovery::Recovery;
-use crate::model::{Ended, Fence, ProcessId, Reason, Resume, SessionPlan, Spec};
+use crate::model::{Ended, Fence, ProcessId, Reason, Resume, SessionPlan, Spec, WatchRules};
 
 /// A session that is about to be worked on.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,9 +26,26 @@ pub struct Life {
     pub generation: u64,
     pub session_id: String,
     pub process: ProcessId,
-    pub plan: SessionPlan,
+    /// None for one that is only watched.
+    pub plan: Option<SessionPlan>,
     /// Names below `logs/`.
     pub logs: Vec<String>,
+    pub watch: Option<WatchRules>,
+    /// It has a window, which can be looked at and typed into.
+    pub window: bool,
+    /// Its screens are known.
+    pub agent: bool,
+}
+
+/// What is seen of an agent from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Another value whenever it has written something.
+    pub output: u64,
+    /// What it is at, by its own word.
+    pub operation: Option<String>,
+    /// What it waits for, by its own word.
+    pub waiting: Option<String>,
 }
 
 /// How a life ended; none where nobody knows.
@@ -82,8 +99,9 @@ pub trait Sessions: Send + Sync {
     /// Its agent has ended. Done again, it changes nothing.
     fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>>;
 
-    /// Beats for each of them, in one go; an answer for each, in their order.
-    fn beat(&self, lives: Vec<(Arc<Life>, Fence)>) -> BoxFuture<'static, Vec<Beaten>>;
+    /// Beats for each of them that has a session, in one go, and looks at all; an answer
+    /// for each, in their order.
+    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>>;
 
     /// The worktree stays because of what is in it.
     fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()>;

@@ -64,6 +64,7 @@ fn ours(row: Arc<Row>, facts: &DirFacts) -> WorkerView {
         restarts: facts.wanted.restarts,
         next_start_ms: facts.wanted.next_start_ms,
         waiting: None,
+        stuck: None,
         dir: Some(crate::model::worker_dir_name(&facts.name, facts.generation)),
     }
 }
@@ -81,6 +82,7 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
         restarts: 0,
         next_start_ms: None,
         waiting: None,
+        stuck: None,
         dir: None,
     }
 }
@@ -132,7 +134,13 @@ pub fn restart_due(facts: &DirFacts, exit: Option<&ExitRecord>) -> bool {
     let Some(spec) = facts.spec.spec() else { return false };
     let stopped = exit.is_some_and(|exit| matches!(exit.reason, Reason::Stopped | Reason::Abandoned));
     let success = exit.is_some_and(|exit| exit.ended.is_success());
-    if stopped || facts.wanted.state != WantedState::Running {
+    if facts.wanted.state != WantedState::Running {
+        return false;
+    }
+    if facts.wanted.renewed {
+        return true;
+    }
+    if stopped {
         return false;
     }
     match spec.contract.restart {

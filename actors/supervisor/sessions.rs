@@ -33,7 +33,11 @@ impl State {
     }
 
     pub(super) fn heartbeat_told(&self, told: Told) {
-        let Told::Lost { worker, generation, found } = told;
+        let (worker, generation, found) = match told {
+            Told::Happened { worker, kind } => return self.emit_of(Some(worker), kind),
+            Told::Renew { worker, generation } => return self.renew(worker, generation),
+            Told::Lost { worker, generation, found } => (worker, generation, found),
+        };
         self.emit_of(Some(worker.clone()), EventKind::SessionLost { found: found.session });
         // Its session is somebody else's, so nothing of it is written or removed.
         let caller = Caller { request: format!("session/{worker}.{generation}"), ..Caller::default() };
@@ -41,6 +45,21 @@ impl State {
         tokio::spawn(async move {
             if let Err(refusal) = tried(|| below.kill(&worker, &caller)).await {
                 tracing::error!(worker, cause = %refusal.cause, "it lost its session and could not be stopped");
+            }
+        });
+    }
+
+    /// One that stands still is ended and started again.
+    fn renew(&self, worker: String, generation: u64) {
+        let Some(handle) = self.workers.get(&worker).cloned() else { return };
+        let myself = self.myself.clone();
+        tokio::spawn(async move {
+            if let Err(refusal) = handle.renew(generation).await {
+                tracing::error!(worker, cause = %refusal.cause, "it stands still and could not be started again");
+                let _ = myself.cast(SupervisorMessage::Heartbeat(Told::Happened {
+                    worker,
+                    kind: EventKind::WorkerFailed { cause: refusal.cause },
+                }));
             }
         });
     }

@@ -36,6 +36,7 @@ struct Inner {
     dirs: BTreeMap<Key, Dir>,
     executions: Vec<Token>,
     logs_removed: Vec<String>,
+    marks: BTreeMap<String, String>,
 }
 
 impl FakeRecords {
@@ -50,6 +51,11 @@ impl FakeRecords {
 
     pub fn logs_removed(&self) -> Vec<String> {
         self.with(|inner| inner.logs_removed.clone())
+    }
+
+    /// Why this worker is marked as stuck.
+    pub fn mark_of(&self, name: &str) -> Option<String> {
+        self.with(|inner| inner.marks.get(name).cloned())
     }
 
     pub fn keys(&self) -> Vec<Key> {
@@ -196,6 +202,14 @@ impl Records for FakeRecords {
             self.change(&key, |dir| dir.wanted = wanted.clone());
             self.script.after("write_wanted").await.map_err(io::Error::other)
         })
+    }
+
+    fn mark<'a>(&'a self, name: &'a str, _: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()> {
+        self.with(|inner| match stuck {
+            Some(cause) => inner.marks.insert(name.to_owned(), cause.to_owned()),
+            None => inner.marks.remove(name),
+        });
+        Box::pin(std::future::ready(()))
     }
 
     fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>> {

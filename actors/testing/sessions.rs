@@ -8,7 +8,7 @@ use super::kernel::Kernel;
 use super::script::Script;
 use crate::heartbeat::recovery::{self, Facts, Known, Recovery};
 use crate::model::{Fence, Resume, Session, SessionPlan, SessionStatus, Spec};
-use crate::ports::{Beaten, BoxFuture, Clock as _, Life, LifeEnd, Opening, SessionError, Sessions};
+use crate::ports::{Beaten, BoxFuture, Clock as _, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
 pub struct FakeSessions {
     clock: Arc<FakeClock>,
@@ -22,6 +22,7 @@ struct Inner {
     states: BTreeMap<String, Session>,
     beats: BTreeMap<String, u64>,
     preserved: Vec<String>,
+    sights: BTreeMap<String, Sight>,
 }
 
 impl FakeSessions {
@@ -44,6 +45,11 @@ impl FakeSessions {
         self.with(|inner| inner.states.insert(dir.to_owned(), session));
     }
 
+    /// What is seen of this worker from now on.
+    pub fn show(&self, worker: &str, sight: Sight) {
+        self.with(|inner| inner.sights.insert(worker.to_owned(), sight));
+    }
+
     /// Directories that stay because of what is in them.
     pub fn preserved(&self) -> Vec<String> {
         self.with(|inner| inner.preserved.clone())
@@ -64,6 +70,10 @@ impl FakeSessions {
             }
         });
     }
+}
+
+fn dir_of(life: &Life) -> &str {
+    life.plan.as_ref().map_or("", |plan| plan.dir.as_str())
 }
 
 impl Sessions for FakeSessions {
@@ -118,13 +128,13 @@ impl Sessions for FakeSessions {
     fn run<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, Result<Fence, SessionError>> {
         Box::pin(async move {
             self.script.before("run_session", &life.worker).await.map_err(SessionError::System)?;
-            let mut session = self.state(&life.plan.dir).unwrap_or_default();
+            let mut session = self.state(dir_of(life)).unwrap_or_default();
             if session.session_id().as_ref() != Some(&life.session_id) {
-                return Err(SessionError::Taken { path: life.plan.dir.clone(), found: session.fence() });
+                return Err(SessionError::Taken { path: dir_of(life).to_owned(), found: session.fence() });
             }
             if !session.status().is_some_and(SessionStatus::is_over) {
                 session.set_status(SessionStatus::Running);
-                self.put(&life.plan.dir, session.clone());
+                self.put(dir_of(life), session.clone());
             }
             Ok(session.fence())
         })
@@ -136,20 +146,21 @@ impl Sessions for FakeSessions {
             Some((_, crate::model::Reason::Stopped)) => SessionStatus::Stopped,
             _ => SessionStatus::Failed,
         };
-        self.finish(&life.plan.dir, &life.session_id, status);
+        self.finish(dir_of(life), &life.session_id, status);
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn beat(&self, lives: Vec<(Arc<Life>, Fence)>) -> BoxFuture<'static, Vec<Beaten>> {
-        let beat = |(life, fence): (Arc<Life>, Fence)| {
-            let found = self.state(&life.plan.dir).map(|session| session.fence());
-            match found {
-                Some(found) if found != fence => Beaten::Lost { found },
-                _ => {
-                    if self.kernel.is_alive(&life.process) {
+    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>> {
+        let beat = |(life, fence): (Arc<Life>, Option<Fence>)| {
+            let sight = self.with(|inner| inner.sights.get(&life.worker).cloned().unwrap_or_default());
+            let found = self.state(dir_of(&life)).map(|session| session.fence());
+            match (found, fence) {
+                (Some(found), Some(fence)) if found != fence => (Beaten::Lost { found }, sight),
+                (_, fence) => {
+                    if fence.is_some() && self.kernel.is_alive(&life.process) {
                         self.with(|inner| *inner.beats.entry(life.worker.clone()).or_default() += 1);
                     }
-                    Beaten::Done
+                    (Beaten::Done, sight)
                 }
             }
         };

@@ -46,13 +46,21 @@ pub(super) struct Life {
 
 impl Life {
     pub(super) fn of(spec: &Spec, lease: Lease) -> Self {
-        let session = spec.session().map(|plan| crate::ports::Life {
+        let plan = spec.session();
+        let window = spec.contract.tmux.is_some();
+        let watch = spec.contract.watch.clone();
+        // A program that nobody asked about is nobody's business.
+        let looked_after = plan.is_some() || watch.is_some() || (window && spec.is_agent());
+        let session = looked_after.then(|| crate::ports::Life {
             worker: spec.name.clone(),
             generation: spec.generation,
             session_id: spec.session_id(),
             process: lease.worker.clone(),
             plan,
             logs: spec.logs.clone(),
+            watch,
+            window,
+            agent: spec.is_agent(),
         });
         Self { generation: spec.generation, lease, timeout_ms: spec.contract.timeout_ms, session }
     }
@@ -115,6 +123,7 @@ impl State {
             WorkerMessage::Kill(caller, removal, reply) => drop(reply.send(self.kill(&caller, removal).await)),
             WorkerMessage::Respawn(caller, removal, reply) => drop(reply.send(self.respawn(&caller, removal).await)),
             WorkerMessage::Recover(caller, reply) => drop(reply.send(self.recover(&caller).await)),
+            WorkerMessage::Renew(generation, reply) => drop(reply.send(self.renew(generation).await)),
             WorkerMessage::Clean(caller, removal, reply) => {
                 let cleaned = self.clean(&caller, removal).await;
                 let gone = cleaned.is_ok();
@@ -317,7 +326,7 @@ impl State {
     }
 
     /// Ends the process tree and waits for it.
-    async fn stop_tree(&mut self) -> Result<(), Refusal> {
+    pub(super) async fn stop_tree(&mut self) -> Result<(), Refusal> {
         let Some(life) = &self.life else { return Ok(()) };
         let (lease, generation) = (life.lease.clone(), life.generation);
         let processes = self.ports().processes.clone();

@@ -149,7 +149,7 @@ impl Machine {
         // Without a policy nothing would start it again. Also when it is known
         // already: the last write of it may have failed, and then only this
         // process remembers.
-        if self.policy != RestartPolicy::Never {
+        if self.policy != RestartPolicy::Never || std::mem::take(&mut self.wanted.renewed) {
             effects.push(Effect::WriteWanted(self.wanted.clone()));
         }
         match self.phase {

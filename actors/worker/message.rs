@@ -26,6 +26,8 @@ pub enum WorkerMessage {
     Respawn(Box<Caller>, Removal, RpcReplyPort<Result<Spawned, Refusal>>),
     /// Start it again where nobody ended it, going on with what it left.
     Recover(Box<Caller>, RpcReplyPort<Result<Spawned, Refusal>>),
+    /// End this generation and start the next one, going on with what it left.
+    Renew(u64, RpcReplyPort<Result<Spawned, Refusal>>),
     /// From the watch: the shim of this generation is gone.
     ShimGone {
         generation: u64,

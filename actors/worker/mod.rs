@@ -111,6 +111,14 @@ impl WorkerHandle {
             .unwrap_or_else(|_| Err(closed()))
     }
 
+    /// Ends this generation and starts the next one, which goes on with what it left.
+    ///
+    /// # Errors
+    /// Why it was not started again.
+    pub async fn renew(&self, generation: u64) -> Result<Spawned, Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Renew, CALL_MS_MAX, generation).unwrap_or_else(|_| Err(closed()))
+    }
+
     /// # Errors
     /// Why it is left as it is, or could not be started.
     pub async fn recover(&self, caller: Caller) -> Result<Spawned, Refusal> {

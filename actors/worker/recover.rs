@@ -58,6 +58,49 @@ impl State {
         Ok(spawned)
     }
 
+    /// It stands still. Noted before it is ended, so that whoever comes after a crash
+    /// starts it all the same.
+    pub(super) async fn renew(&mut self, generation: u64) -> Result<Spawned, Refusal> {
+        let subject = self.subject().await?;
+        let current = match &subject {
+            Subject::Ours { row, facts } if facts.generation == generation => Some((row.clone(), facts.clone())),
+            Subject::Ours { .. } | Subject::Foreign { .. } | Subject::None => None,
+        };
+        let by_itself = |facts: &DirFacts| facts.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Exited);
+        let Some((row, facts)) = current.filter(|(_, facts)| subject.is_running() || by_itself(facts)) else {
+            return Err(Refusal::new(RefusalKind::Invalid, "it is not that one any more").of(self.name()));
+        };
+        self.sync(&facts).await;
+        let spec = facts.spec.spec();
+        let contract = spec.map(|spec| spec.contract.clone());
+        let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is lost"))?;
+        let caller = super::caller_of(&contract, spec.map_or("", |spec| &spec.request));
+        let now_ms = self.ports().clock.wall_ms();
+        let renewed = Wanted { renewed: true, next_start_ms: Some(now_ms), ..facts.wanted.clone() };
+        let noted = self.ports().records.write_wanted(self.name(), generation, &renewed).await;
+        noted.map_err(|error| error::of_io("record the restart", &error).of(self.name()))?;
+        if subject.is_running() {
+            self.stop_tree().await?;
+        } else if self.machine.is_live() {
+            return Err(Refusal::new(RefusalKind::Running, "its policy starts it again").of(self.name()));
+        }
+        let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
+        let wanted = Wanted { renewed: false, next_start_ms: None, ..facts.wanted.clone() };
+        let start = Start {
+            name: self.name().to_owned(),
+            contract,
+            tree,
+            caller,
+            previous: Some(row),
+            wanted: Some(wanted),
+            fresh_logs: false,
+            recovers: true,
+        };
+        let spawned = self.start(start).await?;
+        self.remove_leftovers(Some(spawned.generation)).await;
+        Ok(spawned)
+    }
+
     async fn facts(&self, facts: &DirFacts) -> Facts {
         let spec = facts.spec.spec();
         let plan = spec.and_then(crate::model::Spec::session);

@@ -22,6 +22,9 @@ const RECORD_BYTES_MAX: u64 = 8 << 20;
 /// How long a shim has to decide a start that its supervisor left.
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
+/// The mark of a worker that stands still.
+pub const STUCK: &str = "stuck";
+
 pub struct DiskRecords {
     paths: Paths,
     boot: String,
@@ -145,6 +148,10 @@ pub fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
 /// Makes a directory of ours, and its entry durable.
 ///
 /// # Errors
@@ -220,6 +227,18 @@ impl Records for DiskRecords {
     fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>> {
         let (dir, wanted) = (self.paths.worker(name, generation), wanted.clone());
         blocking(move || write_durably(&dir, "wanted.json", &serde_json::to_vec(&wanted)?))
+    }
+
+    fn mark<'a>(&'a self, name: &'a str, generation: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()> {
+        let path = self.paths.worker(name, generation).join(STUCK);
+        let marked = match stuck {
+            Some(cause) => write_private(&path, cause.as_bytes()),
+            None => absent_ok(fs::remove_file(&path)),
+        };
+        if let Err(error) = marked {
+            tracing::debug!(worker = name, %error, "it could not be marked as stuck");
+        }
+        Box::pin(std::future::ready(()))
     }
 
     fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>> {

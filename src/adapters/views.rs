@@ -3,7 +3,7 @@
 //! quarantine link when `state.json` is damaged.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use swarm_actors::model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
@@ -15,7 +15,7 @@ use swarm_actors::registry::{StoreError, reconcile};
 use super::clock;
 use super::glance;
 pub use super::glance::Detail;
-use super::records::DiskRecords;
+use super::records::{DiskRecords, STUCK};
 use super::runs::order;
 use super::tmux::{PaneLine, Server, Tmux};
 use super::{foreign, procfs};
@@ -54,6 +54,11 @@ pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal
     Ok(load_where(paths, Detail::Fine, Pick::Named(&[name]))?.workers.into_iter().next())
 }
 
+/// Why it is marked as stuck.
+fn stuck(dir: &Path) -> Option<String> {
+    std::fs::read_to_string(dir.join(STUCK)).ok()
+}
+
 /// The directory of a worker's session; none where it has none.
 pub fn session_dir(paths: &Paths, worker: &WorkerView) -> Option<PathBuf> {
     let generation = worker.row.swarm()?.generation;
@@ -88,6 +93,7 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
     if detail == Detail::Fine {
         for view in registry.workers.iter_mut().filter(|view| view.state.is_running()) {
             view.waiting = order::waiting_of(&view.row.cmd);
+            view.stuck = view.dir.as_ref().and_then(|dir| stuck(&paths.workers().join(dir)));
         }
     }
     registry.warnings.extend(windows.failed.into_values());

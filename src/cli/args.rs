@@ -37,7 +37,7 @@ pub struct Cli {
 pub enum Command {
     /// Start a worker
     #[command(after_help = examples::SPAWN)]
-    Spawn(SpawnArgs),
+    Spawn(Box<SpawnArgs>),
     /// List workers
     #[command(after_help = examples::LS)]
     Ls(LsArgs),
@@ -166,6 +166,12 @@ pub struct SpawnArgs {
     /// The task, for whoever goes on with the session [default: the command]
     #[arg(long, value_name = "TEXT")]
     pub prompt: Option<String>,
+    /// Look after it when it says nothing for so long: nudge, interrupt, restart, give up
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
+    pub stuck_after: Option<Duration>,
+    /// What a nudge types
+    #[arg(long, value_name = "TEXT", requires = "stuck_after", default_value = "continue")]
+    pub stuck_message: String,
     /// Land its work on the base branch when it has ended with success (needs --worktree)
     #[arg(long, requires = "worktree")]
     pub merge: bool,

@@ -115,6 +115,8 @@ fn sentence(kind: &EventKind) -> String {
         EventKind::WorkerKilled => "killed".into(),
         EventKind::WorkerCleaning => "being cleaned".into(),
         EventKind::WorkerCleaned => "cleaned".into(),
+        EventKind::WorkerStuck { evidence, step, .. } => format!("stands still ({evidence}): {step}"),
+        EventKind::WorkerUnstuck => "goes on by itself".into(),
         EventKind::SessionLost { found } => format!("its session is that of launch {found} by now, so it is stopped"),
         EventKind::RunBegan { run, home } => format!("run {run} began in {home}"),
         EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),

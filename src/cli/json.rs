@@ -51,6 +51,7 @@ pub struct Worker<'a> {
     restarts: u32,
     next_start_ms: Option<u64>,
     waiting: Option<&'a str>,
+    stuck: Option<&'a str>,
     exit: Option<Exit>,
 }
 
@@ -120,6 +121,7 @@ impl<'a> Worker<'a> {
             restarts: view.restarts,
             next_start_ms: view.next_start_ms,
             waiting: view.waiting.as_deref(),
+            stuck: view.stuck.as_deref(),
             exit: Exit::of(view),
         }
     }

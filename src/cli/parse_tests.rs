@@ -6,7 +6,7 @@ use crate::cli::sample::command;
 
 fn spawn(words: &[&str]) -> SpawnArgs {
     match command(&[&["spawn"], words].concat()) {
-        Command::Spawn(args) => args,
+        Command::Spawn(args) => *args,
         other => panic!("{other:?}"),
     }
 }

@@ -172,7 +172,11 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
 /// An agent that stands still says what it waits for.
 fn long_state(view: &WorkerView) -> String {
     let word = state_word(view.state);
-    view.waiting.as_ref().map_or_else(|| word.into(), |cause| format!("waiting: {}", escape(cause)))
+    match (&view.waiting, &view.stuck) {
+        (Some(cause), _) => format!("waiting: {}", escape(cause)),
+        (None, Some(cause)) => format!("stuck: {}", escape(cause)),
+        (None, None) => word.into(),
+    }
 }
 
 /// The original's word.
@@ -199,6 +203,7 @@ pub fn state_word(state: FineState) -> &'static str {
 fn state_colour(word: &str) -> Option<&'static str> {
     match word {
         _ if word.starts_with("waiting: ") => Some("\x1b[33m"),
+        _ if word.starts_with("stuck: ") => Some("\x1b[31m"),
         "running" => Some("\x1b[32m"),
         "starting" | "stopping" | "suspended" | "unsupervised" | "backoff" => Some("\x1b[33m"),
         "failed" | "lost" | "interrupted" => Some("\x1b[31m"),

@@ -45,6 +45,7 @@ pub fn process(name: &str) -> WorkerView {
         restarts: 0,
         next_start_ms: None,
         waiting: None,
+        stuck: None,
         dir: Some(format!("{name}.1")),
     }
 }

@@ -187,6 +187,7 @@ pub mod tests {
             restarts: 0,
             next_start_ms: None,
             waiting: None,
+            stuck: None,
             dir: None,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use swarm_actors::model::{
     Answer, Caller, Contract, NameError, Refusal, RefusalKind, SessionRules, SpawnRequest, Spawned, TmuxPlace,
-    WorkerName, WorktreeRequest,
+    WatchRules, WorkerName, WorktreeRequest,
 };
 
 use super::answers::{no_answer, spawned_line, spawned_object};
@@ -128,6 +128,10 @@ pub fn build(
         log_limit_bytes: parse_log_limit(log_limit)?,
         merge: args.merge,
         session: session_rules(args, &caller)?,
+        watch: args.stuck_after.map(|after| WatchRules {
+            after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
+            message: args.stuck_message.clone(),
+        }),
         ..Contract::default()
     };
     Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None })

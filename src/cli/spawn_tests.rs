@@ -5,7 +5,7 @@ use crate::cli::sample;
 
 fn parsed(words: &[&str]) -> SpawnArgs {
     match sample::command(&[&["spawn"], words].concat()) {
-        crate::cli::args::Command::Spawn(args) => args,
+        crate::cli::args::Command::Spawn(args) => *args,
         other => panic!("{other:?}"),
     }
 }

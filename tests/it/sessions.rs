@@ -160,11 +160,12 @@ fn what_an_agent_deletes_or_forges_is_written_again() {
     fs::write(folder.join("heartbeat.json"), "{\"timestamp\": 1, \"pid\": 1}").expect("written");
     let pid = rig.pid("a");
     wait_until("a beat of ours", SOON, || read(&folder.join("heartbeat.json")).is_some_and(|beat| beat["pid"] == pid));
-    fs::remove_dir_all(&folder).expect("removed");
+    // It may just be written to.
+    wait_until("it is removed", SOON, || fs::remove_dir_all(&folder).is_ok());
     wait_until("a beat again", SOON, || folder.join("heartbeat.json").exists());
     wait_status(&folder, "running");
     assert_eq!(state(&folder)["issueIdentifier"], "a");
-    fs::remove_dir_all(rig.path("repo-worktrees/a")).expect("removed");
+    wait_until("it is removed", SOON, || fs::remove_dir_all(rig.path("repo-worktrees/a")).is_ok());
     holds_for("no worktree is made", std::time::Duration::from_millis(400), || !rig.path("repo-worktrees/a").exists());
     assert_eq!(rig.fine("a"), "running");
 }
@@ -199,4 +200,25 @@ fn a_session_is_shown_checked_and_changed() {
     assert!(said.code == Some(1) && said.err.contains("is malformed"), "{said:?}");
     assert!(rig.swarm(&["session", "check", "a"]).out.starts_with("no_state: "));
     rig.swarm(&["session", "show"]).refused(1, &format!("there is no session in {}", rig.cwd().display()));
+}
+
+#[test]
+fn one_that_stands_still_is_nudged_and_started_again() {
+    let rig = Rig::new();
+    let script = "echo up; while read line; do echo \"heard $line\"; done";
+    let words = ["spawn", "--name", "a", "--tmux", "--stuck-after", "1s", "--stuck-message", "go on", "--"];
+    swarm(&rig, &rig.cwd(), &[&words[..], &["sh", "-c", script]].concat()).ok();
+    wait_until("a nudge", SOON, || rig.log("a", "tmux").contains("heard go on"));
+    wait_until("another life", SOON * 3, || {
+        let events = rig.swarm(&["events", "a", "--json"]).ok();
+        events.matches("\"worker.started\"").count() >= 2
+    });
+    let events = rig.swarm(&["events", "a"]).ok();
+    for step in
+        ["no output for 0 min): nudged", "no output for 0 min): interrupted", "the interrupt has ended it): restarted"]
+    {
+        assert!(events.contains(step), "{events}");
+    }
+    assert_eq!(rig.fine("a"), "running");
+    rig.swarm(&["kill", "a"]).ok();
 }

@@ -15,5 +15,6 @@ mod restart;
 mod run;
 mod sessions;
 mod store;
+mod stuck;
 mod supervisor;
 mod worker;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use swarm_actors::model::Fence;
-use swarm_actors::ports::{Beaten, Life};
+use swarm_actors::ports::{Beaten, Life, Sight};
 
 use super::folder::{Folder, Stamp};
 use super::store::{STATE, load, save};
@@ -73,9 +73,22 @@ impl Beater {
         self.seen.retain(|worker, _| workers(worker));
     }
 
-    /// One beat. What cannot be written is left to the next one.
-    pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: &Fence) -> Beaten {
-        let base = Path::new(&life.plan.dir);
+    /// One look, and one beat where there is a session. What cannot be written is left
+    /// to the next one.
+    pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Sight) {
+        // Only while it exists, and the one that is meant.
+        if procfs::alive(&life.process, boot).is_none() {
+            return (Beaten::Done, Sight::default());
+        }
+        let pulse = pulse(paths, life);
+        let beaten = match (&life.plan, fence) {
+            (Some(plan), Some(fence)) => self.write(Path::new(&plan.dir), life, fence, &pulse),
+            _ => Beaten::Done,
+        };
+        (beaten, pulse.sight())
+    }
+
+    fn write(&mut self, base: &Path, life: &Life, fence: &Fence, pulse: &Pulse) -> Beaten {
         // A worktree that was deleted is not made again.
         let Ok(Some(folder)) = Folder::open(base).and_then(|there| match there {
             None if base.is_dir() => Folder::make(base).map(Some),
@@ -95,13 +108,7 @@ impl Beater {
                 Owner::Unknown => {}
             }
         }
-        // Only while it exists, and the one that is meant.
-        if procfs::alive(&life.process, boot).is_none() {
-            return Beaten::Done;
-        }
-        let now_ms = wall_ms();
-        let pulse = pulse(paths, life, now_ms);
-        let activity = activity(&pulse, now_ms);
+        let (now_ms, activity) = (pulse.now_ms, activity(pulse));
         if let Err(error) = folder.replace(HEARTBEAT, &pulse.render(activity), false) {
             tracing::debug!(worker = life.worker, %error, "a heartbeat could not be written");
             return Beaten::Done;
@@ -148,6 +155,7 @@ struct Pulse {
     memory_mb: u64,
     up_s: u64,
     wrote_ms: u64,
+    output: u64,
     tool: Option<Tool>,
 }
 
@@ -158,13 +166,19 @@ pub struct Tool {
     pub at_ms: u64,
     pub calls: u64,
     pub operation: Option<String>,
-    pub waiting: bool,
+    /// What it asks a person.
+    pub waiting: Option<String>,
 }
 
 /// The file of it, below the worker's records.
 pub const ACTIVITY: &str = "activity.json";
 
 impl Pulse {
+    fn sight(&self) -> Sight {
+        let tool = self.tool.clone().unwrap_or_default();
+        Sight { output: self.output, operation: tool.operation, waiting: tool.waiting }
+    }
+
     fn render(&self, activity: &str) -> Vec<u8> {
         let tool = self.tool.clone().unwrap_or_default();
         let beat = Heartbeat {
@@ -181,24 +195,27 @@ impl Pulse {
     }
 }
 
-fn activity(pulse: &Pulse, now_ms: u64) -> &'static str {
-    let recent = |at_ms: u64| now_ms.saturating_sub(at_ms) < IDLE_MS;
+fn activity(pulse: &Pulse) -> &'static str {
+    let recent = |at_ms: u64| pulse.now_ms.saturating_sub(at_ms) < IDLE_MS;
     match &pulse.tool {
-        Some(tool) if tool.waiting => "waiting",
+        Some(tool) if tool.waiting.is_some() => "waiting",
         Some(tool) if tool.operation.is_some() && recent(tool.at_ms) => "tool_use",
         _ if recent(pulse.wrote_ms) => "thinking",
         _ => "idle",
     }
 }
 
-fn pulse(paths: &Paths, life: &Life, now_ms: u64) -> Pulse {
+fn pulse(paths: &Paths, life: &Life) -> Pulse {
+    let now_ms = wall_ms();
     let up_s = crate::api::boot_ms().saturating_sub(life.process.start_ticks.saturating_mul(10)) / 1000;
-    let wrote_ms = life.logs.iter().filter_map(|log| modified_ms(&paths.logs().join(log))).max().unwrap_or(0);
+    let written: Vec<(u64, u64)> = life.logs.iter().filter_map(|log| written(&paths.logs().join(log))).collect();
+    let wrote_ms = written.iter().map(|(at_ms, _)| *at_ms).max().unwrap_or(0);
     Pulse {
         now_ms,
         pid: life.process.pid,
         memory_mb: procfs::resident_bytes(life.process.pid).unwrap_or(0) >> 20,
         up_s,
+        output: written.iter().fold(0, |sum, (at_ms, bytes)| sum.wrapping_mul(31).wrapping_add(at_ms ^ (bytes << 20))),
         // Before its first word it has only been started.
         wrote_ms: wrote_ms.max(now_ms.saturating_sub(up_s * 1000)),
         tool: tool(&paths.worker(&life.worker, life.generation).join(ACTIVITY)),
@@ -209,11 +226,12 @@ fn tool(path: &Path) -> Option<Tool> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-fn modified_ms(path: &Path) -> Option<u64> {
+/// When a log was written to, in Unix milliseconds, and how long it is.
+fn written(path: &Path) -> Option<(u64, u64)> {
     let meta = fs::metadata(path).ok()?;
     // One that was only made has told nothing.
     if meta.len() == 0 {
         return None;
     }
-    u64::try_from(meta.mtime() * 1000 + meta.mtime_nsec() / 1_000_000).ok()
+    Some((u64::try_from(meta.mtime() * 1000 + meta.mtime_nsec() / 1_000_000).ok()?, meta.len()))
 }

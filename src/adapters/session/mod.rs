@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use swarm_actors::heartbeat::recovery::{self, Facts, Known, Recovery, STALE_MS};
 use swarm_actors::model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
-use swarm_actors::ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions};
+use swarm_actors::ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
 use self::beat::{Beater, HEARTBEAT};
 use self::folder::Folder;
@@ -254,14 +254,16 @@ fn is_ours(session: &Session, session_id: &str) -> bool {
 }
 
 fn run(life: &Life) -> Result<Fence, SessionError> {
-    let (base, path) = (Path::new(&life.plan.dir), || Path::new(&life.plan.dir).join(FOLDER).display().to_string());
+    let none = || SessionError::System(format!("worker '{}' has no session", life.worker));
+    let plan = life.plan.as_ref().ok_or_else(none)?;
+    let (base, path) = (Path::new(&plan.dir), || Path::new(&plan.dir).join(FOLDER).display().to_string());
     if !base.is_dir() {
         return Err(SessionError::System(format!("{} is gone", base.display())));
     }
     let changed = update::<_, Failed>(base, |session| {
         if session.session_id().is_none() && session.identifier().is_none() {
             // Somebody removed it under the agent: written anew, as far as it is known.
-            begin(session, &opening(life));
+            begin(session, &opening(life, plan));
         }
         if !is_ours(session, &life.session_id) {
             return Err(Failed(SessionError::Taken { path: path(), found: session.fence() }));
@@ -280,9 +282,9 @@ fn run(life: &Life) -> Result<Fence, SessionError> {
     changed.map(|(_, fence)| fence).map_err(|Failed(error)| error)
 }
 
-fn opening(life: &Life) -> Opening {
+fn opening(life: &Life, plan: &SessionPlan) -> Opening {
     Opening {
-        plan: life.plan.clone(),
+        plan: plan.clone(),
         worker: life.worker.clone(),
         generation: life.generation,
         session_id: life.session_id.clone(),
@@ -407,11 +409,12 @@ impl Sessions for DiskSessions {
         Box::pin(blocking(move || {
             // A beat that is just being written is there before it goes.
             let _beats = beater.lock().unwrap_or_else(PoisonError::into_inner);
-            finish(Path::new(&life.plan.dir), &life.session_id, ending(end))
+            let Some(plan) = &life.plan else { return Ok(()) };
+            finish(Path::new(&plan.dir), &life.session_id, ending(end))
         }))
     }
 
-    fn beat(&self, lives: Vec<(Arc<Life>, Fence)>) -> BoxFuture<'static, Vec<Beaten>> {
+    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>> {
         let (paths, boot, beater) = (self.paths.clone(), self.boot.clone(), Arc::clone(&self.beater));
         Box::pin(async move {
             let count = lives.len();
@@ -419,9 +422,9 @@ impl Sessions for DiskSessions {
                 let mut beater = beater.lock().unwrap_or_else(PoisonError::into_inner);
                 let living: HashSet<&str> = lives.iter().map(|(life, _)| life.worker.as_str()).collect();
                 beater.retain(|worker| living.contains(worker));
-                lives.iter().map(|(life, fence)| beater.beat(&paths, &boot, life, fence)).collect()
+                lives.iter().map(|(life, fence)| beater.beat(&paths, &boot, life, fence.as_ref())).collect()
             });
-            beaten.await.unwrap_or_else(|_| vec![Beaten::Done; count])
+            beaten.await.unwrap_or_else(|_| vec![(Beaten::Done, Sight::default()); count])
         })
     }
 

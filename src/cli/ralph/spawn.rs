@@ -153,6 +153,8 @@ fn check_pattern(args: &SpawnArgs) -> Result<(), Refusal> {
 /// What an ordinary start takes of it.
 fn plain(args: &SpawnArgs) -> args::SpawnArgs {
     args::SpawnArgs {
+        stuck_after: None,
+        stuck_message: String::new(),
         name: args.name.clone(),
         tmux: true,
         session: args.session.clone(),

@@ -1,0 +1,116 @@
+//! What the screen of an agent says of its state. Pure; screens are the last resort,
+//! where no event and no record tells.
+
+/// Why an agent stands still, or soon will.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// It has written nothing for so long, in milliseconds.
+    Silent { for_ms: u64 },
+    /// It has been at the same thing for so long, in milliseconds.
+    SameOperation { operation: String, for_ms: u64 },
+    /// It waits for a person.
+    Waiting { what: String },
+    /// Nobody is logged in, or the agent asks whether it may trust a directory.
+    Asks { what: &'static str },
+    /// Its context is nearly full.
+    ContextFull { percent: u32 },
+    /// It throws away what it knew.
+    Compacting,
+}
+
+impl Signal {
+    /// The stable name.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Silent { .. } => "silent",
+            Self::SameOperation { .. } => "same-operation",
+            Self::Waiting { .. } => "waiting",
+            Self::Asks { .. } => "asks",
+            Self::ContextFull { .. } => "context-full",
+            Self::Compacting => "compacting",
+        }
+    }
+
+    /// What was seen, for people.
+    pub fn evidence(&self) -> String {
+        let minutes = |ms: u64| format!("{} min", ms / 60_000);
+        match self {
+            Self::Silent { for_ms } => format!("no output for {}", minutes(*for_ms)),
+            Self::SameOperation { operation, for_ms } => format!("at {operation:?} for {}", minutes(*for_ms)),
+            Self::Waiting { what } => what.clone(),
+            Self::Asks { what } => (*what).to_owned(),
+            Self::ContextFull { percent } => format!("its context is full to {percent} %"),
+            Self::Compacting => "it compacts its conversation".to_owned(),
+        }
+    }
+}
+
+/// Questions of agents that no work goes on behind, in lower case, and what they ask.
+const QUESTIONS: [(&str, &str); 9] = [
+    ("select login method", "it asks how to log in"),
+    ("paste code here", "it asks for a login code"),
+    ("please run /login", "it is not logged in"),
+    ("sign in with chatgpt", "it asks how to log in"),
+    ("choose the text style", "it asks for a colour theme"),
+    ("do you trust the files in this folder", "it asks whether it may trust this directory"),
+    ("is this a project you created or one you trust", "it asks whether it may trust this directory"),
+    ("do you trust the contents of this directory", "it asks whether it may trust this directory"),
+    ("do you want to proceed?", "it asks for a permission"),
+];
+const COMPACTING: &str = "compacting conversation";
+/// A context from which on there is little room left.
+const CONTEXT_PERCENT: u32 = 90;
+
+/// What a screen says, the gravest first.
+pub fn of_screen(screen: &str) -> Option<Signal> {
+    let text: String = screen.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+    if let Some((_, what)) = QUESTIONS.iter().find(|(words, _)| text.contains(words)) {
+        return Some(Signal::Asks { what });
+    }
+    if text.contains(COMPACTING) {
+        return Some(Signal::Compacting);
+    }
+    context(screen).filter(|percent| *percent >= CONTEXT_PERCENT).map(|percent| Signal::ContextFull { percent })
+}
+
+/// The share of its context that an agent has used, where its last lines say so.
+fn context(screen: &str) -> Option<u32> {
+    let last: Vec<String> =
+        screen.lines().rev().map(str::to_lowercase).filter(|line| !line.trim().is_empty()).take(3).collect();
+    last.iter().filter(|line| line.contains("context")).find_map(|line| {
+        let (before, after) = line.split_once('%')?;
+        let digits = before.len() - before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let percent: u32 = before[before.len() - digits..].parse().ok()?;
+        // Some say how much is left.
+        let left = after.contains("left") || after.contains("remaining") || after.contains("until");
+        Some(if left { 100_u32.saturating_sub(percent) } else { percent.min(100) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn screens_say_what_an_agent_asks_or_lacks() {
+        for (screen, word) in [
+            ("Welcome\n\n Select login   method:\n ❯ 1. Claude", Some("asks")),
+            ("Do you trust the files\nin this folder?", Some("asks")),
+            ("Do you want to proceed?\n ❯ 1. Yes", Some("asks")),
+            ("✻ Compacting conversation…", Some("compacting")),
+            ("> \n  Context left until auto-compact: 4%", None),
+            ("> \n  context: 95% used", Some("context-full")),
+            ("> \n  7% context left", Some("context-full")),
+            ("> \n  60% context left", None),
+            ("100% of tests pass\n$ ", None),
+            ("", None),
+        ] {
+            assert_eq!(of_screen(screen).map(|signal| signal.word()), word, "{screen}");
+        }
+    }
+
+    #[test]
+    fn only_the_last_lines_tell_of_the_context() {
+        assert_eq!(of_screen("context 99%\na\nb\nc\n"), None);
+    }
+}

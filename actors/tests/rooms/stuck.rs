@@ -1,0 +1,108 @@
+//! Workers that stand still: nudged, interrupted, started again, given up; and left
+//! alone where nobody asked.
+
+use std::time::Duration;
+
+use swarm_actors::model::{EventKind, FineState, TmuxPlace, WatchRules, WorktreeRequest};
+use swarm_actors::ports::Sight;
+use swarm_actors::testing::Fault;
+
+use crate::fixture::{Rig, request};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn watched(rig: &Rig, name: &str) {
+    let mut asked = request(name);
+    asked.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
+    asked.contract.watch = Some(WatchRules { after_ms: 600_000, message: "go on".to_owned() });
+    asked.worktree = Some(WorktreeRequest { cwd: "/repo".to_owned(), ..WorktreeRequest::default() });
+    rig.world.terminals.show(name, "> ");
+    rig.spawn(asked).await.expect("starts");
+}
+
+fn steps(rig: &Rig, name: &str) -> Vec<String> {
+    let step = |kind| match kind {
+        EventKind::WorkerStuck { step, .. } => Some(step),
+        EventKind::WorkerUnstuck => Some("unstuck".to_owned()),
+        _ => None,
+    };
+    rig.world.events.of(name).into_iter().filter_map(step).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ladder_is_climbed_to_its_end_and_no_further() {
+    let rig = Rig::start().await;
+    watched(&rig, "a").await;
+    rig.world.pass(MINUTE * 17).await;
+    assert_eq!(rig.world.terminals.typed("a"), ["go on", "go on", "^C"]);
+    rig.world.pass(MINUTE * 120).await;
+    let all = ["nudged", "nudged", "interrupted", "restarted", "restarted", "restarted", "given-up"];
+    assert_eq!(steps(&rig, "a"), all);
+    assert_eq!(rig.world.records.executions().len(), 4);
+    assert_eq!(rig.world.state("a"), Some(FineState::Running), "it is given up, not ended");
+    assert!(rig.world.records.mark_of("a").is_some_and(|mark| mark.starts_with("no output for ")));
+    let spec = rig.world.facts("a").and_then(|facts| facts.spec.spec().cloned()).expect("a contract");
+    assert_eq!(spec.argv(), ["work", "again"], "it goes on with what it left");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_goes_on_is_told_of_and_unmarked() {
+    let rig = Rig::start().await;
+    watched(&rig, "a").await;
+    rig.world.pass(MINUTE * 11).await;
+    assert_eq!(steps(&rig, "a"), ["nudged"]);
+    rig.world.sessions.show("a", Sight { output: 7, ..Sight::default() });
+    rig.world.pass(MINUTE).await;
+    assert_eq!(steps(&rig, "a"), ["nudged", "unstuck"]);
+    assert_eq!(rig.world.records.mark_of("a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_on_the_screen_is_for_a_person() {
+    let rig = Rig::start().await;
+    watched(&rig, "a").await;
+    rig.world.terminals.show("a", "Do you trust the files in this folder?");
+    rig.world.sessions.show("a", Sight { output: 3, ..Sight::default() });
+    rig.world.pass(MINUTE * 60).await;
+    assert_eq!(steps(&rig, "a"), ["told"]);
+    assert_eq!(rig.world.terminals.typed("a"), Vec::<String>::new());
+    let mark = rig.world.records.mark_of("a");
+    assert_eq!(mark.as_deref(), Some("it asks whether it may trust this directory"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_is_cut_off_is_carried_out_by_the_next_supervisor() {
+    for step in ["stop_by_shim", "reserve", "open_session", "prepare", "open", "open.after"] {
+        let mut rig = Rig::start().await;
+        watched(&rig, "a").await;
+        rig.world.pass(MINUTE * 17).await;
+        let fault = if step == "stop_by_shim" { Fault::Error("no") } else { Fault::Hang };
+        rig.world.script.at(step, fault);
+        rig.world.pass(MINUTE * 3).await;
+        assert!(rig.world.script.unmet().is_empty(), "{step} was not met");
+        rig.crash().await;
+        rig.up().await;
+        rig.world.pass(MINUTE).await;
+        assert_eq!(rig.world.state("a"), Some(FineState::Running), "{step}");
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_in_between_holds() {
+    let mut rig = Rig::start().await;
+    watched(&rig, "a").await;
+    rig.world.pass(MINUTE * 17).await;
+    rig.world.script.at("reserve", Fault::Hang);
+    rig.world.pass(MINUTE * 3).await;
+    rig.crash().await;
+    rig.world.script.at("reserve", Fault::Error("full"));
+    rig.up().await;
+    rig.kill("a").await.expect("is killed");
+    rig.world.pass(MINUTE * 60).await;
+    rig.crash().await;
+    rig.up().await;
+    rig.world.pass(MINUTE * 60).await;
+    assert_ne!(rig.world.state("a"), Some(FineState::Running));
+}
