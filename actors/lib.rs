@@ -12,6 +12,7 @@
 //!   heartbeat  the session of each worker: its beats, and whether it is still ours
 //!   loops      one agent, again and again with a fresh context
 //!   run        specs or jobs become finished work: order, attempts, dependencies
+//!   nudges     text that is typed into windows on a schedule
 //! ```
 //!
 //! Rooms ask only downwards (supervisor → run, loops → merge, worker → registry) and cast upwards.
@@ -20,6 +21,7 @@ pub mod heartbeat;
 pub mod loops;
 pub mod merge;
 pub mod model;
+pub mod nudges;
 pub mod ports;
 pub mod registry;
 pub mod run;

@@ -19,7 +19,7 @@ use swarm_actors::supervisor::{Exit, SupervisorHandle};
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::adapters::readable::Readable;
-use crate::adapters::{flock, procfs};
+use crate::adapters::{flock, notify, procfs};
 use crate::api::server;
 use crate::memory;
 use crate::paths::Paths;
@@ -108,6 +108,7 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
     };
     tokio::spawn(server::serve(listener, context));
     tokio::spawn(rest(events.listen()));
+    tokio::spawn(notify::serve(paths.clone(), Arc::clone(&ports.clock), events.listen()));
     events.emit(Event {
         at_ms: ports.clock.wall_ms(),
         worker: None,

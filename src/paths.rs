@@ -70,6 +70,13 @@ impl Paths {
     pub fn loops(&self) -> PathBuf {
         self.root.join("ralph")
     }
+    /// A file for each nudge, as the original has them.
+    pub fn heartbeats(&self) -> PathBuf {
+        self.root.join("heartbeats")
+    }
+    pub fn heartbeat_lock(&self) -> PathBuf {
+        self.root.join("heartbeat.lock")
+    }
     /// `kind` is `stdout`, `stderr` or `tmux`.
     pub fn log(&self, name: &str, kind: &str) -> PathBuf {
         self.logs().join(format!("{name}.{kind}.log"))

@@ -15,6 +15,7 @@ use crate::adapters::landing::GitLandings;
 use crate::adapters::launcher::ShimLauncher;
 use crate::adapters::logs::LogKeeper;
 use crate::adapters::loops::DiskLoops;
+use crate::adapters::nudges::DiskNudges;
 use crate::adapters::process::SystemProcesses;
 use crate::adapters::records::DiskRecords;
 use crate::adapters::runs::DiskRuns;
@@ -47,6 +48,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         launcher: Arc::new(ShimLauncher::new(paths.clone(), executable)),
         logs: Arc::new(LogKeeper::start(paths.logs())?),
         loops: Arc::new(DiskLoops::new(paths.clone())),
+        nudges: Arc::new(DiskNudges::new(paths.clone())),
         processes: Arc::new(SystemProcesses::new()),
         records: Arc::new(DiskRecords::new(paths.clone())),
         runs: Arc::new(DiskRuns::new(paths.clone(), installed)),

@@ -85,6 +85,17 @@ pub enum EventKind {
     /// The session of `worker` belongs to another launch or program by now, so it is stopped.
     #[serde(rename = "session.lost")]
     SessionLost { found: String },
+    /// A beat of a nudge was typed into the window of `worker`; its number.
+    #[serde(rename = "nudge.sent")]
+    NudgeSent { beat: u64 },
+    /// A beat did not arrive, or nobody knows.
+    #[serde(rename = "nudge.missed")]
+    NudgeMissed { cause: String },
+    #[serde(rename = "nudge.expired")]
+    NudgeExpired,
+    /// It ended because its worker did.
+    #[serde(rename = "nudge.stopped")]
+    NudgeStopped { cause: String },
     /// A run began, or goes on that was stopped; what it tells is in its own home.
     #[serde(rename = "run.began")]
     RunBegan { run: String, home: String },

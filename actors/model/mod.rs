@@ -6,6 +6,7 @@ mod loops;
 mod merge;
 mod metadata;
 mod name;
+mod nudge;
 mod records;
 mod request;
 mod row;
@@ -20,6 +21,7 @@ pub use loops::{LoopLine, LoopOrder, LoopRequest};
 pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};
 pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};
+pub use nudge::{Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings};
 pub use records::{
     BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Resume, Rlimit, Spec,
     TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,

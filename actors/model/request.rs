@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::loops::LoopLine;
 use super::merge::MergeLine;
+use super::nudge::NudgeLine;
 use super::records::{Contract, Environment, Rlimit};
 use super::run::RunLine;
 
@@ -117,6 +118,8 @@ pub enum Answer {
     Run(RunLine),
     /// A loop was begun or changed.
     Loop(LoopLine),
+    /// A nudge was changed.
+    Nudge(NudgeLine),
     /// For stderr, while it goes on.
     Warning(String),
     /// Refused or failed; nothing (more) was done for `name`.

@@ -7,6 +7,7 @@
 mod landing;
 mod launch;
 mod loops;
+mod nudges;
 mod process;
 mod records;
 mod runs;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 pub use landing::{Completed, Completion, Landings};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::Loops;
+pub use nudges::{Alarm, Nudges};
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
 pub use runs::{Journaled, Runs, Telling};
@@ -73,6 +75,7 @@ pub struct Ports {
     pub launcher: Arc<dyn Launcher>,
     pub logs: Arc<dyn Logs>,
     pub loops: Arc<dyn Loops>,
+    pub nudges: Arc<dyn Nudges>,
     pub processes: Arc<dyn Processes>,
     pub records: Arc<dyn Records>,
     pub runs: Arc<dyn Runs>,

@@ -16,9 +16,11 @@ use super::loops::Loops;
 use super::machine::{Child, Effect, Event, Machine};
 use super::merges::Merges;
 use super::message::{Exit, Request, SupervisorMessage};
+use super::nudges;
 use super::runs::Runs;
 use crate::heartbeat::HeartbeatHandle;
 use crate::model::{Answer, EventKind, Refusal, RefusalKind};
+use crate::nudges::NudgesHandle;
 use crate::ports::Ports;
 use crate::registry::RegistryHandle;
 use crate::worker::{Report, Reporter, WorkerArguments, WorkerHandle};
@@ -44,6 +46,7 @@ pub struct State {
     pub(super) runs: Runs,
     pub(super) heartbeat: HeartbeatHandle,
     pub(super) loops: Loops,
+    pub(super) nudges: NudgesHandle,
     pub(super) children: BTreeMap<ActorId, Child>,
     /// The idle timer that is armed.
     idle: Option<AbortHandle>,
@@ -62,7 +65,9 @@ impl Actor for Supervisor {
         let SupervisorArguments { root, ports, exit } = arguments;
         let registry = start_registry(&root, &ports, myself.get_cell()).await?;
         let heartbeat = super::sessions::start(&ports, &myself).await?;
-        let children = BTreeMap::from([(heartbeat.cell().get_id(), Child::Heartbeat)]);
+        let nudges = nudges::start(&ports, &myself).await?;
+        let children =
+            BTreeMap::from([(heartbeat.cell().get_id(), Child::Heartbeat), (nudges.cell().get_id(), Child::Nudges)]);
         let mut state = State {
             root,
             ports,
@@ -75,6 +80,7 @@ impl Actor for Supervisor {
             runs: Runs::default(),
             loops: Loops::default(),
             heartbeat,
+            nudges,
             children,
             idle: None,
         };
@@ -107,6 +113,11 @@ impl Actor for Supervisor {
                 state.feed(Event::RequestBegan).await?;
                 state.begin_run(*request, answers).await?;
             }
+            SupervisorMessage::NudgeRequest(request, answers) => {
+                state.feed(Event::RequestBegan).await?;
+                state.begin_nudge(*request, answers);
+            }
+            SupervisorMessage::Nudges(told) => state.nudges_told(told).await?,
             SupervisorMessage::Run(home, told) => state.run_told(home, told).await?,
             SupervisorMessage::LoopRequest(request, answers) => {
                 state.feed(Event::RequestBegan).await?;
@@ -163,7 +174,12 @@ impl Actor for Supervisor {
 impl State {
     async fn reported(&mut self, report: Report) -> Result<(), ActorProcessingErr> {
         match report {
-            Report::Live { name, live } => self.feed(Event::Live { child: Child::Worker(name), live }).await,
+            Report::Live { name, live } => {
+                if !live {
+                    self.nudges.doubt(name.clone());
+                }
+                self.feed(Event::Live { child: Child::Worker(name), live }).await
+            }
             Report::Cleaned { name } => {
                 self.workers.remove(&name);
                 self.feed(Event::Live { child: Child::Worker(name), live: false }).await
@@ -217,6 +233,7 @@ impl State {
                     self.idle = Some(armed.abort_handle());
                 }
                 Effect::RestartWorker(name) => self.restart_worker(&name).await?,
+                Effect::RestartNudges => self.restart_nudges().await?,
                 Effect::RestartAll => self.restart_all().await?,
                 Effect::RestartMerge(target) => self.restart_merge(&target).await,
                 Effect::RestartHeartbeat => self.restart_heartbeat().await?,
@@ -304,7 +321,8 @@ impl State {
         }
         let myself = self.myself.clone();
         let ends = self.loops_that_end(&request, &workers);
-        let carried_out = super::requests::carry_out(request, workers, myself.clone(), answers.clone());
+        let desk = super::requests::Desk { supervisor: myself.clone(), nudges: self.nudges.clone() };
+        let carried_out = super::requests::carry_out(request, workers, desk, answers.clone());
         let work = tokio::spawn(ends.around(carried_out));
         tokio::spawn(async move {
             if work.await.is_err() {

@@ -31,6 +31,8 @@ pub enum Child {
     Heartbeat,
     /// As a queue; named by its worker.
     Loop(String),
+    /// Restarted alone: what it knows is on disk.
+    Nudges,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,7 @@ pub enum Effect {
     RestartRun(String),
     RestartHeartbeat,
     RestartLoop(String),
+    RestartNudges,
     RestartAll,
     End(Exit),
 }
@@ -129,7 +132,8 @@ impl Machine {
         // What the failed one needed is told anew by its successor, or by nobody.
         let mut effects = match child {
             Child::Registry => {
-                self.live.retain(|child| matches!(child, Child::Merge(_) | Child::Run(_) | Child::Loop(_)));
+                self.live
+                    .retain(|child| matches!(child, Child::Merge(_) | Child::Run(_) | Child::Loop(_) | Child::Nudges));
                 vec![Effect::RestartAll]
             }
             Child::Worker(name) => {
@@ -148,6 +152,10 @@ impl Machine {
             Child::Loop(name) => {
                 self.live.remove(&Child::Loop(name.clone()));
                 vec![Effect::RestartLoop(name)]
+            }
+            Child::Nudges => {
+                self.live.remove(&Child::Nudges);
+                vec![Effect::RestartNudges]
             }
         };
         effects.extend(self.arm_when_idle());

@@ -7,8 +7,8 @@ use crate::loops::LoopHandle;
 use crate::loops::progress::Plan;
 use crate::merge::{MergeHandle, Told};
 use crate::model::{
-    Answer, CleanRequest, KillRequest, LoopRequest, MergeRequest, RecoverRequest, Refusal, RespawnRequest, RunRequest,
-    SpawnRequest, Target,
+    Answer, CleanRequest, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest, Refusal,
+    RespawnRequest, RunRequest, SpawnRequest, Target,
 };
 use crate::run::{RunHandle, Wish};
 use crate::worker::{Report, WorkerHandle};
@@ -54,6 +54,8 @@ pub enum SupervisorMessage {
     OpenLoop(String, Option<Box<Plan>>, RpcReplyPort<Result<Option<LoopHandle>, Refusal>>),
     /// From a loop.
     Loop(String, crate::loops::Told),
+    /// The same about nudges.
+    NudgeRequest(Box<NudgeRequest>, UnboundedSender<Answer>),
     /// From the task that carried out a request.
     RequestEnded,
     /// From a worker.
@@ -64,6 +66,8 @@ pub enum SupervisorMessage {
     Merge(Target, Told),
     /// From a run.
     Run(String, crate::run::Told),
+    /// From the nudges.
+    Nudges(crate::nudges::Told),
     /// From a run: a worker's work is to be queued.
     Land(Box<Wish>, RpcReplyPort<Result<(), Refusal>>),
     /// The worker of this name, started when there is none.

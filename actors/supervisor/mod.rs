@@ -6,6 +6,7 @@
 //!          ├── merge × N       restarted alone; each resumes its journal
 //!          ├── run × N         as a queue; asks the workers and queues beside it
 //!          ├── loop × N        as a run
+//!          ├── nudges          restarted alone; goes on with what is on disk
 //!          └── heartbeat       restarted alone; the workers tell it what lives
 //! ```
 //!
@@ -22,6 +23,7 @@ mod loops;
 pub mod machine;
 mod merges;
 mod message;
+mod nudges;
 mod requests;
 mod runs;
 mod sessions;
@@ -35,7 +37,7 @@ pub use error::SupervisorError;
 use message::SupervisorMessage;
 pub use message::{Exit, Request};
 
-use crate::model::{Answer, LoopRequest, MergeRequest, QueueView, RunRequest};
+use crate::model::{Answer, LoopRequest, MergeRequest, NudgeRequest, QueueView, RunRequest};
 use crate::ports::Ports;
 use crate::run::progress::Run;
 
@@ -100,6 +102,13 @@ impl SupervisorHandle {
     pub fn ralph(&self, request: LoopRequest) -> mpsc::UnboundedReceiver<Answer> {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::LoopRequest(Box::new(request), answers));
+        receiver
+    }
+
+    /// The same for a request about nudges.
+    pub fn nudge(&self, request: NudgeRequest) -> mpsc::UnboundedReceiver<Answer> {
+        let (answers, receiver) = mpsc::unbounded_channel();
+        let _ = self.actor.cast(SupervisorMessage::NudgeRequest(Box::new(request), answers));
         receiver
     }
 

@@ -8,6 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::CALL_MS_MAX;
 use super::message::{Request, SupervisorMessage};
 use crate::model::{Answer, Refusal, RefusalKind, Scope};
+use crate::nudges::NudgesHandle;
 use crate::registry::RegistryHandle;
 use crate::worker::{self, Removal, WorkerHandle};
 
@@ -37,13 +38,13 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
 pub async fn carry_out(
     request: Request,
     workers: Vec<(WorkerHandle, String)>,
-    supervisor: ActorRef<SupervisorMessage>,
+    desk: Desk,
     answers: UnboundedSender<Answer>,
 ) {
     let all = matches!(&request, Request::Kill(kill) if kill.scope == Scope::All)
         || matches!(&request, Request::Clean(clean) if clean.scope == Scope::All);
     let request = Arc::new(request);
-    let begin = |(worker, name)| tokio::spawn(one_or_next(Arc::clone(&request), worker, name, supervisor.clone()));
+    let begin = |(worker, name)| tokio::spawn(one_or_next(Arc::clone(&request), worker, name, desk.clone()));
     let tasks: Vec<_> = workers.into_iter().map(begin).collect();
     for task in tasks {
         let answer = match task.await {
@@ -69,23 +70,33 @@ fn skipped(request: &Request, refusal: &Refusal) -> bool {
     }
 }
 
+/// Whom a request is about besides its workers.
+#[derive(Clone)]
+pub struct Desk {
+    pub supervisor: ActorRef<SupervisorMessage>,
+    pub nudges: NudgesHandle,
+}
+
 /// What a worker did not take because it was just being cleaned, the next one of that
 /// name takes.
-async fn one_or_next(
-    request: Arc<Request>,
-    worker: WorkerHandle,
-    name: String,
-    supervisor: ActorRef<SupervisorMessage>,
-) -> Result<Answer, Refusal> {
-    match one(Request::clone(&request), &worker).await {
+async fn one_or_next(request: Arc<Request>, worker: WorkerHandle, name: String, desk: Desk) -> Result<Answer, Refusal> {
+    let answer = match one(Request::clone(&request), &worker).await {
         Err(refusal) if refusal.kind == RefusalKind::Stopping && worker.is_cleaned() => {
-            match ractor::call_t!(supervisor, SupervisorMessage::Worker, CALL_MS_MAX, name) {
+            match ractor::call_t!(desk.supervisor, SupervisorMessage::Worker, CALL_MS_MAX, name.clone()) {
                 Ok(next) => one(Request::clone(&request), &next).await,
                 Err(_) => Err(refusal),
             }
         }
         answer => answer,
+    };
+    // Before it is answered: a nudge does not outlive the worker that a person ended.
+    match (request.as_ref(), &answer) {
+        (Request::Kill(_), Ok(_)) => desk.nudges.killed(&name).await,
+        (Request::Clean(_), Ok(_)) => desk.nudges.cleaned(&name).await,
+        (Request::Kill(_) | Request::Clean(_), Err(_))
+        | (Request::Spawn(_) | Request::Respawn(_) | Request::Recover(_), _) => {}
     }
+    answer
 }
 
 async fn one(request: Request, worker: &WorkerHandle) -> Result<Answer, Refusal> {

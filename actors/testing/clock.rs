@@ -1,7 +1,9 @@
 //! Time: durations follow tokio's clock, the wall clock can jump.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ports::Clock;
@@ -14,6 +16,7 @@ const BOOT_MS: u64 = 3_600_000;
 pub struct FakeClock {
     began: Instant,
     jumped_ms: AtomicI64,
+    jumps: Notify,
     starts: AtomicU64,
     tokens: AtomicU64,
 }
@@ -23,6 +26,7 @@ impl Default for FakeClock {
         Self {
             began: Instant::now(),
             jumped_ms: AtomicI64::new(0),
+            jumps: Notify::new(),
             starts: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
         }
@@ -33,6 +37,14 @@ impl FakeClock {
     /// Somebody sets the wall clock.
     pub fn jump_wall_ms(&self, by: i64) {
         self.jumped_ms.fetch_add(by, Ordering::SeqCst);
+        self.jumps.notify_waiters();
+    }
+
+    /// Resolves when the wall clock is there, and as soon as somebody sets it.
+    pub(super) async fn reaches(&self, wall_ms: u64) {
+        let jumped = self.jumps.notified();
+        let left = Duration::from_millis(wall_ms.saturating_sub(self.wall_ms()));
+        tokio::select! { () = jumped => {}, () = tokio::time::sleep(left) => {} }
     }
 
     fn elapsed_ms(&self) -> u64 {

@@ -10,6 +10,7 @@
 //!   FakeRuns                 the journals of runs
 //!   FakeSessions             states of sessions, and how often was beaten
 //!   FakeLoops                the records of loops, and their prompts
+//!   FakeNudges               files of nudges
 //!   FakeTerminals            what windows show and what was typed into them
 //! ```
 //!
@@ -23,6 +24,7 @@ mod kernel;
 mod landings;
 mod launcher;
 mod loops;
+mod nudges;
 mod processes;
 mod records;
 mod runs;
@@ -38,6 +40,7 @@ pub use kernel::Kernel;
 pub use landings::FakeLandings;
 pub use launcher::FakeLauncher;
 pub use loops::FakeLoops;
+pub use nudges::FakeNudges;
 pub use processes::FakeProcesses;
 pub use records::{FakeRecords, Key};
 pub use runs::FakeRuns;

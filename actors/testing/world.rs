@@ -11,6 +11,7 @@ use super::kernel::Kernel;
 use super::landings::FakeLandings;
 use super::launcher::FakeLauncher;
 use super::loops::FakeLoops;
+use super::nudges::FakeNudges;
 use super::processes::FakeProcesses;
 use super::records::FakeRecords;
 use super::runs::FakeRuns;
@@ -33,6 +34,7 @@ pub struct World {
     pub launcher: Arc<FakeLauncher>,
     pub logs: Arc<FakeLogs>,
     pub loops: Arc<FakeLoops>,
+    pub nudges: Arc<FakeNudges>,
     pub processes: FakeProcesses,
     pub records: Arc<FakeRecords>,
     pub runs: Arc<FakeRuns>,
@@ -57,6 +59,7 @@ impl World {
         let shims = FakeLauncher::new(root.clone(), Arc::clone(&kernel), Arc::clone(&records), Arc::clone(&script));
         let processes =
             FakeProcesses::new(Arc::clone(&kernel), Arc::clone(&records), Arc::clone(&clock), Arc::clone(&script));
+        let nudges = Arc::new(FakeNudges::new(Arc::clone(&script), Arc::clone(&clock)));
         let worktrees = FakeWorktrees::new(home.join("repo-worktrees"), Arc::clone(&script));
         let sessions = Arc::new(FakeSessions::new(Arc::clone(&clock), Arc::clone(&kernel), Arc::clone(&script)));
         Self {
@@ -68,6 +71,7 @@ impl World {
             launcher: Arc::new(shims),
             logs: Arc::default(),
             loops: Arc::new(FakeLoops::new(Arc::clone(&script))),
+            nudges,
             processes,
             records,
             runs: Arc::new(FakeRuns::new(Arc::clone(&script))),
@@ -86,6 +90,7 @@ impl World {
             launcher: self.launcher.clone(),
             logs: self.logs.clone(),
             loops: self.loops.clone(),
+            nudges: self.nudges.clone(),
             processes: Arc::new(self.processes.clone()),
             records: self.records.clone(),
             runs: self.runs.clone(),

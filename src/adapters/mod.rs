@@ -12,6 +12,8 @@ pub mod launcher;
 pub mod logind;
 pub mod logs;
 pub mod loops;
+pub mod notify;
+pub mod nudges;
 pub mod plain;
 pub mod process;
 pub mod procfs;

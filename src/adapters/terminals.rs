@@ -1,7 +1,7 @@
 //! The windows of workers by name: looked up anew for each step, since a worker may
 //! have another window by then, or belong to another program.
 
-use swarm_actors::model::TmuxPane;
+use swarm_actors::model::{FineState, TmuxPane};
 use swarm_actors::ports::{BoxFuture, TerminalError, Terminals, Typing};
 
 use super::tmux::{self, Key, SendOptions, Target, TmuxError};
@@ -37,6 +37,9 @@ fn target(paths: &Paths, worker: &str) -> Result<Target, TerminalError> {
     let view = views::load_one(paths, worker).map_err(|refusal| TerminalError::Tool(refusal.cause))?;
     let gone = |what: &str| TerminalError::Gone(format!("worker '{worker}' {what}"));
     let view = view.ok_or_else(|| gone("is not there any more"))?;
+    if view.state == FineState::Backoff {
+        return Err(TerminalError::Tool(format!("worker '{worker}' is about to be started again")));
+    }
     if !view.state.is_running() {
         return Err(gone("is not running"));
     }

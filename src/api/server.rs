@@ -14,8 +14,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use swarm_actors::model::{
-    Answer, CleanRequest, Hello, KillRequest, LoopRequest, MergeRequest, RecoverRequest, RespawnRequest, RunRequest,
-    SpawnRequest,
+    Answer, CleanRequest, Hello, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest, RespawnRequest,
+    RunRequest, SpawnRequest,
 };
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -23,7 +23,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
 use crate::adapters::events::EventLog;
-use crate::adapters::views;
+use crate::adapters::{nudges as nudge_files, views};
 use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build, is_newer};
 use crate::paths::Paths;
 
@@ -58,6 +58,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route("/v1/merge", post(merge).get(queues))
         .route("/v1/run", post(run).get(runs))
         .route("/v1/loop", post(ralph))
+        .route("/v1/nudges", post(nudge).get(nudges))
         .layer(admitted);
     let router = work
         .route("/v1/workers/{name}", get(worker))
@@ -141,6 +142,20 @@ async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, 
 
 async fn runs(State(context): State<Context>) -> Response {
     Json(context.handle.runs().await).into_response()
+}
+
+async fn nudge(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let request: NudgeRequest = parse(&body)?;
+    Ok(stream(context.handle.nudge(request)).await)
+}
+
+/// The files, as they are.
+async fn nudges(State(context): State<Context>) -> Response {
+    let listed = tokio::task::spawn_blocking(move || nudge_files::list(&context.paths, &nudge_files::present())).await;
+    match listed {
+        Ok(Ok(listed)) => Json(listed.nudges.into_iter().map(|(file, _)| file).collect::<Vec<_>>()).into_response(),
+        Ok(Err(_)) | Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 async fn answers(context: &Context, request: Request) -> Response {

@@ -25,7 +25,12 @@ impl Told {
     /// Says one answer. `verb` is `spawned` or `respawned`.
     pub fn tell(&mut self, answer: Answer, verb: &str, screen: &mut Screen) {
         match answer {
-            Answer::Accepted | Answer::Merge(_) | Answer::Run(_) | Answer::Loop(_) | Answer::Done => {}
+            Answer::Accepted
+            | Answer::Merge(_)
+            | Answer::Run(_)
+            | Answer::Loop(_)
+            | Answer::Nudge(_)
+            | Answer::Done => {}
             Answer::Spawned(spawned) => self.line(&spawned_line(verb, &spawned), spawned_object(&spawned), screen),
             Answer::Worker(worker) => {
                 let line = format!("{} {}", worker.done, escape(&worker.name));

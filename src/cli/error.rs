@@ -19,6 +19,8 @@ pub enum Failure {
     Refused { refusal: Box<Refusal>, code: u8 },
     /// `swarm: <line>`, for the words of `logs`, and a hint like any other.
     Said { line: String, hint: Option<String> },
+    /// A line as it is, for verbs whose original has no `swarm:` before it.
+    Plain { line: String, hint: Option<String> },
     /// Standard output cannot be written.
     Output(io::Error),
 }
@@ -64,6 +66,13 @@ impl Failure {
             }
             Self::Said { line, hint } => {
                 let _ = writeln!(err, "swarm: {}", escape(line));
+                if let Some(hint) = hint {
+                    let _ = writeln!(err, "swarm: hint: {}", escape(hint));
+                }
+                1
+            }
+            Self::Plain { line, hint } => {
+                let _ = writeln!(err, "{}", escape(line.trim_end()));
                 if let Some(hint) = hint {
                     let _ = writeln!(err, "swarm: hint: {}", escape(hint));
                 }

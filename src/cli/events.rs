@@ -118,6 +118,10 @@ fn sentence(kind: &EventKind) -> String {
         EventKind::WorkerStuck { evidence, step, .. } => format!("stands still ({evidence}): {step}"),
         EventKind::WorkerUnstuck => "goes on by itself".into(),
         EventKind::SessionLost { found } => format!("its session is that of launch {found} by now, so it is stopped"),
+        EventKind::NudgeSent { beat } => format!("nudged (beat {beat})"),
+        EventKind::NudgeMissed { cause } => format!("could not be nudged: {cause}"),
+        EventKind::NudgeExpired => "its heartbeat has expired".into(),
+        EventKind::NudgeStopped { cause } => format!("its heartbeat ended: {cause}"),
         EventKind::RunBegan { run, home } => format!("run {run} began in {home}"),
         EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),
         EventKind::MergeQueued { item, base, left_out } => {

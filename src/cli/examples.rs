@@ -91,6 +91,22 @@ Examples:
 
 What a worker left uncommitted is committed first, but for untracked files of kinds that tools make.";
 
+pub const HEARTBEAT: &str = "\
+Examples:
+  swarm heartbeat start fix --interval 4h --expire 24h
+  swarm heartbeat start fix --cron '0 9 * * 1-5' --message 'go on with the list'
+  swarm heartbeat list
+  swarm heartbeat stop fix
+
+For agents that wait for a limit to be renewed. A nudge ends with its worker, goes on when the supervisor is started
+again, and is not typed while the one before still stands in the last line.";
+
+pub const HEARTBEAT_START: &str = "\
+Examples:
+  swarm heartbeat start fix --interval 4h --expire 24h
+  swarm heartbeat start fix --interval 30m --jitter 5m --message 'continue where you left off'
+  swarm heartbeat start fix --cron '*/30 9-17 * * 1-5' --force";
+
 pub const KILL: &str = "\
 Examples:
   swarm kill fix
@@ -129,6 +145,18 @@ Examples:
   swarm events --lines 20
   swarm events fix --follow
   swarm events --follow --json | jq 'select(.type == \"worker.exited\")'";
+
+pub const NOTIFY: &str = "\
+Example:
+  swarm notify test
+
+~/.config/swarm/config.toml says who is told, and of what (default: all):
+  [notify]
+  command = \"jq -r .message >> ~/swarm.txt\"     the event on standard input, and in SWARM_EVENT, SWARM_EVENT_TYPE,
+                                                 SWARM_WORKER, SWARM_MESSAGE
+  desktop = true                                 by notify-send
+  webhook = \"http://127.0.0.1:8080/swarm\"        POST, plain HTTP
+  events = [\"finished\", \"failed\", \"stuck\", \"waiting\", \"landed\", \"budget\"]";
 
 pub const SUPERVISOR: &str = "\
 Examples:

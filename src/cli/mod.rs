@@ -18,13 +18,16 @@ mod error;
 mod events;
 mod examples;
 mod follow;
+mod heartbeat;
 mod init;
+mod init_args;
 mod json;
 mod kill;
 mod life;
 mod logs;
 mod ls;
 mod merge;
+mod notify;
 mod parse;
 mod peek;
 mod ralph;
@@ -83,12 +86,14 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Run(args) => run::run(args, &paths()?, screen),
         Command::Session(args) => session::run(&args.action, &paths()?, screen),
         Command::Ralph(args) => ralph::run(&args.action, &paths()?, screen),
+        Command::Heartbeat(args) => heartbeat::run(&args.action, &paths()?, screen),
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),
         Command::Send(args) => terminal::send(args, &paths()?, screen),
         Command::Interrupt(args) => terminal::interrupt(args, &paths()?, screen),
         Command::Eof(args) => terminal::eof(args, &paths()?, screen),
         Command::Attach(args) => terminal::attach(args, &paths()?, screen),
+        Command::Notify(args) => notify::run(&args.action, &paths()?, screen),
         Command::Supervisor(args) => supervisor::run(&args.action, &paths()?, screen),
     }
 }

@@ -9,7 +9,9 @@ use super::args::{
     AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs,
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
+use super::heartbeat::args::HeartbeatArgs;
 use super::merge::args::MergeArgs;
+use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
 use super::recover::args::RecoverArgs;
 use super::run::args::{PlanArgs, RunArgs};
@@ -42,7 +44,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 23] = [
+const VERBS: [Verb; 25] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -57,6 +59,7 @@ const VERBS: [Verb; 23] = [
     ("plan", PlanArgs::augment_args),
     ("run", RunArgs::augment_args),
     ("ralph", RalphArgs::augment_args),
+    ("heartbeat", HeartbeatArgs::augment_args),
     ("kill", KillArgs::augment_args),
     ("wait", WaitArgs::augment_args),
     ("clean", CleanArgs::augment_args),
@@ -65,6 +68,7 @@ const VERBS: [Verb; 23] = [
     ("init", InitArgs::augment_args),
     ("session", SessionArgs::augment_args),
     ("events", EventsArgs::augment_args),
+    ("notify", NotifyArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),
 ];
 

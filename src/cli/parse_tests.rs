@@ -64,6 +64,7 @@ Commands:
   plan        Make a workstream of each spec in a folder
   run         Carry out what is planned, or a file of jobs: worked on, verified and landed
   ralph       Repeat an agent with fresh context until it is done
+  heartbeat   Nudge agents: text that is typed into their windows on a schedule
   kill        Stop workers; they stay registered
   wait        Wait until workers have ended (exit code 1 when the time is up)
   clean       Forget stopped workers, with their logs and clean worktrees
@@ -72,6 +73,7 @@ Commands:
   init        Tell the agents of this project about swarm (AGENTS.md or CLAUDE.md)
   session     Look at the session of a worker, or change it
   events      Show what happened, oldest first
+  notify      Try whether notifications arrive
   supervisor  Look after the process that looks after the workers
 
 Options:

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use swarm_actors::model::{
-    Answer, Caller, Contract, NameError, Refusal, RefusalKind, SessionRules, SpawnRequest, Spawned, TmuxPlace,
-    WatchRules, WorkerName, WorktreeRequest,
+    Answer, Caller, Contract, Every, NameError, NudgeOrder, NudgeSettings, Refusal, RefusalKind, SessionRules,
+    SpawnRequest, Spawned, TmuxPlace, WatchRules, WorkerName, WorktreeRequest,
 };
 
 use super::answers::{no_answer, spawned_line, spawned_object};
 use super::args::SpawnArgs;
 use super::caller;
 use super::error::Failure;
+use super::heartbeat;
 use super::json;
 use super::resolve::{self, Place};
 use super::screen::Screen;
@@ -32,6 +33,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         return Err(Failure::new(RefusalKind::Invalid, "no command provided (use -- command...)"));
     }
     check_name(&args.name)?;
+    let nudge = nudge(args).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let collected = caller::collect()?;
     let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
     let request = build(args, collected.caller, &paths.session(), log_limit.as_deref())
@@ -45,23 +47,42 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         Answer::Spawned(started) => spawned = Some(started),
         Answer::Refused(refusal) => refused = Some(refusal),
         Answer::Warning(text) => screen.warning(&text),
-        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Loop(_) | Answer::Accepted | Answer::Done => {}
+        Answer::Worker(_)
+        | Answer::Merge(_)
+        | Answer::Run(_)
+        | Answer::Loop(_)
+        | Answer::Nudge(_)
+        | Answer::Accepted
+        | Answer::Done => {}
     })?;
     match (spawned, refused) {
         (_, Some(refusal)) => Err(refusal.into()),
-        (Some(spawned), None) => announce(args, &spawned, paths, screen),
+        (Some(spawned), None) => announce(args, &spawned, nudge, paths, screen),
         (None, None) => Err(no_answer()),
     }
 }
 
 /// Waits for readiness when asked, then prints: a script that reads the line
 /// may then type into the agent at once.
-fn announce(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+fn announce(
+    args: &SpawnArgs,
+    spawned: &Spawned,
+    nudge: Option<NudgeSettings>,
+    paths: &Paths,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
+    // At once: whatever follows may take minutes or be interrupted.
+    let nudge = begin_nudge(args, nudge, paths, screen);
     wait_ready(args, spawned, paths, screen)?;
     if args.json {
         json::print(screen, "swarm.spawned/1", &spawned_object(spawned))?;
     } else {
         screen.line(&spawned_line("spawned", spawned))?;
+    }
+    if let Some(settings) = nudge?
+        && !args.json
+    {
+        screen.line(&format!("heartbeat started ({})", heartbeat::times(&settings)))?;
     }
     Ok(0)
 }
@@ -75,6 +96,38 @@ pub fn wait_ready(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &m
         screen.warning(&format!("agent '{}' did not become ready within {seconds}s", spawned.name));
     }
     Ok(())
+}
+
+/// What was typed about a heartbeat, found wrong before anything is started.
+fn nudge(args: &SpawnArgs) -> Result<Option<NudgeSettings>, String> {
+    let Some(interval) = &args.nudge.heartbeat else { return Ok(None) };
+    let every = Every::Interval { ms: heartbeat::args::interval(interval)? };
+    let expire_ms = args.nudge.heartbeat_expire.as_deref().map(heartbeat::args::expire).transpose()?;
+    let message = heartbeat::args::message(&args.nudge.heartbeat_message)?;
+    Ok(Some(NudgeSettings { every, message, expire_ms, jitter_ms: 0 }))
+}
+
+fn begin_nudge(
+    args: &SpawnArgs,
+    nudge: Option<NudgeSettings>,
+    paths: &Paths,
+    screen: &mut Screen,
+) -> Result<Option<NudgeSettings>, Failure> {
+    let Some(settings) = nudge else { return Ok(None) };
+    if !args.tmux {
+        screen.warning("heartbeat requires tmux worker, skipping (use --tmux)");
+        return Ok(None);
+    }
+    heartbeat::warn_of(&settings, &mut |text| screen.warning(text));
+    // A file of an earlier worker of that name is not in the way of this one's.
+    let order = NudgeOrder::Start { settings: settings.clone(), force: true };
+    match heartbeat::ask(&args.name, order, paths) {
+        Ok(_) => Ok(Some(settings)),
+        Err(refusal) => {
+            let cause = format!("the worker runs, but its heartbeat was not started: {}", refusal.cause);
+            Err(Refusal { cause, ..refusal }.into())
+        }
+    }
 }
 
 pub fn check_name(name: &str) -> Result<(), Refusal> {

@@ -13,6 +13,8 @@ mod landing_odds;
 mod landing_story;
 mod life;
 mod names;
+mod notify;
+mod nudges;
 mod odds;
 mod ralph;
 mod ralph_words;

@@ -7,6 +7,7 @@ mod fixture;
 mod landing;
 mod loops;
 mod merge;
+mod nudges;
 mod random;
 mod recover;
 mod registry;

@@ -13,7 +13,10 @@ use swarm_actors::model::{RestartPolicy, WORK_TYPES};
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::duration;
 use super::examples;
+use super::heartbeat::args::{HeartbeatArgs, NudgeFlags};
+pub use super::init_args::{GuideFile, InitArgs};
 use super::merge::args::MergeArgs;
+use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
 use super::recover::args::RecoverArgs;
 use super::run::args::{PlanArgs, RunArgs};
@@ -80,6 +83,9 @@ pub enum Command {
     /// Repeat an agent with fresh context until it is done
     #[command(after_help = examples::RALPH)]
     Ralph(RalphArgs),
+    /// Nudge agents: text that is typed into their windows on a schedule
+    #[command(after_help = examples::HEARTBEAT)]
+    Heartbeat(HeartbeatArgs),
     /// Stop workers; they stay registered
     #[command(after_help = examples::KILL)]
     Kill(KillArgs),
@@ -104,6 +110,9 @@ pub enum Command {
     /// Show what happened, oldest first
     #[command(after_help = examples::EVENTS)]
     Events(EventsArgs),
+    /// Try whether notifications arrive
+    #[command(after_help = examples::NOTIFY)]
+    Notify(NotifyArgs),
     /// Look after the process that looks after the workers
     #[command(after_help = examples::SUPERVISOR)]
     Supervisor(SupervisorArgs),
@@ -178,6 +187,8 @@ pub struct SpawnArgs {
     /// Land its work on the base branch when it has ended with success (needs --worktree)
     #[arg(long, requires = "worktree")]
     pub merge: bool,
+    #[command(flatten)]
+    pub nudge: Box<NudgeFlags>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -356,42 +367,6 @@ pub struct RespawnArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct InitArgs {
-    /// Only say what would be done
-    #[arg(long)]
-    pub dry_run: bool,
-    /// File for the instructions [default: the one there is, else AGENTS.md]
-    #[arg(long, value_enum, value_name = "FILE")]
-    pub file: Option<GuideFile>,
-    /// Replace instructions that are there already
-    #[arg(long)]
-    pub force: bool,
-    /// Also write files for running agents in a container
-    #[arg(long)]
-    pub with_sandbox: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GuideFile {
-    #[value(name = "AGENTS.md")]
-    Agents,
-    #[value(name = "CLAUDE.md")]
-    Claude,
-}
-
-impl GuideFile {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Agents => "AGENTS.md",
-            Self::Claude => "CLAUDE.md",
-        }
-    }
 }
 
 #[derive(Debug, Args)]

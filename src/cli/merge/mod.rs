@@ -80,8 +80,13 @@ fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) ->
             objects.push(json!({"name": refusal.name, "error": refusal.cause, "hint": refusal.remedy}));
         }
         Answer::Warning(text) => screen.warning(&text),
-        Answer::Spawned(_) | Answer::Worker(_) | Answer::Run(_) | Answer::Loop(_) | Answer::Accepted | Answer::Done => {
-        }
+        Answer::Spawned(_)
+        | Answer::Worker(_)
+        | Answer::Run(_)
+        | Answer::Loop(_)
+        | Answer::Nudge(_)
+        | Answer::Accepted
+        | Answer::Done => {}
     })?;
     if let Some(failure) = broken {
         return Err(failure);

@@ -175,6 +175,7 @@ fn plain(args: &SpawnArgs) -> args::SpawnArgs {
         work_type: None,
         prompt: None,
         merge: false,
+        nudge: Box::default(),
         json: args.json,
         command: args.command.clone(),
     }

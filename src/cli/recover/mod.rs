@@ -218,7 +218,13 @@ fn recover(name: &str, paths: &Paths, screen: &mut Screen) -> Result<Answer, Fai
     client::post(paths, "/v1/recover", &request, &mut |answer| match answer {
         Answer::Warning(text) => screen.warning(&text),
         Answer::Spawned(_) | Answer::Refused(_) => last = Some(answer),
-        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Loop(_) | Answer::Accepted | Answer::Done => {}
+        Answer::Worker(_)
+        | Answer::Merge(_)
+        | Answer::Run(_)
+        | Answer::Loop(_)
+        | Answer::Nudge(_)
+        | Answer::Accepted
+        | Answer::Done => {}
     })?;
     last.ok_or_else(no_answer)
 }

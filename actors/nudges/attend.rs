@@ -1,0 +1,118 @@
+//! What nudges do beside their actor: they look at windows and type into them. Every
+//! step has a limit.
+
+use std::time::Duration;
+
+use ractor::ActorRef;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::machine::{Event, Seen, Typed};
+use super::message::NudgesMessage;
+use crate::ports::{Ports, TerminalError, Typing};
+
+/// Longest time that one look at a window may take.
+const LOOK_MAX: Duration = Duration::from_secs(10);
+/// Longest time that typing may take.
+const TYPE_MAX: Duration = Duration::from_secs(30);
+/// Before the second look at a window that could not be reached; twice as long before
+/// each one after …
+const AGAIN_MIN: Duration = Duration::from_secs(1);
+/// … but not longer than this.
+const AGAIN_MAX: Duration = Duration::from_secs(60);
+
+pub struct Attendant {
+    pub ports: Ports,
+    pub actor: ActorRef<NudgesMessage>,
+}
+
+impl Attendant {
+    pub async fn look(&self, worker: String, turn: u64, message: String, reach_ms: u64) {
+        let seen = self.seen(&worker, &message, Duration::from_millis(reach_ms)).await;
+        // A person or another program may have changed it since.
+        let disk = match self.ports.nudges.read(&worker).await {
+            Ok(disk) => disk.map(Box::new),
+            Err(error) => {
+                tracing::error!(worker, %error, "its nudge cannot be read");
+                return self.tell(Event::Unsaved { worker });
+            }
+        };
+        self.tell(Event::Seen { worker, turn, disk, seen });
+    }
+
+    async fn seen(&self, worker: &str, message: &str, reach: Duration) -> Seen {
+        let deadline = Instant::now() + reach.min(Duration::from_hours(24 * 365));
+        let mut pause = AGAIN_MIN;
+        loop {
+            let cause = match self.seen_once(worker, message).await {
+                Seen::Unreachable(cause) => cause,
+                seen => return seen,
+            };
+            if Instant::now() + pause >= deadline {
+                return Seen::Unreachable(cause);
+            }
+            tracing::info!(worker, cause, "its window cannot be reached, trying again");
+            sleep(pause).await;
+            pause = (pause * 2).min(AGAIN_MAX);
+        }
+    }
+
+    pub async fn check(&self, worker: String, turn: u64, message: String) {
+        let seen = Some(self.seen_once(&worker, &message).await);
+        self.tell(Event::Checked { worker, turn, seen });
+    }
+
+    async fn seen_once(&self, worker: &str, message: &str) -> Seen {
+        match timeout(LOOK_MAX, self.ports.terminals.screen(worker, 0)).await {
+            Ok(Ok(screen)) if is_pending(&screen, message) => Seen::Pending,
+            Ok(Ok(_)) => Seen::Free,
+            Ok(Err(TerminalError::Gone(cause))) => Seen::Gone(cause),
+            Ok(Err(TerminalError::Tool(cause))) => Seen::Unreachable(cause),
+            Err(_) => Seen::Unreachable("tmux does not answer".to_owned()),
+        }
+    }
+
+    /// Once only: a failure does not tell how much of it has arrived.
+    pub async fn type_text(&self, worker: String, turn: u64, message: String) {
+        let typing = Typing { clear: false, enter: true };
+        let typed = match timeout(TYPE_MAX, self.ports.terminals.type_text(&worker, &message, typing)).await {
+            Ok(Ok(())) => Typed::Sent,
+            Ok(Err(TerminalError::Gone(cause))) => Typed::Gone(cause),
+            Ok(Err(TerminalError::Tool(cause))) => Typed::Failed(cause),
+            Err(_) => Typed::Failed("tmux does not answer".to_owned()),
+        };
+        self.tell(Event::Typed { worker, turn, typed });
+    }
+
+    fn tell(&self, event: Event) {
+        let _ = self.actor.cast(NudgesMessage::Happened(event));
+    }
+}
+
+/// Whether the last line that shows anything still holds the message: whoever is to
+/// read it has not got to the earlier one.
+fn is_pending(screen: &str, message: &str) -> bool {
+    let message = message.trim();
+    // The end of a text of several lines is what stands last.
+    let message = message.lines().next_back().unwrap_or(message);
+    let last = screen.lines().map(str::trim_end).rfind(|line| !line.is_empty());
+    !message.is_empty() && last.is_some_and(|line| line.contains(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_pending_while_the_last_line_holds_it() {
+        for (screen, message, pending) in [
+            ("$ continue\n\n\n", "continue", true),
+            ("out\n> continue  \n", "continue", true),
+            ("$ continue\ndone\n$ \n", "continue", false),
+            ("", "continue", false),
+            ("$ \n", "", false),
+            ("> second\n", "first\nsecond", true),
+        ] {
+            assert_eq!(is_pending(screen, message), pending, "{screen:?} {message:?}");
+        }
+    }
+}

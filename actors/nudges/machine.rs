@@ -1,0 +1,378 @@
+//! Decisions about all nudges: what to do when, and what to make of what was found.
+//! Nothing that is decided counts before it is saved ([`Event::Saved`]).
+
+use std::collections::BTreeMap;
+
+use super::nudge::{Now, Nudge, Status};
+use super::schedule::{self, Dates, Due};
+pub use super::steps::{Denied, Effect, Event, Plan, Seen, Then, Typed};
+use crate::model::{EventKind, NudgeOrder};
+use crate::ports::Alarm;
+
+/// How long a nudge that could not be saved is left alone.
+pub const SAVE_PAUSE_MS: u64 = 5_000;
+/// The shortest time in which a window is tried to be reached.
+const REACH_MS_MIN: u64 = 1_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Looking,
+    Typing,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    nudge: Nudge,
+    phase: Phase,
+    /// What was begun under another number is void.
+    turn: u64,
+    /// After a failure to save: milliseconds since boot.
+    not_before_ms: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    entries: BTreeMap<String, Entry>,
+    turns: u64,
+}
+
+impl Machine {
+    /// Whether any of them may beat.
+    pub fn is_live(&self) -> bool {
+        self.entries.values().any(|entry| entry.nudge.status == Status::Active)
+    }
+
+    pub fn get(&self, worker: &str) -> Option<&Nudge> {
+        self.entries.get(worker).map(|entry| &entry.nudge)
+    }
+
+    /// When to look again; what is under way reports by itself.
+    pub fn alarm(&self, now: Now, dates: Dates<'_>) -> Alarm {
+        let mut alarm = Alarm::default();
+        let active = |entry: &&Entry| entry.nudge.status == Status::Active && entry.phase == Phase::Waiting;
+        for entry in self.entries.values().filter(active) {
+            let ends = entry.nudge.expires.map(|end| u64::try_from(end.boot_ms).unwrap_or(0));
+            alarm.boot_ms = earlier(alarm.boot_ms, ends.map(|at| at.max(entry.not_before_ms)));
+            match schedule::next(&entry.nudge, dates) {
+                Some(Due::Boot(at)) => {
+                    alarm.boot_ms = earlier(alarm.boot_ms, Some(at.max(entry.not_before_ms)));
+                }
+                Some(Due::Wall(_)) if entry.not_before_ms > now.boot_ms => {
+                    alarm.boot_ms = earlier(alarm.boot_ms, Some(entry.not_before_ms));
+                }
+                Some(Due::Wall(at)) => alarm.wall_ms = earlier(alarm.wall_ms, Some(at)),
+                None => {}
+            }
+        }
+        alarm
+    }
+
+    pub fn on(&mut self, event: Event, now: Now, dates: Dates<'_>) -> Vec<Effect> {
+        match event {
+            Event::Found(nudge) => self.found(*nudge, now),
+            Event::Woken => self.woken(now, dates),
+            Event::Doubted(worker) => {
+                let waits = |entry: &&Entry| entry.nudge.status == Status::Active && entry.phase == Phase::Waiting;
+                let entry = self.entries.get(&worker).filter(waits);
+                entry.map(|entry| check(&entry.nudge, entry.turn)).into_iter().collect()
+            }
+            Event::Checked { worker, turn, seen } => self.checked(&worker, turn, seen),
+            Event::Seen { worker, turn, disk, seen } => self.seen(&worker, turn, disk, seen, now, dates),
+            Event::Typed { worker, turn, typed } => self.typed(&worker, turn, typed),
+            Event::Saved { nudge, then } => self.saved(*nudge, then),
+            Event::Unsaved { worker } => {
+                if let Some(entry) = self.entries.get_mut(&worker) {
+                    entry.phase = Phase::Waiting;
+                    entry.not_before_ms = now.boot_ms.saturating_add(SAVE_PAUSE_MS);
+                }
+                Vec::new()
+            }
+            Event::Removed(worker) => self.forget(&worker),
+        }
+    }
+
+    /// What another program made of it on disk counts.
+    pub fn sync(&mut self, worker: &str, disk: Option<Nudge>) -> Vec<Effect> {
+        let Some(disk) = disk else { return self.forget(worker) };
+        let turn = self.next_turn();
+        let fresh = Entry { nudge: disk.clone(), phase: Phase::Waiting, turn, not_before_ms: 0 };
+        let entry = self.entries.entry(worker.to_owned()).or_insert(fresh);
+        let known = entry.nudge.clone();
+        entry.nudge = if disk.whole { disk } else { combined(&known, disk) };
+        if entry.nudge.status == known.status || entry.phase == Phase::Waiting {
+            return Vec::new();
+        }
+        entry.phase = Phase::Waiting;
+        entry.turn = turn;
+        vec![Effect::Abort(worker.to_owned())]
+    }
+
+    /// What to do about what a person or a script wants.
+    ///
+    /// # Errors
+    /// Why nothing is done.
+    pub fn plan(
+        &self,
+        worker: &str,
+        order: &NudgeOrder,
+        request: &str,
+        repeated: bool,
+        now: Now,
+    ) -> Result<Plan, Denied> {
+        let known = self.get(worker);
+        if repeated && known.is_some_and(|nudge| nudge.request == request) {
+            return Ok(Plan::Done);
+        }
+        let change = |status| match known {
+            Some(nudge) => {
+                Plan::Save(Box::new(Nudge { status, request: request.to_owned(), whole: true, ..nudge.clone() }))
+            }
+            None => Plan::Inactive,
+        };
+        match (order, known.map(|nudge| nudge.status)) {
+            (NudgeOrder::Start { force: false, .. }, Some(Status::Active | Status::Paused)) => Err(Denied::Active),
+            (NudgeOrder::Start { settings, .. }, _) => Ok(Plan::Save(Box::new(Nudge {
+                worker: worker.to_owned(),
+                handled: schedule::begin(&settings.every, now),
+                every: settings.every.clone(),
+                message: settings.message.clone(),
+                jitter_ms: settings.jitter_ms,
+                status: Status::Active,
+                anchor: now.moment(),
+                expires: settings.expire_ms.map(|ms| now.after(ms)),
+                created_ms: now.wall_ms,
+                last_beat_ms: None,
+                beats: 0,
+                unfinished: false,
+                request: request.to_owned(),
+                whole: true,
+            }))),
+            (NudgeOrder::Stop, Some(Status::Active | Status::Paused)) => Ok(change(Status::Stopped)),
+            (NudgeOrder::Stop, None | Some(Status::Expired | Status::Stopped)) => Ok(Plan::Inactive),
+            (NudgeOrder::Pause | NudgeOrder::Resume, None) => Err(Denied::Unknown),
+            (NudgeOrder::Pause, Some(Status::Active)) => Ok(change(Status::Paused)),
+            (NudgeOrder::Resume, Some(Status::Paused)) => {
+                if known.is_some_and(|nudge| is_over(nudge, now)) {
+                    return Err(Denied::Over);
+                }
+                let Plan::Save(mut nudge) = change(Status::Active) else { return Ok(Plan::Inactive) };
+                // Nothing is made up for: a whole interval passes first, as in the original.
+                nudge.anchor = now.moment();
+                nudge.handled = schedule::begin(&nudge.every, now);
+                Ok(Plan::Save(nudge))
+            }
+            (NudgeOrder::Pause, Some(status @ (Status::Paused | Status::Expired | Status::Stopped)))
+            | (NudgeOrder::Resume, Some(status @ (Status::Active | Status::Expired | Status::Stopped))) => {
+                Err(Denied::State(status))
+            }
+        }
+    }
+
+    /// The worker was ended by a person: what of its nudge is to be saved, if anything.
+    pub fn killed(&self, worker: &str) -> Option<Box<Nudge>> {
+        let nudge = self.get(worker).filter(|nudge| nudge.status.is_open())?;
+        Some(Box::new(Nudge { status: Status::Stopped, ..nudge.clone() }))
+    }
+
+    fn found(&mut self, mut nudge: Nudge, now: Now) -> Vec<Effect> {
+        schedule::settle(&mut nudge, now);
+        let (worker, turn) = (nudge.worker.clone(), self.next_turn());
+        let is_active = nudge.status == Status::Active;
+        let entry = Entry { nudge: nudge.clone(), phase: Phase::Waiting, turn, not_before_ms: 0 };
+        self.entries.insert(worker.clone(), entry);
+        if !is_active {
+            return Vec::new();
+        }
+        // Its file is to name this process, so that no other program takes it on.
+        let check = check(&nudge, turn);
+        vec![Effect::Save { nudge: Box::new(nudge), then: Then::Nothing }, check]
+    }
+
+    fn woken(&mut self, now: Now, dates: Dates<'_>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for (worker, entry) in &mut self.entries {
+            let waits = entry.phase == Phase::Waiting && entry.not_before_ms <= now.boot_ms;
+            if entry.nudge.status != Status::Active || !waits {
+                continue;
+            }
+            if schedule::settle(&mut entry.nudge, now) {
+                effects.push(Effect::Save { nudge: Box::new(entry.nudge.clone()), then: Then::Nothing });
+            }
+            if is_over(&entry.nudge, now) {
+                effects.push(expired(&entry.nudge));
+            } else if let Some(handled) = schedule::due(&entry.nudge, now, dates) {
+                self.turns += 1;
+                (entry.phase, entry.turn) = (Phase::Looking, self.turns);
+                let following = schedule::next(&Nudge { handled, ..entry.nudge.clone() }, dates);
+                let left_ms = following.map_or(u64::MAX, |due| due.left_ms(now));
+                effects.push(Effect::Look {
+                    worker: worker.clone(),
+                    turn: entry.turn,
+                    message: entry.nudge.message.clone(),
+                    reach_ms: left_ms.max(REACH_MS_MIN),
+                });
+            }
+        }
+        effects
+    }
+
+    fn checked(&mut self, worker: &str, turn: u64, seen: Option<Seen>) -> Vec<Effect> {
+        let current = |entry: &&mut Entry| entry.turn == turn && entry.nudge.status == Status::Active;
+        let Some(entry) = self.entries.get_mut(worker).filter(current) else { return Vec::new() };
+        match seen {
+            Some(Seen::Gone(cause)) => vec![stopped(&entry.nudge, cause)],
+            Some(Seen::Pending) if entry.nudge.unfinished => {
+                entry.phase = Phase::Typing;
+                vec![Effect::Save { nudge: Box::new(entry.nudge.clone()), then: Then::Finish }]
+            }
+            Some(Seen::Pending | Seen::Free | Seen::Unreachable(_)) | None => Vec::new(),
+        }
+    }
+
+    fn seen(
+        &mut self,
+        worker: &str,
+        turn: u64,
+        disk: Option<Box<Nudge>>,
+        seen: Seen,
+        now: Now,
+        dates: Dates<'_>,
+    ) -> Vec<Effect> {
+        if self.entries.get(worker).is_none_or(|entry| entry.turn != turn || entry.phase != Phase::Looking) {
+            return Vec::new();
+        }
+        let mut effects = self.sync(worker, disk.map(|disk| *disk));
+        let Some(entry) = self.entries.get_mut(worker) else { return effects };
+        entry.phase = Phase::Waiting;
+        if entry.nudge.status != Status::Active {
+            return effects;
+        }
+        let nudge = entry.nudge.clone();
+        let Some(handled) = schedule::due(&nudge, now, dates) else { return effects };
+        effects.push(match seen {
+            Seen::Gone(cause) => stopped(&nudge, cause),
+            Seen::Free | Seen::Pending | Seen::Unreachable(_) if is_over(&nudge, now) => expired(&nudge),
+            // Counted before it is typed: one that is lost is followed by the next, while
+            // one that is typed twice cannot be taken back.
+            Seen::Free => {
+                entry.phase = Phase::Typing;
+                let (beats, last_beat_ms) = (nudge.beats.saturating_add(1), Some(now.wall_ms));
+                let nudge = Box::new(Nudge { handled, beats, last_beat_ms, unfinished: true, ..nudge });
+                Effect::Save { nudge, then: Then::Type }
+            }
+            // Its Enter is what is missing.
+            Seen::Pending if nudge.unfinished => {
+                entry.phase = Phase::Typing;
+                Effect::Save { nudge: Box::new(Nudge { handled, ..nudge }), then: Then::Finish }
+            }
+            Seen::Pending => Effect::Save { nudge: Box::new(Nudge { handled, ..nudge }), then: Then::Nothing },
+            Seen::Unreachable(cause) => {
+                Effect::Save { nudge: Box::new(Nudge { handled, ..nudge }), then: Then::Missed(cause) }
+            }
+        });
+        effects
+    }
+
+    fn typed(&mut self, worker: &str, turn: u64, typed: Typed) -> Vec<Effect> {
+        let Some(entry) = self.entries.get_mut(worker) else { return Vec::new() };
+        if entry.turn != turn || entry.phase != Phase::Typing {
+            return Vec::new();
+        }
+        entry.phase = Phase::Waiting;
+        let tell = |kind| vec![Effect::Tell(worker.to_owned(), kind)];
+        match typed {
+            Typed::Sent => {
+                let nudge = Box::new(Nudge { unfinished: false, ..entry.nudge.clone() });
+                let mut effects = tell(EventKind::NudgeSent { beat: entry.nudge.beats });
+                effects.push(Effect::Save { nudge, then: Then::Nothing });
+                effects
+            }
+            Typed::Failed(cause) => tell(EventKind::NudgeMissed { cause }),
+            Typed::Gone(cause) => vec![stopped(&entry.nudge, cause)],
+        }
+    }
+
+    fn saved(&mut self, nudge: Nudge, then: Then) -> Vec<Effect> {
+        let (worker, turn) = (nudge.worker.clone(), self.next_turn());
+        let message = nudge.message.clone();
+        let fresh = || Entry { nudge: nudge.clone(), phase: Phase::Waiting, turn, not_before_ms: 0 };
+        let entry = self.entries.entry(worker.clone()).or_insert_with(fresh);
+        entry.nudge = nudge;
+        entry.not_before_ms = 0;
+        match then {
+            Then::Nothing => Vec::new(),
+            Then::Type => vec![Effect::Type { worker, turn: entry.turn, message }],
+            Then::Finish => vec![Effect::Type { worker, turn: entry.turn, message: String::new() }],
+            Then::Missed(cause) => vec![Effect::Tell(worker, EventKind::NudgeMissed { cause })],
+            Then::Stopped(cause) => end(entry, turn, EventKind::NudgeStopped { cause }),
+            Then::Expired => end(entry, turn, EventKind::NudgeExpired),
+            Then::Ordered => {
+                (entry.phase, entry.turn) = (Phase::Waiting, turn);
+                vec![Effect::Abort(worker)]
+            }
+        }
+    }
+
+    fn forget(&mut self, worker: &str) -> Vec<Effect> {
+        match self.entries.remove(worker) {
+            Some(_) => vec![Effect::Abort(worker.to_owned())],
+            None => Vec::new(),
+        }
+    }
+
+    fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+}
+
+fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
+fn end(entry: &mut Entry, turn: u64, kind: EventKind) -> Vec<Effect> {
+    (entry.phase, entry.turn) = (Phase::Waiting, turn);
+    let worker = entry.nudge.worker.clone();
+    vec![Effect::Abort(worker.clone()), Effect::Tell(worker, kind)]
+}
+
+fn check(nudge: &Nudge, turn: u64) -> Effect {
+    Effect::Check { worker: nudge.worker.clone(), turn, message: nudge.message.clone() }
+}
+
+fn is_over(nudge: &Nudge, now: Now) -> bool {
+    nudge.expires.is_some_and(|end| end.boot_ms <= now.boot())
+}
+
+fn stopped(nudge: &Nudge, cause: String) -> Effect {
+    let nudge = Box::new(Nudge { status: Status::Stopped, ..nudge.clone() });
+    Effect::Save { nudge, then: Then::Stopped(cause) }
+}
+
+fn expired(nudge: &Nudge) -> Effect {
+    let nudge = Box::new(Nudge { status: Status::Expired, ..nudge.clone() });
+    Effect::Save { nudge, then: Then::Expired }
+}
+
+/// What another program wrote, with what it has no words for as it was.
+fn combined(known: &Nudge, disk: Nudge) -> Nudge {
+    if known.created_ms != disk.created_ms {
+        return disk;
+    }
+    Nudge {
+        every: known.every.clone(),
+        jitter_ms: known.jitter_ms,
+        anchor: known.anchor,
+        expires: known.expires,
+        handled: known.handled,
+        unfinished: known.unfinished,
+        request: known.request.clone(),
+        whole: true,
+        ..disk
+    }
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

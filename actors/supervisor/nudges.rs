@@ -1,0 +1,65 @@
+//! Nudges: who starts their actor, and what people ask of it.
+
+use std::sync::Arc;
+
+use ractor::{ActorProcessingErr, ActorRef};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::actor::State;
+use super::error::SupervisorError;
+use super::machine::{Child, Event};
+use super::message::SupervisorMessage;
+use crate::model::{Answer, NudgeOrder, NudgeRequest, Refusal, RefusalKind};
+use crate::nudges::{NudgesArguments, NudgesHandle, Told};
+use crate::ports::Ports;
+use crate::registry::RegistryHandle;
+use crate::worker;
+
+pub async fn start(ports: &Ports, supervisor: &ActorRef<SupervisorMessage>) -> Result<NudgesHandle, SupervisorError> {
+    let upwards = supervisor.clone();
+    let arguments = NudgesArguments {
+        ports: ports.clone(),
+        tell: Arc::new(move |told| drop(upwards.cast(SupervisorMessage::Nudges(told)))),
+    };
+    let started = NudgesHandle::start(arguments, supervisor.get_cell()).await;
+    started.map_err(|error| SupervisorError::Start("nudges", error.to_string()))
+}
+
+impl State {
+    pub(super) async fn restart_nudges(&mut self) -> Result<(), ActorProcessingErr> {
+        self.nudges = start(&self.ports, &self.myself).await?;
+        self.children.insert(self.nudges.cell().get_id(), Child::Nudges);
+        Ok(())
+    }
+
+    pub(super) async fn nudges_told(&mut self, told: Told) -> Result<(), ActorProcessingErr> {
+        match told {
+            Told::Live(live) => self.feed(Event::Live { child: Child::Nudges, live }).await,
+        }
+    }
+
+    /// Carries out what a person asked for.
+    pub(super) fn begin_nudge(&self, request: NudgeRequest, answers: UnboundedSender<Answer>) {
+        let (registry, nudges) = (self.registry.clone(), self.nudges.clone());
+        self.beside(async move {
+            let answer = match check(&request, &registry).await {
+                Ok(()) => nudges.ask(request).await,
+                Err(refusal) => Err(refusal),
+            };
+            let _ = answers.send(answer.map_or_else(Answer::Refused, Answer::Nudge));
+            let _ = answers.send(Answer::Done);
+        });
+    }
+}
+
+/// Only what has a window can be typed into. What is there already may be changed whoever is gone.
+async fn check(request: &NudgeRequest, registry: &RegistryHandle) -> Result<(), Refusal> {
+    let NudgeOrder::Start { .. } = &request.order else { return Ok(()) };
+    let name = request.worker.as_str();
+    let refuse = |kind, cause: String| Err(Refusal::new(kind, cause).of(name));
+    match registry.find(name).await.map_err(|error| worker::of_store(&error))? {
+        None => refuse(RefusalKind::NotFound, format!("worker '{name}' not found")),
+        Some(row) if row.tmux.is_none() => refuse(RefusalKind::Invalid, "heartbeat requires tmux worker".to_owned()),
+        Some(_) => Ok(()),
+    }
+}

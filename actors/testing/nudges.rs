@@ -1,0 +1,104 @@
+//! Files of nudges in memory, and a calendar of full minutes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::clock::FakeClock;
+use super::script::Script;
+use crate::nudges::{Nudge, Status};
+use crate::ports::{Alarm, BoxFuture, Clock as _, Nudges};
+
+pub struct FakeNudges {
+    script: Arc<Script>,
+    clock: Arc<FakeClock>,
+    files: Mutex<BTreeMap<String, Nudge>>,
+}
+
+impl FakeNudges {
+    pub fn new(script: Arc<Script>, clock: Arc<FakeClock>) -> Self {
+        Self { script, clock, files: Mutex::default() }
+    }
+
+    pub fn get(&self, worker: &str) -> Option<Nudge> {
+        self.with(|files| files.get(worker).cloned())
+    }
+
+    /// Another program writes it.
+    pub fn put(&self, nudge: Nudge) {
+        self.with(|files| files.insert(nudge.worker.clone(), nudge));
+    }
+
+    pub fn status(&self, worker: &str) -> Option<Status> {
+        self.get(worker).map(|nudge| nudge.status)
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<String, Nudge>) -> T) -> T {
+        work(&mut self.files.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// `*/N * * * *` in UTC, and nothing else.
+fn date_after(expression: &str, wall_ms: u64) -> Result<u64, String> {
+    let minutes: Option<u64> =
+        expression.strip_prefix("*/").and_then(|rest| rest.strip_suffix(" * * * *")?.parse().ok());
+    let every = minutes.ok_or("this calendar knows no such expression")? * 60_000;
+    Ok((wall_ms / every + 1) * every)
+}
+
+impl Nudges for FakeNudges {
+    fn load(&self) -> BoxFuture<'_, io::Result<Vec<Nudge>>> {
+        Box::pin(async {
+            self.script.before("nudge.load", "all").await.map_err(io::Error::other)?;
+            Ok(self.with(|files| files.values().cloned().collect()))
+        })
+    }
+
+    fn read<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, io::Result<Option<Nudge>>> {
+        Box::pin(async move {
+            self.script.before("nudge.read", worker).await.map_err(io::Error::other)?;
+            Ok(self.get(worker))
+        })
+    }
+
+    fn save<'a>(&'a self, nudge: &'a Nudge) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            self.script.before("nudge.save", &nudge.worker).await.map_err(io::Error::other)?;
+            self.put(nudge.clone());
+            self.script.after("nudge.save").await.map_err(io::Error::other)
+        })
+    }
+
+    fn remove<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            self.script.before("nudge.remove", worker).await.map_err(io::Error::other)?;
+            self.with(|files| files.remove(worker));
+            Ok(())
+        })
+    }
+
+    fn date_after(&self, expression: &str, wall_ms: u64) -> Result<u64, String> {
+        date_after(expression, wall_ms)
+    }
+
+    fn alarm(&self, alarm: Alarm) -> BoxFuture<'static, ()> {
+        self.script.note("alarm".to_owned());
+        let clock = Arc::clone(&self.clock);
+        Box::pin(async move {
+            let boot = async {
+                match alarm.boot_ms {
+                    Some(at) => tokio::time::sleep(Duration::from_millis(at.saturating_sub(clock.boot_ms()))).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let wall = async {
+                match alarm.wall_ms {
+                    Some(at) => clock.reaches(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! { () = boot => {}, () = wall => {} }
+        })
+    }
+}

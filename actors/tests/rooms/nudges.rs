@@ -1,0 +1,331 @@
+//! Nudges over windows that are texts: each beat at its time and once, whatever is
+//! cut off, and nobody waits for a window that hangs.
+
+use std::time::Duration;
+
+use swarm_actors::model::{
+    Answer, Caller, Ended, EventKind, Every, NudgeOrder, NudgeRequest, NudgeSettings, RefusalKind, SpawnRequest,
+    TmuxPlace,
+};
+use swarm_actors::nudges::Status;
+use swarm_actors::supervisor::Exit;
+use swarm_actors::testing::Fault;
+use tokio::time::Instant;
+
+use crate::fixture::{Rig, caller, request};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn in_tmux(name: &str) -> SpawnRequest {
+    let mut request = request(name);
+    let place = TmuxPlace { session: "s".to_owned(), socket: None, socket_path: None };
+    request.contract.tmux = Some(place);
+    request
+}
+
+/// A worker with a window.
+async fn worker(rig: &Rig, name: &str) {
+    rig.spawn(in_tmux(name)).await.expect("starts");
+    rig.world.terminals.show(name, "$ ");
+}
+
+fn every(time: Duration) -> NudgeOrder {
+    let ms = u64::try_from(time.as_millis()).expect("short");
+    started(NudgeSettings { every: Every::Interval { ms }, message: "go on".to_owned(), expire_ms: None, jitter_ms: 0 })
+}
+
+fn started(settings: NudgeSettings) -> NudgeOrder {
+    NudgeOrder::Start { settings, force: false }
+}
+
+async fn ask_as(rig: &Rig, caller: Caller, worker: &str, order: NudgeOrder) -> Result<String, RefusalKind> {
+    let request = NudgeRequest { caller, worker: worker.to_owned(), order };
+    match rig.swarm().nudge(request).recv().await.expect("an answer") {
+        Answer::Nudge(line) => Ok(line.done),
+        Answer::Refused(refusal) => Err(refusal.kind),
+        answer => panic!("not an answer about nudges: {answer:?}"),
+    }
+}
+
+async fn ask(rig: &Rig, worker: &str, order: NudgeOrder) -> Result<String, RefusalKind> {
+    ask_as(rig, caller(), worker, order).await
+}
+
+fn typed(rig: &Rig, worker: &str) -> usize {
+    rig.world.terminals.typed(worker).len()
+}
+
+fn status(rig: &Rig, worker: &str) -> Status {
+    rig.world.nudges.status(worker).expect("it has one")
+}
+
+#[tokio::test(start_paused = true)]
+async fn beats_are_typed_at_their_times_and_counted() {
+    let rig = Rig::start().await;
+    worker(&rig, "w").await;
+    let began = Instant::now();
+    assert_eq!(ask(&rig, "w", every(MINUTE)).await, Ok("started".to_owned()));
+    for beat in 1..=5 {
+        rig.world.pass((MINUTE * beat).saturating_sub(began.elapsed() + Duration::from_millis(5))).await;
+        assert_eq!(typed(&rig, "w"), beat as usize - 1, "not before its time");
+        rig.world.pass(Duration::from_millis(10)).await;
+        assert_eq!(typed(&rig, "w"), beat as usize);
+    }
+    assert_eq!(rig.world.terminals.typed("w"), ["go on"; 5]);
+    assert_eq!(rig.world.nudges.get("w").map(|nudge| nudge.beats), Some(5));
+    assert!(rig.world.events.of("w").contains(&EventKind::NudgeSent { beat: 5 }));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn between_beats_nothing_happens_and_the_supervisor_stays() {
+    let rig = Rig::start().await;
+    worker(&rig, "w").await;
+    ask(&rig, "w", every(MINUTE * 240)).await.expect("it starts");
+    rig.world.settle().await;
+    rig.world.script.forget_calls();
+    rig.world.pass(MINUTE * 239).await;
+    assert_eq!(rig.world.script.calls(), Vec::<String>::new());
+    rig.world.pass(MINUTE * 2).await;
+    assert_eq!(typed(&rig, "w"), 1);
+    rig.kill("w").await.expect("ends");
+    assert_eq!(status(&rig, "w"), Status::Stopped);
+    assert_eq!(rig.swarm().ended().await, Exit::Idle, "nothing keeps it any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_has_a_window_is_nudged() {
+    let rig = Rig::start().await;
+    rig.spawn(request("process")).await.expect("starts");
+    assert_eq!(ask(&rig, "nobody", every(MINUTE)).await, Err(RefusalKind::NotFound));
+    assert_eq!(ask(&rig, "process", every(MINUTE)).await, Err(RefusalKind::Invalid));
+    worker(&rig, "w").await;
+    let cron = |expression: &str| Every::Cron { expression: expression.to_owned() };
+    let settings = NudgeSettings { every: cron("what"), message: "x".to_owned(), expire_ms: None, jitter_ms: 0 };
+    assert_eq!(ask(&rig, "w", started(settings.clone())).await, Err(RefusalKind::Invalid));
+    assert_eq!(rig.world.nudges.get("w"), None);
+    ask(&rig, "w", started(NudgeSettings { every: cron("*/5 * * * *"), ..settings })).await.expect("it starts");
+    rig.world.pass(MINUTE * 11).await;
+    assert_eq!(typed(&rig, "w"), 2);
+    assert_eq!(ask(&rig, "w", every(MINUTE)).await, Err(RefusalKind::Exists));
+}
+
+#[tokio::test(start_paused = true)]
+async fn orders_hold_at_once_and_an_answer_that_was_lost_is_given_again() {
+    let rig = Rig::start().await;
+    worker(&rig, "w").await;
+    assert_eq!(ask(&rig, "w", NudgeOrder::Stop).await, Ok("inactive".to_owned()));
+    let first = caller();
+    let again = Caller { repeated: 1, ..first.clone() };
+    for who in [first, again.clone(), again] {
+        assert_eq!(ask_as(&rig, who, "w", every(MINUTE)).await, Ok("started".to_owned()));
+    }
+    assert_eq!(ask(&rig, "w", NudgeOrder::Pause).await, Ok("paused".to_owned()));
+    rig.world.pass(MINUTE * 3).await;
+    assert_eq!(typed(&rig, "w"), 0);
+    assert_eq!(ask(&rig, "w", NudgeOrder::Resume).await, Ok("resumed".to_owned()));
+    rig.world.pass(MINUTE + Duration::from_secs(1)).await;
+    assert_eq!(typed(&rig, "w"), 1);
+    let stop = caller();
+    let again = Caller { repeated: 1, ..stop.clone() };
+    for who in [stop, again] {
+        assert_eq!(ask_as(&rig, who, "w", NudgeOrder::Stop).await, Ok("stopped".to_owned()));
+    }
+    rig.world.pass(MINUTE * 3).await;
+    assert_eq!((typed(&rig, "w"), status(&rig, "w")), (1, Status::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_beat_waits_while_the_one_before_was_not_read() {
+    let rig = Rig::start().await;
+    worker(&rig, "w").await;
+    ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+    rig.world.terminals.show("w", "out\n> go on\n\n");
+    rig.world.pass(MINUTE * 2 + Duration::from_secs(1)).await;
+    assert_eq!((typed(&rig, "w"), rig.world.nudges.get("w").expect("kept").beats), (0, 0));
+    rig.world.terminals.show("w", "out\n> ");
+    rig.world.pass(MINUTE).await;
+    assert_eq!(typed(&rig, "w"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_with_its_worker_and_with_its_time() {
+    let rig = Rig::start().await;
+    for name in ["ends", "cleaned", "expires"] {
+        worker(&rig, name).await;
+    }
+    ask(&rig, "ends", every(MINUTE)).await.expect("it starts");
+    ask(&rig, "cleaned", every(MINUTE)).await.expect("it starts");
+    let NudgeOrder::Start { settings, .. } = every(MINUTE) else { panic!("a start") };
+    ask(&rig, "expires", started(NudgeSettings { expire_ms: Some(150_000), ..settings })).await.expect("it starts");
+    rig.world.terminals.close("ends");
+    rig.world.end("ends", Ended::Code(0));
+    rig.world.settle().await;
+    assert_eq!(status(&rig, "ends"), Status::Stopped, "at once, not at the next beat");
+    rig.kill("cleaned").await.expect("ends");
+    rig.clean("cleaned").await.expect("goes");
+    assert_eq!(rig.world.nudges.get("cleaned"), None);
+    rig.world.pass(MINUTE * 5).await;
+    assert_eq!((status(&rig, "expires"), typed(&rig, "expires")), (Status::Expired, 2));
+    assert!(rig.world.events.of("expires").contains(&EventKind::NudgeExpired));
+    assert!(matches!(rig.world.events.of("ends").last(), Some(EventKind::NudgeStopped { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_hangs_delays_nobody_else() {
+    let rig = Rig::start().await;
+    for name in ["a", "b"] {
+        worker(&rig, name).await;
+        ask(&rig, name, every(MINUTE)).await.expect("it starts");
+    }
+    rig.world.script.at("screen", Fault::Hang);
+    rig.world.script.at("type_text", Fault::Hang);
+    rig.world.pass(MINUTE + Duration::from_secs(1)).await;
+    assert_eq!((typed(&rig, "a"), typed(&rig, "b")), (0, 0), "one look and one typing hang");
+    rig.world.pass(MINUTE * 2).await;
+    assert_eq!((typed(&rig, "a"), typed(&rig, "b")), (3, 2), "a look is repeated, what may be typed is not");
+    assert!(rig.world.events.of("b").iter().any(|kind| matches!(kind, EventKind::NudgeMissed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_cannot_be_reached_is_tried_until_the_next_beat() {
+    let rig = Rig::start().await;
+    worker(&rig, "w").await;
+    ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+    for _ in 0..3 {
+        rig.world.script.at("screen", Fault::Error("no server"));
+    }
+    rig.world.pass(MINUTE + Duration::from_secs(8)).await;
+    assert_eq!(typed(&rig, "w"), 1, "1, 2 and 4 seconds later");
+    for _ in 0..100 {
+        rig.world.script.at("screen", Fault::Error("no server"));
+    }
+    rig.world.pass(MINUTE * 3).await;
+    assert_eq!(typed(&rig, "w"), 1);
+    let missed = |kind: &EventKind| matches!(kind, EventKind::NudgeMissed { cause } if cause == "no server");
+    assert!(rig.world.events.of("w").iter().any(missed));
+    rig.world.script.forget_faults();
+    rig.world.pass(MINUTE * 2).await;
+    assert_eq!(typed(&rig, "w"), 4, "the one that was being tried, and both that followed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_puts_off_what_it_cannot_count() {
+    let rig = Rig::start().await;
+    worker(&rig, "w").await;
+    rig.world.script.at("nudge.save", Fault::Error("no space left on device"));
+    assert_eq!(ask(&rig, "w", every(MINUTE)).await, Err(RefusalKind::Registry));
+    assert_eq!(rig.world.nudges.get("w"), None);
+    ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+    rig.world.script.at("nudge.save", Fault::Error("no space left on device"));
+    rig.world.pass(MINUTE + Duration::from_secs(1)).await;
+    assert_eq!(typed(&rig, "w"), 0);
+    rig.world.pass(Duration::from_secs(5)).await;
+    assert_eq!(typed(&rig, "w"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervisor_that_is_killed_doubles_no_beat_and_forgets_none() {
+    let steps = ["screen", "nudge.read", "nudge.save", "nudge.save.after", "type_text", "nudge.load"];
+    for step in steps {
+        let mut rig = Rig::start().await;
+        worker(&rig, "w").await;
+        ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+        rig.world.settle().await;
+        rig.world.script.at(step, Fault::Hang);
+        rig.world.pass(MINUTE + Duration::from_secs(1)).await;
+        rig.crash().await;
+        rig.world.script.forget_faults();
+        rig.up().await;
+        let after_crash = typed(&rig, "w");
+        let counted = rig.world.nudges.get("w").expect("kept").beats;
+        assert!(after_crash <= 1 && counted == 1, "{step}: {after_crash} {counted}");
+        // What was counted before the crash is lost at worst, and everything else made up for.
+        let lost = matches!(step, "nudge.save.after" | "type_text");
+        assert_eq!(after_crash, usize::from(!lost), "{step}");
+        rig.world.pass(MINUTE).await;
+        assert_eq!(typed(&rig, "w"), after_crash + 1, "{step}: the next one follows");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn beats_that_nobody_was_there_for_come_as_one() {
+    let mut rig = Rig::start().await;
+    worker(&rig, "w").await;
+    ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+    rig.crash().await;
+    rig.world.pass(MINUTE * 30).await;
+    rig.up().await;
+    assert_eq!(typed(&rig, "w"), 1);
+    rig.world.pass(MINUTE).await;
+    assert_eq!(typed(&rig, "w"), 2);
+    // One whose worker went meanwhile ends at once.
+    rig.crash().await;
+    rig.world.terminals.close("w");
+    rig.up().await;
+    assert_eq!(status(&rig, "w"), Status::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_actor_that_panics_goes_on_with_what_is_on_disk() {
+    let rig = Rig::start().await;
+    worker(&rig, "w").await;
+    ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+    rig.world.script.at("nudge.save", Fault::Panic);
+    rig.world.pass(MINUTE + Duration::from_secs(1)).await;
+    assert_eq!(typed(&rig, "w"), 1);
+    // A task that panics is its own affair.
+    rig.world.script.at("screen", Fault::Panic);
+    rig.world.pass(MINUTE + Duration::from_secs(10)).await;
+    assert_eq!(typed(&rig, "w"), 2);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jump_of_the_wall_clock_moves_dates_and_nothing_else() {
+    let rig = Rig::start().await;
+    for name in ["interval", "cron"] {
+        worker(&rig, name).await;
+    }
+    ask(&rig, "interval", every(MINUTE * 10)).await.expect("it starts");
+    let every = Every::Cron { expression: "*/10 * * * *".to_owned() };
+    let settings = NudgeSettings { every, message: "go on".to_owned(), expire_ms: None, jitter_ms: 0 };
+    ask(&rig, "cron", started(settings)).await.expect("it starts");
+    rig.world.clock.jump_wall_ms(3_600_000);
+    rig.world.settle().await;
+    assert_eq!((typed(&rig, "interval"), typed(&rig, "cron")), (0, 1), "its dates have passed, and count once");
+    rig.world.clock.jump_wall_ms(-3_600_000);
+    rig.world.pass(MINUTE * 10 + Duration::from_secs(1)).await;
+    assert_eq!((typed(&rig, "interval"), typed(&rig, "cron")), (1, 1), "no date comes twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_program_writes_counts_before_the_next_beat() {
+    let rig = Rig::start().await;
+    for name in ["paused", "removed"] {
+        worker(&rig, name).await;
+        ask(&rig, name, every(MINUTE)).await.expect("it starts");
+    }
+    let mut nudge = rig.world.nudges.get("paused").expect("there");
+    nudge.status = Status::Paused;
+    rig.world.nudges.put(nudge);
+    swarm_actors::ports::Nudges::remove(&*rig.world.nudges, "removed").await.expect("removed");
+    rig.world.pass(MINUTE * 3).await;
+    assert_eq!((typed(&rig, "paused"), typed(&rig, "removed")), (0, 0));
+    assert_eq!((status(&rig, "paused"), rig.world.nudges.get("removed")), (Status::Paused, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_nudges_beat_side_by_side() {
+    let rig = Rig::start().await;
+    let names: Vec<String> = (0..100).map(|i| format!("w{i}")).collect();
+    for name in &names {
+        worker(&rig, name).await;
+    }
+    for name in &names {
+        ask(&rig, name, every(MINUTE)).await.expect("it starts");
+    }
+    rig.world.script.at("screen", Fault::Hang);
+    rig.world.pass(MINUTE + Duration::from_secs(1)).await;
+    assert_eq!(names.iter().filter(|name| typed(&rig, name) == 1).count(), 99, "all but the one that hangs");
+}

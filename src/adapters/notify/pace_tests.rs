@@ -1,0 +1,96 @@
+use super::*;
+
+fn event(worker: &str, kind: EventKind) -> Event {
+    Event { at_ms: 7, worker: Some(worker.to_owned()), generation: None, request: None, kind }
+}
+
+fn exited(ended: Option<Ended>, reason: Option<Reason>) -> EventKind {
+    EventKind::WorkerExited { ended, reason, duration_ms: None }
+}
+
+fn finished(worker: &str) -> Event {
+    event(worker, exited(Some(Ended::Code(0)), Some(Reason::Exited)))
+}
+
+fn settled(state: &str) -> EventKind {
+    let (base, files) = ("main".to_owned(), vec!["f".to_owned()]);
+    EventKind::MergeSettled { item: 1, base, state: state.to_owned(), commit: None, cause: None, files }
+}
+
+#[test]
+fn each_event_is_for_whom_it_concerns() {
+    let code = |code| Some(Ended::Code(code));
+    for (kind, told) in [
+        (exited(code(0), Some(Reason::Exited)), Some((Group::Finished, "w finished"))),
+        (exited(code(3), Some(Reason::Exited)), Some((Group::Failed, "w failed with code 3"))),
+        (exited(Some(Ended::Signal(9)), Some(Reason::Exited)), Some((Group::Failed, "w was ended by signal 9"))),
+        (exited(code(1), Some(Reason::Timeout)), Some((Group::Failed, "w failed: its time was up"))),
+        (exited(None, None), Some((Group::Failed, "w ended, and nobody knows how"))),
+        (exited(code(1), Some(Reason::Stopped)), None),
+        (exited(code(0), Some(Reason::Stopped)), None),
+        (exited(code(1), Some(Reason::Closed)), None),
+        (EventKind::WorkerFailed { cause: "too often".to_owned() }, Some((Group::Failed, "w is given up: too often"))),
+        (settled("landed"), Some((Group::Landed, "w landed on main"))),
+        (settled("conflict"), Some((Group::Waiting, "w has conflicts with main: f"))),
+        (settled("waiting"), Some((Group::Waiting, "w waits to land on main: f"))),
+        (settled("rejected"), Some((Group::Waiting, "w was rejected by main: f"))),
+        (settled("noop"), None),
+        (EventKind::WorkerKilled, None),
+        (EventKind::NudgeSent { beat: 1 }, None),
+    ] {
+        let sorted = sort(&event("w", kind.clone()));
+        assert_eq!(sorted, told.map(|(group, text)| (group, text.to_owned())), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_burst_is_told_as_one_and_one_as_itself() {
+    let mut pace = Pace::default();
+    for name in ["a", "b", "c"] {
+        pace.take(&finished(name), 1000);
+    }
+    pace.take(&event("d", settled("landed")), 1100);
+    assert_eq!((pace.next_ms(), pace.due(1299)), (Some(1300), Vec::new()));
+    let told = pace.due(1400);
+    assert_eq!(
+        told.iter().map(|notice| notice.message.as_str()).collect::<Vec<_>>(),
+        ["3 workers finished", "d landed on main"]
+    );
+    assert_eq!((told[0].worker.as_str(), &told[0].event["workers"]), ("a,b,c", &json!(["a", "b", "c"])));
+    assert_eq!((told[1].kind.as_str(), &told[1].event["group"]), ("merge.settled", &json!("landed")));
+    assert_eq!((told[1].event["at_ms"].as_u64(), pace.next_ms()), (Some(7), None));
+}
+
+#[test]
+fn what_trickles_in_is_gathered() {
+    let mut pace = Pace::default();
+    let mut told = Vec::new();
+    for now in (0..6_000).step_by(100) {
+        if now < 3_000 {
+            pace.take(&finished(&format!("w{now}")), now);
+        }
+        told.extend(pace.due(now).into_iter().map(|notice| notice.message));
+    }
+    assert_eq!(told, ["4 workers finished", "20 workers finished", "6 workers finished"]);
+}
+
+#[test]
+fn nobody_hears_of_the_same_more_often_than_every_five_seconds() {
+    let mut pace = Pace::default();
+    let (mut told, mut last) = (Vec::new(), 0);
+    for now in (0..20_000).step_by(100) {
+        pace.take(&finished("flaps"), now);
+        for notice in pace.due(now) {
+            assert_eq!(notice.message, "flaps finished");
+            told.push(now - last);
+            last = now;
+        }
+    }
+    assert_eq!(told, [300, 5000, 5000, 5000]);
+    // Another group of it is another matter.
+    pace.take(&event("flaps", settled("landed")), 20_000);
+    assert_eq!(pace.due(20_300).len(), 2);
+    pace.take(&finished("other"), 60_000);
+    assert_eq!(pace.due(60_300).len(), 1);
+    assert_eq!(pace.told.len(), 1, "what is long past is forgotten");
+}

@@ -1,0 +1,164 @@
+//! Notifications: by a command and by a webhook on loopback, in time and never in the way.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{Rig, SOON, holds_for, wait_until};
+
+fn configure(rig: &Rig, text: &str) {
+    let dir = rig.path("home").join(".config/swarm");
+    fs::create_dir_all(&dir).expect("made");
+    fs::write(dir.join("config.toml"), format!("[notify]\n{text}")).expect("written");
+}
+
+/// A command that keeps what it is told, a line each.
+fn keeper(rig: &Rig) -> std::path::PathBuf {
+    let told = rig.path("told");
+    fs::write(&told, "").expect("written");
+    let line = r#"printf '%s|%s|%s|%s\n' \"$SWARM_EVENT_TYPE\" \"$SWARM_WORKER\" \"$SWARM_MESSAGE\" \"$(cat)\""#;
+    configure(rig, &format!("command = \"{line} >> {}\"\n", told.display()));
+    told
+}
+
+fn lines(told: &std::path::Path) -> Vec<String> {
+    fs::read_to_string(told).expect("there").lines().map(str::to_owned).collect()
+}
+
+/// Answers each request with the next of these, and gives what it was sent.
+fn server(answers: &'static [&'static str]) -> (u16, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let port = listener.local_addr().expect("an address").port();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for answer in answers {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let mut text = Vec::new();
+            let mut piece = [0_u8; 4096];
+            let body = |text: &[u8]| {
+                let text = String::from_utf8_lossy(text).into_owned();
+                let (head, body) = text.split_once("\r\n\r\n")?;
+                let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "))?.parse().ok()?;
+                (body.len() >= length).then_some(text)
+            };
+            let request = loop {
+                match stream.read(&mut piece) {
+                    Ok(0) | Err(_) => break String::new(),
+                    Ok(count) => text.extend_from_slice(&piece[..count]),
+                }
+                if let Some(request) = body(&text) {
+                    break request;
+                }
+            };
+            let _ = stream.write_all(answer.as_bytes());
+            let _ = sender.send(request);
+        }
+    });
+    (port, receiver)
+}
+
+#[test]
+fn a_command_is_told_what_ended_and_how() {
+    let rig = Rig::new();
+    let told = keeper(&rig);
+    rig.spawn("good", &[], &["true"]);
+    wait_until("the success is told", SOON, || lines(&told).len() == 1);
+    let line = &lines(&told)[0];
+    assert!(line.starts_with("worker.exited|good|good finished|{"), "{line}");
+    let event: Value = serde_json::from_str(line.splitn(4, '|').nth(3).expect("an event")).expect("JSON");
+    assert_eq!((event["worker"].as_str(), event["group"].as_str()), (Some("good"), Some("finished")));
+    rig.spawn("bad", &[], &["sh", "-c", "exit 3"]);
+    wait_until("the failure is told", SOON, || lines(&told).len() == 2);
+    assert!(lines(&told)[1].starts_with("worker.exited|bad|bad failed with code 3|"));
+    // What a person ends is no news to that person.
+    rig.spawn("ended", &[], &["sleep", "600"]);
+    rig.swarm(&["kill", "ended"]).ok();
+    holds_for("nothing is told of it", Duration::from_secs(1), || lines(&told).len() == 2);
+    // The file counts as it is now.
+    let text = fs::read_to_string(rig.path("home").join(".config/swarm/config.toml")).expect("there");
+    fs::write(rig.path("home").join(".config/swarm/config.toml"), format!("{text}events = [\"landed\"]\n"))
+        .expect("written");
+    rig.spawn("quiet", &[], &["true"]);
+    rig.wait("quiet");
+    holds_for("nobody wants to hear it", Duration::from_secs(1), || lines(&told).len() == 2);
+}
+
+#[test]
+fn a_burst_is_told_as_one() {
+    let rig = Rig::new();
+    let told = keeper(&rig);
+    let go = rig.path("go");
+    for i in 0..10 {
+        let wait = format!("until [ -e {} ]; do sleep 0.02; done", go.display());
+        rig.spawn_sh(&format!("w{i}"), &[], &wait);
+    }
+    fs::write(&go, "").expect("written");
+    rig.swarm(&["wait", "--all", "--timeout", "20"]);
+    wait_until("it is told", SOON, || !lines(&told).is_empty());
+    holds_for("not ten times", Duration::from_secs(1), || lines(&told).len() < 5);
+    assert!(lines(&told).iter().any(|line| line.contains(" workers finished|")), "{:?}", lines(&told));
+}
+
+#[test]
+fn a_webhook_is_posted_to_and_tried_again() {
+    let rig = Rig::new();
+    let (port, requests) = server(&["HTTP/1.1 503 Busy\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"]);
+    configure(&rig, &format!("webhook = \"http://127.0.0.1:{port}/hook\"\n"));
+    rig.spawn("good", &[], &["true"]);
+    for _ in 0..2 {
+        let request = requests.recv_timeout(SOON).expect("a request");
+        assert!(request.starts_with("POST /hook HTTP/1.1\r\n"), "{request}");
+        let (_, body) = request.split_once("\r\n\r\n").expect("a body");
+        let event: Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!((event["type"].as_str(), event["message"].as_str()), (Some("worker.exited"), Some("good finished")));
+    }
+}
+
+#[test]
+fn a_command_that_hangs_is_ended_with_all_it_started_and_delays_no_worker() {
+    let rig = Rig::new();
+    configure(&rig, "command = \"sleep 611 & sleep 611\"\n");
+    rig.spawn("good", &[], &["true"]);
+    let hanging = || {
+        let words = rig.processes().into_iter().map(crate::common::proc::words);
+        words.filter(|words| words.iter().any(|word| word == "611")).count()
+    };
+    wait_until("it hangs", SOON, || hanging() == 2);
+    let began = Instant::now();
+    rig.spawn("next", &[], &["true"]);
+    rig.wait("next");
+    assert!(began.elapsed() < Duration::from_secs(5));
+    wait_until("all of it is ended", SOON * 2, || hanging() == 0);
+}
+
+#[test]
+fn each_way_can_be_tried() {
+    let rig = Rig::new();
+    let test = || rig.swarm(&["notify", "test"]);
+    let said = test().refused(1, "no notifications are configured");
+    assert!(said.err.contains("config.toml"), "{said:?}");
+    let (port, requests) = server(&["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 500 No\r\n\r\n"]);
+    configure(&rig, &format!("command = \"cat > got\"\nwebhook = \"http://127.0.0.1:{port}\"\n"));
+    test().is(0, "command: delivered\nwebhook: delivered\n", "");
+    assert!(requests.recv_timeout(SOON).expect("a request").contains("\"notify.test\""));
+    let said = test();
+    assert_eq!(said.code, Some(1));
+    assert!(said.out.contains(&format!("webhook: failed: http://127.0.0.1:{port}: it answered 500")), "{said:?}");
+    configure(&rig, "command = \"echo broken; exit 4\"\nwebhook = \"https://127.0.0.1/\"\n");
+    let said = test();
+    assert!(said.out.contains("command: failed: 'echo broken; exit 4' ended with code 4: broken\n"), "{said:?}");
+    assert!(said.out.contains("webhook: failed: webhook 'https://127.0.0.1/' is https"), "{said:?}");
+    let json: Value = serde_json::from_str(&rig.swarm(&["notify", "test", "--json"]).out).expect("JSON");
+    assert_eq!(
+        (json["schema"].as_str(), json["ways"][0]["delivered"].as_bool()),
+        (Some("swarm.notified/1"), Some(false))
+    );
+    configure(&rig, "comand = 1\n");
+    let said = test();
+    assert!(said.code == Some(1) && said.err.contains("line 2: unknown field `comand`"), "{said:?}");
+    assert_eq!(rig.keepers(), (None, None), "it needs no supervisor");
+}
