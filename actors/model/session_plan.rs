@@ -51,7 +51,7 @@ impl super::Spec {
             identifier: rules.issue.clone().unwrap_or_else(|| self.name.clone()),
             work_type: rules.work_type.clone().unwrap_or_else(|| DEVELOPMENT.to_owned()),
             prompt: rules.prompt.clone().unwrap_or_else(|| argv.join(" ")),
-            provider: rules.provider.clone().or(known),
+            provider: rules.provider.clone().filter(|name| PROVIDERS.contains(&name.as_str())).or(known),
         })
     }
 

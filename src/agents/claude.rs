@@ -17,6 +17,8 @@ use super::{AgentConfig, End, Launch, Parser, Report, Seen, Session, Turn, class
 const ASKED_MAX: usize = 64;
 /// The tool by which it asks a person.
 const QUESTION: &str = "AskUserQuestion";
+/// The tool by which it keeps its list of what is to do.
+const TODOS: &str = "TodoWrite";
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["claude".to_owned()]);
@@ -110,24 +112,31 @@ impl Reader {
         self.error = line["error"].as_str().map(str::to_owned);
         let parts = line["message"]["content"].as_array().into_iter().flatten();
         parts
-            .filter_map(|part| match part["type"].as_str()? {
-                "text" => part["text"].as_str().map(short).filter(|text| !text.is_empty()).map(Seen::Text),
-                "tool_use" if part["name"] == QUESTION => {
-                    // That nobody may answer it is no other news.
-                    self.denied.push(part["id"].as_str().unwrap_or_default().to_owned());
-                    Some(Seen::Asked(question(&part["input"])))
-                }
-                "tool_use" => {
-                    let what = tool(part["name"].as_str()?, &part["input"]);
-                    self.asked.push_back((part["id"].as_str().unwrap_or_default().to_owned(), what.clone()));
-                    if self.asked.len() > ASKED_MAX {
-                        self.asked.pop_front();
-                    }
-                    Some(Seen::Tool(what))
-                }
-                _ => None,
+            .flat_map(|part| {
+                let todos = Some(&part["input"]["todos"]).filter(|todos| part["name"] == TODOS && todos.is_array());
+                todos.cloned().map(Seen::Todos).into_iter().chain(self.part(part))
             })
             .collect()
+    }
+
+    fn part(&mut self, part: &Value) -> Option<Seen> {
+        match part["type"].as_str()? {
+            "text" => part["text"].as_str().map(short).filter(|text| !text.is_empty()).map(Seen::Text),
+            "tool_use" if part["name"] == QUESTION => {
+                // That nobody may answer it is no other news.
+                self.denied.push(part["id"].as_str().unwrap_or_default().to_owned());
+                Some(Seen::Asked(question(&part["input"])))
+            }
+            "tool_use" => {
+                let what = tool(part["name"].as_str()?, &part["input"]);
+                self.asked.push_back((part["id"].as_str().unwrap_or_default().to_owned(), what.clone()));
+                if self.asked.len() > ASKED_MAX {
+                    self.asked.pop_front();
+                }
+                Some(Seen::Tool(what))
+            }
+            _ => None,
+        }
     }
 
     fn system(&mut self, line: &Value) -> Vec<Seen> {

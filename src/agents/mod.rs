@@ -108,6 +108,8 @@ pub enum Seen {
     Text(String),
     /// What it does.
     Tool(String),
+    /// What it means to do: a list of `{content, status, activeForm}`.
+    Todos(serde_json::Value),
     /// It is kept from going on for now.
     Delay(String),
     /// It asked for something that nobody is there to allow.

@@ -7,6 +7,7 @@
 mod diary;
 mod log;
 mod resolve;
+mod session;
 mod turn;
 
 use std::ffi::OsString;
@@ -20,6 +21,7 @@ use swarm_actors::run::words::Word;
 
 use self::diary::Diary;
 use self::log::Log;
+use self::session::Doings;
 use self::turn::{Teller, take_turn};
 use crate::adapters::records::write_durably;
 use crate::adapters::runs::order::{self, Order, PROMPT, Verdict};
@@ -49,7 +51,8 @@ fn attempt(dir: &Path) -> io::Result<bool> {
     let order = order::read_order(dir)?;
     let prompt = fs::read_to_string(dir.join(PROMPT))?;
     let diary = Diary::new(Log::open(&order.log)?, order.events.clone(), &order.run, &order.job);
-    let mut attempt = Attempt { dir, order: &order, diary, reports: 0, waits: false, last: String::new() };
+    let doings = Doings::here();
+    let mut attempt = Attempt { dir, order: &order, diary, doings, reports: 0, waits: false, last: String::new() };
     let verdict = attempt.run(prompt);
     drop(attempt);
     let well = matches!(verdict.outcome, Outcome::Success { .. });
@@ -61,6 +64,7 @@ struct Attempt<'a> {
     dir: &'a Path,
     order: &'a Order,
     diary: Diary,
+    doings: Doings,
     reports: u32,
     /// It stands still, and that is on record.
     waits: bool,
@@ -137,6 +141,9 @@ impl Attempt<'_> {
             _ => return,
         };
         self.waits = cause.is_some();
+        if let Some(cause) = cause {
+            self.doings.waits(cause);
+        }
         if let Err(error) = order::write_waiting(self.dir, cause) {
             eprintln!("swarm: warning: what it waits for cannot be kept: {error}");
         }
@@ -166,6 +173,7 @@ impl Attempt<'_> {
 impl Teller for Attempt<'_> {
     fn session(&mut self, id: String) {
         let spent = self.order.session.as_ref().filter(|session| session.id == id).map(|session| session.spent);
+        self.doings.conversation(&id);
         // Known from its first line on, so that what was cut off can be gone on with.
         let _ = order::write_session(self.dir, &Session { id, spent: spent.unwrap_or_default() });
     }
@@ -190,7 +198,20 @@ impl Teller for Attempt<'_> {
         self.diary.raw(bytes);
     }
 
+    fn tool(&mut self, what: &str) {
+        self.doings.tool(what);
+    }
+
+    fn says(&mut self) {
+        self.doings.says();
+    }
+
+    fn todos(&mut self, items: &serde_json::Value) {
+        self.doings.todos(items);
+    }
+
     fn looked(&mut self) {
+        self.doings.write();
         self.diary.write();
     }
 

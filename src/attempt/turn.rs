@@ -29,6 +29,12 @@ const TAIL_BYTES: usize = 16 << 10;
 pub trait Teller {
     fn session(&mut self, id: String);
     fn tell(&mut self, word: Word);
+    /// It begins to use a tool.
+    fn tool(&mut self, _what: &str) {}
+    /// Its list of what is to do, as it wrote it.
+    fn todos(&mut self, _items: &serde_json::Value) {}
+    /// It says something.
+    fn says(&mut self) {}
     /// Its output as it came, for agents that print no events.
     fn raw(&mut self, bytes: &[u8]);
     /// All that it had printed was looked at.
@@ -160,7 +166,16 @@ impl Turn<'_> {
         for seen in self.parser.line(String::from_utf8_lossy(line).trim_end()) {
             match seen {
                 Seen::Session(id) => self.teller.session(id),
-                Seen::Text(text) | Seen::Tool(text) | Seen::Delay(text) => self.teller.tell(Word::Activity { text }),
+                Seen::Todos(items) => self.teller.todos(&items),
+                Seen::Tool(text) => {
+                    self.teller.tool(&text);
+                    self.teller.tell(Word::Activity { text });
+                }
+                Seen::Text(text) => {
+                    self.teller.says();
+                    self.teller.tell(Word::Activity { text });
+                }
+                Seen::Delay(text) => self.teller.tell(Word::Activity { text }),
                 Seen::Doomed => drop(kill_process(self.agent, Signal::TERM)),
                 Seen::Denied(what) => {
                     let cause = format!("nobody was there to allow {what}");

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import cases, procs
+from . import cases, procs, real_sessions
 from .inject import panics
 from .rig import Result, Rig, wait_until
 from .stand_in import StandIn
@@ -379,8 +379,35 @@ def asks(site: Site) -> list[str]:
     return told.findings
 
 
+def recovered(site: Site) -> list[str]:
+    """The machine goes down while it is at work: it comes back in its own conversation and does the rest, once."""
+    task = f"[[as task]] {EACH} [[bash echo first >> first.txt]] [[gate middle]] [[bash echo second > second.txt]]"
+    alone = {"claude": ["-p", "--model", MODEL, "--permission-mode", "acceptEdits", "--allowedTools", "Bash(*)"],
+             "codex": ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]}[site.agent]
+    words = [site.agent, task, *alone] if site.agent == "claude" else [site.agent, *alone, task]
+    site.rig.must("spawn", "--name", "w", "--worktree", "--", *words, cwd=site.rig.repo)
+    held(site, "middle")
+    real_sessions.reboot(site.rig)
+    site.stand_in.open("middle")
+    before = site.stand_in.sessions("task")
+    result = site.swarm("recover", "--apply", "--settle", "0", "--json")
+    findings = [] if result.rc == 0 else [f"recover: {result}"]
+    case = json.loads(result.out)["workers"][0]
+    findings += [] if {case["conversation"]} == before else [f"goes on in {case['conversation']}, not in {before}"]
+    ended = site.swarm("wait", "w", "--timeout", str(LIMIT))
+    findings += [] if ended.rc == 0 else [f"its end: {ended} {site.swarm('logs', 'w', '--stderr').out[-300:]}"]
+    tree = Path(f"{site.rig.repo}-worktrees") / "w"
+    if not (tree / "second.txt").exists():
+        findings.append(f"the rest is not done: {site.swarm('logs', 'w').out[-300:]}")
+    prompts = max(record.prompts for record in site.stand_in.answers("task"))
+    findings += [] if prompts == 2 else [f"{prompts} prompts in the conversation, not 2"]
+    state = json.loads((tree / ".agent" / "state.json").read_text())
+    seen = (state["status"], state["attemptCount"])
+    return findings + ([] if seen == ("completed", 2) else [f"the session says {seen}"])
+
+
 SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told meanwhile": told_meanwhile,
-          "stopped meanwhile": stopped_meanwhile, "wrong key": wrong_key}
+          "stopped meanwhile": stopped_meanwhile, "wrong key": wrong_key, "recovered": recovered}
 CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks}
 
 

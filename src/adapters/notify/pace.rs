@@ -146,11 +146,16 @@ pub struct Pace {
     waiting: BTreeMap<Key, Waiting>,
     told: BTreeMap<Key, u64>,
     told_of: BTreeMap<Group, u64>,
+    /// Workers whose loop begins them again and again: the end of the loop is told.
+    loops: BTreeSet<String>,
 }
 
 impl Pace {
     /// Something happened. Only the last of one worker and group is kept.
     pub fn take(&mut self, event: &Event, now_ms: u64) {
+        if self.is_one_of_many(event) {
+            return;
+        }
         let Some((group, message)) = sort(event) else { return };
         let notice = Notice::one(group, message, event);
         let key = (group, notice.worker.clone());
@@ -159,6 +164,22 @@ impl Pace {
         let at_ms = (now_ms + GATHER_MS).max(from_ms).max(burst);
         let at_ms = self.waiting.get(&key).map_or(at_ms, |waiting| waiting.at_ms);
         self.waiting.insert(key, Waiting { notice, at_ms, from_ms });
+    }
+
+    /// Whether it is the end of an iteration, of which nobody wants to be told.
+    fn is_one_of_many(&mut self, event: &Event) -> bool {
+        let Some(worker) = &event.worker else { return false };
+        match &event.kind {
+            EventKind::LoopStarted { .. } | EventKind::LoopIteration { .. } => {
+                self.loops.insert(worker.clone());
+            }
+            EventKind::LoopEnded { .. } => {
+                self.loops.remove(worker);
+            }
+            EventKind::WorkerExited { .. } => return self.loops.contains(worker),
+            _ => {}
+        }
+        false
     }
 
     /// When there is something to tell.

@@ -17,6 +17,29 @@ fn settled(state: &str) -> EventKind {
     EventKind::MergeSettled { item: 1, base, state: state.to_owned(), commit: None, cause: None, files }
 }
 
+fn stuck(signal: &str, step: &str) -> EventKind {
+    let evidence = "evidence".to_owned();
+    EventKind::WorkerStuck { signal: signal.to_owned(), evidence, step: step.to_owned() }
+}
+
+fn over(reason: &str) -> EventKind {
+    EventKind::LoopEnded { reason: reason.to_owned(), iterations: 3 }
+}
+
+#[test]
+fn of_a_loop_the_end_is_told_and_not_each_iteration() {
+    let mut pace = Pace::default();
+    for iteration in 1..=3 {
+        pace.take(&event("w", EventKind::LoopIteration { iteration, max: 3 }), 0);
+        pace.take(&finished("w"), 0);
+    }
+    assert_eq!(pace.next_ms(), None);
+    pace.take(&event("w", over("max_iterations")), 0);
+    pace.take(&finished("other"), 0);
+    let told: Vec<String> = pace.due(60_000).into_iter().map(|notice| notice.message).collect();
+    assert_eq!(told, ["2 workers finished"]);
+}
+
 #[test]
 fn each_event_is_for_whom_it_concerns() {
     let code = |code| Some(Ended::Code(code));
@@ -35,6 +58,14 @@ fn each_event_is_for_whom_it_concerns() {
         (settled("waiting"), Some((Group::Waiting, "w waits to land on main: f"))),
         (settled("rejected"), Some((Group::Waiting, "w was rejected by main: f"))),
         (settled("noop"), None),
+        (stuck("silent", "given-up"), Some((Group::Stuck, "w stands still, and nothing helped: evidence"))),
+        (stuck("silent", "nudged"), None),
+        (stuck("asks", "told"), Some((Group::Waiting, "w waits for somebody: evidence"))),
+        (stuck("context-full", "told"), Some((Group::Budget, "w is near its limit: evidence"))),
+        (stuck("compacting", "told"), None),
+        (over("max_iterations"), Some((Group::Finished, "w has ended its loop: max_iterations"))),
+        (over("failed"), Some((Group::Failed, "w has ended its loop: failed"))),
+        (over("killed"), None),
         (EventKind::WorkerKilled, None),
         (EventKind::NudgeSent { beat: 1 }, None),
     ] {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use swarm_actors::model::{Caller, Contract, Ended, ExitRecord, Reason, SpawnRequest, WorktreeRequest};
+use swarm_actors::model::{Caller, Contract, Ended, ExitRecord, Reason, SessionRules, SpawnRequest, WorktreeRequest};
 use swarm_actors::run::machine::{FaultKind, Outcome};
 use swarm_actors::run::plan::{CommandWork, Job, Plan, SpecWork, Work};
 use swarm_actors::run::progress::{Now, Spent};
@@ -65,7 +65,20 @@ fn contract(plan: &Plan, job: &Job, caller: &Caller) -> Contract {
         nice: caller.nice,
         timeout_ms: job.timeout_ms,
         log_limit_bytes: LOG_LIMIT_BYTES,
+        session: session(job),
         ..Contract::default()
+    }
+}
+
+/// What its session says that it works on.
+fn session(job: &Job) -> SessionRules {
+    match &job.work {
+        Work::Spec(work) => SessionRules {
+            prompt: Some(format!("{} ({})", work.title, work.file)),
+            provider: work.adapter.clone().or_else(|| Some(config::AGENT.to_owned())),
+            ..SessionRules::default()
+        },
+        Work::Command(_) => SessionRules::default(),
     }
 }
 

@@ -170,7 +170,7 @@ pub struct Tool {
     pub waiting: Option<String>,
 }
 
-/// The file of it, below the worker's records.
+/// The file of it, beside the state.
 pub const ACTIVITY: &str = "activity.json";
 
 impl Pulse {
@@ -218,12 +218,13 @@ fn pulse(paths: &Paths, life: &Life) -> Pulse {
         output: written.iter().fold(0, |sum, (at_ms, bytes)| sum.wrapping_mul(31).wrapping_add(at_ms ^ (bytes << 20))),
         // Before its first word it has only been started.
         wrote_ms: wrote_ms.max(now_ms.saturating_sub(up_s * 1000)),
-        tool: tool(&paths.worker(&life.worker, life.generation).join(ACTIVITY)),
+        tool: life.plan.as_ref().and_then(|plan| tool(Path::new(&plan.dir))),
     }
 }
 
-fn tool(path: &Path) -> Option<Tool> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+fn tool(base: &Path) -> Option<Tool> {
+    let bytes = Folder::open(base).ok()??.read(ACTIVITY).ok()??;
+    serde_json::from_slice(&bytes).ok()
 }
 
 /// When a log was written to, in Unix milliseconds, and how long it is.

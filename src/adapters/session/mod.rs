@@ -23,7 +23,8 @@ use swarm_actors::heartbeat::recovery::{self, Facts, Known, Recovery, STALE_MS};
 use swarm_actors::model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
 use swarm_actors::ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
-use self::beat::{Beater, HEARTBEAT};
+pub use self::beat::Tool;
+use self::beat::{ACTIVITY, Beater, HEARTBEAT};
 use self::folder::Folder;
 pub use self::folder::NAME as FOLDER;
 pub use self::resume::how;
@@ -45,6 +46,8 @@ const INTERVAL_MS_MIN: u64 = 100;
 
 const PROGRESS: &str = "progress.log";
 const PROGRESS_BYTES_MAX: u64 = 1 << 20;
+/// Its items, as the agent keeps them.
+const TODOS: &str = "todos.json";
 const PRESERVED: &str = "preserved.json";
 
 fn set(name: &str) -> Option<u64> {
@@ -168,6 +171,7 @@ fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
         Ok(Change::Write(()))
     });
     begun.map_err(|Failed(error)| error)?;
+    forget_activity(base);
     let event = if opening.again { "recovery" } else { "start" };
     progress(base, event, &format!("generation {} of {}", opening.generation, opening.worker));
     Ok(note)
@@ -237,9 +241,40 @@ fn exclude(base: &Path) {
     }
 }
 
+/// A line of `progress.log`.
+pub fn progress_line(event: &str, details: &str) -> String {
+    format!("{}|{event}|{}", wall_ms(), details.replace('\n', " "))
+}
+
+/// What an agent is at, and what it did since this was last written.
+///
+/// # Errors
+/// What the system says.
+pub fn write_activity(base: &Path, tool: &Tool, lines: &[String]) -> io::Result<()> {
+    let Some(folder) = Folder::open(base)? else { return Ok(()) };
+    folder.replace(ACTIVITY, &serde_json::to_vec(tool)?, false)?;
+    if lines.is_empty() { Ok(()) } else { folder.append(PROGRESS, &lines.join("\n"), PROGRESS_BYTES_MAX) }
+}
+
+/// What an agent means to do.
+///
+/// # Errors
+/// What the system says.
+pub fn write_todos(base: &Path, todos: &serde_json::Value) -> io::Result<()> {
+    let Some(folder) = Folder::open(base)? else { return Ok(()) };
+    folder.replace(TODOS, format!("{todos:#}").as_bytes(), false).map(drop)
+}
+
+/// What an earlier agent was at.
+fn forget_activity(base: &Path) {
+    if let Ok(Some(folder)) = Folder::open(base) {
+        let _ = folder.remove(ACTIVITY);
+    }
+}
+
 /// History is worth having and not worth failing for.
 fn progress(base: &Path, event: &str, details: &str) {
-    let line = format!("{}|{event}|{}", wall_ms(), details.replace('\n', " "));
+    let line = progress_line(event, details);
     let appended = Folder::open(base).and_then(|folder| match folder {
         Some(folder) => folder.append(PROGRESS, &line, PROGRESS_BYTES_MAX),
         None => Ok(()),

@@ -12,13 +12,12 @@ use swarm_actors::model::{Resume, Session, Spec};
 use swarm_actors::worker::caller_of;
 
 use super::folder::Folder;
-use super::store;
+use super::{TODOS, store};
 use crate::adapters::git;
 use crate::agents::resume;
 
 /// The file of the prompt, in the session's folder.
 const PROMPT: &str = "recovery.md";
-const TODOS: &str = "todos.json";
 /// Changed files that are named.
 const FILES_MAX: usize = 40;
 /// Days of conversations that are looked through, and conversations of each.
