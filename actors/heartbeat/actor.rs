@@ -63,7 +63,7 @@ impl Actor for Heartbeat {
                 Event::Ran(life, ran)
             }
             HeartbeatMessage::Tick => Event::Tick,
-            HeartbeatMessage::Beaten(beaten) => Event::Beaten(beaten),
+            HeartbeatMessage::Beaten(beaten, round) => Event::Beaten(beaten, round),
             HeartbeatMessage::Looked(life, sight, screen) => Event::Looked(life, sight, screen),
         };
         for effect in state.machine.on(event) {
@@ -94,11 +94,11 @@ impl State {
                     tracing::warn!(worker = life.worker, %error, "the end of a session could not be written");
                 }
             })),
-            Effect::Beat(lives) => drop(tokio::spawn(async move {
+            Effect::Beat(lives, round) => drop(tokio::spawn(async move {
                 let beaten = sessions.beat(lives.clone()).await;
                 let beaten = lives.into_iter().zip(beaten).map(|((life, _), (beaten, sight))| (life, beaten, sight));
                 let beaten = beaten.collect();
-                let _ = myself.cast(HeartbeatMessage::Beaten(beaten));
+                let _ = myself.cast(HeartbeatMessage::Beaten(beaten, round));
             })),
             Effect::Arm => self.arm(),
             Effect::Look(life, sight) => drop(tokio::spawn(async move {

@@ -62,7 +62,7 @@ pub struct Ladder {
     not_before_ms: u64,
     output: Option<u64>,
     wrote_ms: u64,
-    operation: Option<(String, u64)>,
+    operation: Option<((String, u64), u64)>,
     /// What was told last, so that it is told once.
     told: Option<&'static str>,
 }
@@ -80,16 +80,30 @@ impl Ladder {
     /// One look at `now_ms`, which counts only while the heartbeat ticks.
     pub fn look(&mut self, sight: &Sight, screen: Option<Signal>, means: Means<'_>, now_ms: u64) -> Vec<Act> {
         self.note(sight, now_ms);
-        if let Some(signal) = screen.or_else(|| sight.waiting.clone().map(|what| Signal::Waiting { what })) {
-            return self.tell(signal);
+        let mut acts = Vec::new();
+        match screen.or_else(|| sight.waiting.clone().map(|what| Signal::Waiting { what })) {
+            Some(signal) if signal.needs_a_person() => return self.tell(signal),
+            Some(signal) => acts = self.tell(signal),
+            None if means.rules.is_none() => acts.extend(self.told.take().map(|_| Act::Unstuck)),
+            None => {}
         }
-        let Some(rules) = means.rules else {
-            return self.told.take().map(|_| Act::Unstuck).into_iter().collect();
-        };
-        match self.signal(rules, now_ms) {
-            Some(signal) => self.climb(signal, means, now_ms),
-            None => self.rest(now_ms),
+        if let Some(rules) = means.rules {
+            acts.extend(match self.signal(rules, now_ms) {
+                Some(signal) => self.climb(signal, means, now_ms),
+                None => self.rest(now_ms),
+            });
         }
+        acts
+    }
+
+    /// Whether the next look at it may come to a step. Then it is one at its screen first.
+    pub fn is_due(&self, sight: &Sight, rules: &WatchRules, now_ms: u64) -> bool {
+        self.output == Some(sight.output) && !self.given_up && self.signal(rules, now_ms).is_some()
+    }
+
+    /// Whether it is marked as one that needs a person.
+    pub fn is_told(&self) -> bool {
+        self.told.is_some()
     }
 
     /// It has ended by itself, with a failure. True when that was our interrupt, which is
@@ -127,7 +141,7 @@ impl Ladder {
         if for_ms >= limit_ms {
             return Some(Signal::Silent { for_ms: now_ms.saturating_sub(self.wrote_ms) });
         }
-        let (operation, since_ms) = self.operation.as_ref()?;
+        let ((operation, _), since_ms) = self.operation.as_ref()?;
         let for_ms = now_ms.saturating_sub((*since_ms).max(self.acted_ms.unwrap_or(0)));
         (for_ms >= rules.after_ms)
             .then(|| Signal::SameOperation { operation: operation.clone(), for_ms: now_ms.saturating_sub(*since_ms) })
@@ -247,7 +261,7 @@ mod tests {
     fn the_same_operation_for_too_long_counts_although_there_is_output() {
         let (mut ladder, rules) = (Ladder::default(), rules());
         let means = Means { rules: Some(&rules), window: true };
-        let at = |tick: u64| Sight { output: tick, operation: Some("Bash: make".to_owned()), waiting: None };
+        let at = |tick: u64| Sight { output: tick, operation: Some(("Bash: make".to_owned(), 1)), waiting: None };
         let acts: Vec<Act> = (0..=60).flat_map(|tick| ladder.look(&at(tick), None, means, tick * TICK_MS)).collect();
         assert!(matches!(&acts[..], [Act::Take(Step::Nudged, Signal::SameOperation { .. })]), "{acts:?}");
     }

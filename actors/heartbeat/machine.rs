@@ -14,13 +14,23 @@ const LOOK_MS: u64 = 30_000;
 /// that is when they ask who they are talking to.
 const FIRST_MS: u64 = 60_000;
 
+/// Which beats are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// The first one of a life, at once.
+    First,
+    /// Those of a tick.
+    All,
+}
+
 #[derive(Clone, Debug)]
 pub enum Event {
     Began(Arc<Life>),
     Ended(Arc<Life>, LifeEnd),
     Ran(Arc<Life>, Result<Fence, SessionError>),
     Tick,
-    Beaten(Vec<(Arc<Life>, Beaten, Sight)>),
+    /// Of a round of all, or of the first beat of one.
+    Beaten(Vec<(Arc<Life>, Beaten, Sight)>, Round),
     /// What its screen shows; none where it could not be looked at.
     Looked(Arc<Life>, Sight, Option<String>),
 }
@@ -32,7 +42,7 @@ pub enum Effect {
     /// Write how it ended.
     End(Arc<Life>, LifeEnd),
     /// One beat for each that has a session, and a look at each; `Beaten` tells.
-    Beat(Vec<(Arc<Life>, Option<Fence>)>),
+    Beat(Vec<(Arc<Life>, Option<Fence>)>, Round),
     /// Fire `Tick` an interval after the last one, or after now.
     Arm,
     /// Look at its screen; `Looked` tells.
@@ -109,8 +119,8 @@ impl Machine {
             Event::Ended(life, end) => self.ended(life, end),
             Event::Ran(life, ran) => self.ran(&life, ran),
             Event::Tick => self.tick(),
-            Event::Beaten(beaten) => {
-                self.beating = false;
+            Event::Beaten(beaten, round) => {
+                self.beating &= round == Round::First;
                 let each = |(life, beaten, sight)| self.beaten(&life, beaten, sight);
                 beaten.into_iter().flat_map(each).collect()
             }
@@ -130,8 +140,11 @@ impl Machine {
         let began_ms = self.now_ms;
         let tracked = Tracked { life: Arc::clone(&life), fence: None, began_ms, screen: None, looked: None };
         self.lives.insert(life.worker.clone(), tracked);
+        // A mark of an earlier supervisor is of what that one saw.
+        let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, stuck: None };
+        let mark = (life.watch.is_some() || life.agent).then_some(mark);
         let run = life.plan.is_some().then_some(Effect::Run(life));
-        run.into_iter().chain(self.arm()).collect()
+        run.into_iter().chain(mark).chain(self.arm()).collect()
     }
 
     fn ended(&mut self, life: Arc<Life>, end: LifeEnd) -> Vec<Effect> {
@@ -162,7 +175,7 @@ impl Machine {
             Ok(fence) => {
                 tracked.fence = Some(fence.clone());
                 // The first one at once.
-                vec![Effect::Beat(vec![(Arc::clone(life), Some(fence))])]
+                vec![Effect::Beat(vec![(Arc::clone(life), Some(fence))], Round::First)]
             }
             Err(SessionError::Taken { found, .. }) => self.lost(life, found),
             // Tried again with the next tick.
@@ -181,7 +194,7 @@ impl Machine {
         // A disk that takes longer than that gets fewer beats, not a queue of them.
         if !due.is_empty() && !self.beating {
             self.beating = true;
-            effects.push(Effect::Beat(due));
+            effects.push(Effect::Beat(due, Round::All));
         }
         effects
     }
@@ -196,23 +209,37 @@ impl Machine {
             Beaten::Done => {}
         }
         let young = now_ms.saturating_sub(tracked.began_ms) <= FIRST_MS;
-        if life.watch.is_none() && !(life.agent && young) {
+        let seen = tracked
+            .looked
+            .is_some_and(|(at_ms, output)| output == sight.output || now_ms.saturating_sub(at_ms) < LOOK_MS);
+        let screen = tracked.screen.clone();
+        let ladder = self.ladders.get(&life.worker);
+        // Until what was told of it is no longer so.
+        let told = ladder.is_some_and(Ladder::is_told);
+        if life.watch.is_none() && !(life.agent && (young || told)) {
             return Vec::new();
         }
-        let fresh = tracked
-            .looked
-            .is_none_or(|(at_ms, output)| output != sight.output && now_ms.saturating_sub(at_ms) >= LOOK_MS);
+        // Nothing is typed into a screen that was not looked at just then.
+        let would_act = |rules| ladder.is_some_and(|ladder| ladder.is_due(&sight, rules, now_ms));
+        let due = life.watch.as_ref().is_some_and(would_act);
+        let fresh = due || !seen;
         if life.window && fresh {
-            tracked.looked = Some((now_ms, sight.output));
+            if let Some(tracked) = self.tracked(life) {
+                tracked.looked = Some((now_ms, sight.output));
+            }
             return vec![Effect::Look(Arc::clone(life), sight)];
         }
-        let screen = tracked.screen.clone();
         self.judge(life, &sight, screen)
     }
 
     fn looked(&mut self, life: &Arc<Life>, sight: &Sight, screen: Option<&str>) -> Vec<Effect> {
         let Some(tracked) = self.tracked(life) else { return Vec::new() };
-        tracked.screen = screen.and_then(signals::of_screen);
+        let Some(screen) = screen else {
+            // Unseen, so nothing is known of it and nothing is done about it.
+            tracked.looked = None;
+            return Vec::new();
+        };
+        tracked.screen = signals::of_screen(screen);
         let screen = tracked.screen.clone();
         self.judge(life, sight, screen)
     }

@@ -41,9 +41,9 @@ fn the_first_beat_comes_at_once_and_the_others_with_the_tick() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![Effect::Run(Arc::clone(&a)), Effect::Arm]);
-    let beat = Effect::Beat(vec![(Arc::clone(&a), Some(fence(&a)))]);
-    assert_eq!(machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a)))), vec![beat.clone()]);
-    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat]);
+    let beat = |round| Effect::Beat(vec![(Arc::clone(&a), Some(fence(&a)))], round);
+    assert_eq!(machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a)))), vec![beat(Round::First)]);
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat(Round::All)]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_disk_that_is_slow_gets_no_queue_of_beats() {
     running(&mut machine, &a);
     assert_eq!(machine.on(Event::Tick).len(), 2);
     assert_eq!(machine.on(Event::Tick), vec![Effect::Arm]);
-    machine.on(Event::Beaten(vec![(Arc::clone(&a), Beaten::Done, Sight::default())]));
+    machine.on(Event::Beaten(vec![(Arc::clone(&a), Beaten::Done, Sight::default())], Round::All));
     assert_eq!(machine.on(Event::Tick).len(), 2);
 }
 
@@ -85,7 +85,8 @@ fn a_session_that_was_taken_is_told_of_once_and_left_alone() {
     let a = life("a", 2);
     running(&mut machine, &a);
     let found = Fence { session: "theirs".to_owned(), started_ms: 9 };
-    let lost = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Lost { found: found.clone() }, Sight::default())]);
+    let lost =
+        || Event::Beaten(vec![(Arc::clone(&a), Beaten::Lost { found: found.clone() }, Sight::default())], Round::All);
     let told = Effect::TellLost { worker: "a".to_owned(), generation: 2, found: found.clone() };
     assert_eq!(machine.on(lost()), vec![told]);
     assert_eq!(machine.on(lost()), Vec::new());
@@ -97,7 +98,7 @@ fn a_state_that_somebody_removed_is_written_anew() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 1);
     running(&mut machine, &a);
-    let missing = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Missing, Sight::default())]);
+    let missing = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Missing, Sight::default())], Round::All);
     assert_eq!(machine.on(missing()), vec![Effect::Run(Arc::clone(&a))]);
     machine.on(Event::Ended(Arc::clone(&a), ended()));
     assert_eq!(machine.on(missing()), Vec::new());
@@ -111,11 +112,11 @@ fn the_next_life_is_none_of_the_last_ones_business() {
     running(&mut machine, &new);
     let found = fence(&new);
     assert_eq!(
-        machine.on(Event::Beaten(vec![(Arc::clone(&old), Beaten::Lost { found }, Sight::default())])),
+        machine.on(Event::Beaten(vec![(Arc::clone(&old), Beaten::Lost { found }, Sight::default())], Round::All)),
         Vec::new()
     );
     assert_eq!(machine.on(Event::Ended(Arc::clone(&old), None)), vec![Effect::End(old, None)]);
-    assert!(machine.on(Event::Tick).contains(&Effect::Beat(vec![(Arc::clone(&new), Some(fence(&new)))])));
+    assert!(machine.on(Event::Tick).contains(&Effect::Beat(vec![(Arc::clone(&new), Some(fence(&new)))], Round::All)));
 }
 
 fn watched(worker: &str, window: bool) -> Arc<Life> {
@@ -128,7 +129,8 @@ fn silence(machine: &mut Machine, life: &Arc<Life>, ticks: u32, screen: &str) ->
     let mut done = Vec::new();
     for _ in 0..ticks {
         machine.on(Event::Tick);
-        let mut effects = machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Sight::default())]));
+        let mut effects =
+            machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, Sight::default())], Round::All));
         if let [Effect::Look(life, sight)] = &effects[..] {
             let looked = Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned()));
             effects = machine.on(looked);
@@ -184,8 +186,9 @@ fn nothing_is_typed_into_a_question_and_it_is_marked() {
 fn a_life_that_is_only_watched_has_no_session_to_write() {
     let mut machine = Machine::new(10_000);
     let a = watched("a", false);
-    assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![Effect::Arm]);
-    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Beat(vec![(Arc::clone(&a), None)])]);
+    let unmarked = Effect::Mark { worker: "a".to_owned(), generation: 1, stuck: None };
+    assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![unmarked, Effect::Arm]);
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Beat(vec![(Arc::clone(&a), None)], Round::All)]);
     assert_eq!(machine.on(Event::Ended(a, ended())), Vec::new());
 }
 
@@ -198,7 +201,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             1 => Event::Ended(life, ended()),
             2 => Event::Ran(life, Ok(fence)),
             3 => Event::Ran(life, Err(SessionError::System("full".to_owned()))),
-            4 => Event::Beaten(vec![(life, Beaten::Lost { found: Fence::default() }, Sight::default())]),
+            4 => Event::Beaten(vec![(life, Beaten::Lost { found: Fence::default() }, Sight::default())], Round::All),
             _ => Event::Tick,
         }
     })
@@ -220,7 +223,7 @@ proptest! {
                 }
                 Event::Began(life) => ended.retain(|one| *one != (life.worker.clone(), life.generation)),
                 Event::Ended(life, _) => ended.push((life.worker.clone(), life.generation)),
-                Event::Ran(..) | Event::Beaten(_) | Event::Looked(..) => {}
+                Event::Ran(..) | Event::Beaten(..) | Event::Looked(..) => {}
             }
             for effect in machine.on(event) {
                 match effect {
@@ -228,7 +231,7 @@ proptest! {
                         prop_assert!(!armed, "a second timer");
                         armed = true;
                     }
-                    Effect::Beat(lives) => {
+                    Effect::Beat(lives, _) => {
                         for (life, _) in lives {
                             let key = (life.worker.clone(), life.generation);
                             prop_assert!(!ended.contains(&key), "a beat for the dead: {key:?}");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::machine::Round;
 use crate::model::{EventKind, Fence};
 use crate::ports::{Beaten, Life, LifeEnd, SessionError, Sight};
 
@@ -14,7 +15,7 @@ pub enum HeartbeatMessage {
     /// From the timer.
     Tick,
     /// From the task that beat for these.
-    Beaten(Vec<(Arc<Life>, Beaten, Sight)>),
+    Beaten(Vec<(Arc<Life>, Beaten, Sight)>, Round),
     /// From the task that looked at its screen.
     Looked(Arc<Life>, Sight, Option<String>),
 }

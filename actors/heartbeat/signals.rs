@@ -31,6 +31,14 @@ impl Signal {
         }
     }
 
+    /// Whether a person has to answer before anything can help.
+    pub fn needs_a_person(&self) -> bool {
+        match self {
+            Self::Waiting { .. } | Self::Asks { .. } => true,
+            Self::Silent { .. } | Self::SameOperation { .. } | Self::ContextFull { .. } | Self::Compacting => false,
+        }
+    }
+
     /// What was seen, for people.
     pub fn evidence(&self) -> String {
         let minutes = |ms: u64| format!("{} min", ms / 60_000);
@@ -46,7 +54,7 @@ impl Signal {
 }
 
 /// Questions of agents that no work goes on behind, in lower case, and what they ask.
-const QUESTIONS: [(&str, &str); 9] = [
+const QUESTIONS: [(&str, &str); 17] = [
     ("select login method", "it asks how to log in"),
     ("paste code here", "it asks for a login code"),
     ("please run /login", "it is not logged in"),
@@ -55,15 +63,28 @@ const QUESTIONS: [(&str, &str); 9] = [
     ("do you trust the files in this folder", "it asks whether it may trust this directory"),
     ("is this a project you created or one you trust", "it asks whether it may trust this directory"),
     ("do you trust the contents of this directory", "it asks whether it may trust this directory"),
-    ("do you want to proceed?", "it asks for a permission"),
+    ("do you want to ", "it asks for a permission"),
+    ("would you like to ", "it asks for a permission"),
+    ("allow command", "it asks for a permission"),
+    ("allow this ", "it asks for a permission"),
+    ("❯ 1. ", "it asks for a choice"),
+    ("› 1. ", "it asks for a choice"),
+    ("(y/n)", "it asks for a choice"),
+    ("[y/n]", "it asks for a choice"),
+    ("yes, and don't ask again", "it asks for a permission"),
 ];
+/// Lines of a screen, from its end, in which questions are looked for.
+const LINES_MAX: usize = 20;
 const COMPACTING: &str = "compacting conversation";
 /// A context from which on there is little room left.
 const CONTEXT_PERCENT: u32 = 90;
 
 /// What a screen says, the gravest first.
 pub fn of_screen(screen: &str) -> Option<Signal> {
-    let text: String = screen.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+    // Questions stand at the bottom; what is above may be anybody's text.
+    let lines: Vec<&str> = screen.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(LINES_MAX)..].join(" ");
+    let text: String = last.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     if let Some((_, what)) = QUESTIONS.iter().find(|(words, _)| text.contains(words)) {
         return Some(Signal::Asks { what });
     }
@@ -97,6 +118,8 @@ mod tests {
             ("Welcome\n\n Select login   method:\n ❯ 1. Claude", Some("asks")),
             ("Do you trust the files\nin this folder?", Some("asks")),
             ("Do you want to proceed?\n ❯ 1. Yes", Some("asks")),
+            ("Do you want to make this edit to a.rs?\n   1. Yes", Some("asks")),
+            ("Overwrite? (y/N)", Some("asks")),
             ("✻ Compacting conversation…", Some("compacting")),
             ("> \n  Context left until auto-compact: 4%", None),
             ("> \n  context: 95% used", Some("context-full")),

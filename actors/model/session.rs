@@ -204,7 +204,7 @@ impl Session {
 
     /// How often it was begun again. Go counts from one.
     pub fn recoveries(&self) -> i64 {
-        let counted = self.integer("attemptCount").map(|count| count - 1);
+        let counted = self.integer("attemptCount").map(|count| count.saturating_sub(1));
         self.integer("recoveryAttempts").or(counted).unwrap_or_default().max(0)
     }
 
@@ -223,7 +223,7 @@ impl Session {
     /// Both counts, which differ by one.
     pub fn set_recoveries(&mut self, recoveries: i64) {
         self.set("recoveryAttempts", &recoveries);
-        self.set("attemptCount", &(recoveries + 1));
+        self.set("attemptCount", &recoveries.saturating_add(1));
     }
 
     pub fn set_session_id(&mut self, id: &str) {

@@ -15,8 +15,10 @@ pub struct Opening {
     pub generation: u64,
     /// The launch, by its token.
     pub session_id: String,
-    /// It was left and is gone on with, so an attempt is counted.
+    /// It was left and is gone on with.
     pub again: bool,
+    /// Which counts as an attempt.
+    pub counts: bool,
 }
 
 /// A worker that runs, as its beats need it.
@@ -42,8 +44,8 @@ pub struct Life {
 pub struct Sight {
     /// Another value whenever it has written something.
     pub output: u64,
-    /// What it is at, by its own word.
-    pub operation: Option<String>,
+    /// What it is at, by its own word, and the how manieth thing that is.
+    pub operation: Option<(String, u64)>,
     /// What it waits for, by its own word.
     pub waiting: Option<String>,
 }
@@ -79,6 +81,9 @@ pub enum SessionError {
 pub trait Sessions: Send + Sync {
     /// Between two beats, in milliseconds.
     fn interval_ms(&self) -> u64;
+
+    /// How often one is gone on with.
+    fn attempts_max(&self) -> i64;
 
     /// What the session of this plan says of itself; none where it cannot be looked at.
     fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery>;

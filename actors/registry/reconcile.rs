@@ -137,7 +137,8 @@ pub fn restart_due(facts: &DirFacts, exit: Option<&ExitRecord>) -> bool {
     if facts.wanted.state != WantedState::Running {
         return false;
     }
-    if facts.wanted.renewed {
+    // Ended in order to be started again; what it has done by itself counts for more.
+    if facts.wanted.renewed && !exit.is_some_and(|exit| exit.reason == Reason::Exited && exit.ended.is_success()) {
         return true;
     }
     if stopped {

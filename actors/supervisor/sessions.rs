@@ -10,7 +10,7 @@ use super::error::SupervisorError;
 use super::machine::Child;
 use super::message::SupervisorMessage;
 use crate::heartbeat::{HeartbeatHandle, Told};
-use crate::model::{Caller, EventKind};
+use crate::model::{Caller, EventKind, Refusal, RefusalKind};
 use crate::ports::Ports;
 use crate::worker::{Workers as _, tried};
 
@@ -54,7 +54,10 @@ impl State {
         let Some(handle) = self.workers.get(&worker).cloned() else { return };
         let myself = self.myself.clone();
         tokio::spawn(async move {
-            if let Err(refusal) = handle.renew(generation).await {
+            let refused = handle.renew(generation).await.err();
+            // Somebody else was faster: that is no news.
+            let meant = |refusal: &Refusal| !matches!(refusal.kind, RefusalKind::Running | RefusalKind::Invalid);
+            if let Some(refusal) = refused.filter(meant) {
                 tracing::error!(worker, cause = %refusal.cause, "it stands still and could not be started again");
                 let _ = myself.cast(SupervisorMessage::Heartbeat(Told::Happened {
                     worker,

@@ -81,6 +81,10 @@ impl Sessions for FakeSessions {
         10_000
     }
 
+    fn attempts_max(&self) -> i64 {
+        3
+    }
+
     fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery> {
         let state = self.state(&plan.dir);
         let facts = Facts {
@@ -113,7 +117,8 @@ impl Sessions for FakeSessions {
             session.set("startedAt", &self.clock.wall_ms());
             session.set_session_id(&opening.session_id);
             session.set_status(SessionStatus::Initializing);
-            session.set_recoveries(if opening.again { session.recoveries() + 1 } else { 0 });
+            let before = if opening.again { session.recoveries() } else { 0 };
+            session.set_recoveries(before + i64::from(opening.counts));
             self.put(&dir, session);
             self.script.after("open_session").await.map_err(SessionError::System)?;
             Ok(None)

@@ -302,6 +302,7 @@ impl State {
             fresh_logs: false,
             // One that has finished begins anew.
             recovers: !facts.exit.as_ref().is_some_and(|exit| exit.ended.is_success()),
+            counts: false,
         };
         let started = launch::launch(self.ports(), &self.arguments.registry, start).await?;
         let generation = started.generation;

@@ -24,6 +24,7 @@ impl State {
         let state = reconcile::fine_state(facts);
         if state.is_running() {
             self.ports().logs.keep(self.name(), &spec.logs, spec.contract.log_limit_bytes);
+            self.forget_renewal(facts).await;
             self.tell_life();
         } else {
             self.tell_end(facts.exit.as_ref());
@@ -48,6 +49,18 @@ impl State {
                 }
                 self.tell_finished(facts).await;
             }
+        }
+    }
+
+    /// It was to be ended and started again, and the supervisor went before that.
+    async fn forget_renewal(&mut self, facts: &DirFacts) {
+        if !std::mem::take(&mut self.machine.wanted.renewed) {
+            return;
+        }
+        self.machine.wanted.next_start_ms = None;
+        let wanted = self.machine.wanted.clone();
+        if let Err(error) = self.ports().records.write_wanted(self.name(), facts.generation, &wanted).await {
+            tracing::warn!(worker = self.name(), %error, "it is still noted that it is to be started again");
         }
     }
 

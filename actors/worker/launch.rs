@@ -46,8 +46,10 @@ pub struct Start {
     pub wanted: Option<Wanted>,
     /// A respawn begins new logs, a restart by policy goes on with the old ones.
     pub fresh_logs: bool,
-    /// Its session was left and is gone on with: an attempt is counted.
+    /// It goes on with what an earlier life left.
     pub recovers: bool,
+    /// That was asked for, and counts as an attempt.
+    pub counts: bool,
 }
 
 /// A worker that runs.
@@ -82,6 +84,7 @@ pub async fn launch(ports: &Ports, registry: &RegistryHandle, start: Start) -> R
         generation,
         session_id: spec.session_id(),
         again: start.recovers,
+        counts: start.counts,
     });
     let attempt = Attempt { ports, registry, start: &start, spec: &spec, opening };
     // Step 1.

@@ -7,7 +7,6 @@ use super::fate::{self, Facts, Fate};
 use super::launch::{Start, Tree};
 use super::subject::Subject;
 use super::verbs::answered;
-use crate::heartbeat::recovery::ATTEMPTS_MAX;
 use crate::model::{Caller, Reason, Refusal, RefusalKind, Spawned, Wanted};
 use crate::ports::DirFacts;
 use crate::registry::reconcile;
@@ -52,6 +51,7 @@ impl State {
             wanted: Some(Wanted { recoveries, ..Wanted::default() }),
             fresh_logs: false,
             recovers: true,
+            counts: true,
         };
         let spawned = self.start(start).await?;
         self.remove_leftovers(Some(spawned.generation)).await;
@@ -75,17 +75,19 @@ impl State {
         let contract = spec.map(|spec| spec.contract.clone());
         let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is lost"))?;
         let caller = super::caller_of(&contract, spec.map_or("", |spec| &spec.request));
-        let now_ms = self.ports().clock.wall_ms();
-        let renewed = Wanted { renewed: true, next_start_ms: Some(now_ms), ..facts.wanted.clone() };
-        let noted = self.ports().records.write_wanted(self.name(), generation, &renewed).await;
-        noted.map_err(|error| error::of_io("record the restart", &error).of(self.name()))?;
-        if subject.is_running() {
-            self.stop_tree().await?;
-        } else if self.machine.is_live() {
+        if !subject.is_running() && self.machine.is_live() {
             return Err(Refusal::new(RefusalKind::Running, "its policy starts it again").of(self.name()));
         }
+        self.note_renewal(generation, true).await?;
+        if subject.is_running()
+            && let Err(refusal) = self.stop_tree().await
+        {
+            // It goes on, and what becomes of it is its own again.
+            self.note_renewal(generation, false).await?;
+            return Err(refusal);
+        }
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
-        let wanted = Wanted { renewed: false, next_start_ms: None, ..facts.wanted.clone() };
+        let wanted = Wanted { renewed: false, next_start_ms: None, ..self.machine.wanted.clone() };
         let start = Start {
             name: self.name().to_owned(),
             contract,
@@ -95,10 +97,29 @@ impl State {
             wanted: Some(wanted),
             fresh_logs: false,
             recovers: true,
+            counts: false,
         };
-        let spawned = self.start(start).await?;
-        self.remove_leftovers(Some(spawned.generation)).await;
-        Ok(spawned)
+        match self.start(start).await {
+            Ok(spawned) => {
+                self.remove_leftovers(Some(spawned.generation)).await;
+                Ok(spawned)
+            }
+            Err(refusal) => {
+                // Nobody starts it any more but a person, who is told.
+                self.note_renewal(generation, false).await?;
+                Err(refusal)
+            }
+        }
+    }
+
+    /// What is noted is known to this actor as well: a kill takes it back.
+    async fn note_renewal(&mut self, generation: u64, renewed: bool) -> Result<(), Refusal> {
+        let next_start_ms = renewed.then(|| self.ports().clock.wall_ms());
+        self.machine.wanted.renewed = renewed;
+        self.machine.wanted.next_start_ms = next_start_ms;
+        let wanted = self.machine.wanted.clone();
+        let noted = self.ports().records.write_wanted(self.name(), generation, &wanted).await;
+        noted.map_err(|error| error::of_io("record the restart", &error).of(self.name()))
     }
 
     async fn facts(&self, facts: &DirFacts) -> Facts {
@@ -122,7 +143,7 @@ impl State {
             server_lives,
             session,
             recoveries: facts.wanted.recoveries,
-            recoveries_max: u32::try_from(ATTEMPTS_MAX).unwrap_or(u32::MAX),
+            recoveries_max: u32::try_from(self.ports().sessions.attempts_max()).unwrap_or(u32::MAX),
         }
     }
 }

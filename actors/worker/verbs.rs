@@ -50,6 +50,7 @@ impl State {
             wanted: None,
             fresh_logs: true,
             recovers: false,
+            counts: false,
         };
         let spawned = self.start(start).await?;
         if replaces {
@@ -202,6 +203,7 @@ impl State {
             wanted: None,
             fresh_logs: true,
             recovers: false,
+            counts: false,
         };
         let spawned = self.start(start).await?;
         self.remove_leftovers(Some(spawned.generation)).await;

@@ -1,7 +1,6 @@
 //! What would become of a worker by `swarm recover`, from the files and the kernel: the
 //! same function over the same facts as in the supervisor.
 
-use swarm_actors::heartbeat::recovery::ATTEMPTS_MAX;
 use swarm_actors::model::{Reason, Spec, WorkerView};
 use swarm_actors::ports::DirFacts;
 use swarm_actors::registry::reconcile;
@@ -35,6 +34,6 @@ fn look(facts: &DirFacts) -> Facts {
         server_lives: pane.filter(|_| closed).map(tmux::has_server),
         session: spec.and_then(Spec::session).map(|plan| session::answer(&plan)),
         recoveries: facts.wanted.recoveries,
-        recoveries_max: u32::try_from(ATTEMPTS_MAX).unwrap_or(u32::MAX),
+        recoveries_max: u32::try_from(session::attempts_max()).unwrap_or(u32::MAX),
     }
 }

@@ -63,8 +63,8 @@ impl Records {
         });
         // A running worker was executed, but for the moment of its start.
         let pending = looked && exit.is_none() && self.has(&dir, "spec.pending");
-        // Without a policy nothing but a stop was ever wanted, and the exit record tells of it.
-        let noted = lease.restart != RestartPolicy::Never;
+        // Without a policy little was ever wanted of one that runs.
+        let noted = lease.restart != RestartPolicy::Never || (exit.is_some() && !held);
         Some(DirFacts {
             name: row.name.clone(),
             generation,

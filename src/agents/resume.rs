@@ -4,7 +4,7 @@
 //! that say which conversation it is and what is to be done.
 
 /// Options of `claude` that take a value.
-const CLAUDE_VALUES: [&str; 20] = [
+const CLAUDE_VALUES: [&str; 21] = [
     "--model",
     "--fallback-model",
     "--permission-mode",
@@ -19,12 +19,13 @@ const CLAUDE_VALUES: [&str; 20] = [
     "--max-budget-usd",
     "--settings",
     "--setting-sources",
-    "--session-id",
     "--agent",
     "--agents",
     "--json-schema",
     "--name",
     "-n",
+    "--effort",
+    "--plugin-dir",
 ];
 /// Options of `claude` that take all words up to the next option.
 const CLAUDE_LISTS: [&str; 8] = [
@@ -109,6 +110,12 @@ struct Parsed {
     alone: bool,
 }
 
+/// Whether a text can be the name of a conversation, and nothing else on a command line.
+pub fn is_id(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    text.len() <= 128 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(plain)
+}
+
 /// The conversation that a command line itself names.
 pub fn named(argv: &[String]) -> Option<String> {
     match program(argv)? {
@@ -142,9 +149,15 @@ pub fn command(argv: &[String], id: Option<&str>, prompt: &str) -> Option<Vec<St
         "codex" => {
             let parsed = codex(argv)?;
             words.extend(parsed.alone.then(|| "exec".to_owned()));
-            words.extend(id.map(|_| "resume".to_owned()));
-            words.extend(parsed.options);
-            words.extend(id.map(str::to_owned));
+            // `exec` takes most of its options before `resume` only.
+            let resume = id.into_iter().flat_map(|id| ["resume".to_owned(), id.to_owned()]);
+            if parsed.alone {
+                words.extend(parsed.options);
+                words.extend(resume);
+            } else {
+                words.extend(resume);
+                words.extend(parsed.options);
+            }
             words.push(prompt.to_owned());
         }
         _ => return None,
@@ -239,8 +252,8 @@ mod tests {
                 "claude go --dangerously-skip-permissions",
             ),
             ("codex", "codex resume ID go", "codex go"),
-            ("codex -m gpt fix_it", "codex resume -m gpt ID go", "codex -m gpt go"),
-            ("codex exec --json -C /x fix_it", "codex exec resume --json -C /x ID go", "codex exec --json -C /x go"),
+            ("codex -m gpt fix_it", "codex resume ID -m gpt go", "codex -m gpt go"),
+            ("codex exec --json -C /x fix_it", "codex exec --json -C /x resume ID go", "codex exec --json -C /x go"),
             ("codex exec resume OLD more", "codex exec resume ID go", "codex exec go"),
         ] {
             let argv = words(argv);
@@ -255,6 +268,14 @@ mod tests {
             assert_eq!(command(&words(argv), Some("ID"), "go"), None, "{argv}");
         }
         assert_eq!(command(&[], None, "go"), None);
+    }
+
+    #[test]
+    fn what_could_be_an_option_is_no_conversation() {
+        for id in ["--dangerously-skip-permissions", "", "a b", "a/../b", "-x", &"x".repeat(200)] {
+            assert!(!is_id(id), "{id}");
+        }
+        assert!(is_id("0b1c2d3e-0000-4000-a000-000000000000") && is_id("thread_7"));
     }
 
     #[test]

@@ -64,6 +64,9 @@ impl Doings {
     pub fn waits(&mut self, what: &str) {
         self.now.waiting = Some(what.to_owned());
         self.changed = true;
+        // It may say nothing more.
+        self.written = None;
+        self.write();
     }
 
     /// `items` as the agent wrote them: content, status, activeForm.

@@ -160,6 +160,14 @@ fn what_an_agent_deletes_or_forges_is_written_again() {
     fs::write(folder.join("heartbeat.json"), "{\"timestamp\": 1, \"pid\": 1}").expect("written");
     let pid = rig.pid("a");
     wait_until("a beat of ours", SOON, || read(&folder.join("heartbeat.json")).is_some_and(|beat| beat["pid"] == pid));
+    for broken in ["{}", "half"] {
+        fs::write(folder.join("state.json"), broken).expect("written");
+        wait_until("it is mended", SOON, || {
+            read(&folder.join("state.json")).is_some_and(|now| now["status"] == "running")
+        });
+    }
+    assert_eq!(fs::read_to_string(folder.join("state.json.malformed")).expect("read"), "half");
+    assert_eq!(rig.fine("a"), "running");
     // It may just be written to.
     wait_until("it is removed", SOON, || fs::remove_dir_all(&folder).is_ok());
     wait_until("a beat again", SOON, || folder.join("heartbeat.json").exists());

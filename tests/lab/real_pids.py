@@ -13,6 +13,7 @@ from . import cases, procs
 from .inject import complaint
 from .original import Original
 from .real_tools import kill_ours, up
+from .real_sessions import killed
 from .rig import Rig, wait_until
 
 hits: list[int] = []
@@ -74,8 +75,7 @@ def reused_by_ours() -> list[str]:
     with Rig() as rig:
         up(rig, "x")
         pid = rig.row("x")["pid"]
-        kill_ours(rig, "guard", "supervisor", "shim", "other")
-        wait_until(lambda: not rig.census(), 10, "all of it is dead")
+        wait_until(lambda: killed(rig), 10, "all of it is dead")
         # Start times count in ticks of 10 ms; two processes of one tick are not told apart by anybody.
         wait_until(lambda: ticks_now() > int(rig.ledger_lines()[0][4]) + 10, 10, "the clock goes on")
         bird = None

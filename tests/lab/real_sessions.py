@@ -26,16 +26,17 @@ KINDS = {
 }
 
 
+def killed(rig: Rig) -> bool:
+    """Whether everything of the rig is dead; what is not is killed. Keepers that are killed one by one start each other."""
+    left = sorted(rig.census(), key=lambda process: process.role != "guard")
+    for process in left:
+        procs.send(process.pid, process.start, signal.SIGKILL)
+    return not left
+
+
 def reboot(rig: Rig) -> None:
     """Everything of the rig is killed, and what is left was written in an earlier boot."""
-
-    def none_left() -> bool:
-        left = sorted(rig.census(), key=lambda process: process.role != "guard")
-        for process in left:
-            procs.send(process.pid, process.start, signal.SIGKILL)
-        return not left
-
-    wait_until(none_left, 15, "everything is killed")
+    wait_until(lambda: killed(rig), 15, "everything is killed")
     trees = Path(f"{rig.repo}-worktrees")
     for path in [*rig.dir.glob("w/*/lease"), *trees.glob("*/.agent/state.json")]:
         path.write_text(path.read_text().replace(BOOT, EARLIER))

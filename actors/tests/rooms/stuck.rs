@@ -90,6 +90,24 @@ async fn a_restart_that_is_cut_off_is_carried_out_by_the_next_supervisor() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restart_that_fails_is_told_and_a_kill_after_it_holds() {
+    let mut rig = Rig::start().await;
+    watched(&rig, "a").await;
+    rig.world.pass(MINUTE * 17).await;
+    rig.world.script.at("reserve", Fault::Error("full"));
+    rig.world.pass(MINUTE * 3).await;
+    assert!(rig.world.script.unmet().is_empty());
+    let failed = |kind: &EventKind| matches!(kind, EventKind::WorkerFailed { .. });
+    assert!(rig.world.events.of("a").iter().any(failed));
+    rig.kill("a").await.expect("is killed");
+    rig.crash().await;
+    rig.up().await;
+    rig.world.pass(MINUTE * 60).await;
+    assert_ne!(rig.world.state("a"), Some(FineState::Running));
+    assert_eq!(rig.world.records.executions().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kill_in_between_holds() {
     let mut rig = Rig::start().await;
     watched(&rig, "a").await;

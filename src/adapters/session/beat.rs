@@ -1,6 +1,6 @@
 //! `heartbeat.json`, in the other program's form, and the beats of a whole fleet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use swarm_actors::model::Fence;
 use swarm_actors::ports::{Beaten, Life, Sight};
 
 use super::folder::{Folder, Stamp};
-use super::store::{STATE, load, save};
+use super::store::{STATE, StoreError, load, save};
 use crate::adapters::clock::wall_ms;
 use crate::adapters::procfs;
 use crate::paths::Paths;
@@ -51,6 +51,9 @@ pub fn stamp_of(folder: &Folder) -> Option<(i64, i32)> {
     Some((stamp.timestamp, stamp.pid))
 }
 
+/// Lives that are remembered as ended.
+const ENDED_MAX: usize = 4096;
+
 /// What is remembered of a session from one beat to the next.
 #[derive(Default)]
 struct Seen {
@@ -65,19 +68,26 @@ struct Seen {
 #[derive(Default)]
 pub struct Beater {
     seen: BTreeMap<String, Seen>,
+    ended: BTreeSet<(String, u64)>,
 }
 
 impl Beater {
-    /// Forgets those that are no longer beaten for.
-    pub fn retain(&mut self, workers: impl Fn(&str) -> bool) {
-        self.seen.retain(|worker, _| workers(worker));
+    /// From here on there is no beat for this life: it has ended.
+    pub fn end(&mut self, life: &Life) {
+        self.seen.remove(&life.worker);
+        self.ended.insert((life.worker.clone(), life.generation));
+        // Rounds of beats that were begun before are over long before so many have ended.
+        while self.ended.len() > ENDED_MAX {
+            self.ended.pop_first();
+        }
     }
 
     /// One look, and one beat where there is a session. What cannot be written is left
     /// to the next one.
     pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Sight) {
         // Only while it exists, and the one that is meant.
-        if procfs::alive(&life.process, boot).is_none() {
+        let over = self.ended.contains(&(life.worker.clone(), life.generation));
+        if over || procfs::alive(&life.process, boot).is_none() {
             return (Beaten::Done, Sight::default());
         }
         let pulse = pulse(paths, life);
@@ -100,11 +110,13 @@ impl Beater {
         if seen.generation != life.generation {
             *seen = Seen { generation: life.generation, ..Seen::default() };
         }
+        let mut missing = false;
         let stamp = folder.stamp(STATE);
         if stamp.is_none() || stamp != seen.state {
             match owner(&folder, fence) {
                 Owner::Us => seen.state = stamp,
                 Owner::Other(found) => return Beaten::Lost { found },
+                Owner::Nobody => missing = true,
                 Owner::Unknown => {}
             }
         }
@@ -118,22 +130,26 @@ impl Beater {
         {
             (seen.state, seen.activity, seen.noted_ms) = (Some(stamp), activity, now_ms);
         }
-        if stamp.is_none() { Beaten::Missing } else { Beaten::Done }
+        if missing { Beaten::Missing } else { Beaten::Done }
     }
 }
 
 enum Owner {
     Us,
     Other(Fence),
-    /// There is no state, or none that can be read for now.
+    /// There is no state, or one that names nobody, or one that is malformed and stays so.
+    Nobody,
+    /// It cannot be read for now.
     Unknown,
 }
 
 fn owner(folder: &Folder, fence: &Fence) -> Owner {
     match load(folder) {
         Ok(Some(session)) if session.fence() == *fence => Owner::Us,
+        Ok(Some(session)) if session.session_id().is_none() && session.identifier().is_none() => Owner::Nobody,
         Ok(Some(session)) => Owner::Other(session.fence()),
-        Ok(None) | Err(_) => Owner::Unknown,
+        Ok(None) | Err(StoreError::Malformed { .. }) => Owner::Nobody,
+        Err(_) => Owner::Unknown,
     }
 }
 
@@ -176,7 +192,7 @@ pub const ACTIVITY: &str = "activity.json";
 impl Pulse {
     fn sight(&self) -> Sight {
         let tool = self.tool.clone().unwrap_or_default();
-        Sight { output: self.output, operation: tool.operation, waiting: tool.waiting }
+        Sight { output: self.output, operation: tool.operation.map(|what| (what, tool.calls)), waiting: tool.waiting }
     }
 
     fn render(&self, activity: &str) -> Vec<u8> {

@@ -1,7 +1,6 @@
 //! One `.agent` folder, held open: what is read and written there lies in that very
 //! folder and nowhere that a link leads to, because agents can write there.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 use swarm_actors::model::SESSION_BYTES_MAX;
 use swarm_actors::registry::store::{holder, lock_within};
@@ -110,7 +109,7 @@ impl Folder {
     }
 
     pub fn stamp(&self, name: &str) -> Option<Stamp> {
-        let stat = retry_on_intr(|| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
+        let stat = retry_on_intr(|| statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)).ok()?;
         let modified = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0));
         Some(Stamp { inode: stat.st_ino, bytes: u64::try_from(stat.st_size).unwrap_or(0), modified })
     }
@@ -165,14 +164,16 @@ impl Folder {
         }
     }
 
-    /// Puts a file aside under the first name that is free, and gives that name.
+    /// Puts a file aside under the first name that is free, and gives that name. Under the
+    /// lock, so that nobody else takes it.
     ///
     /// # Errors
     /// What the system says.
-    pub fn put_aside(&self, name: &str, ending: &str) -> io::Result<String> {
+    pub fn put_aside(&self, name: &str, ending: &str, _: &Lock) -> io::Result<String> {
         for number in 1..1000 {
             let aside = if number == 1 { format!("{name}.{ending}") } else { format!("{name}.{ending}.{number}") };
-            match retry_on_intr(|| rustix::fs::linkat(&self.dir, name, &self.dir, aside.as_str(), AtFlags::empty())) {
+            let flags = RenameFlags::NOREPLACE;
+            match retry_on_intr(|| renameat_with(&self.dir, name, &self.dir, aside.as_str(), flags)) {
                 Ok(()) => return Ok(aside),
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
@@ -236,12 +237,13 @@ impl Folder {
 
     /// Removes what writers that were killed left behind.
     pub fn tidy(&self, _: &Lock) {
-        let now = SystemTime::now();
-        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let is_temporary = |name: &OsStr| name.to_string_lossy().contains(".tmp-");
-            let age = || now.duration_since(entry.metadata().ok()?.modified().ok()?).ok();
-            if is_temporary(&entry.file_name()) && age().is_some_and(|age| age >= TEMPORARY_AGE_MAX) {
-                let _ = fs::remove_file(entry.path());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        for entry in Dir::read_from(&self.dir).into_iter().flatten().flatten() {
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let Ok(stat) = statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let modified = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+            if name.contains(".tmp-") && now.saturating_sub(modified) >= TEMPORARY_AGE_MAX {
+                let _ = self.remove(name);
             }
         }
     }
@@ -314,7 +316,8 @@ mod tests {
         let (_base, folder) = made();
         for text in ["one", "two"] {
             folder.replace("state.json", text.as_bytes(), false).expect("replaced");
-            folder.put_aside("state.json", "malformed").expect("put aside");
+            let lock = folder.lock().expect("locked");
+            folder.put_aside("state.json", "malformed", &lock).expect("put aside");
         }
         assert_eq!(folder.read("state.json.malformed").expect("read").as_deref(), Some(b"one".as_slice()));
         assert_eq!(folder.read("state.json.malformed.2").expect("read").as_deref(), Some(b"two".as_slice()));

@@ -12,7 +12,6 @@ mod folder;
 mod resume;
 mod store;
 
-use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +23,8 @@ use swarm_actors::model::{Fence, Reason, Resume, Session, SessionOwner, SessionP
 use swarm_actors::ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
 pub use self::beat::Tool;
+use tokio::sync::Semaphore;
+
 use self::beat::{ACTIVITY, Beater, HEARTBEAT};
 use self::folder::Folder;
 pub use self::folder::NAME as FOLDER;
@@ -44,6 +45,8 @@ const ATTEMPTS: &str = "AGENT_MAX_RECOVERY_ATTEMPTS";
 /// Nothing beats more often than this.
 const INTERVAL_MS_MIN: u64 = 100;
 
+/// A session that is being begun is so for at most this long, in milliseconds.
+const BEGINNING_MS_MAX: u64 = 60_000;
 const PROGRESS: &str = "progress.log";
 const PROGRESS_BYTES_MAX: u64 = 1 << 20;
 /// Its items, as the agent keeps them.
@@ -54,6 +57,11 @@ fn set(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.trim().parse().ok().filter(|number| *number > 0)
 }
 
+/// How often a session is gone on with.
+pub fn attempts_max() -> i64 {
+    set(ATTEMPTS).map_or(recovery::ATTEMPTS_MAX, |number| i64::try_from(number).unwrap_or(i64::MAX))
+}
+
 /// What has been found out about the session in `base`.
 #[derive(Debug)]
 pub struct Checked {
@@ -61,6 +69,7 @@ pub struct Checked {
     /// Why there is none, where there is a file.
     pub malformed: Option<String>,
     pub beat_ms: Option<i64>,
+    beat_pid: Option<i32>,
     pub known: Known,
     pub attempts_max: i64,
     pub stale_ms: i64,
@@ -90,8 +99,9 @@ pub fn check(base: &Path) -> io::Result<Checked> {
         state: None,
         malformed: None,
         beat_ms: None,
+        beat_pid: None,
         known: Known::Unknown,
-        attempts_max: set(ATTEMPTS).map_or(recovery::ATTEMPTS_MAX, signed),
+        attempts_max: attempts_max(),
         stale_ms: signed(set(TIMEOUT).unwrap_or(STALE_MS)),
     };
     let Some(folder) = Folder::open(base)? else { return Ok(checked) };
@@ -101,8 +111,8 @@ pub fn check(base: &Path) -> io::Result<Checked> {
         Err(error) => checked.malformed = Some(error.to_string()),
     }
     let beat = beat::stamp_of(&folder);
-    checked.beat_ms = beat.map(|(at_ms, _)| at_ms);
-    checked.known = known(checked.state.as_ref(), beat.map(|(_, pid)| pid));
+    (checked.beat_ms, checked.beat_pid) = (beat.map(|(at_ms, _)| at_ms), beat.map(|(_, pid)| pid));
+    checked.known = known(checked.state.as_ref(), checked.beat_pid);
     Ok(checked)
 }
 
@@ -131,11 +141,15 @@ pub struct DiskSessions {
     paths: Paths,
     boot: String,
     beater: Arc<Mutex<Beater>>,
+    ends: Arc<Semaphore>,
 }
+
+/// Ends that are written side by side.
+const ENDS_MAX: usize = 8;
 
 impl DiskSessions {
     pub fn new(paths: Paths) -> Self {
-        Self { paths, boot: procfs::boot_id(), beater: Arc::default() }
+        Self { paths, boot: procfs::boot_id(), beater: Arc::default(), ends: Arc::new(Semaphore::new(ENDS_MAX)) }
     }
 }
 
@@ -156,25 +170,34 @@ fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
     let (plan, base) = (&opening.plan, Path::new(&opening.plan.dir));
     let path = base.join(FOLDER).display().to_string();
     let checked = check(base).map_err(|error| system(&error))?;
-    let facts = checked.facts(Some(&plan.identifier));
-    if let Some(found) = checked.state.as_ref().and_then(Session::identifier).filter(|found| *found != plan.identifier)
-    {
-        return Err(SessionError::Mismatch { path, found, wanted: plan.identifier.clone() });
-    }
-    if recovery::is_alive(&facts) {
-        return Err(SessionError::Alive { path, evidence: evidence(&checked) });
-    }
-    exclude(base);
     let note = checked.malformed.as_ref().map(|cause| format!("{cause}; it was put aside"));
+    // What is written there is under the lock, so that of two that begin it one does.
     let begun = update::<_, Failed>(base, |session| {
+        if let Some(found) = session.identifier().filter(|found| *found != plan.identifier) {
+            return Err(Failed(SessionError::Mismatch { path: path.clone(), found, wanted: plan.identifier.clone() }));
+        }
+        let now = Checked { state: Some(session.clone()), known: known(Some(session), checked.beat_pid), ..checked };
+        if recovery::is_alive(&now.facts(None)) || is_being_begun(session, opening) {
+            return Err(Failed(SessionError::Alive { path: path.clone(), evidence: evidence(&now) }));
+        }
         begin(session, opening);
         Ok(Change::Write(()))
     });
     begun.map_err(|Failed(error)| error)?;
-    forget_activity(base);
+    exclude(base);
+    forget_earlier(base);
     let event = if opening.again { "recovery" } else { "start" };
     progress(base, event, &format!("generation {} of {}", opening.generation, opening.worker));
     Ok(note)
+}
+
+/// Another worker has written that it begins it, just now. What a supervisor left that
+/// died over it is nobody's after a while.
+fn is_being_begun(session: &Session, opening: &Opening) -> bool {
+    let other = session.owner().is_some_and(|owner| owner.worker != opening.worker);
+    let begins = session.status() == Some(SessionStatus::Initializing);
+    let age_ms = i64::try_from(wall_ms()).unwrap_or(i64::MAX).abs_diff(session.integer("lastUpdatedAt").unwrap_or(0));
+    other && begins && age_ms < BEGINNING_MS_MAX
 }
 
 fn evidence(checked: &Checked) -> String {
@@ -195,7 +218,8 @@ fn begin(session: &mut Session, opening: &Opening) {
     if session.issue_id().is_none() {
         session.set("issueId", &opening.session_id);
     }
-    let recoveries = if opening.again { session.recoveries() + 1 } else { 0 };
+    let before = if opening.again { session.recoveries() } else { 0 };
+    let recoveries = before.saturating_add(i64::from(opening.counts));
     let suffix = WORK_TYPES.iter().find(|(name, _)| *name == plan.work_type).map_or("DEV", |(_, suffix)| suffix);
     if !opening.again || session.integer("startedAt").is_none_or(|at| at == 0) {
         session.set("startedAt", &wall_ms());
@@ -236,7 +260,8 @@ fn begin(session: &mut Session, opening: &Opening) {
 /// In a repository the folder is nobody's change.
 fn exclude(base: &Path) {
     let Some(root) = base.ancestors().find(|dir| dir.join(".git").exists()) else { return };
-    if let Err(error) = git::exclude(root, FOLDER) {
+    let below = base.strip_prefix(root).unwrap_or(base).join(FOLDER);
+    if let Err(error) = git::exclude(root, &below.to_string_lossy()) {
         tracing::warn!(root = %root.display(), %error, "the folder of sessions shows in git's status");
     }
 }
@@ -265,10 +290,11 @@ pub fn write_todos(base: &Path, todos: &serde_json::Value) -> io::Result<()> {
     folder.replace(TODOS, format!("{todos:#}").as_bytes(), false).map(drop)
 }
 
-/// What an earlier agent was at.
-fn forget_activity(base: &Path) {
+/// What an earlier agent was at, and its last beat.
+fn forget_earlier(base: &Path) {
     if let Ok(Some(folder)) = Folder::open(base) {
         let _ = folder.remove(ACTIVITY);
+        let _ = folder.remove(HEARTBEAT);
     }
 }
 
@@ -324,6 +350,7 @@ fn opening(life: &Life, plan: &SessionPlan) -> Opening {
         generation: life.generation,
         session_id: life.session_id.clone(),
         again: false,
+        counts: false,
     }
 }
 
@@ -347,16 +374,20 @@ fn ending(end: LifeEnd) -> (SessionStatus, Option<String>, &'static str) {
 fn finish(
     base: &Path,
     session_id: &str,
+    pid: Option<i32>,
     (status, cause, word): (SessionStatus, Option<String>, &str),
 ) -> Result<(), SessionError> {
     // A worktree or folder that is gone has no session to end.
     let Some(folder) = Folder::open(base).map_err(|error| system(&error))? else { return Ok(()) };
+    // First, and whatever the state says: a reader that goes by the beat alone would take
+    // it for alive until it is stale.
+    if pid.is_some() && beat::stamp_of(&folder).map(|(_, pid)| pid) == pid {
+        folder.remove(HEARTBEAT).map_err(|error| system(&error))?;
+    }
     let changed = update::<_, Failed>(base, |session| {
         if !is_ours(session, session_id) || session.status().is_some_and(SessionStatus::is_over) {
             return Ok(Change::Keep(false));
         }
-        // First: a reader that goes by the beat alone would take it for alive until it is stale.
-        folder.remove(HEARTBEAT).map_err(|error| Failed(system(&error)))?;
         session.set_status(status);
         session.set("currentStep", &"completed");
         session.set("currentPhase", &status);
@@ -378,6 +409,22 @@ fn finish(
         progress(base, event, cause.as_deref().unwrap_or(word));
     }
     Ok(())
+}
+
+/// An attempt that was never executed is none.
+fn uncount(opening: &Opening) -> Result<(), SessionError> {
+    if !opening.counts {
+        return Ok(());
+    }
+    let changed = update::<_, Failed>(Path::new(&opening.plan.dir), |session| {
+        if !is_ours(session, &opening.session_id) {
+            return Ok(Change::Keep(()));
+        }
+        let recoveries = session.recoveries();
+        session.set_recoveries(recoveries.saturating_sub(1).max(0));
+        Ok(Change::Write(()))
+    });
+    changed.map(|_| ()).map_err(|Failed(error)| error)
 }
 
 fn preserve(base: &Path, reason: &str, details: &str) -> io::Result<()> {
@@ -418,6 +465,10 @@ impl Sessions for DiskSessions {
         Box::pin(async move { tokio::task::spawn_blocking(move || resume::plan(&spec)).await.unwrap_or_default() })
     }
 
+    fn attempts_max(&self) -> i64 {
+        attempts_max()
+    }
+
     fn open<'a>(&'a self, opening: &'a Opening) -> BoxFuture<'a, Result<Option<String>, SessionError>> {
         let opening = opening.clone();
         Box::pin(blocking(move || open(&opening)))
@@ -427,7 +478,11 @@ impl Sessions for DiskSessions {
         let (opening, cause) = (opening.clone(), cause.to_owned());
         Box::pin(async move {
             let end = (SessionStatus::Failed, Some(cause), "spawn-failed");
-            let done = blocking(move || finish(Path::new(&opening.plan.dir), &opening.session_id, end)).await;
+            let done = blocking(move || {
+                finish(Path::new(&opening.plan.dir), &opening.session_id, None, end)?;
+                uncount(&opening)
+            });
+            let done = done.await;
             if let Err(error) = done {
                 tracing::warn!(%error, "a session that was not begun looks as if it were");
             }
@@ -440,13 +495,18 @@ impl Sessions for DiskSessions {
     }
 
     fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>> {
-        let (life, beater) = (life.clone(), Arc::clone(&self.beater));
-        Box::pin(blocking(move || {
-            // A beat that is just being written is there before it goes.
-            let _beats = beater.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(plan) = &life.plan else { return Ok(()) };
-            finish(Path::new(&plan.dir), &life.session_id, ending(end))
-        }))
+        let (life, beater, turns) = (life.clone(), Arc::clone(&self.beater), Arc::clone(&self.ends));
+        Box::pin(async move {
+            let Some(plan) = life.plan.clone() else { return Ok(()) };
+            // A fleet that ends at once does not take all threads from everybody else.
+            let _turn = turns.acquire_owned().await;
+            blocking(move || {
+                // A beat that is just being written is there before it goes.
+                beater.lock().unwrap_or_else(PoisonError::into_inner).end(&life);
+                finish(Path::new(&plan.dir), &life.session_id, Some(life.process.pid), ending(end))
+            })
+            .await
+        })
     }
 
     fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>> {
@@ -455,8 +515,6 @@ impl Sessions for DiskSessions {
             let count = lives.len();
             let beaten = tokio::task::spawn_blocking(move || {
                 let mut beater = beater.lock().unwrap_or_else(PoisonError::into_inner);
-                let living: HashSet<&str> = lives.iter().map(|(life, _)| life.worker.as_str()).collect();
-                beater.retain(|worker| living.contains(worker));
                 lives.iter().map(|(life, fence)| beater.beat(&paths, &boot, life, fence.as_ref())).collect()
             });
             beaten.await.unwrap_or_else(|_| vec![(Beaten::Done, Sight::default()); count])

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 use serde_json::Value;
-use swarm_actors::model::{Resume, Session, Spec};
+use swarm_actors::model::{Resume, Session, SessionPlan, Spec};
 use swarm_actors::worker::caller_of;
 
 use super::folder::Folder;
@@ -27,7 +27,12 @@ const CONVERSATIONS_MAX: usize = 500;
 /// The same, with what is said kept where the worker finds it.
 pub fn plan(spec: &Spec) -> Resume {
     let (resume, said) = look(spec);
-    let kept = spec.session().and_then(|session| keep(Path::new(&session.dir), &said));
+    // Not into the session of another issue; whose it is is looked at again when it is begun.
+    let ours = |session: &SessionPlan| {
+        let found = store::read(Path::new(&session.dir)).ok().and_then(|state| state.identifier());
+        found.is_none_or(|found| found == session.identifier)
+    };
+    let kept = spec.session().filter(ours).and_then(|session| keep(Path::new(&session.dir), &said));
     Resume { prompt: kept, ..resume }
 }
 
@@ -43,11 +48,7 @@ fn look(spec: &Spec) -> (Resume, String) {
     let state = base.as_deref().and_then(|base| store::read(base).ok());
     let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
     let said = prompt(spec, state.as_ref(), base.as_deref(), &cwd);
-    let conversation = state
-        .as_ref()
-        .and_then(|state| state.text("providerSessionId"))
-        .filter(|id| !id.is_empty())
-        .or_else(|| kept(spec, state.as_ref(), &cwd));
+    let conversation = kept(spec, state.as_ref(), &cwd).filter(|id| resume::is_id(id));
     let argv = resume::command(&contract.argv, conversation.as_deref(), &said);
     let conversation = conversation.filter(|_| argv.is_some());
     (Resume { argv, prompt: None, conversation }, said)
@@ -59,22 +60,24 @@ fn keep(base: &Path, prompt: &str) -> Option<String> {
     Some(folder.path().join(PROMPT).to_string_lossy().into_owned())
 }
 
-/// The conversation as the agent itself keeps it; the one that its command names counts
-/// only when it is there.
+/// The conversation as the agent itself keeps it. One that the session or the command
+/// names counts only when it is there, and one is only guessed where nobody else works.
 fn kept(spec: &Spec, state: Option<&Session>, cwd: &Path) -> Option<String> {
     let since_ms = state.and_then(|state| state.integer("startedAt")).and_then(|at| u64::try_from(at).ok());
     let since = SystemTime::UNIX_EPOCH + Duration::from_millis(since_ms.unwrap_or(0));
     let variable = |name: &str| variable(spec, name).map(PathBuf::from);
     let home = || variable("HOME");
-    let named = resume::named(&spec.contract.argv);
+    let noted = state.and_then(|state| state.text("providerSessionId")).filter(|id| resume::is_id(id));
+    let named = noted.or_else(|| resume::named(&spec.contract.argv)).filter(|id| resume::is_id(id));
+    let alone = spec.worktree.is_some() && state.is_some();
     match spec.contract.argv.first()?.rsplit('/').next()? {
         "claude" => {
             let root = variable("CLAUDE_CONFIG_DIR").or_else(|| Some(home()?.join(".claude")))?;
-            of_claude(&root.join("projects"), cwd, since, named.as_deref())
+            of_claude(&root.join("projects"), cwd, since, named.as_deref(), alone)
         }
         "codex" => {
             let root = variable("CODEX_HOME").or_else(|| Some(home()?.join(".codex")))?;
-            of_codex(&root.join("sessions"), cwd, since, named.as_deref())
+            of_codex(&root.join("sessions"), cwd, since, named.as_deref(), alone)
         }
         _ => None,
     }
@@ -87,7 +90,7 @@ fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
 }
 
 /// A folder for each directory, named by its path; a file for each conversation.
-fn of_claude(projects: &Path, cwd: &Path, since: SystemTime, named: Option<&str>) -> Option<String> {
+fn of_claude(projects: &Path, cwd: &Path, since: SystemTime, named: Option<&str>, alone: bool) -> Option<String> {
     let slug = |dir: &Path| -> String {
         let path = dir.to_string_lossy();
         path.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
@@ -99,6 +102,9 @@ fn of_claude(projects: &Path, cwd: &Path, since: SystemTime, named: Option<&str>
     {
         return Some(id.to_owned());
     }
+    if !alone {
+        return None;
+    }
     let files = folders.iter().flat_map(|folder| listed(folder));
     let conversations = files.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
     let newest =
@@ -107,7 +113,7 @@ fn of_claude(projects: &Path, cwd: &Path, since: SystemTime, named: Option<&str>
 }
 
 /// Folders by day; the first line of each conversation says where it was led.
-fn of_codex(sessions: &Path, cwd: &Path, since: SystemTime, named: Option<&str>) -> Option<String> {
+fn of_codex(sessions: &Path, cwd: &Path, since: SystemTime, named: Option<&str>, alone: bool) -> Option<String> {
     let below = |dirs: Vec<PathBuf>| -> Vec<PathBuf> {
         let mut all: Vec<PathBuf> = dirs.iter().flat_map(|dir| listed(dir)).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
@@ -115,17 +121,18 @@ fn of_codex(sessions: &Path, cwd: &Path, since: SystemTime, named: Option<&str>)
     };
     let days: Vec<PathBuf> = below(below(listed(sessions))).into_iter().take(DAYS_MAX).collect();
     let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
-    below(days).into_iter().take(CONVERSATIONS_MAX).find_map(|path| {
-        if modified(&path)? < since && named.is_none() {
-            return None;
-        }
-        let meta = first_line(&path)?;
+    let look = |path: &PathBuf, named: Option<&str>| {
+        let meta = first_line(path)?;
         let (id, led) = (meta["payload"]["id"].as_str()?, meta["payload"]["cwd"].as_str()?);
-        match named {
-            Some(named) => (id == named).then(|| id.to_owned()),
-            None => (Path::new(led) == cwd || Path::new(led) == real).then(|| id.to_owned()),
-        }
-    })
+        let same = match named {
+            Some(named) => id == named,
+            None => modified(path)? >= since && (Path::new(led) == cwd || Path::new(led) == real),
+        };
+        same.then(|| id.to_owned())
+    };
+    let all: Vec<PathBuf> = below(days).into_iter().take(CONVERSATIONS_MAX).collect();
+    let known = named.and_then(|named| all.iter().find_map(|path| look(path, Some(named))));
+    known.or_else(|| if alone { all.iter().find_map(|path| look(path, None)) } else { None })
 }
 
 fn listed(dir: &Path) -> Vec<PathBuf> {
@@ -229,7 +236,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (projects, cwd) = (dir.path().join("projects"), Path::new("/no/such_tree.x"));
         let before = SystemTime::UNIX_EPOCH;
-        assert_eq!(of_claude(&projects, cwd, before, None), None);
+        assert_eq!(of_claude(&projects, cwd, before, None, true), None);
         let folder = projects.join("-no-such-tree-x");
         touch(&folder.join("old.jsonl"), "");
         let old = fs::File::options().write(true).open(folder.join("old.jsonl")).expect("opened");
@@ -237,11 +244,12 @@ mod tests {
         touch(&folder.join("new.jsonl"), "");
         touch(&folder.join("notes.txt"), "");
         touch(&projects.join("-other/x.jsonl"), "");
-        assert_eq!(of_claude(&projects, cwd, before, None).as_deref(), Some("new"));
-        assert_eq!(of_claude(&projects, cwd, before, Some("old")).as_deref(), Some("old"));
-        assert_eq!(of_claude(&projects, cwd, before, Some("gone")).as_deref(), Some("new"));
+        assert_eq!(of_claude(&projects, cwd, before, None, true).as_deref(), Some("new"));
+        assert_eq!(of_claude(&projects, cwd, before, Some("old"), true).as_deref(), Some("old"));
+        assert_eq!(of_claude(&projects, cwd, before, Some("gone"), true).as_deref(), Some("new"));
+        assert_eq!(of_claude(&projects, cwd, before, None, false), None, "others work there too");
         let later = SystemTime::now() + Duration::from_secs(60);
-        assert_eq!(of_claude(&projects, cwd, later, None), None, "what was there before is somebody else's");
+        assert_eq!(of_claude(&projects, cwd, later, None, true), None, "what was there before is somebody else's");
     }
 
     #[test]
@@ -252,8 +260,8 @@ mod tests {
         touch(&dir.path().join("2026/01/03/rollout-b.jsonl"), &meta("other", "/w/b"));
         touch(&dir.path().join("2026/01/03/rollout-c.jsonl"), "torn");
         let before = SystemTime::UNIX_EPOCH;
-        assert_eq!(of_codex(dir.path(), Path::new("/w/a"), before, None).as_deref(), Some("mine"));
-        assert_eq!(of_codex(dir.path(), Path::new("/w/c"), before, None), None);
-        assert_eq!(of_codex(dir.path(), Path::new("/w/c"), before, Some("other")).as_deref(), Some("other"));
+        assert_eq!(of_codex(dir.path(), Path::new("/w/a"), before, None, true).as_deref(), Some("mine"));
+        assert_eq!(of_codex(dir.path(), Path::new("/w/c"), before, None, true), None);
+        assert_eq!(of_codex(dir.path(), Path::new("/w/c"), before, Some("other"), true).as_deref(), Some("other"));
     }
 }

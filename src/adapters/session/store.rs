@@ -85,20 +85,20 @@ pub fn update<T, E: From<StoreError>>(
 ) -> Result<(Session, T), E> {
     let folder = Folder::make(base).map_err(StoreError::from)?;
     let lock = folder.lock().map_err(StoreError::from)?;
-    let mut session = load_or_put_aside(&folder)?.unwrap_or_default();
+    let mut session = load_or_put_aside(&folder, &lock)?.unwrap_or_default();
     let before = session.render();
     match change(&mut session)? {
-        Change::Write(told) if session.render() != before || before == Session::default().render() => {
+        Change::Write(told) if session.render() != before => {
             Ok((save(&folder, &lock, session, true).map_err(StoreError::from)?.0, told))
         }
         Change::Write(told) | Change::Keep(told) => Ok((session, told)),
     }
 }
 
-fn load_or_put_aside(folder: &Folder) -> Result<Option<Session>, StoreError> {
+fn load_or_put_aside(folder: &Folder, lock: &Lock) -> Result<Option<Session>, StoreError> {
     match load(folder) {
         Err(StoreError::Malformed { path, cause }) => {
-            let aside = folder.put_aside(STATE, "malformed")?;
+            let aside = folder.put_aside(STATE, "malformed", lock)?;
             tracing::warn!(path = %path.display(), cause, aside, "a malformed session was put aside");
             Ok(None)
         }

@@ -171,10 +171,11 @@ impl Applied {
         let mut started = Vec::new();
         for case in cases {
             let mut object = object(case);
+            let before = lengths(&case.name, paths);
             match recover(&case.name, paths, screen)? {
                 Answer::Spawned(spawned) => {
                     object.insert("started".to_owned(), Value::Object(spawned_object(&spawned)));
-                    started.push((case, object, spawned));
+                    started.push((case, object, spawned, before));
                 }
                 Answer::Refused(refusal) => {
                     // Somebody else was faster: that is what was wanted.
@@ -189,8 +190,8 @@ impl Applied {
             }
         }
         let deadline = Instant::now() + args.settle;
-        for (case, mut object, spawned) in started {
-            let became = became(&case.name, deadline, paths)?;
+        for (case, mut object, spawned, before) in started {
+            let became = became(&case.name, &before, deadline, paths)?;
             let (word, said) = match &became {
                 Became::Runs => ("running", None),
                 Became::Ended(said) => ("ended", Some(said)),
@@ -230,13 +231,13 @@ fn recover(name: &str, paths: &Paths, screen: &mut Screen) -> Result<Answer, Fai
 }
 
 /// Whether it still runs at the deadline, and if not, what it said.
-fn became(name: &str, deadline: Instant, paths: &Paths) -> Result<Became, Failure> {
+fn became(name: &str, before: &[u64], deadline: Instant, paths: &Paths) -> Result<Became, Failure> {
     let view = views::load_one(paths, name)?;
     if let Some(process) = view.as_ref().and_then(|view| view.watch.as_ref()) {
         watch::ends_before(process, deadline)?;
     }
     let Some(view) = views::load_one(paths, name)? else { return Ok(Became::Ended("it is gone".to_owned())) };
-    let said = last_words(name, paths);
+    let said = last_words(name, before, paths);
     let logged_out = agents::is_logged_out(&said);
     if view.state.is_running() {
         return Ok(if logged_out { Became::LoggedOut(last_line(&said)) } else { Became::Runs });
@@ -249,9 +250,15 @@ fn became(name: &str, deadline: Instant, paths: &Paths) -> Result<Became, Failur
     }
 }
 
-fn last_words(name: &str, paths: &Paths) -> String {
-    let logs = ["stderr", "stdout", "tmux"].map(|kind| paths.log(name, kind));
-    let texts = logs.iter().filter_map(|log| tail(log));
+const LOGS: [&str; 3] = ["stderr", "stdout", "tmux"];
+
+/// How long its logs are: what is in them was said by an earlier life.
+fn lengths(name: &str, paths: &Paths) -> Vec<u64> {
+    LOGS.iter().map(|kind| std::fs::metadata(paths.log(name, kind)).map_or(0, |meta| meta.len())).collect()
+}
+
+fn last_words(name: &str, before: &[u64], paths: &Paths) -> String {
+    let texts = LOGS.iter().zip(before).filter_map(|(kind, from)| tail(&paths.log(name, kind), *from));
     texts.map(|bytes| plain_text(&bytes)).collect::<Vec<_>>().join("\n")
 }
 
@@ -261,11 +268,11 @@ fn plain_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn tail(path: &Path) -> Option<Vec<u8>> {
+fn tail(path: &Path, from: u64) -> Option<Vec<u8>> {
     use std::io::{Read as _, Seek as _, SeekFrom};
     let mut file = std::fs::File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES_MAX))).ok()?;
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES_MAX).max(from.min(length)))).ok()?;
     let mut bytes = Vec::new();
     file.take(LOG_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     Some(bytes)

@@ -22,7 +22,7 @@ const OURS: [&str; 8] = [
     "recoveryAttempts",
     "swarm",
 ];
-const INTEGERS: [&str; 5] = ["lastUpdatedAt", "lastHeartbeat", "pid", "summaryVersion", "recoveryAttempts"];
+const INTEGERS: [&str; 4] = ["lastUpdatedAt", "lastHeartbeat", "pid", "summaryVersion"];
 
 #[derive(Debug)]
 enum Edit {
