@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::machine::Event;
 use super::message::LoopMessage;
-use super::progress::{BACKOFF_S_MAX, Loop, Stage};
+use super::progress::{BACKOFF_S_MAX, Loop, Stage, Then};
 use super::words::Code;
 use super::{CALL_MS_MAX, request_of, request_prefix, sight};
 use crate::model::screen::{Screen, judge};
@@ -295,7 +295,9 @@ impl Attendant {
         let Some(pattern) = self.pattern() else { return false };
         tokio::time::sleep(SETTLE).await;
         let Ok(it) = ractor::call_t!(self.actor, LoopMessage::Look, CALL_MS_MAX) else { return false };
-        if it.iteration != self.it.iteration || !matches!(it.stage, Stage::Watching { .. }) {
+        // It has its prompt where it was watched; only then there is an answer.
+        let is_prompted = matches!(it.stage, Stage::Watching { .. } | Stage::Ending { then: Then::Next });
+        if it.iteration != self.it.iteration || !is_prompted {
             return false;
         }
         let output = self.ports.loops.output(self.name(), it.log_from).await;
@@ -315,7 +317,8 @@ impl Attendant {
         if drop && let Err(refusal) = tried(|| self.workers.clean(name, &caller)).await {
             tracing::warn!(worker = name, cause = %refusal.cause, "it is not forgotten");
         }
-        self.tell(Event::Gone { iteration: self.it.iteration });
+        let done = self.has_said_done().await;
+        self.tell(Event::Gone { iteration: self.it.iteration, done });
     }
 
     pub async fn nudge(&self, text: &str) {

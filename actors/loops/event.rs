@@ -52,9 +52,10 @@ pub enum Event {
         asked: bool,
         done: bool,
     },
-    /// The worker that was to be ended is gone.
+    /// The worker that was to be ended is gone. `done` says its output.
     Gone {
         iteration: u32,
+        done: bool,
     },
     /// The time of the next one has come.
     Due {

@@ -93,10 +93,10 @@ impl Turn<'_> {
                     self.ended(*code, *asked, *done);
                 }
             }
-            Event::Gone { iteration } => {
+            Event::Gone { iteration, done } => {
                 if let (true, Stage::Ending { then }) = (self.it.iteration == *iteration, &self.it.stage) {
                     let then = *then;
-                    self.gone(then);
+                    self.gone(then, *done);
                 }
             }
             Event::Due { iteration } => {
@@ -340,9 +340,13 @@ impl Turn<'_> {
         }
     }
 
-    fn gone(&mut self, then: Then) {
+    fn gone(&mut self, then: Then, done: bool) {
         match then {
-            Then::Next => self.onward(),
+            // Said in time, whatever it was ended for.
+            Then::Next => {
+                self.it.done_seen |= done;
+                self.onward();
+            }
             Then::Failed => self.failed(None, false),
             Then::Over => self.over(),
         }

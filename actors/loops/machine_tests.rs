@@ -190,7 +190,7 @@ fn a_kill_ends_it_wherever_it_is() {
     starting.on(&Event::Began, 0);
     let effects = starting.on(&Event::Killed, 0);
     assert!(effects.contains(&Effect::End { drop: false }), "one that is just coming up is ended: {effects:?}");
-    starting.on(&Event::Gone { iteration: 1 }, 0);
+    starting.on(&Event::Gone { iteration: 1, done: false }, 0);
     assert_eq!(starting.stage, Stage::Over);
     for paused in [false, true] {
         let mut it = watched(plan(3));
@@ -274,7 +274,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             asked,
             done
         }),
-        i.clone().prop_map(|iteration| Event::Gone { iteration }),
+        (i.clone(), any::<bool>()).prop_map(|(iteration, done)| Event::Gone { iteration, done }),
         i.prop_map(|iteration| Event::Due { iteration }),
         Just(Event::Pause { reason: "user".into() }),
         Just(Event::Resume),

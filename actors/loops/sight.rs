@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
 /// Screens at which an agent stands still, and what is said of them.
@@ -17,6 +17,8 @@ pub const STUCK: [(&str, &str); 4] = [
 const FATAL: [&str; 1] = ["Compacting conversation"];
 /// Lines, from the last one up, whose change shows that the agent is at work.
 const LIVELY_LINES: usize = 20;
+/// What an input line begins with, as agents and shells draw it.
+const MARKS: [char; 8] = ['>', '❯', '›', '»', '│', '┃', '$', '%'];
 /// Lines, from the last one up, that may tell how full the context is.
 const CONTEXT_LINES: usize = 3;
 
@@ -60,15 +62,15 @@ pub fn look(text: &str, baseline: &str, pattern: Option<&Regex>) -> Sight {
 
 /// Whether what a worker wrote since its prompt says that it is done.
 pub fn says_done(written: &str, baseline: &str, pattern: &Regex) -> bool {
-    pattern.is_match(&fresh(&plain(written), baseline))
+    pattern.is_match(&answered(&plain(written), baseline))
 }
 
-/// Reads a pattern as it was typed.
+/// Reads a pattern as it was typed; `^` and `$` are the ends of a line.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn pattern(text: &str) -> Result<Regex, String> {
-    Regex::new(text).map_err(|error| match error {
+    RegexBuilder::new(text).multi_line(true).build().map_err(|error| match error {
         regex::Error::Syntax(said) => said.lines().last().unwrap_or("it cannot be read").trim().to_owned(),
         error => error.to_string(),
     })
@@ -76,23 +78,63 @@ pub fn pattern(text: &str) -> Result<Regex, String> {
 
 /// What of `text` was not there at `baseline`: what follows it, or, where the window was
 /// drawn anew since, the lines that are there more often than then.
+///
+/// What scrolled away cannot be there any more. So its lines count as old only from the top
+/// of the window, from where the baseline began, or from the mark of an input line.
 fn fresh(text: &str, baseline: &str) -> String {
     let baseline = baseline.trim_end();
     if let Some(rest) = text.strip_prefix(baseline) {
         return rest.to_owned();
     }
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
-    for line in baseline.lines() {
-        *known.entry(line.trim()).or_default() += 1;
+    for line in shown(baseline) {
+        *known.entry(line).or_default() += 1;
     }
-    let is_new = |line: &&str| match known.get_mut(line.trim()) {
-        Some(count) if *count > 0 => {
-            *count -= 1;
-            false
+    let first = shown(baseline).next();
+    let mut is_old = true;
+    let is_new = |line: &&str| {
+        let line = line.trim();
+        if line.is_empty() {
+            return true;
         }
-        _ => true,
+        let count = known.get_mut(line).filter(|count| **count > 0);
+        match count {
+            Some(count) if is_old || Some(line) == first || line.starts_with(MARKS) => {
+                *count -= 1;
+                is_old = true;
+            }
+            _ => is_old = false,
+        }
+        !is_old
     };
     text.lines().filter(is_new).collect::<Vec<_>>().join("\n")
+}
+
+/// What was written behind a prompt, without the prompt itself: a program that draws its
+/// own screen shows it once more, from its mark on. Any other line is the agent's own, also
+/// one that the prompt has too.
+fn answered(written: &str, baseline: &str) -> String {
+    let known: Vec<&str> = shown(baseline).collect();
+    let mut next = known.len();
+    let is_new = |line: &&str| {
+        let line = line.trim();
+        if line.is_empty() {
+            return true;
+        }
+        if known.get(next) == Some(&line) {
+            next += 1;
+            return false;
+        }
+        let again = known.iter().rposition(|known| *known == line && line.starts_with(MARKS));
+        next = again.map_or(known.len(), |at| at + 1);
+        again.is_none()
+    };
+    written.lines().filter(is_new).collect::<Vec<_>>().join("\n")
+}
+
+/// The lines that are not blank.
+fn shown(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty())
 }
 
 /// The last percentage in the last lines that are not blank.
@@ -152,6 +194,39 @@ mod tests {
         // The same line once more.
         assert!(done("x\nAll done\nAll done\n", "All done\n"));
         assert!(!done("x\nAll done\n", "All done\n"));
+    }
+
+    #[test]
+    fn the_ends_of_a_line_are_those_of_a_pattern() {
+        let is_done = |pattern: &str, text: &str, baseline: &str| {
+            look(text, baseline, Some(&super::pattern(pattern).expect("reads"))).done
+        };
+        let baseline = "$ go on; say ALL TASKS DONE at last";
+        let answer = |text: &str| format!("{baseline}\n{text}\n\n");
+        assert!(is_done("^ALL TASKS DONE", &answer("ALL TASKS DONE"), baseline));
+        assert!(is_done("^ALL TASKS DONE$", &answer("working\nALL TASKS DONE\n$ "), baseline));
+        assert!(!is_done("^ALL TASKS DONE", &answer("not ALL TASKS DONE"), baseline));
+        let written = super::pattern("^ALL TASKS DONE").expect("reads");
+        assert!(says_done("\nworking\nALL TASKS DONE\n", baseline, &written));
+        assert!(!says_done("\nnot ALL TASKS DONE\n", baseline, &written));
+    }
+
+    #[test]
+    fn last_words_count_that_the_prompt_has_too() {
+        let pattern = pattern("^ *ALL DONE").expect("reads");
+        for baseline in ["do it, then say\nALL DONE\n", "tip\n> do it, then say\n  ALL DONE\n"] {
+            assert!(says_done("\nworking\nALL DONE\n", baseline, &pattern), "{baseline}");
+            // The prompt scrolled away meanwhile.
+            assert!(look("working\nALL DONE\n", baseline, Some(&pattern)).done, "{baseline}");
+        }
+        // A program that draws its own screen shows the prompt again, once or more often.
+        let drawn = "> do it, then say\n\n  ALL DONE\n* Working\n";
+        let baseline = "tip\n> do it, then say\n\n  ALL DONE\n";
+        assert!(!says_done(&drawn.repeat(3), baseline, &pattern));
+        assert!(says_done(&format!("{drawn}  ALL DONE\n"), baseline, &pattern));
+        assert!(!look(drawn, baseline, Some(&pattern)).done);
+        assert!(look(&format!("{drawn}  ALL DONE\n"), baseline, Some(&pattern)).done);
+        assert!(!look("  ALL DONE\nworking\n", baseline, Some(&pattern)).done, "what is left of it at the top");
     }
 
     #[test]

@@ -249,6 +249,23 @@ async fn the_last_words_of_an_agent_count_where_only_its_end_is_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_words_count_as_well_where_the_loop_ends_the_iteration() {
+    for (screen, word) in [("* Compacting conversation…", "FATAL"), ("ctx 99%", "FATAL"), ("still here", "TIMEOUT")] {
+        let rig = rig().await;
+        let pattern = Some("^ALL TASKS DONE".to_owned());
+        begin(&rig, Plan { done_pattern: pattern, max_context: Some(50), ..plan(9) }).await;
+        rig.world.loops.put_output("w", "\nworking\nALL TASKS DONE\n");
+        rig.world.terminals.show("w", &format!("$ do it\nALL TASKS DONE\n{screen}"));
+        rig.world.logs.write("w");
+        seconds(&rig, 200).await;
+        assert!(lines(&rig).iter().any(|line| line.starts_with(word)), "{:?}", lines(&rig));
+        assert_eq!(status(&rig), (Status::Stopped, Some(ExitReason::DonePattern)), "{screen}");
+        assert_eq!(starts(&rig), 1, "{screen}");
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_holds_whatever_happens_until_somebody_resumes_it() {
     let mut rig = rig().await;
     begin(&rig, plan(5)).await;
