@@ -157,15 +157,17 @@ impl Attendant {
     /// that: all else is the agent's answer. No step is taken again that may have been.
     async fn give(&self, prompt: &str) -> Result<String, TerminalError> {
         let (name, iteration) = (self.name(), self.it.iteration);
-        let is_typed =
-            matches!(self.it.stage, Stage::Typing { .. }) && shows(&self.screen(SCROLLBACK_LINES).await?, prompt);
+        let was_begun = matches!(self.it.stage, Stage::Typing { .. });
+        let is_typed = was_begun && shows(&self.screen(SCROLLBACK_LINES).await?, prompt);
         if !is_typed {
             self.ready().await?;
             self.durable(Event::Typing { iteration }).await?;
             let echoed = self.ports.logs.written(name);
             // The end of the last line is what Enter is for.
             let prompt = prompt.trim_end_matches(['\n', '\r']);
-            self.ports.terminals.type_text(name, prompt, Typing::default()).await?;
+            // A part of it may stand there.
+            let typing = Typing { clear: was_begun, enter: false };
+            self.ports.terminals.type_text(name, prompt, typing).await?;
             let _ = tokio::time::timeout(ECHO_MAX, echoed).await;
             if prompt.contains('\n') {
                 // Programs that draw their own screen take their time to draw it.

@@ -370,6 +370,8 @@ impl Turn<'_> {
         if self.it.status != Status::Paused && !disconnected {
             return;
         }
+        // One that is at work with the prompt goes on with it: a second one would type it too.
+        let is_prompting = self.it.is_active() && !self.it.entered;
         self.it.status = Status::Running;
         self.it.exit_reason = None;
         self.it.detached = false;
@@ -378,17 +380,20 @@ impl Turn<'_> {
             Stage::Between { again } => self.next(again),
             Stage::Over => self.next(false),
             // With a fresh measure of its silence.
-            _ if self.it.stage.is_at_work() => self.effects.push(Effect::Attend),
+            _ if self.it.stage.is_at_work() && !is_prompting => self.effects.push(Effect::Attend),
             _ => {}
         }
     }
 
     fn attend(&mut self) {
         if self.it.status == Status::Running && self.it.detached {
+            let is_attended = self.it.is_active();
             self.it.detached = false;
             self.announce(News::Started);
-            let effects = Loop::resume(self.it);
-            self.effects.extend(effects);
+            if !is_attended {
+                let effects = Loop::resume(self.it);
+                self.effects.extend(effects);
+            }
         }
     }
 

@@ -307,7 +307,7 @@ impl State {
     /// Hands the request to the workers it names; a task waits for them.
     async fn begin(&mut self, request: Request, answers: UnboundedSender<Answer>) -> Result<(), ActorProcessingErr> {
         self.feed(Event::RequestBegan).await?;
-        let names = match super::requests::names(&request, &self.registry).await {
+        let names = match self.named(&request).await {
             Ok(names) => names,
             Err(refusal) => {
                 let _ = answers.send(Answer::Refused(refusal));

@@ -119,6 +119,25 @@ impl State {
         Desk { ports: self.ports.clone(), registry: self.registry.clone(), supervisor: self.myself.clone() }
     }
 
+    /// The workers that a request names. The worker of a loop is the loop's to start again:
+    /// beside it, a respawn would end the loop or be taken for a stranger.
+    pub(super) async fn named(&self, request: &Request) -> Result<Vec<String>, Refusal> {
+        if let Request::Respawn(respawn) = request
+            && !is_own_request(&respawn.caller.request)
+            && let Ok(Some(it)) = self.ports.loops.load(&respawn.name).await
+            && (it.is_active() || it.status == Status::Paused)
+        {
+            let (name, state) = (&respawn.name, it.status.word());
+            let cause = format!("worker '{name}' belongs to a ralph loop that is {state}, which starts it itself");
+            let refusal = Refusal::new(RefusalKind::Running, cause).of(name);
+            let remedy = format!(
+                "swarm ralph pause {name} keeps the loop from its next iteration; swarm ralph stop {name} ends it, and then the worker can be respawned"
+            );
+            return Err(refusal.remedy(remedy));
+        }
+        super::requests::names(request, &self.registry).await
+    }
+
     /// A person who kills or cleans a worker ends its loop as well.
     pub(super) fn loops_that_end(&self, request: &Request, workers: &[(WorkerHandle, String)]) -> Ends {
         let names = || workers.iter().map(|(_, name)| name.clone()).collect();

@@ -49,6 +49,14 @@ impl FakeTerminals {
         })
     }
 
+    /// The same, with how it was typed.
+    pub fn typed_how(&self, worker: &str) -> Vec<(String, Typing)> {
+        self.with(|inner| {
+            let of_worker = inner.typed.iter().filter(|(name, ..)| name == worker);
+            of_worker.map(|(_, text, typing)| (text.clone(), *typing)).collect()
+        })
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
         work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -12,9 +12,9 @@ use swarm_actors::testing::Fault;
 
 use crate::fixture::{Rig, caller};
 
-const PROMPT: &str = "/p/PROMPT.md";
+pub const PROMPT: &str = "/p/PROMPT.md";
 
-fn plan(max: u32) -> Plan {
+pub fn plan(max: u32) -> Plan {
     let tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });
     Plan {
         id: "l1".to_owned(),
@@ -30,18 +30,18 @@ fn plan(max: u32) -> Plan {
 }
 
 /// A machine with a prompt, on which windows show prompts of shells.
-async fn rig() -> Rig {
+pub async fn rig() -> Rig {
     let rig = Rig::start().await;
     rig.world.loops.put_prompt(PROMPT, Some("do it"));
     rig.world.terminals.show("w", "$ ");
     rig
 }
 
-async fn order(rig: &Rig, order: LoopOrder) -> Vec<Answer> {
+pub async fn order(rig: &Rig, order: LoopOrder) -> Vec<Answer> {
     ask(rig, caller(), order).await
 }
 
-async fn ask(rig: &Rig, caller: Caller, order: LoopOrder) -> Vec<Answer> {
+pub async fn ask(rig: &Rig, caller: Caller, order: LoopOrder) -> Vec<Answer> {
     let mut receiver = rig.swarm().ralph(LoopRequest { caller, order });
     let mut answers = Vec::new();
     while let Some(answer) = receiver.recv().await {
@@ -53,36 +53,36 @@ async fn ask(rig: &Rig, caller: Caller, order: LoopOrder) -> Vec<Answer> {
     answers
 }
 
-fn beginning(plan: Plan) -> LoopOrder {
+pub fn beginning(plan: Plan) -> LoopOrder {
     LoopOrder::Begin { plan: Box::new(plan), replace: false, clean_state: false }
 }
 
-async fn begin(rig: &Rig, plan: Plan) -> Vec<Answer> {
+pub async fn begin(rig: &Rig, plan: Plan) -> Vec<Answer> {
     let answers = order(rig, beginning(plan)).await;
     seconds(rig, 1).await;
     answers
 }
 
-async fn seconds(rig: &Rig, seconds: u64) {
+pub async fn seconds(rig: &Rig, seconds: u64) {
     rig.world.pass(Duration::from_secs(seconds)).await;
 }
 
 /// The agent ends, and all that follows at once is done.
-async fn end(rig: &Rig, code: i32) {
+pub async fn end(rig: &Rig, code: i32) {
     rig.world.end("w", Ended::Code(code));
     seconds(rig, 1).await;
 }
 
-fn lines(rig: &Rig) -> Vec<String> {
+pub fn lines(rig: &Rig) -> Vec<String> {
     rig.world.loops.lines("w")
 }
 
-fn status(rig: &Rig) -> (Status, Option<ExitReason>) {
+pub fn status(rig: &Rig) -> (Status, Option<ExitReason>) {
     let it = rig.world.loops.loaded("w").expect("there is a loop");
     (it.status, it.exit_reason)
 }
 
-fn starts(rig: &Rig) -> usize {
+pub fn starts(rig: &Rig) -> usize {
     rig.world.script.calls().iter().filter(|call| call.starts_with("open w.")).count()
 }
 

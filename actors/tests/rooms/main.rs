@@ -5,6 +5,7 @@ mod adoption;
 mod crash;
 mod fixture;
 mod landing;
+mod loop_edges;
 mod loops;
 mod merge;
 mod nudges;
