@@ -148,7 +148,7 @@ impl Attendant {
         match given {
             Ok(baseline) => self.watch(&baseline, Instant::now()).await,
             // Its end is told by who waits for that.
-            Err(TerminalError::Gone(_)) => {}
+            Err(TerminalError::Gone(_) | TerminalError::Away(_)) => {}
             Err(TerminalError::Tool(cause)) => self.tell(Event::NotPrompted { iteration, cause }),
         }
     }
@@ -261,7 +261,7 @@ impl Attendant {
             let written = self.ports.logs.written(self.name());
             let shown = match self.screen(scrollback).await {
                 Ok(shown) => shown,
-                Err(TerminalError::Gone(_)) => return,
+                Err(TerminalError::Gone(_) | TerminalError::Away(_)) => return,
                 Err(TerminalError::Tool(cause)) => {
                     tracing::warn!(worker = self.name(), cause, "its window cannot be looked at");
                     tokio::time::sleep(READY_MAX).await;

@@ -250,6 +250,11 @@ impl Loop {
         &self.plan.name
     }
 
+    /// Whether it may begin another worker, at once or when it is resumed.
+    pub fn goes_on(&self) -> bool {
+        !matches!(self.stage, Stage::Over | Stage::Ending { then: Then::Over })
+    }
+
     /// Whether a process has to look after it.
     pub fn is_active(&self) -> bool {
         match &self.stage {

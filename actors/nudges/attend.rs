@@ -66,6 +66,7 @@ impl Attendant {
             Ok(Ok(screen)) if is_pending(&screen, message) => Seen::Pending,
             Ok(Ok(_)) => Seen::Free,
             Ok(Err(TerminalError::Gone(cause))) => Seen::Gone(cause),
+            Ok(Err(TerminalError::Away(_))) => Seen::Away,
             Ok(Err(TerminalError::Tool(cause))) => Seen::Unreachable(cause),
             Err(_) => Seen::Unreachable("tmux does not answer".to_owned()),
         }
@@ -77,7 +78,7 @@ impl Attendant {
         let typed = match timeout(TYPE_MAX, self.ports.terminals.type_text(&worker, &message, typing)).await {
             Ok(Ok(())) => Typed::Sent,
             Ok(Err(TerminalError::Gone(cause))) => Typed::Gone(cause),
-            Ok(Err(TerminalError::Tool(cause))) => Typed::Failed(cause),
+            Ok(Err(TerminalError::Tool(cause) | TerminalError::Away(cause))) => Typed::Failed(cause),
             Err(_) => Typed::Failed("tmux does not answer".to_owned()),
         };
         self.tell(Event::Typed { worker, turn, typed });

@@ -11,6 +11,8 @@ use crate::ports::Alarm;
 
 /// How long a nudge that could not be saved is left alone.
 pub const SAVE_PAUSE_MS: u64 = 5_000;
+/// How long a worker that is back is left alone: its agent begins, or is given its prompt.
+pub const RETURN_PAUSE_MS: u64 = 10_000;
 /// The shortest time in which a window is tried to be reached.
 const REACH_MS_MIN: u64 = 1_000;
 
@@ -19,6 +21,8 @@ enum Phase {
     Waiting,
     Looking,
     Typing,
+    /// A beat is due, and its worker is to come back first.
+    Away,
 }
 
 #[derive(Clone, Debug)]
@@ -27,8 +31,21 @@ struct Entry {
     phase: Phase,
     /// What was begun under another number is void.
     turn: u64,
-    /// After a failure to save: milliseconds since boot.
+    /// After a failure to save, or a return: milliseconds since boot.
     not_before_ms: u64,
+    /// Its worker came back while it was being looked for.
+    returned: bool,
+}
+
+impl Entry {
+    fn new(nudge: Nudge, turn: u64) -> Self {
+        Self { nudge, phase: Phase::Waiting, turn, not_before_ms: 0, returned: false }
+    }
+
+    fn come_back(&mut self, now: Now) {
+        self.phase = Phase::Waiting;
+        self.not_before_ms = self.not_before_ms.max(now.boot_ms.saturating_add(RETURN_PAUSE_MS));
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,10 +67,14 @@ impl Machine {
     /// When to look again; what is under way reports by itself.
     pub fn alarm(&self, now: Now, dates: Dates<'_>) -> Alarm {
         let mut alarm = Alarm::default();
-        let active = |entry: &&Entry| entry.nudge.status == Status::Active && entry.phase == Phase::Waiting;
+        let rests = |phase| matches!(phase, Phase::Waiting | Phase::Away);
+        let active = |entry: &&Entry| entry.nudge.status == Status::Active && rests(entry.phase);
         for entry in self.entries.values().filter(active) {
             let ends = entry.nudge.expires.map(|end| u64::try_from(end.boot_ms).unwrap_or(0));
             alarm.boot_ms = earlier(alarm.boot_ms, ends.map(|at| at.max(entry.not_before_ms)));
+            if entry.phase == Phase::Away {
+                continue;
+            }
             match schedule::next(&entry.nudge, dates) {
                 Some(Due::Boot(at)) => {
                     alarm.boot_ms = earlier(alarm.boot_ms, Some(at.max(entry.not_before_ms)));
@@ -73,9 +94,18 @@ impl Machine {
             Event::Found(nudge) => self.found(*nudge, now),
             Event::Woken => self.woken(now, dates),
             Event::Doubted(worker) => {
-                let waits = |entry: &&Entry| entry.nudge.status == Status::Active && entry.phase == Phase::Waiting;
+                let rests = |phase| matches!(phase, Phase::Waiting | Phase::Away);
+                let waits = |entry: &&Entry| entry.nudge.status == Status::Active && rests(entry.phase);
                 let entry = self.entries.get(&worker).filter(waits);
                 entry.map(|entry| check(&entry.nudge, entry.turn)).into_iter().collect()
+            }
+            Event::Returned(worker) => {
+                match self.entries.get_mut(&worker) {
+                    Some(entry) if entry.phase == Phase::Away => entry.come_back(now),
+                    Some(entry) => entry.returned = entry.phase == Phase::Looking,
+                    None => {}
+                }
+                Vec::new()
             }
             Event::Checked { worker, turn, seen } => self.checked(&worker, turn, seen),
             Event::Seen { worker, turn, disk, seen } => self.seen(&worker, turn, disk, seen, now, dates),
@@ -96,7 +126,7 @@ impl Machine {
     pub fn sync(&mut self, worker: &str, disk: Option<Nudge>) -> Vec<Effect> {
         let Some(disk) = disk else { return self.forget(worker) };
         let turn = self.next_turn();
-        let fresh = Entry { nudge: disk.clone(), phase: Phase::Waiting, turn, not_before_ms: 0 };
+        let fresh = Entry::new(disk.clone(), turn);
         let entry = self.entries.entry(worker.to_owned()).or_insert(fresh);
         let known = entry.nudge.clone();
         entry.nudge = if disk.whole { disk } else { combined(&known, disk) };
@@ -179,8 +209,7 @@ impl Machine {
         schedule::settle(&mut nudge, now);
         let (worker, turn) = (nudge.worker.clone(), self.next_turn());
         let is_active = nudge.status == Status::Active;
-        let entry = Entry { nudge: nudge.clone(), phase: Phase::Waiting, turn, not_before_ms: 0 };
-        self.entries.insert(worker.clone(), entry);
+        self.entries.insert(worker.clone(), Entry::new(nudge.clone(), turn));
         if !is_active {
             return Vec::new();
         }
@@ -192,7 +221,8 @@ impl Machine {
     fn woken(&mut self, now: Now, dates: Dates<'_>) -> Vec<Effect> {
         let mut effects = Vec::new();
         for (worker, entry) in &mut self.entries {
-            let waits = entry.phase == Phase::Waiting && entry.not_before_ms <= now.boot_ms;
+            let rests = matches!(entry.phase, Phase::Waiting | Phase::Away);
+            let waits = rests && entry.not_before_ms <= now.boot_ms;
             if entry.nudge.status != Status::Active || !waits {
                 continue;
             }
@@ -201,9 +231,11 @@ impl Machine {
             }
             if is_over(&entry.nudge, now) {
                 effects.push(expired(&entry.nudge));
+            } else if entry.phase == Phase::Away {
+                continue;
             } else if let Some(handled) = schedule::due(&entry.nudge, now, dates) {
                 self.turns += 1;
-                (entry.phase, entry.turn) = (Phase::Looking, self.turns);
+                (entry.phase, entry.turn, entry.returned) = (Phase::Looking, self.turns, false);
                 let following = schedule::next(&Nudge { handled, ..entry.nudge.clone() }, dates);
                 let left_ms = following.map_or(u64::MAX, |due| due.left_ms(now));
                 effects.push(Effect::Look {
@@ -226,7 +258,7 @@ impl Machine {
                 entry.phase = Phase::Typing;
                 vec![Effect::Save { nudge: Box::new(entry.nudge.clone()), then: Then::Finish }]
             }
-            Some(Seen::Pending | Seen::Free | Seen::Unreachable(_)) | None => Vec::new(),
+            Some(Seen::Pending | Seen::Free | Seen::Away | Seen::Unreachable(_)) | None => Vec::new(),
         }
     }
 
@@ -252,7 +284,14 @@ impl Machine {
         let Some(handled) = schedule::due(&nudge, now, dates) else { return effects };
         effects.push(match seen {
             Seen::Gone(cause) => stopped(&nudge, cause),
-            Seen::Free | Seen::Pending | Seen::Unreachable(_) if is_over(&nudge, now) => expired(&nudge),
+            Seen::Free | Seen::Pending | Seen::Away | Seen::Unreachable(_) if is_over(&nudge, now) => expired(&nudge),
+            Seen::Away => {
+                match entry.returned {
+                    true => entry.come_back(now),
+                    false => entry.phase = Phase::Away,
+                }
+                return effects;
+            }
             // Counted before it is typed: one that is lost is followed by the next, while
             // one that is typed twice cannot be taken back.
             Seen::Free => {
@@ -296,7 +335,7 @@ impl Machine {
     fn saved(&mut self, nudge: Nudge, then: Then) -> Vec<Effect> {
         let (worker, turn) = (nudge.worker.clone(), self.next_turn());
         let message = nudge.message.clone();
-        let fresh = || Entry { nudge: nudge.clone(), phase: Phase::Waiting, turn, not_before_ms: 0 };
+        let fresh = || Entry::new(nudge.clone(), turn);
         let entry = self.entries.entry(worker.clone()).or_insert_with(fresh);
         entry.nudge = nudge;
         entry.not_before_ms = 0;

@@ -8,6 +8,10 @@
 //!                     paused        worker gone ──▶ stopped   time over ──▶ expired
 //! ```
 //!
+//! A worker that nobody ended (the machine went down, its tmux server is gone, its loop
+//! is between two iterations) is away: the beat waits for it, without an alarm, and all
+//! that were missed come as one when it is back.
+//!
 //! One actor for all of them, with one alarm for whatever is due next, and none when
 //! nothing is. Looking and typing are tasks with limits, so that a tmux that hangs
 //! delays its own worker only. A beat is counted on disk before it is typed: killed in
@@ -79,6 +83,11 @@ impl NudgesHandle {
         if told.is_err() {
             tracing::warn!(worker, "the file of its nudge stays");
         }
+    }
+
+    /// A worker runs, perhaps again; returns at once.
+    pub fn returned(&self, worker: String) {
+        let _ = self.actor.cast(NudgesMessage::Happened(machine::Event::Returned(worker)));
     }
 
     /// A worker may have ended; returns at once.

@@ -12,6 +12,8 @@ pub enum Event {
     Woken,
     /// Its worker may be gone.
     Doubted(String),
+    /// Its worker runs, perhaps again.
+    Returned(String),
     /// What a look at its worker, without a beat, has found.
     Checked {
         worker: String,
@@ -50,6 +52,8 @@ pub enum Seen {
     Pending,
     /// The worker has ended, or has no window.
     Gone(String),
+    /// The worker does not run, and comes back.
+    Away,
     /// It could not be reached until the next beat was due.
     Unreachable(String),
 }

@@ -17,6 +17,10 @@ pub enum TerminalError {
     /// There is no such window: the worker is unknown, not in tmux, or has ended.
     #[error("{0}")]
     Gone(String),
+    /// There is none now, but its worker was ended by nobody and comes back: it was
+    /// interrupted or lost, or its loop begins the next iteration.
+    #[error("{0}")]
+    Away(String),
     /// tmux failed; another time it may not.
     #[error("{0}")]
     Tool(String),

@@ -175,8 +175,9 @@ impl State {
     async fn reported(&mut self, report: Report) -> Result<(), ActorProcessingErr> {
         match report {
             Report::Live { name, live } => {
-                if !live {
-                    self.nudges.doubt(name.clone());
+                match live {
+                    true => self.nudges.returned(name.clone()),
+                    false => self.nudges.doubt(name.clone()),
                 }
                 self.feed(Event::Live { child: Child::Worker(name), live }).await
             }

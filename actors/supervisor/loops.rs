@@ -98,6 +98,8 @@ impl State {
     pub(super) async fn loop_told(&mut self, name: String, told: Told) -> Result<(), ActorProcessingErr> {
         match told {
             Told::Over => {
+                // Between two iterations its worker was not gone; now it may be.
+                self.nudges.doubt(name.clone());
                 self.loops.0.remove(&name);
                 self.feed(Event::Live { child: Child::Loop(name), live: false }).await
             }

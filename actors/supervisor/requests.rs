@@ -7,6 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::CALL_MS_MAX;
 use super::message::{Request, SupervisorMessage};
+use crate::loops::is_own_request;
 use crate::model::{Answer, Refusal, RefusalKind, Scope};
 use crate::nudges::NudgesHandle;
 use crate::registry::RegistryHandle;
@@ -89,6 +90,13 @@ async fn one_or_next(request: Arc<Request>, worker: WorkerHandle, name: String, 
         }
         answer => answer,
     };
+    if matches!(request.as_ref(), Request::Kill(kill) if is_own_request(&kill.caller.request))
+        || matches!(request.as_ref(), Request::Clean(clean) if is_own_request(&clean.caller.request))
+    {
+        // Its loop may begin the next one: a look tells.
+        desk.nudges.doubt(name);
+        return answer;
+    }
     // Before it is answered: a nudge does not outlive the worker that a person ended.
     match (request.as_ref(), &answer) {
         (Request::Kill(_), Ok(_)) => desk.nudges.killed(&name).await,

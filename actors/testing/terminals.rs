@@ -1,6 +1,6 @@
 //! Windows as texts: what they show is set by the test, what is typed is kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
@@ -15,6 +15,7 @@ pub struct FakeTerminals {
 #[derive(Default)]
 struct Inner {
     screens: BTreeMap<String, String>,
+    away: BTreeSet<String>,
     typed: Vec<(String, String, Typing)>,
     server_gone: bool,
 }
@@ -26,12 +27,24 @@ impl FakeTerminals {
 
     /// The worker has a window, which shows this.
     pub fn show(&self, worker: &str, screen: &str) {
-        self.with(|inner| inner.screens.insert(worker.to_owned(), screen.to_owned()));
+        self.with(|inner| {
+            inner.away.remove(worker);
+            inner.screens.insert(worker.to_owned(), screen.to_owned())
+        });
     }
 
     /// Its window is gone.
     pub fn close(&self, worker: &str) {
-        self.with(|inner| inner.screens.remove(worker));
+        self.with(|inner| {
+            inner.away.remove(worker);
+            inner.screens.remove(worker)
+        });
+    }
+
+    /// Its window is gone, and it comes back.
+    pub fn away(&self, worker: &str) {
+        self.close(worker);
+        self.with(|inner| inner.away.insert(worker.to_owned()));
     }
 
     /// The tmux server is gone, with all windows.
@@ -64,7 +77,7 @@ impl FakeTerminals {
     fn type_into(&self, worker: &str, text: &str, typing: Typing) -> Result<(), TerminalError> {
         self.with(|inner| {
             if !inner.screens.contains_key(worker) {
-                return Err(gone(worker));
+                return Err(inner.missing(worker));
             }
             inner.typed.push((worker.to_owned(), text.to_owned(), typing));
             Ok(())
@@ -72,15 +85,18 @@ impl FakeTerminals {
     }
 }
 
-fn gone(worker: &str) -> TerminalError {
-    TerminalError::Gone(format!("worker '{worker}' has no window"))
+impl Inner {
+    fn missing(&self, worker: &str) -> TerminalError {
+        let cause = format!("worker '{worker}' has no window");
+        if self.away.contains(worker) { TerminalError::Away(cause) } else { TerminalError::Gone(cause) }
+    }
 }
 
 impl Terminals for FakeTerminals {
     fn screen<'a>(&'a self, worker: &'a str, _: usize) -> BoxFuture<'a, Result<String, TerminalError>> {
         Box::pin(async move {
             self.script.before("screen", worker).await.map_err(TerminalError::Tool)?;
-            self.with(|inner| inner.screens.get(worker).cloned()).ok_or_else(|| gone(worker))
+            self.with(|inner| inner.screens.get(worker).cloned().ok_or_else(|| inner.missing(worker)))
         })
     }
 

@@ -72,7 +72,8 @@ pub struct State {
     pub(super) machine: Machine,
     pub(super) life: Option<Life>,
     tasks: Vec<AbortHandle>,
-    live: bool,
+    /// What the supervisor was told last, and of which generation.
+    live: (bool, Option<u64>),
     cleaned: Arc<AtomicBool>,
 }
 
@@ -93,7 +94,7 @@ impl Actor for Worker {
             machine,
             life: None,
             tasks: Vec::new(),
-            live: false,
+            live: (false, None),
             cleaned: Arc::clone(&self.0),
         })
     }
@@ -470,8 +471,10 @@ impl State {
 
     fn tell_liveness(&mut self) {
         let live = self.machine.is_live();
-        if live != self.live {
-            self.live = live;
+        let told = (live, self.life.as_ref().filter(|_| live).map(|life| life.generation));
+        // A new life is told by itself: somebody may wait for the worker to come back.
+        if told != self.live {
+            self.live = told;
             self.report(Report::Live { name: self.arguments.name.clone(), live });
         }
     }

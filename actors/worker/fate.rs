@@ -84,6 +84,11 @@ pub fn decide(facts: &Facts) -> Fate {
     Fate::Recover(lost)
 }
 
+/// Whether nobody ended it, whoever starts it again and whether anybody does.
+pub fn is_lost(facts: &Facts) -> bool {
+    facts.wanted != WantedState::Stopped && lost(facts).is_ok()
+}
+
 fn lost(facts: &Facts) -> Result<Lost, String> {
     match facts.state {
         FineState::Interrupted => Ok(Lost::Machine),

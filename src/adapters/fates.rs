@@ -1,13 +1,14 @@
 //! What would become of a worker by `swarm recover`, from the files and the kernel: the
 //! same function over the same facts as in the supervisor.
 
+use swarm_actors::heartbeat::recovery::Recovery;
 use swarm_actors::model::{Reason, Spec, WorkerView};
 use swarm_actors::ports::DirFacts;
 use swarm_actors::registry::reconcile;
 use swarm_actors::worker::fate::{self, Facts, Fate};
 
 use super::records::DiskRecords;
-use super::{session, tmux};
+use super::{loops, session, tmux};
 use crate::paths::Paths;
 
 /// The fate of a worker, and how it was started; none of the latter for one of the other
@@ -17,12 +18,30 @@ pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
     let Some(generation) = worker.row.swarm().map(|meta| meta.generation) else { return foreign() };
     let read = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten();
     match read.filter(|facts| reconcile::belongs(&worker.row, facts)) {
-        Some(facts) => (fate::decide(&look(&facts)), facts.spec.spec().cloned()),
+        Some(facts) => (fate::decide(&look(&facts, session_of(&facts))), facts.spec.spec().cloned()),
         None => foreign(),
     }
 }
 
-fn look(facts: &DirFacts) -> Facts {
+/// Whether a worker that does not run was ended by nobody, or is about to be started by
+/// its loop: what waits for it goes on waiting. Of one that is not there, `worker` is none.
+pub fn comes_back(paths: &Paths, name: &str, worker: Option<&WorkerView>) -> bool {
+    if loops::goes_on(paths, name) {
+        return true;
+    }
+    let Some((worker, generation)) = worker.and_then(|worker| Some((worker, worker.row.swarm()?.generation))) else {
+        return false;
+    };
+    match DiskRecords::new(paths.clone()).read(name, generation) {
+        Ok(read) => read
+            .filter(|facts| reconcile::belongs(&worker.row, facts))
+            .is_some_and(|facts| fate::is_lost(&look(&facts, None))),
+        // Nobody knows: not the moment to give it up.
+        Err(_) => true,
+    }
+}
+
+fn look(facts: &DirFacts, session: Option<Recovery>) -> Facts {
     let spec = facts.spec.spec();
     let pane = facts.lease.content.as_ref().and_then(|lease| lease.pane.as_ref());
     let closed = facts.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Closed);
@@ -32,8 +51,12 @@ fn look(facts: &DirFacts) -> Facts {
         wanted: facts.wanted.state,
         request: spec.map(|spec| spec.request.clone()).unwrap_or_default(),
         server_lives: pane.filter(|_| closed).map(tmux::has_server),
-        session: spec.and_then(Spec::session).map(|plan| session::answer(&plan)),
+        session,
         recoveries: facts.wanted.recoveries,
         recoveries_max: u32::try_from(session::attempts_max()).unwrap_or(u32::MAX),
     }
+}
+
+fn session_of(facts: &DirFacts) -> Option<Recovery> {
+    facts.spec.spec().and_then(Spec::session).map(|plan| session::answer(&plan))
 }

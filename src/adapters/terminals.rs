@@ -5,7 +5,7 @@ use swarm_actors::model::{FineState, TmuxPane};
 use swarm_actors::ports::{BoxFuture, TerminalError, Terminals, Typing};
 
 use super::tmux::{self, Key, SendOptions, Target, TmuxError};
-use super::views;
+use super::{fates, views};
 use crate::paths::Paths;
 
 pub struct TmuxTerminals {
@@ -26,7 +26,11 @@ impl TmuxTerminals {
         Box::pin(async move {
             let done = tokio::task::spawn_blocking(move || {
                 let target = target(&paths, &worker)?;
-                step(&target).map_err(told)
+                step(&target).map_err(told).map_err(|error| match error {
+                    // Its window went before its records tell how.
+                    TerminalError::Gone(cause) if is_away(&paths, &worker) => TerminalError::Away(cause),
+                    error => error,
+                })
             });
             done.await.unwrap_or_else(|error| Err(TerminalError::Tool(error.to_string())))
         })
@@ -35,8 +39,14 @@ impl TmuxTerminals {
 
 fn target(paths: &Paths, worker: &str) -> Result<Target, TerminalError> {
     let view = views::load_one(paths, worker).map_err(|refusal| TerminalError::Tool(refusal.cause))?;
-    let gone = |what: &str| TerminalError::Gone(format!("worker '{worker}' {what}"));
-    let view = view.ok_or_else(|| gone("is not there any more"))?;
+    let gone = |what: &str| {
+        let cause = format!("worker '{worker}' {what}");
+        match fates::comes_back(paths, worker, view.as_ref()) {
+            true => TerminalError::Away(cause),
+            false => TerminalError::Gone(cause),
+        }
+    };
+    let Some(view) = &view else { return Err(gone("is not there any more")) };
     if view.state == FineState::Backoff {
         return Err(TerminalError::Tool(format!("worker '{worker}' is about to be started again")));
     }
@@ -44,7 +54,18 @@ fn target(paths: &Paths, worker: &str) -> Result<Target, TerminalError> {
         return Err(gone("is not running"));
     }
     let environment: Vec<(String, String)> = std::env::vars().collect();
-    tmux::target(&view, &environment).map_err(told)?.ok_or_else(|| gone("is not a tmux worker"))
+    let target = tmux::target(view, &environment).map_err(told)?;
+    target.ok_or_else(|| TerminalError::Gone(format!("worker '{worker}' is not a tmux worker")))
+}
+
+/// Whether a worker without a window comes back, or its whole tmux server is gone.
+fn is_away(paths: &Paths, worker: &str) -> bool {
+    let Ok(view) = views::load_one(paths, worker) else { return true };
+    let has_server = view.as_ref().and_then(|view| view.pane.as_ref()).is_none_or(tmux::has_server);
+    match &view {
+        Some(view) if view.state.is_running() => !has_server,
+        view => fates::comes_back(paths, worker, view.as_ref()),
+    }
 }
 
 fn told(error: TmuxError) -> TerminalError {

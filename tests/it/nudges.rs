@@ -107,6 +107,45 @@ fn it_ends_with_its_worker() {
 }
 
 #[test]
+fn a_reboot_or_a_lost_server_puts_it_off_until_its_worker_is_back() {
+    let rig = Rig::new();
+    counter(&rig, "w");
+    rig.swarm(&["heartbeat", "start", "w", "--interval", "1"]);
+    for lose_server in [false, true] {
+        wait_until("a beat", SOON, || got(&rig, "w") >= 1);
+        if lose_server {
+            let server = rig.tmux(&["display-message", "-p", "#{pid}"]).ok();
+            proc::kill(server.trim().parse().expect("a pid"));
+            wait_until("it is lost", SOON, || rig.fine("w") != "running");
+        } else {
+            crate::recover::reboot(&rig);
+            // Whatever needs a supervisor starts it.
+            rig.spawn("x", &[], &["sleep", "600"]);
+        }
+        holds_for("it stays", Duration::from_secs(2), || file(&rig, "w")["status"] == "active");
+        let counted = beats(&rig, "w");
+        rig.swarm(&["recover", "w", "--apply", "--settle", "0"]).ok();
+        wait_until("it goes on", SOON * 2, || beats(&rig, "w") > counted + 1);
+    }
+    rig.swarm(&["kill", "w"]).ok();
+    assert_eq!(file(&rig, "w")["status"], "stopped");
+}
+
+#[test]
+fn it_outlives_the_iterations_of_a_loop_and_ends_with_the_loop() {
+    let site = crate::ralph::Site::new("[ $n = 2 ] && exit 3; sleep 2; exit 0");
+    site.begin(&["--max-iterations", "3"]).ok();
+    site.rig.swarm(&["heartbeat", "start", "dev", "--interval", "1"]);
+    let status = || file(&site.rig, "dev")["status"].clone();
+    for iteration in 2..=3 {
+        site.wait_line_within(&format!("[START] iteration {iteration}/3"), SOON * 2);
+        assert_eq!(status(), "active");
+    }
+    site.wait_line_within("[DONE]", SOON * 3);
+    wait_until("it ends with the loop", SOON, || status() == "stopped");
+}
+
+#[test]
 fn spawn_starts_one_and_looks_at_it_first() {
     let rig = Rig::new();
     let spawn = |name: &str, flags: &[&str]| {

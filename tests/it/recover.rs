@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::common::{Rig, SOON, proc, run, wait_until};
 
 /// Everything of the rig is killed, and what is left was written in an earlier boot.
-fn reboot(rig: &Rig) {
+pub fn reboot(rig: &Rig) {
     wait_until("everything is killed", SOON, || {
         let left = rig.processes();
         left.iter().for_each(|pid| proc::kill(*pid));

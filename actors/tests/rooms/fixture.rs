@@ -57,7 +57,7 @@ impl Rig {
         answers(self.swarm().request(request)).await
     }
 
-    async fn ask_one(&self, request: Request) -> Result<Answer, Refusal> {
+    pub async fn ask_one(&self, request: Request) -> Result<Answer, Refusal> {
         let mut answers = self.ask(request).await;
         assert_eq!(answers.len(), 1, "one worker, one answer: {answers:?}");
         match answers.remove(0) {

@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use swarm_actors::model::{
-    Answer, Caller, Ended, EventKind, Every, NudgeOrder, NudgeRequest, NudgeSettings, RefusalKind, SpawnRequest,
-    TmuxPlace,
+    Answer, Caller, Ended, EventKind, Every, KillRequest, NudgeOrder, NudgeRequest, NudgeSettings, RecoverRequest,
+    RefusalKind, SpawnRequest, TmuxPlace,
 };
 use swarm_actors::nudges::Status;
-use swarm_actors::supervisor::Exit;
+use swarm_actors::supervisor::{Exit, Request};
 use swarm_actors::testing::Fault;
 use tokio::time::Instant;
 
-use crate::fixture::{Rig, caller, request};
+use crate::fixture::{Rig, caller, kill, request};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -264,6 +264,66 @@ async fn beats_that_nobody_was_there_for_come_as_one() {
     rig.world.terminals.close("w");
     rig.up().await;
     assert_eq!(status(&rig, "w"), Status::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_without_a_sound_for_a_worker_that_comes_back() {
+    let mut rig = Rig::start().await;
+    worker(&rig, "w").await;
+    ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+    rig.crash().await;
+    rig.world.kernel.reboot();
+    rig.world.terminals.away("w");
+    rig.up().await;
+    rig.world.pass(MINUTE * 2).await;
+    rig.world.script.forget_calls();
+    rig.world.pass(MINUTE * 30).await;
+    assert_eq!(rig.world.script.calls(), Vec::<String>::new());
+    assert_eq!((status(&rig, "w"), typed(&rig, "w")), (Status::Active, 0));
+    rig.world.terminals.show("w", "$ ");
+    let recover = RecoverRequest { caller: caller(), name: "w".to_owned() };
+    rig.start_by(Request::Recover(Box::new(recover))).await.expect("comes back");
+    rig.world.pass(Duration::from_secs(9)).await;
+    assert_eq!(typed(&rig, "w"), 0, "its agent begins first");
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert_eq!(typed(&rig, "w"), 1, "all that were missed come as one");
+    rig.world.pass(MINUTE).await;
+    assert_eq!(typed(&rig, "w"), 2);
+    rig.kill("w").await.expect("ends");
+    assert_eq!(status(&rig, "w"), Status::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_away_when_it_is_over_ends_it_all_the_same() {
+    let rig = Rig::start().await;
+    for name in ["expires", "killed"] {
+        worker(&rig, name).await;
+        rig.world.terminals.away(name);
+    }
+    let NudgeOrder::Start { settings, .. } = every(MINUTE) else { panic!("a start") };
+    ask(&rig, "expires", started(NudgeSettings { expire_ms: Some(150_000), ..settings })).await.expect("it starts");
+    ask(&rig, "killed", every(MINUTE)).await.expect("it starts");
+    rig.world.pass(MINUTE * 2).await;
+    assert_eq!((status(&rig, "expires"), status(&rig, "killed")), (Status::Active, Status::Active));
+    rig.world.pass(MINUTE).await;
+    assert_eq!(status(&rig, "expires"), Status::Expired);
+    rig.world.terminals.close("killed");
+    rig.world.end("killed", Ended::Code(0));
+    rig.world.settle().await;
+    assert_eq!(status(&rig, "killed"), Status::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_loop_ends_between_its_iterations_is_not_gone() {
+    let rig = Rig::start().await;
+    worker(&rig, "w").await;
+    ask(&rig, "w", every(MINUTE)).await.expect("it starts");
+    rig.world.terminals.away("w");
+    let of_loop = Caller { request: "loop/l/1/end".to_owned(), ..caller() };
+    let Request::Kill(kill) = kill("w") else { panic!("a kill") };
+    rig.ask_one(Request::Kill(Box::new(KillRequest { caller: of_loop, ..*kill }))).await.expect("ends");
+    rig.world.settle().await;
+    assert_eq!(status(&rig, "w"), Status::Active);
 }
 
 #[tokio::test(start_paused = true)]

@@ -101,6 +101,13 @@ pub fn read(paths: &Paths, name: &str) -> Result<Option<Known>, String> {
     }
 }
 
+/// Whether there is a loop of this name that is not over: its worker, where it does not
+/// run, is started again. One whose record cannot be read counts.
+pub fn goes_on(paths: &Paths, name: &str) -> bool {
+    let Some(dir) = dir(paths, name) else { return false };
+    load(&dir).map_or(true, |it| it.is_some_and(|it| it.goes_on()))
+}
+
 fn load(dir: &Path) -> Result<Option<Loop>, String> {
     let path = dir.join(RECORD);
     match fs::read(&path) {
