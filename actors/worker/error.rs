@@ -44,7 +44,9 @@ pub fn of_session(error: &SessionError) -> Refusal {
     match error {
         SessionError::Mismatch { found, .. } => refusal(RefusalKind::Worktree)
             .remedy(format!("swarm clean {found} forgets that one, --issue {found} goes on with it")),
-        SessionError::Alive { .. } => refusal(RefusalKind::Worktree).remedy("wait until it has ended, or end it"),
+        // A predecessor that was killed is taken for alive while its last beat is young: no
+        // final word.
+        SessionError::Alive { .. } => refusal(RefusalKind::Running).remedy("wait until it has ended, or end it"),
         SessionError::Taken { .. } => refusal(RefusalKind::Worktree),
         SessionError::System(cause) => {
             Refusal::new(RefusalKind::Internal, format!("the session cannot be begun: {cause}"))
@@ -62,4 +64,16 @@ pub fn of_io(step: &str, error: &std::io::Error) -> Refusal {
 
 pub fn not_found(name: &str) -> Refusal {
     Refusal::new(RefusalKind::NotFound, format!("worker '{name}' not found")).of(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::is_final;
+
+    #[test]
+    fn a_predecessor_that_may_be_alive_is_waited_for() {
+        let alive = SessionError::Alive { path: "/t".to_owned(), evidence: "its last beat is young".to_owned() };
+        assert!(!is_final(of_session(&alive).kind));
+    }
 }

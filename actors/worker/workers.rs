@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::model::{Caller, ExitRecord, Refusal, RefusalKind, SpawnRequest, Spawned};
 use crate::ports::{BoxFuture, Ports};
 
-/// How often a step is tried that something outside may keep from happening …
-const TRIES_MAX: u32 = 6;
+/// How often a step is tried that something outside may keep from happening: longer in
+/// all than the beat of a predecessor that was killed counts as young (30 s) …
+const TRIES_MAX: u32 = 7;
 /// … and how long before the second time; twice as long before each one after.
 const TRY_PAUSE: Duration = Duration::from_millis(500);
 /// Between two looks at records that say neither that it runs nor that it ended.

@@ -335,7 +335,7 @@ async fn a_loop_whose_first_worker_cannot_be_started_leaves_nothing() {
     }
     // A later one is tried again.
     begin(&rig, plan(5)).await;
-    for _ in 0..6 {
+    for _ in 0..7 {
         rig.world.script.at("prepare", Fault::Error("no tmux here"));
     }
     end(&rig, 0).await;
