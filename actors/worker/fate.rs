@@ -12,6 +12,8 @@ pub struct Facts {
     pub wanted: WantedState,
     /// The request that started it.
     pub request: String,
+    /// Whether a loop of its name is not over, and starts the next one.
+    pub in_loop: bool,
     /// Whether the tmux server that its window was in still runs; none for others.
     pub server_lives: Option<bool>,
     /// What the session says; none without one.
@@ -63,7 +65,7 @@ pub fn decide(facts: &Facts) -> Fate {
     if facts.request.starts_with("run/") {
         return leave("its run goes on with it: swarm run");
     }
-    if facts.request.starts_with("loop/") {
+    if facts.in_loop && facts.request.starts_with("loop/") {
         return leave("its loop goes on with it: swarm ralph resume");
     }
     match &facts.session {
@@ -130,6 +132,7 @@ mod tests {
             exit: None,
             wanted: WantedState::Running,
             request: "r".to_owned(),
+            in_loop: false,
             server_lives: None,
             session: None,
             recoveries: 0,
@@ -178,9 +181,12 @@ mod tests {
     #[test]
     fn whoever_else_looks_after_it_does_so() {
         for (request, who) in [("run/r/j/1", "swarm run"), ("loop/l/3", "swarm ralph resume")] {
-            let of = Facts { request: request.to_owned(), ..facts(FineState::Lost) };
+            let of = Facts { request: request.to_owned(), in_loop: true, ..facts(FineState::Lost) };
             assert!(matches!(decide(&of), Fate::Leave(why) if why.contains(who)), "{request}");
         }
+        // Of a loop that is over nobody starts it again.
+        let over = Facts { request: "loop/l/3".to_owned(), ..facts(FineState::Lost) };
+        assert_eq!(decide(&over), Fate::Recover(Lost::Killed));
     }
 
     #[test]

@@ -140,6 +140,8 @@ impl State {
             exit: facts.exit.clone(),
             wanted: facts.wanted.state,
             request: spec.map(|spec| spec.request.clone()).unwrap_or_default(),
+            // One that cannot be read is not taken for over.
+            in_loop: self.ports().loops.load(self.name()).await.map_or(true, |it| it.is_some_and(|it| it.goes_on())),
             server_lives,
             session,
             recoveries: facts.wanted.recoveries,

@@ -18,7 +18,10 @@ pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
     let Some(generation) = worker.row.swarm().map(|meta| meta.generation) else { return foreign() };
     let read = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten();
     match read.filter(|facts| reconcile::belongs(&worker.row, facts)) {
-        Some(facts) => (fate::decide(&look(&facts, session_of(&facts))), facts.spec.spec().cloned()),
+        Some(facts) => (
+            fate::decide(&Facts { in_loop: loops::goes_on(paths, &facts.name), ..look(&facts, session_of(&facts)) }),
+            facts.spec.spec().cloned(),
+        ),
         None => foreign(),
     }
 }
@@ -50,6 +53,7 @@ fn look(facts: &DirFacts, session: Option<Recovery>) -> Facts {
         exit: facts.exit.clone(),
         wanted: facts.wanted.state,
         request: spec.map(|spec| spec.request.clone()).unwrap_or_default(),
+        in_loop: false,
         server_lives: pane.filter(|_| closed).map(tmux::has_server),
         session,
         recoveries: facts.wanted.recoveries,
