@@ -10,6 +10,9 @@ pub struct Facts {
     pub state: FineState,
     pub exit: Option<ExitRecord>,
     pub wanted: WantedState,
+    /// It ended in an earlier boot, and its row was never set to stopped: a stop of it was
+    /// not ours but the machine's, which ends everything before it goes down.
+    pub swept: bool,
     /// The request that started it.
     pub request: String,
     /// Whether a loop of its name is not over, and starts the next one.
@@ -51,6 +54,9 @@ impl Lost {
         }
     }
 }
+
+/// What a machine sends to everything before it goes down.
+const SIGTERM: i32 = 15;
 
 pub fn decide(facts: &Facts) -> Fate {
     let lost = match lost(facts) {
@@ -96,6 +102,7 @@ fn lost(facts: &Facts) -> Result<Lost, String> {
         FineState::Interrupted => Ok(Lost::Machine),
         FineState::Lost => Ok(Lost::Killed),
         FineState::Exited => ended(facts),
+        FineState::Stopped if facts.swept => Ok(Lost::Machine),
         FineState::Stopped => Err("it was stopped".to_owned()),
         FineState::Failed => Err("it was given up after too many restarts: swarm respawn starts it afresh".to_owned()),
         FineState::Backoff => Err("its restart policy starts it again".to_owned()),
@@ -117,6 +124,7 @@ fn ended(facts: &Facts) -> Result<Lost, String> {
         (Reason::Abandoned, _) => Err("the state directory was removed under it".to_owned()),
         (Reason::Exited, Ended::Code(0)) => Err("it has finished".to_owned()),
         (Reason::Exited, Ended::Code(code)) => Err(format!("it ended by itself with code {code}")),
+        (Reason::Exited, Ended::Signal(SIGTERM)) if facts.swept => Ok(Lost::Machine),
         (Reason::Exited, Ended::Signal(signal)) => Err(format!("it was ended by signal {signal}")),
     }
 }
@@ -131,6 +139,7 @@ mod tests {
             state,
             exit: None,
             wanted: WantedState::Running,
+            swept: false,
             request: "r".to_owned(),
             in_loop: false,
             server_lives: None,
@@ -175,6 +184,16 @@ mod tests {
             (Facts { wanted: WantedState::Stopped, ..facts(S::Interrupted) }, "it was being stopped"),
         ] {
             assert_eq!(decide(&facts), Fate::Leave(why.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_orderly_shutdown_ends_nobody_for_good() {
+        let swept = |facts| decide(&Facts { swept: true, ..facts });
+        assert_eq!(swept(facts(FineState::Stopped)), Fate::Recover(Lost::Machine));
+        assert_eq!(swept(ended(Ended::Signal(15), Reason::Exited)), Fate::Recover(Lost::Machine));
+        for left in [ended(Ended::Code(0), Reason::Exited), ended(Ended::Signal(9), Reason::Exited)] {
+            assert!(matches!(swept(left), Fate::Leave(_)));
         }
     }
 

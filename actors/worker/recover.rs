@@ -7,7 +7,7 @@ use super::fate::{self, Facts, Fate};
 use super::launch::{Start, Tree};
 use super::subject::Subject;
 use super::verbs::answered;
-use crate::model::{Caller, Reason, Refusal, RefusalKind, Spawned, Wanted};
+use crate::model::{Caller, Reason, Refusal, RefusalKind, Row, Spawned, Wanted, WireStatus};
 use crate::ports::DirFacts;
 use crate::registry::reconcile;
 
@@ -30,7 +30,7 @@ impl State {
         let spec = facts.spec.spec();
         let contract = spec.map(|spec| spec.contract.clone());
         let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is lost"))?;
-        if let Fate::Leave(why) = fate::decide(&self.facts(facts).await) {
+        if let Fate::Leave(why) = fate::decide(&self.facts(row, facts).await) {
             let kind = if subject.is_running() { RefusalKind::Running } else { RefusalKind::Invalid };
             return Err(Refusal::new(kind, format!("worker '{name}' is left as it is: {why}")).of(&name));
         }
@@ -122,7 +122,7 @@ impl State {
         noted.map_err(|error| error::of_io("record the restart", &error).of(self.name()))
     }
 
-    async fn facts(&self, facts: &DirFacts) -> Facts {
+    async fn facts(&self, row: &Row, facts: &DirFacts) -> Facts {
         let spec = facts.spec.spec();
         let plan = spec.and_then(crate::model::Spec::session);
         let session = match &plan {
@@ -139,6 +139,7 @@ impl State {
             state: reconcile::fine_state(facts),
             exit: facts.exit.clone(),
             wanted: facts.wanted.state,
+            swept: !facts.lease.this_boot && row.status == WireStatus::Running,
             request: spec.map(|spec| spec.request.clone()).unwrap_or_default(),
             // One that cannot be read is not taken for over.
             in_loop: self.ports().loops.load(self.name()).await.map_or(true, |it| it.is_some_and(|it| it.goes_on())),

@@ -2,13 +2,13 @@
 //! same function over the same facts as in the supervisor.
 
 use swarm_actors::heartbeat::recovery::Recovery;
-use swarm_actors::model::{Reason, Spec, WorkerView};
+use swarm_actors::model::{Reason, Spec, WireStatus, WorkerView};
 use swarm_actors::ports::DirFacts;
 use swarm_actors::registry::reconcile;
 use swarm_actors::worker::fate::{self, Facts, Fate};
 
 use super::records::DiskRecords;
-use super::{loops, session, tmux};
+use super::{loops, session, tmux, views};
 use crate::paths::Paths;
 
 /// The fate of a worker, and how it was started; none of the latter for one of the other
@@ -19,7 +19,10 @@ pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
     let read = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten();
     match read.filter(|facts| reconcile::belongs(&worker.row, facts)) {
         Some(facts) => (
-            fate::decide(&Facts { in_loop: loops::goes_on(paths, &facts.name), ..look(&facts, session_of(&facts)) }),
+            fate::decide(&Facts {
+                in_loop: loops::goes_on(paths, &facts.name),
+                ..look(&facts, session_of(&facts), said_to_run(paths, &facts.name))
+            }),
             facts.spec.spec().cloned(),
         ),
         None => foreign(),
@@ -38,13 +41,13 @@ pub fn comes_back(paths: &Paths, name: &str, worker: Option<&WorkerView>) -> boo
     match DiskRecords::new(paths.clone()).read(name, generation) {
         Ok(read) => read
             .filter(|facts| reconcile::belongs(&worker.row, facts))
-            .is_some_and(|facts| fate::is_lost(&look(&facts, None))),
+            .is_some_and(|facts| fate::is_lost(&look(&facts, None, said_to_run(paths, name)))),
         // Nobody knows: not the moment to give it up.
         Err(_) => true,
     }
 }
 
-fn look(facts: &DirFacts, session: Option<Recovery>) -> Facts {
+fn look(facts: &DirFacts, session: Option<Recovery>, is_said_to_run: bool) -> Facts {
     let spec = facts.spec.spec();
     let pane = facts.lease.content.as_ref().and_then(|lease| lease.pane.as_ref());
     let closed = facts.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Closed);
@@ -52,6 +55,7 @@ fn look(facts: &DirFacts, session: Option<Recovery>) -> Facts {
         state: reconcile::fine_state(facts),
         exit: facts.exit.clone(),
         wanted: facts.wanted.state,
+        swept: !facts.lease.this_boot && is_said_to_run,
         request: spec.map(|spec| spec.request.clone()).unwrap_or_default(),
         in_loop: false,
         server_lives: pane.filter(|_| closed).map(tmux::has_server),
@@ -59,6 +63,11 @@ fn look(facts: &DirFacts, session: Option<Recovery>) -> Facts {
         recoveries: facts.wanted.recoveries,
         recoveries_max: u32::try_from(session::attempts_max()).unwrap_or(u32::MAX),
     }
+}
+
+/// What the row itself says; a view says what is true.
+fn said_to_run(paths: &Paths, name: &str) -> bool {
+    views::row(paths, name).is_some_and(|row| row.status == WireStatus::Running)
 }
 
 fn session_of(facts: &DirFacts) -> Option<Recovery> {

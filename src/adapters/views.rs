@@ -59,6 +59,13 @@ fn stuck(dir: &Path) -> Option<String> {
     std::fs::read_to_string(dir.join(STUCK)).ok()
 }
 
+/// The row of this name as it is on disk.
+pub fn row(paths: &Paths, name: &str) -> Option<Arc<Row>> {
+    let records = DiskRecords::new(paths.clone());
+    let rows = read_rows(paths, &records, Pick::Named(&[name]), &mut Vec::new()).ok()?;
+    rows.into_iter().find_map(Result::ok)
+}
+
 /// The directory of a worker's session; none where it has none.
 pub fn session_dir(paths: &Paths, worker: &WorkerView) -> Option<PathBuf> {
     let generation = worker.row.swarm()?.generation;
