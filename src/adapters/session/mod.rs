@@ -3,11 +3,13 @@
 //! to a file of its own first, and keeps what it does not know.
 //!
 //! - `folder`: one folder, held open
+//! - `check`: what can be found out about one
 //! - `store`: `state.json`; `beat`: `heartbeat.json`
 //! - `resume`: how an interrupted agent goes on
 //! - this file: what a worker's life writes there
 
 mod beat;
+mod check;
 mod folder;
 mod resume;
 mod store;
@@ -18,14 +20,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::json;
-use swarm_actors::heartbeat::recovery::{self, Facts, Known, Recovery, STALE_MS};
+use swarm_actors::heartbeat::recovery::{self, Known, Recovery};
 use swarm_actors::model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
 use swarm_actors::ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
 pub use self::beat::Tool;
+pub use self::check::{Checked, answer, attempts_max, check};
 use tokio::sync::Semaphore;
 
 use self::beat::{ACTIVITY, Beater, HEARTBEAT};
+use self::check::known;
 use self::folder::Folder;
 pub use self::folder::NAME as FOLDER;
 pub use self::resume::how;
@@ -38,10 +42,6 @@ use crate::paths::Paths;
 /// Between two beats, in milliseconds, and how it is set.
 const INTERVAL_MS: u64 = 10_000;
 const INTERVAL: &str = "AGENT_HEARTBEAT_INTERVAL_MS";
-/// How it is set when a beat is too old to count.
-const TIMEOUT: &str = "AGENT_HEARTBEAT_TIMEOUT_MS";
-/// How it is set how often a session is gone on with.
-const ATTEMPTS: &str = "AGENT_MAX_RECOVERY_ATTEMPTS";
 /// Nothing beats more often than this.
 const INTERVAL_MS_MIN: u64 = 100;
 
@@ -55,85 +55,6 @@ const PRESERVED: &str = "preserved.json";
 
 fn set(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.trim().parse().ok().filter(|number| *number > 0)
-}
-
-/// How often a session is gone on with.
-pub fn attempts_max() -> i64 {
-    set(ATTEMPTS).map_or(recovery::ATTEMPTS_MAX, |number| i64::try_from(number).unwrap_or(i64::MAX))
-}
-
-/// What has been found out about the session in `base`.
-#[derive(Debug)]
-pub struct Checked {
-    pub state: Option<Session>,
-    /// Why there is none, where there is a file.
-    pub malformed: Option<String>,
-    pub beat_ms: Option<i64>,
-    beat_pid: Option<i32>,
-    pub known: Known,
-    pub attempts_max: i64,
-    pub stale_ms: i64,
-}
-
-impl Checked {
-    pub fn facts<'a>(&'a self, expected: Option<&'a str>) -> Facts<'a> {
-        Facts {
-            state: self.state.as_ref(),
-            expected,
-            beat_ms: self.beat_ms,
-            process: self.known,
-            attempts_max: self.attempts_max,
-            now_ms: i64::try_from(wall_ms()).unwrap_or(i64::MAX),
-            stale_ms: self.stale_ms,
-        }
-    }
-}
-
-/// Looks at the session in `base`. The limits are those of the environment.
-///
-/// # Errors
-/// When it cannot be looked at; a malformed state is no error.
-pub fn check(base: &Path) -> io::Result<Checked> {
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let mut checked = Checked {
-        state: None,
-        malformed: None,
-        beat_ms: None,
-        beat_pid: None,
-        known: Known::Unknown,
-        attempts_max: attempts_max(),
-        stale_ms: signed(set(TIMEOUT).unwrap_or(STALE_MS)),
-    };
-    let Some(folder) = Folder::open(base)? else { return Ok(checked) };
-    match store::load(&folder) {
-        Ok(state) => checked.state = state,
-        Err(StoreError::System(error)) => return Err(error),
-        Err(error) => checked.malformed = Some(error.to_string()),
-    }
-    let beat = beat::stamp_of(&folder);
-    (checked.beat_ms, checked.beat_pid) = (beat.map(|(at_ms, _)| at_ms), beat.map(|(_, pid)| pid));
-    checked.known = known(checked.state.as_ref(), checked.beat_pid);
-    Ok(checked)
-}
-
-/// What this machine knows of the process that the session names. A beat of another
-/// process is another program's, and speaks for itself.
-fn known(state: Option<&Session>, beat_pid: Option<i32>) -> Known {
-    let boot = procfs::boot_id();
-    let Some(owner) = state.and_then(Session::owner) else { return Known::Unknown };
-    let Some(process) = owner.process.filter(|_| owner.host == super::clock::host()) else { return Known::Unknown };
-    if procfs::alive(&process, &boot).is_some() {
-        return Known::Alive;
-    }
-    if beat_pid.is_none_or(|pid| pid == process.pid) { Known::Gone } else { Known::Unknown }
-}
-
-/// Whether the session of this plan can be gone on with.
-pub fn answer(plan: &SessionPlan) -> Recovery {
-    match check(Path::new(&plan.dir)) {
-        Ok(checked) => recovery::decide(&checked.facts(Some(&plan.identifier))),
-        Err(_) => Recovery::NoState,
-    }
 }
 
 /// The sessions of this machine's workers.
