@@ -99,6 +99,11 @@ impl Actor for LoopActor {
             }
             LoopMessage::Begun(reply) => match &state.first {
                 Some(Ok(spawned)) => drop(reply.send(Ok(spawned.clone()))),
+                // Nothing of it will ever run.
+                Some(Err(_)) | None if !state.it.is_active() && !state.flushing => {
+                    drop(reply);
+                    state.leave();
+                }
                 Some(Err(_)) | None => state.waiting.push(reply),
             },
             LoopMessage::Flush => state.flush().await,
@@ -119,15 +124,15 @@ impl State {
         arguments: LoopArguments,
         plan: Plan,
     ) -> Result<Self, ActorProcessingErr> {
-        let it = Loop::new(plan, arguments.ports.clock.wall_ms());
+        let mut it = Loop::new(plan, arguments.ports.clock.wall_ms());
+        let earlier = arguments.ports.loops.earlier(it.name()).await;
+        it.earlier = earlier.map_err(|error| LoopError::Open(error.to_string()))?;
         let mut state = Self::new(myself, arguments, it);
         state.take(&Event::Began);
         // Durable before anybody hears of it, and before anything is started.
         if let Err(error) = state.save().await {
             // What is half written is not to be begun by anybody.
-            if let Err(error) = state.ports().loops.forget(state.it.name()).await {
-                tracing::error!(worker = state.it.name(), %error, "what a loop left that did not begin stays");
-            }
+            state.take_back().await;
             return Err(LoopError::Save(error.to_string()).into());
         }
         state.ask_for_flush();
@@ -146,7 +151,7 @@ impl State {
         state.lines_open = true;
         state.held = effects;
         state.notice_others().await;
-        if state.it.is_active() {
+        if state.it.is_active() || !state.held.is_empty() {
             state.ask_for_flush();
         }
         Ok(state)
@@ -250,9 +255,13 @@ impl State {
             self.perform(effect).await;
         }
         if !self.it.is_active() && !self.flushing {
-            (self.arguments.tell)(Told::Over);
-            self.myself.stop(None);
+            self.leave();
         }
+    }
+
+    fn leave(&self) {
+        (self.arguments.tell)(Told::Over);
+        self.myself.stop(None);
     }
 
     fn attendant(&self) -> Attendant {
@@ -292,11 +301,15 @@ impl State {
         }
     }
 
-    /// Whoever began it is told why nothing is there.
-    async fn withdraw(&mut self, cause: String) {
-        if let Err(error) = self.ports().loops.forget(self.it.name()).await {
+    async fn take_back(&self) {
+        if let Err(error) = self.ports().loops.withdraw(&self.it).await {
             tracing::error!(worker = self.it.name(), %error, "what a loop left that did not begin stays");
         }
+    }
+
+    /// Whoever began it is told why nothing is there.
+    async fn withdraw(&mut self, cause: String) {
+        self.take_back().await;
         let refusal = match self.first.take() {
             Some(Err(refusal)) => refusal,
             Some(Ok(_)) | None => Refusal::new(RefusalKind::Start, cause),

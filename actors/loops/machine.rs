@@ -15,6 +15,9 @@ impl Loop {
 
     /// What was under way when the last process that looked after this loop went.
     pub fn resume(&self) -> Vec<Effect> {
+        if let Some(cause) = &self.refused {
+            return vec![Effect::Withdraw { cause: cause.clone() }];
+        }
         if !self.is_active() {
             return Vec::new();
         }
@@ -207,6 +210,7 @@ impl Turn<'_> {
         if self.it.iteration == iteration && self.it.stage == Stage::Starting {
             self.it.stage = Stage::Prompting { generation };
             self.it.has_run = true;
+            self.it.earlier = None;
         }
     }
 
@@ -214,6 +218,7 @@ impl Turn<'_> {
         if !self.it.has_run {
             self.it.stage = Stage::Over;
             self.it.status = Status::Failed;
+            self.it.refused = Some(cause.to_owned());
             self.effects.push(Effect::Withdraw { cause: cause.to_owned() });
             return;
         }

@@ -166,6 +166,14 @@ pub struct Wire {
     pub max_iterations: u32,
 }
 
+/// What an earlier loop of the same name left, as its files have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    pub record: Option<String>,
+    pub state: Option<String>,
+    pub log_length: u64,
+}
+
 /// A loop: what is to be done, and how far it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
@@ -231,6 +239,12 @@ pub struct Loop {
     /// What the original's file said before the last write.
     #[serde(default)]
     pub wire_before: Option<Wire>,
+    /// What was there before it, until a worker of it has run.
+    #[serde(default)]
+    pub earlier: Option<Earlier>,
+    /// Why its first worker could not be started.
+    #[serde(default)]
+    pub refused: Option<String>,
 }
 
 impl Loop {

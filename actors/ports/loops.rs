@@ -3,7 +3,7 @@
 use std::io;
 
 use super::BoxFuture;
-use crate::loops::progress::{Loop, Plan, Wire};
+use crate::loops::progress::{Earlier, Loop, Plan, Wire};
 
 pub trait Loops: Send + Sync {
     /// The names of loops that somebody has to look after.
@@ -24,6 +24,12 @@ pub trait Loops: Send + Sync {
 
     /// How long the log is to which its next line will be appended.
     fn log_length<'a>(&'a self, name: &'a str) -> BoxFuture<'a, u64>;
+
+    /// What there is of an earlier loop of this name; `None` where there is nothing.
+    fn earlier<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Option<Earlier>>>;
+
+    /// Takes back a loop of which nothing ever ran: what was there before it is there again.
+    fn withdraw<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<()>>;
 
     /// Forgets everything of it; whether there was anything.
     fn forget<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<bool>>;

@@ -294,6 +294,13 @@ impl Desk {
     /// The worker that a request started before.
     async fn begun(&self, it: &Loop) -> Result<Spawned, Refusal> {
         let name = it.name();
+        if let Some(cause) = &it.refused {
+            // What it left goes as it is opened.
+            if let Some(opened) = self.open(name, None).await? {
+                let _ = opened.cell().wait(Some(LEAVE_MAX)).await;
+            }
+            return Err(Refusal::new(RefusalKind::Start, cause.clone()).of(name));
+        }
         if !it.has_run
             && let Some(opened) = self.open(name, None).await?
         {

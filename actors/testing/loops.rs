@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use crate::loops::progress::{Loop, Plan, Wire};
+use crate::loops::progress::{Earlier, Loop, Plan, Wire};
 use crate::loops::words::Word;
 use crate::ports::{BoxFuture, Loops};
 
@@ -108,6 +108,33 @@ impl Loops for FakeLoops {
     fn log_length<'a>(&'a self, name: &'a str) -> BoxFuture<'a, u64> {
         let length = self.with(|inner| inner.logs.get(name).map_or(0, Vec::len));
         Box::pin(std::future::ready(length as u64))
+    }
+
+    fn earlier<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Option<Earlier>>> {
+        let earlier = self.with(|inner| Earlier {
+            record: inner.saved.get(name).cloned(),
+            state: inner.wires.get(name).map(|wire| serde_json::to_string(wire).expect("plain data")),
+            log_length: inner.logs.get(name).map_or(0, Vec::len) as u64,
+        });
+        Box::pin(std::future::ready(Ok((earlier != Earlier::default()).then_some(earlier))))
+    }
+
+    fn withdraw<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            let Some(earlier) = &it.earlier else { return self.forget(it.name()).await.map(drop) };
+            self.script.before("loop.withdraw", it.name()).await.map_err(io::Error::other)?;
+            self.with(|inner| {
+                let name = it.name();
+                let length = usize::try_from(earlier.log_length).expect("small");
+                inner.logs.entry(name.to_owned()).or_default().truncate(length);
+                inner.wires.remove(name);
+                let wire = earlier.state.as_ref().map(|text| serde_json::from_str(text).expect("it was written so"));
+                inner.wires.extend(wire.map(|wire| (name.to_owned(), wire)));
+                inner.saved.remove(name);
+                inner.saved.extend(earlier.record.clone().map(|record| (name.to_owned(), record)));
+            });
+            Ok(())
+        })
     }
 
     fn forget<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<bool>> {

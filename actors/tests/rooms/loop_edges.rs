@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use swarm_actors::loops::progress::Status;
-use swarm_actors::model::{LoopOrder, LoopRequest, RefusalKind};
+use swarm_actors::loops::progress::{Plan, Status};
+use swarm_actors::model::{Answer, Caller, LoopOrder, LoopRequest, RefusalKind};
 use swarm_actors::ports::Typing;
+use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
 
 use crate::fixture::caller;
-use crate::loops::{begin, beginning, end, order, plan, rig, seconds, starts, status};
+use crate::loops::{ask, begin, beginning, end, lines, order, plan, rig, seconds, starts, status};
 
 #[tokio::test(start_paused = true)]
 async fn the_worker_of_a_loop_is_not_respawned_beside_it() {
@@ -51,7 +52,7 @@ async fn nobody_else_types_while_the_prompt_is_being_typed() {
     for no_run in [false, true] {
         let rig = rig().await;
         rig.world.script.at("type_text", Fault::Hang);
-        let plan = swarm_actors::loops::progress::Plan { no_run, ..plan(5) };
+        let plan = Plan { no_run, ..plan(5) };
         drop(rig.swarm().ralph(LoopRequest { caller: caller(), order: beginning(plan) }));
         seconds(&rig, 1).await;
         if no_run {
@@ -64,5 +65,50 @@ async fn nobody_else_types_while_the_prompt_is_being_typed() {
         assert_eq!(status(&rig).0, Status::Running);
         let tried = rig.world.script.calls().iter().filter(|call| call.starts_with("type_text")).count();
         assert_eq!(tried, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_cannot_begin_leaves_the_history_of_an_earlier_one() {
+    let rig = rig().await;
+    begin(&rig, plan(1)).await;
+    end(&rig, 0).await;
+    rig.clean("w").await.expect("cleaned");
+    let files = || (lines(&rig), rig.world.loops.loaded("w"));
+    let before = files();
+    assert_eq!(before.0.len(), 3);
+    for (step, cause) in [("prepare", "no tmux here"), ("loop.log", "no space"), ("loop.wire", "no space")] {
+        rig.world.script.at(step, Fault::Error(cause));
+        let answers = begin(&rig, Plan { id: "l2".to_owned(), ..plan(5) }).await;
+        assert!(matches!(&answers[..], [Answer::Refused(refusal)] if refusal.cause.contains(cause)), "{answers:?}");
+        assert_eq!(files(), before, "{step}");
+    }
+    begin(&rig, Plan { id: "l2".to_owned(), ..plan(5) }).await;
+    assert_eq!(lines(&rig).last().expect("a line"), "START iteration 1/5");
+    assert_eq!(rig.world.loops.loaded("w").expect("there").earlier, None, "it has run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_start_that_is_cut_off_is_refused_again_and_leaves_nothing() {
+    for step in ["loop.forget", "loop.save.after"] {
+        let mut rig = rig().await;
+        rig.world.script.at("prepare", Fault::Error("no tmux here"));
+        if step == "loop.save.after" {
+            // As it begins, and before its first start.
+            (0..2).for_each(|_| rig.world.script.at(step, Fault::Run(Box::new(|| {}))));
+        }
+        rig.world.script.at(step, Fault::Hang);
+        let request = caller();
+        let mut answers = rig.swarm().ralph(LoopRequest { caller: request.clone(), order: beginning(plan(5)) });
+        assert!(tokio::time::timeout(Duration::from_secs(5), answers.recv()).await.is_err(), "{step}");
+        rig.crash().await;
+        rig.world.script.forget_faults();
+        rig.up().await;
+        let answers = ask(&rig, Caller { repeated: 1, ..request }, beginning(plan(5)));
+        let answers = tokio::time::timeout(Duration::from_secs(60), answers).await.expect("answered in time");
+        let [Answer::Refused(refusal)] = &answers[..] else { panic!("{step}: {answers:?}") };
+        assert!(refusal.cause.contains("no tmux here"), "{step}: {refusal:?}");
+        assert_eq!((rig.world.loops.loaded("w"), rig.world.rows()), (None, vec![]), "{step}");
+        assert_eq!(rig.swarm().ended().await, Exit::Idle, "{step}");
     }
 }

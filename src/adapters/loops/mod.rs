@@ -7,6 +7,7 @@
 //!   state.json       the same as the original knows it; what others add to it stays
 //! ```
 
+mod earlier;
 mod log;
 pub mod wire;
 
@@ -14,7 +15,7 @@ use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use swarm_actors::loops::progress::{Loop, Plan, Wire};
+use swarm_actors::loops::progress::{Earlier, Loop, Plan, Wire};
 use swarm_actors::model::WorkerName;
 use swarm_actors::ports::{BoxFuture, Loops};
 use swarm_actors::registry::store;
@@ -235,6 +236,19 @@ impl Loops for DiskLoops {
     fn log_length<'a>(&'a self, name: &'a str) -> BoxFuture<'a, u64> {
         let length = self.dir(name).and_then(|dir| fs::metadata(dir.join(LOG))).map_or(0, |meta| meta.len());
         Box::pin(std::future::ready(length))
+    }
+
+    fn earlier<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Option<Earlier>>> {
+        let dir = self.dir(name);
+        blocking(move || earlier::read(&dir?))
+    }
+
+    fn withdraw<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<()>> {
+        let (dir, earlier) = (self.dir(it.name()), it.earlier.clone());
+        match earlier {
+            Some(earlier) => blocking(move || earlier::restore(&dir?, &earlier)),
+            None => Box::pin(async move { self.forget(it.name()).await.map(drop) }),
+        }
     }
 
     fn forget<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<bool>> {

@@ -116,3 +116,27 @@ fn what_was_written_since_is_plain_text() {
     assert_eq!(since(&path, 7).expect("read"), "All done\n");
     assert_eq!(since(&path, 999).expect("read"), "before\nAll done\n");
 }
+
+#[test]
+fn a_loop_that_is_withdrawn_leaves_the_earlier_one_as_it_was() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    assert_eq!(earlier::read(&dir).expect("readable"), None);
+    save(&dir, &begun("w")).expect("saved");
+    let mut theirs = state(&dir);
+    theirs["theirs"] = json!([1]);
+    fs::write(dir.join(STATE), theirs.to_string()).expect("written");
+    let files = || [RECORD, STATE, LOG].map(|name| fs::read_to_string(dir.join(name)).expect("there"));
+    let before = files();
+    let mut it = begun("w");
+    it.earlier = earlier::read(&dir).expect("readable");
+    it.lines_at = before[2].len() as u64;
+    it.max_iterations = 9;
+    save(&dir, &it).expect("saved");
+    assert!(files().iter().zip(&before).all(|(now, then)| now != then));
+    let earlier = load(&dir).expect("readable").and_then(|it| it.earlier).expect("kept");
+    for _ in 0..2 {
+        earlier::restore(&dir, &earlier).expect("restored");
+        assert_eq!(files(), before);
+    }
+}
