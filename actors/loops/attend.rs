@@ -66,7 +66,29 @@ impl Attendant {
         };
         let asked = exit.as_ref().is_some_and(|exit| exit.reason == Reason::Stopped);
         let done = self.has_said_done().await;
+        if !done && self.is_lost(generation, exit.as_ref()).await {
+            return self.tell(Event::Lost { iteration });
+        }
         self.tell(Event::Ended { iteration, code: exit.as_ref().and_then(code), asked, done });
+    }
+
+    /// Whether it went with its machine, which leaves no word of its end, or with its tmux
+    /// server, and not by itself.
+    async fn is_lost(&self, generation: u64, exit: Option<&ExitRecord>) -> bool {
+        match exit {
+            Some(exit) if exit.reason != Reason::Closed => return false,
+            // A server that closes its windows may be there for a moment yet.
+            Some(_) => tokio::time::sleep(SETTLE).await,
+            None => {}
+        }
+        let Ok(Some(facts)) = self.ports.records.observe(self.name(), generation).await else { return false };
+        if exit.is_none() {
+            return true;
+        }
+        match facts.lease.content.and_then(|lease| lease.pane) {
+            Some(pane) => !self.ports.terminals.has_server(&pane).await,
+            None => false,
+        }
     }
 
     /// The worker of this iteration, and the prompt where it is still to be typed.
@@ -119,7 +141,7 @@ impl Attendant {
         metadata.insert("ralph".to_owned(), true.into());
         metadata.insert("ralph_iteration".to_owned(), self.it.iteration.into());
         let request = SpawnRequest {
-            caller: self.caller(&request_of(&plan.id, self.it.iteration)),
+            caller: self.caller(&self.request()),
             name: plan.name.clone(),
             contract: Contract { metadata, ..plan.contract.clone() },
             worktree: plan.worktree.clone(),
@@ -130,6 +152,15 @@ impl Attendant {
             return self.workers.spawn(request).await;
         }
         tried(|| self.workers.spawn(request.clone())).await
+    }
+
+    /// One for each worker that is to be: what was lost is not taken for it.
+    fn request(&self) -> String {
+        let request = request_of(&self.it.plan.id, self.it.iteration);
+        match self.it.lost {
+            0 => request,
+            lost => format!("{request}/again-{lost}"),
+        }
     }
 
     fn caller(&self, request: &str) -> Caller {

@@ -52,6 +52,10 @@ pub enum Event {
         asked: bool,
         done: bool,
     },
+    /// The worker went with its machine or its tmux server, not by itself.
+    Lost {
+        iteration: u32,
+    },
     /// The worker that was to be ended is gone. `done` says its output.
     Gone {
         iteration: u32,

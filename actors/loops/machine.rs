@@ -1,6 +1,8 @@
 //! The decisions of a loop as a pure function: progress, event, now → progress, effects.
 
-use super::progress::{BACKOFF_S_MAX, CONTEXT_GRACE, ExitReason, FAILURES_MAX, Loop, Stage, Status, Then, Wire};
+use super::progress::{
+    BACKOFF_S_MAX, CONTEXT_GRACE, ExitReason, FAILURES_MAX, LOST_MAX, Loop, Stage, Status, Then, Wire,
+};
 use super::sight::{STUCK, Sight};
 use super::words::{Code, Word};
 
@@ -96,6 +98,8 @@ impl Turn<'_> {
                     self.ended(*code, *asked, *done);
                 }
             }
+            Event::Lost { iteration } if at_work(self, *iteration) => self.lost(),
+            Event::Lost { .. } => {}
             Event::Gone { iteration, done } => {
                 if let (true, Stage::Ending { then }) = (self.it.iteration == *iteration, &self.it.stage) {
                     let then = *then;
@@ -152,6 +156,7 @@ impl Turn<'_> {
         it.warned.clear();
         if !again {
             it.iteration += 1;
+            it.lost = 0;
             let (iteration, max) = (it.iteration, it.max_iterations);
             self.announce(News::Iteration);
             self.tell(Word::Start { iteration, max });
@@ -342,6 +347,24 @@ impl Turn<'_> {
         match code {
             Some(0) => self.onward(),
             code => self.failed(code, false),
+        }
+    }
+
+    /// The same once more: it is no failure of the agent.
+    fn lost(&mut self) {
+        if self.it.lost >= LOST_MAX {
+            return self.ended(None, false, false);
+        }
+        self.it.lost += 1;
+        self.warn("its worker was lost with its machine or tmux server, and is started again");
+        match self.it.status {
+            Status::Running => {
+                let until_ms = self.now_ms + backoff_s(self.it.lost) * 1000;
+                self.it.stage = Stage::BackingOff { until_ms, again: true };
+                self.effects.push(Effect::Arm { at_ms: until_ms });
+            }
+            Status::Paused => self.rest(true),
+            Status::Stopped | Status::Failed => self.over(),
         }
     }
 

@@ -275,6 +275,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             done
         }),
         (i.clone(), any::<bool>()).prop_map(|(iteration, done)| Event::Gone { iteration, done }),
+        i.clone().prop_map(|iteration| Event::Lost { iteration }),
         i.prop_map(|iteration| Event::Due { iteration }),
         Just(Event::Pause { reason: "user".into() }),
         Just(Event::Resume),

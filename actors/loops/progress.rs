@@ -9,6 +9,8 @@ use crate::model::{Caller, Contract, WorktreeRequest};
 
 /// So many failures in a row end a loop.
 pub const FAILURES_MAX: u32 = 5;
+/// So often an iteration that was lost is begun again; the next time it has failed.
+pub const LOST_MAX: u32 = 3;
 /// Longest pause after a failure, in seconds.
 pub const BACKOFF_S_MAX: u64 = 300;
 /// How much fuller than `max_context` an agent may get before it is ended, in percent.
@@ -206,6 +208,9 @@ pub struct Loop {
     pub consecutive_failures: u32,
     #[serde(default)]
     pub total_failures: u32,
+    /// How often the present iteration was lost with its machine or its tmux server.
+    #[serde(default)]
+    pub lost: u32,
     /// What the window showed when the prompt was typed, and not sent off yet.
     #[serde(default)]
     pub baseline: String,

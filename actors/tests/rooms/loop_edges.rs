@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use swarm_actors::loops::progress::{Plan, Status};
-use swarm_actors::model::{Answer, Caller, LoopOrder, LoopRequest, RefusalKind};
+use swarm_actors::model::{Answer, Caller, Ended, LoopOrder, LoopRequest, Reason, RefusalKind};
 use swarm_actors::ports::Typing;
 use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
@@ -111,4 +111,39 @@ async fn a_refused_start_that_is_cut_off_is_refused_again_and_leaves_nothing() {
         assert_eq!((rig.world.loops.loaded("w"), rig.world.rows()), (None, vec![]), "{step}");
         assert_eq!(rig.swarm().ended().await, Exit::Idle, "{step}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_is_begun_again_under_its_number_but_not_for_ever() {
+    for with_server in [false, true] {
+        let rig = rig().await;
+        begin(&rig, plan(2)).await;
+        for lost in 1..=4 {
+            if with_server {
+                rig.world.terminals.lose_server();
+                rig.world.end_because("w", Ended::Signal(1), Reason::Closed);
+            } else {
+                rig.world.kill_shim("w");
+                rig.world.end("w", Ended::Code(0));
+            }
+            rig.world.terminals.show("w", "$ ");
+            seconds(&rig, 10).await;
+            assert_eq!(starts(&rig), lost + 1, "{:?}", lines(&rig));
+            let it = rig.world.loops.loaded("w").expect("there");
+            let failures = u32::from(lost == 4);
+            assert_eq!((it.iteration, it.total_failures), (1 + failures, failures), "{:?}", lines(&rig));
+        }
+        let count = |word: &str| lines(&rig).iter().filter(|line| line.starts_with(word)).count();
+        assert_eq!([count("START iteration 1"), count("WARN iteration 1"), count("FAIL")], [1, 3, 1]);
+        rig.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_somebody_closed_is_a_failure() {
+    let rig = rig().await;
+    begin(&rig, plan(2)).await;
+    rig.world.end_because("w", Ended::Signal(1), Reason::Closed);
+    seconds(&rig, 5).await;
+    assert!(lines(&rig).iter().any(|line| line.starts_with("FAIL iteration 1 exit=129")), "{:?}", lines(&rig));
 }
