@@ -85,8 +85,8 @@ impl State {
         let (sessions, myself) = (Arc::clone(&self.ports.sessions), self.myself.clone());
         let terminals = Arc::clone(&self.ports.terminals);
         match effect {
-            Effect::Run(life) => drop(tokio::spawn(async move {
-                let ran = sessions.run(&life).await;
+            Effect::Run(life, known) => drop(tokio::spawn(async move {
+                let ran = sessions.run(&life, known).await;
                 let _ = myself.cast(HeartbeatMessage::Ran(life, ran));
             })),
             Effect::End(life, end) => drop(tokio::spawn(async move {

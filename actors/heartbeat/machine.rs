@@ -37,8 +37,8 @@ pub enum Event {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Write that it runs; `Ran` tells how that went.
-    Run(Arc<Life>),
+    /// Write that it runs, anew as it was known where it is gone; `Ran` tells how that went.
+    Run(Arc<Life>, Option<Fence>),
     /// Write how it ended.
     End(Arc<Life>, LifeEnd),
     /// One beat for each that has a session, and a look at each; `Beaten` tells.
@@ -143,7 +143,7 @@ impl Machine {
         // A mark of an earlier supervisor is of what that one saw.
         let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, stuck: None };
         let mark = (life.watch.is_some() || life.agent).then_some(mark);
-        let run = life.plan.is_some().then_some(Effect::Run(life));
+        let run = life.plan.is_some().then_some(Effect::Run(life, None));
         run.into_iter().chain(mark).chain(self.arm()).collect()
     }
 
@@ -188,7 +188,8 @@ impl Machine {
         self.now_ms += self.interval_ms;
         let mut effects: Vec<Effect> = self.arm().into_iter().collect();
         let unwritten = |tracked: &&Tracked| tracked.life.plan.is_some() && tracked.fence.is_none();
-        effects.extend(self.lives.values().filter(unwritten).map(|tracked| Effect::Run(Arc::clone(&tracked.life))));
+        effects
+            .extend(self.lives.values().filter(unwritten).map(|tracked| Effect::Run(Arc::clone(&tracked.life), None)));
         let due = self.lives.values().filter(|tracked| !unwritten(tracked));
         let due: Vec<_> = due.map(|tracked| (Arc::clone(&tracked.life), tracked.fence.clone())).collect();
         // A disk that takes longer than that gets fewer beats, not a queue of them.
@@ -205,7 +206,7 @@ impl Machine {
         let Some(tracked) = self.tracked(life) else { return Vec::new() };
         match beaten {
             Beaten::Lost { found } => return self.lost(life, found),
-            Beaten::Missing => return vec![Effect::Run(Arc::clone(life))],
+            Beaten::Missing => return vec![Effect::Run(Arc::clone(life), tracked.fence.clone())],
             Beaten::Done => {}
         }
         let young = now_ms.saturating_sub(tracked.began_ms) <= FIRST_MS;

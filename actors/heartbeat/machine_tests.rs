@@ -40,7 +40,7 @@ fn ended() -> LifeEnd {
 fn the_first_beat_comes_at_once_and_the_others_with_the_tick() {
     let mut machine = Machine::new(10_000);
     let a = life("a", 1);
-    assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![Effect::Run(Arc::clone(&a)), Effect::Arm]);
+    assert_eq!(machine.on(Event::Began(Arc::clone(&a))), vec![Effect::Run(Arc::clone(&a), None), Effect::Arm]);
     let beat = |round| Effect::Beat(vec![(Arc::clone(&a), Some(fence(&a)))], round);
     assert_eq!(machine.on(Event::Ran(Arc::clone(&a), Ok(fence(&a)))), vec![beat(Round::First)]);
     assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, beat(Round::All)]);
@@ -51,7 +51,7 @@ fn one_timer_for_all_and_none_for_nobody() {
     let mut machine = Machine::new(10_000);
     let (a, b) = (life("a", 1), life("b", 1));
     running(&mut machine, &a);
-    assert_eq!(machine.on(Event::Began(Arc::clone(&b))), vec![Effect::Run(Arc::clone(&b))]);
+    assert_eq!(machine.on(Event::Began(Arc::clone(&b))), vec![Effect::Run(Arc::clone(&b), None)]);
     for life in [a, b] {
         assert_eq!(machine.on(Event::Ended(Arc::clone(&life), ended())), vec![Effect::End(life, ended())]);
     }
@@ -65,7 +65,7 @@ fn a_state_that_could_not_be_written_is_written_with_the_next_tick() {
     machine.on(Event::Began(Arc::clone(&a)));
     let full = SessionError::System("no space".to_owned());
     assert_eq!(machine.on(Event::Ran(Arc::clone(&a), Err(full))), Vec::new());
-    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Run(a)]);
+    assert_eq!(machine.on(Event::Tick), vec![Effect::Arm, Effect::Run(a, None)]);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_state_that_somebody_removed_is_written_anew() {
     let a = life("a", 1);
     running(&mut machine, &a);
     let missing = || Event::Beaten(vec![(Arc::clone(&a), Beaten::Missing, Sight::default())], Round::All);
-    assert_eq!(machine.on(missing()), vec![Effect::Run(Arc::clone(&a))]);
+    assert_eq!(machine.on(missing()), vec![Effect::Run(Arc::clone(&a), Some(fence(&a)))]);
     machine.on(Event::Ended(Arc::clone(&a), ended()));
     assert_eq!(machine.on(missing()), Vec::new());
 }

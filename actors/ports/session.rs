@@ -98,8 +98,9 @@ pub trait Sessions: Send + Sync {
     /// What was opened is not worked on after all.
     fn abandon<'a>(&'a self, opening: &'a Opening, cause: &'a str) -> BoxFuture<'a, ()>;
 
-    /// Its agent runs. Done again for one that was found running.
-    fn run<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, Result<Fence, SessionError>>;
+    /// Its agent runs. Done again for one that was found running, or whose state somebody
+    /// removed: `known` is what it was by then.
+    fn run<'a>(&'a self, life: &'a Life, known: Option<Fence>) -> BoxFuture<'a, Result<Fence, SessionError>>;
 
     /// Its agent has ended. Done again, it changes nothing.
     fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>>;

@@ -130,7 +130,7 @@ impl Sessions for FakeSessions {
         Box::pin(std::future::ready(()))
     }
 
-    fn run<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, Result<Fence, SessionError>> {
+    fn run<'a>(&'a self, life: &'a Life, _: Option<Fence>) -> BoxFuture<'a, Result<Fence, SessionError>> {
         Box::pin(async move {
             self.script.before("run_session", &life.worker).await.map_err(SessionError::System)?;
             let mut session = self.state(dir_of(life)).unwrap_or_default();

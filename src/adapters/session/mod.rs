@@ -235,7 +235,7 @@ fn is_ours(session: &Session, session_id: &str) -> bool {
     session.session_id().as_deref() == Some(session_id)
 }
 
-fn run(life: &Life) -> Result<Fence, SessionError> {
+fn run(life: &Life, known: Option<&Fence>) -> Result<Fence, SessionError> {
     let none = || SessionError::System(format!("worker '{}' has no session", life.worker));
     let plan = life.plan.as_ref().ok_or_else(none)?;
     let (base, path) = (Path::new(&plan.dir), || Path::new(&plan.dir).join(FOLDER).display().to_string());
@@ -246,6 +246,10 @@ fn run(life: &Life) -> Result<Fence, SessionError> {
         if session.session_id().is_none() && session.identifier().is_none() {
             // Somebody removed it under the agent: written anew, as far as it is known.
             begin(session, &opening(life, plan));
+            if let Some(known) = known {
+                // The same session: a beat that is under way must not take it for another.
+                session.set("startedAt", &known.started_ms);
+            }
         }
         if !is_ours(session, &life.session_id) {
             return Err(Failed(SessionError::Taken { path: path(), found: session.fence() }));
@@ -410,9 +414,9 @@ impl Sessions for DiskSessions {
         })
     }
 
-    fn run<'a>(&'a self, life: &'a Life) -> BoxFuture<'a, Result<Fence, SessionError>> {
+    fn run<'a>(&'a self, life: &'a Life, known: Option<Fence>) -> BoxFuture<'a, Result<Fence, SessionError>> {
         let life = life.clone();
-        Box::pin(blocking(move || run(&life)))
+        Box::pin(blocking(move || run(&life, known.as_ref())))
     }
 
     fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>> {
