@@ -150,6 +150,8 @@ fn exit_codes_and_signals_count() {
     assert!(lines[4].starts_with("[END] iteration 2 exit=137 "), "{lines:?}");
     assert_eq!(lines[5], "[FAIL] iteration 2 exit=137 attempt=2/5 backoff=2s");
     assert!(lines[7].starts_with("[END] iteration 3 exit=0 "), "{lines:?}");
+    // The lines are written before the state.
+    site.is_over("stopped", "max_iterations");
     let state = site.state();
     assert_eq!((&state["consecutive_failures"], &state["total_failures"]), (&0.into(), &2.into()));
 }
