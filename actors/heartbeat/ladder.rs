@@ -81,16 +81,20 @@ impl Ladder {
     pub fn look(&mut self, sight: &Sight, screen: Option<Signal>, means: Means<'_>, now_ms: u64) -> Vec<Act> {
         self.note(sight, now_ms);
         let mut acts = Vec::new();
+        let mut stands = false;
         match screen.or_else(|| sight.waiting.clone().map(|what| Signal::Waiting { what })) {
             Some(signal) if signal.needs_a_person() => return self.tell(signal),
-            Some(signal) => acts = self.tell(signal),
+            Some(signal) => {
+                stands = true;
+                acts = self.tell(signal);
+            }
             None if means.rules.is_none() => acts.extend(self.told.take().map(|_| Act::Unstuck)),
             None => {}
         }
         if let Some(rules) = means.rules {
             acts.extend(match self.signal(rules, now_ms) {
                 Some(signal) => self.climb(signal, means, now_ms),
-                None => self.rest(now_ms),
+                None => self.rest(stands, now_ms),
             });
         }
         acts
@@ -173,16 +177,18 @@ impl Ladder {
     }
 
     /// It does not stand still. What was done about it has helped once it writes after
-    /// the echo of that is over.
-    fn rest(&mut self, now_ms: u64) -> Vec<Act> {
-        let told = self.told.take().is_some();
+    /// the echo of that is over. What was told and still `stands` stays told.
+    fn rest(&mut self, stands: bool, now_ms: u64) -> Vec<Act> {
+        let still = self.told.filter(|_| stands);
+        let told = self.told.take().is_some() && still.is_none();
+        self.told = still;
         let helped = self.acted_ms.is_some_and(|acted_ms| self.wrote_ms >= acted_ms.saturating_add(ECHO_MS));
         if !helped {
             return if told { vec![Act::Unstuck] } else { Vec::new() };
         }
         let kept =
             Self { output: self.output, wrote_ms: self.wrote_ms, operation: self.operation.take(), ..Self::default() };
-        *self = Self { not_before_ms: now_ms + COOLDOWN_MS, ..kept };
+        *self = Self { not_before_ms: now_ms + COOLDOWN_MS, told: still, ..kept };
         vec![Act::Unstuck]
     }
 }
@@ -276,6 +282,22 @@ mod tests {
         let waits = Sight { waiting: Some("which branch?".to_owned()), ..silent(2) };
         let acts: Vec<Act> = (600..900).flat_map(|tick| ladder.look(&waits, None, means, tick * TICK_MS)).collect();
         assert!(matches!(&acts[..], [Act::Take(Step::Told, Signal::Waiting { .. })]), "{acts:?}");
+    }
+
+    #[test]
+    fn what_is_only_told_is_told_once_while_it_stands_and_keeps_nobody_from_being_helped() {
+        let (mut ladder, rules) = (Ladder::default(), rules());
+        let means = Means { rules: Some(&rules), window: true };
+        let full = || Some(Signal::ContextFull { percent: 95 });
+        let acts: Vec<Act> =
+            (0..50).flat_map(|tick| ladder.look(&silent(tick), full(), means, tick * TICK_MS)).collect();
+        assert!(matches!(&acts[..], [Act::Take(Step::Told, Signal::ContextFull { .. })]), "{acts:?}");
+        assert_eq!(ladder.look(&silent(50), None, means, 50 * TICK_MS), vec![Act::Unstuck]);
+        let acts: Vec<Act> =
+            (51..120).flat_map(|tick| ladder.look(&silent(50), full(), means, tick * TICK_MS)).collect();
+        let steps: Vec<_> =
+            acts.iter().map(|act| if let Act::Take(step, _) = act { Some(*step) } else { None }).collect();
+        assert_eq!(steps, [Some(Step::Told), Some(Step::Nudged)], "{acts:?}");
     }
 
     #[test]

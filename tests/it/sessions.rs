@@ -80,6 +80,9 @@ fn a_worker_with_a_worktree_has_a_session_that_both_programs_can_read() {
     wait_until("no heartbeat of the dead", SOON, || !folder.join("heartbeat.json").exists());
     rig.swarm(&["clean", "a"]).is(0, "cleaned a\n", "");
     assert!(!folder.exists());
+    // The same name, and its generations from the first one on.
+    swarm(&rig, &repo, &["spawn", "--name", "a", "--worktree", "--branch", "b", "--", "sleep", "600"]).ok();
+    wait_until("a heartbeat of the next one", SOON, || read(&folder.join("heartbeat.json")).is_some());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `heartbeat.json`, in the other program's form, and the beats of a whole fleet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -52,12 +52,13 @@ pub fn stamp_of(folder: &Folder) -> Option<(i64, i32)> {
 }
 
 /// Lives that are remembered as ended.
-const ENDED_MAX: usize = 4096;
+const ENDED_MAX: usize = 256;
 
 /// What is remembered of a session from one beat to the next.
 #[derive(Default)]
 struct Seen {
-    generation: u64,
+    /// Of which launch: a name and its generations come again after a clean.
+    session_id: String,
     /// The state as it was when it was last known to be ours.
     state: Option<Stamp>,
     activity: &'static str,
@@ -68,17 +69,18 @@ struct Seen {
 #[derive(Default)]
 pub struct Beater {
     seen: BTreeMap<String, Seen>,
-    ended: BTreeSet<(String, u64)>,
+    /// Launches that have ended, the latest last.
+    ended: VecDeque<String>,
 }
 
 impl Beater {
     /// From here on there is no beat for this life: it has ended.
     pub fn end(&mut self, life: &Life) {
         self.seen.remove(&life.worker);
-        self.ended.insert((life.worker.clone(), life.generation));
+        self.ended.push_back(life.session_id.clone());
         // Rounds of beats that were begun before are over long before so many have ended.
-        while self.ended.len() > ENDED_MAX {
-            self.ended.pop_first();
+        if self.ended.len() > ENDED_MAX {
+            self.ended.pop_front();
         }
     }
 
@@ -86,7 +88,7 @@ impl Beater {
     /// to the next one.
     pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Sight) {
         // Only while it exists, and the one that is meant.
-        let over = self.ended.contains(&(life.worker.clone(), life.generation));
+        let over = self.ended.contains(&life.session_id);
         if over || procfs::alive(&life.process, boot).is_none() {
             return (Beaten::Done, Sight::default());
         }
@@ -107,8 +109,8 @@ impl Beater {
             return Beaten::Done;
         };
         let seen = self.seen.entry(life.worker.clone()).or_default();
-        if seen.generation != life.generation {
-            *seen = Seen { generation: life.generation, ..Seen::default() };
+        if seen.session_id != life.session_id {
+            *seen = Seen { session_id: life.session_id.clone(), ..Seen::default() };
         }
         let mut missing = false;
         let stamp = folder.stamp(STATE);
