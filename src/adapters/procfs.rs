@@ -17,12 +17,19 @@ pub struct Stat {
     pub session: i32,
     /// Clock ticks since boot (field 22).
     pub start_ticks: u64,
+    /// Memory in use, in pages (field 24).
+    resident_pages: u64,
 }
 
 impl Stat {
     /// A zombie has ended; only its parent has not noticed.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// The memory that it has in use, in bytes, as the kernel last summed it up.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident_pages.saturating_mul(rustix::param::page_size() as u64)
     }
 
     /// Stopped by a signal or a tracer.
@@ -41,6 +48,7 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         start_ticks: fields.get(19)?.parse().ok()?,
+        resident_pages: fields.get(21)?.parse().ok()?,
     })
 }
 
@@ -104,13 +112,6 @@ pub fn alive(process: &ProcessId, boot: &str) -> Option<Stat> {
     stat(process.pid).filter(|stat| stat.is_alive() && stat.start_ticks == process.start_ticks)
 }
 
-/// The memory that a process has in use, in bytes.
-pub fn resident_bytes(pid: i32) -> Option<u64> {
-    let text = read_once(&format!("/proc/{pid}/statm"))?;
-    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
-}
-
 /// All process ids there are.
 ///
 /// # Errors
@@ -163,7 +164,8 @@ mod tests {
     fn a_command_with_parentheses_and_blanks_does_not_shift_fields() {
         let line = "42 (a) (b c) S 7 42 41 0 -1 4194560 0 0 0 0 1 2 3 4 20 0 1 0 987654 1000 10";
         let stat = parse_stat(line).expect("parses");
-        assert_eq!(stat, Stat { state: 'S', parent: 7, session: 41, start_ticks: 987_654 });
+        assert_eq!(stat, Stat { state: 'S', parent: 7, session: 41, start_ticks: 987_654, resident_pages: 10 });
+        assert_eq!(stat.resident_bytes(), 10 * rustix::param::page_size() as u64);
         assert_eq!(parse_stat("42 (torn"), None);
         assert_eq!(parse_stat("42 (short) S 1"), None);
     }

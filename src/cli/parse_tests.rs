@@ -122,9 +122,9 @@ fn without_dashes_the_command_begins_at_the_first_word() {
 #[test]
 fn long_options_may_be_shortened_while_they_are_unique() {
     let args = spawn(&["--na", "x", "--ready-w", "--br=b", "--tmux-s", "sock", "--tmux", "--", "a"]);
-    assert!(args.ready_wait && args.tmux);
+    assert!(args.place.ready_wait && args.tmux);
     assert_eq!(
-        (args.name.as_str(), args.branch.as_deref(), args.tmux_socket.as_deref()),
+        (args.name.as_str(), args.place.branch.as_deref(), args.place.tmux_socket.as_deref()),
         ("x", Some("b"), Some("sock"))
     );
     assert!(refused(&["spawn", "--name", "x", "--ready", "--", "a"]).starts_with("error:"));
@@ -144,13 +144,13 @@ fn options_and_positionals_mix_and_the_last_of_two_wins() {
     };
     assert!(clean.rm_worktree && !clean.no_rm_worktree);
     let args = spawn(&["--tag", "a", "--name", "x", "--tag", "b", "--env", "A=1", "--env", "B=2", "--", "a"]);
-    assert_eq!((args.tags.join(","), args.env.join(",")), ("a,b".into(), "A=1,B=2".into()));
+    assert_eq!((args.place.tags.join(","), args.place.env.join(",")), ("a,b".into(), "A=1,B=2".into()));
 }
 
 #[test]
 fn defaults_are_the_original_ones() {
     let args = spawn(&["--name", "x", "--", "a"]);
-    assert_eq!((args.ready_timeout, args.restart, args.timeout), (120, Restart::Never, None));
+    assert_eq!((args.place.ready_timeout, args.restart, args.timeout), (120, Restart::Never, None));
     let Command::Peek(peek) = command(&["peek", "x"]) else { panic!("not peek") };
     assert_eq!(peek.lines, 30);
     let Command::Wait(wait) = command(&["wait", "x", "--timeout", "0"]) else { panic!("not wait") };

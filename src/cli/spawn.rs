@@ -79,35 +79,40 @@ fn announce(
     } else {
         screen.line(&spawned_line("spawned", spawned))?;
     }
-    if let Some(settings) = nudge?
-        && !args.json
-    {
-        screen.line(&format!("heartbeat started ({})", heartbeat::times(&settings)))?;
-    }
+    let nudge = nudge?;
+    tell_nudge(nudge.as_ref().filter(|_| !args.json), screen)?;
     Ok(0)
+}
+
+pub fn tell_nudge(nudge: Option<&NudgeSettings>, screen: &mut Screen) -> Result<(), Failure> {
+    nudge.map_or(Ok(()), |settings| screen.line(&format!("heartbeat started ({})", heartbeat::times(settings))))
 }
 
 /// Says what of its worktree was there before, and waits where that was asked for.
 pub fn wait_ready(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
     spawned.notes.iter().for_each(|note| screen.aside("note: ", note));
-    let timeout = Duration::from_secs(args.ready_timeout);
-    if args.ready_wait && spawned.window.is_some() && !terminal::is_ready(spawned, paths, timeout)? {
-        let seconds = args.ready_timeout;
+    let timeout = Duration::from_secs(args.place.ready_timeout);
+    if args.place.ready_wait && spawned.window.is_some() && !terminal::is_ready(spawned, paths, timeout)? {
+        let seconds = args.place.ready_timeout;
         screen.warning(&format!("agent '{}' did not become ready within {seconds}s", spawned.name));
     }
     Ok(())
 }
 
 /// What was typed about a heartbeat, found wrong before anything is started.
-fn nudge(args: &SpawnArgs) -> Result<Option<NudgeSettings>, String> {
-    let Some(interval) = &args.nudge.heartbeat else { return Ok(None) };
+pub fn nudge(args: &SpawnArgs) -> Result<Option<NudgeSettings>, String> {
+    let Some(interval) = &args.place.nudge.heartbeat else { return Ok(None) };
     let every = Every::Interval { ms: heartbeat::args::interval(interval)? };
-    let expire_ms = args.nudge.heartbeat_expire.as_deref().map(heartbeat::args::expire).transpose()?;
-    let message = heartbeat::args::message(&args.nudge.heartbeat_message)?;
+    let expire_ms = args.place.nudge.heartbeat_expire.as_deref().map(heartbeat::args::expire).transpose()?;
+    let message = heartbeat::args::message(&args.place.nudge.heartbeat_message)?;
     Ok(Some(NudgeSettings { every, message, expire_ms, jitter_ms: 0 }))
 }
 
-fn begin_nudge(
+/// Begins it for a worker that has been started.
+///
+/// # Errors
+/// Why it was not begun; the worker runs all the same.
+pub fn begin_nudge(
     args: &SpawnArgs,
     nudge: Option<NudgeSettings>,
     paths: &Paths,
@@ -152,7 +157,7 @@ pub fn build(
     session: &str,
     log_limit: Option<&str>,
 ) -> Result<SpawnRequest, Refusal> {
-    let env = parse_env(&args.env)?;
+    let env = parse_env(&args.place.env)?;
     let cwd = directory(args, &caller)?;
     let path = resolve::path_of(&env, &caller.environment);
     let place = if args.worktree { Place::LaterWorktree } else { Place::Directory(Path::new(&cwd)) };
@@ -160,9 +165,9 @@ pub fn build(
     let tmux = args.tmux.then(|| tmux_place(args, session)).transpose()?;
     let worktree = args.worktree.then(|| WorktreeRequest {
         cwd: caller.cwd.clone(),
-        branch: args.branch.clone(),
-        dir: args.worktree_dir.clone(),
-        base: args.base.clone(),
+        branch: args.place.branch.clone(),
+        dir: args.place.worktree_dir.clone(),
+        base: args.place.base.clone(),
         ..WorktreeRequest::default()
     });
     let contract = Contract {
@@ -171,7 +176,7 @@ pub fn build(
         // Once is enough on the wire: the supervisor takes the caller's from here.
         environment: std::mem::take(&mut caller.environment),
         env,
-        tags: args.tags.clone(),
+        tags: args.place.tags.clone(),
         umask: caller.umask,
         rlimits: caller.rlimits.clone(),
         nice: caller.nice,
@@ -239,7 +244,7 @@ fn parse_env(pairs: &[String]) -> Result<BTreeMap<String, String>, Refusal> {
 /// The directory to run in, absolute: a relative one would mean something else
 /// to the next command that reads the row. Ignored with `--worktree`.
 fn directory(args: &SpawnArgs, caller: &Caller) -> Result<String, Refusal> {
-    let Some(asked) = args.cwd.as_ref().filter(|_| !args.worktree) else { return Ok(caller.cwd.clone()) };
+    let Some(asked) = args.place.cwd.as_ref().filter(|_| !args.worktree) else { return Ok(caller.cwd.clone()) };
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
     let joined: PathBuf = Path::new(&caller.cwd).join(asked);
     match std::fs::metadata(&joined) {
@@ -257,7 +262,7 @@ fn directory(args: &SpawnArgs, caller: &Caller) -> Result<String, Refusal> {
 /// Names that tmux would read as something else are refused, not passed on.
 fn tmux_place(args: &SpawnArgs, session: &str) -> Result<TmuxPlace, Refusal> {
     let invalid = |cause: String| Err(Refusal::new(RefusalKind::Invalid, cause));
-    if let Some(name) = &args.session
+    if let Some(name) = &args.place.session
         && (name.is_empty()
             || name.starts_with(['=', '@', '$', '%'])
             || name.contains([':', '.', '#', '{', '}'])
@@ -265,13 +270,13 @@ fn tmux_place(args: &SpawnArgs, session: &str) -> Result<TmuxPlace, Refusal> {
     {
         return invalid(format!("invalid session name '{name}': tmux would read it as something else"));
     }
-    if let Some(name) = &args.tmux_socket
+    if let Some(name) = &args.place.tmux_socket
         && (name.is_empty() || name.contains('/') || name.contains(char::is_control) || name == "." || name == "..")
     {
         return invalid(format!("invalid tmux socket name '{name}': it is a file name, not a path"));
     }
-    let session = args.session.as_deref().unwrap_or(session).to_owned();
-    Ok(TmuxPlace { session, socket: args.tmux_socket.clone(), socket_path: None })
+    let session = args.place.session.as_deref().unwrap_or(session).to_owned();
+    Ok(TmuxPlace { session, socket: args.place.tmux_socket.clone(), socket_path: None })
 }
 
 fn parse_log_limit(text: Option<&str>) -> Result<u64, Refusal> {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
+use std::mem;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -9,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use swarm_actors::model::Fence;
 use swarm_actors::ports::{Beaten, Life, Sight};
 
-use super::folder::{Folder, Stamp};
+use super::folder::{Folder, Stamp, temporary};
 use super::store::{STATE, StoreError, load, save};
 use crate::adapters::clock::wall_ms;
-use crate::adapters::procfs;
+use crate::adapters::procfs::{self, Stat};
 use crate::paths::Paths;
 
 pub const HEARTBEAT: &str = "heartbeat.json";
@@ -63,6 +64,8 @@ struct Seen {
     state: Option<Stamp>,
     activity: &'static str,
     noted_ms: u64,
+    /// The file that the next beat is written to.
+    spare: String,
 }
 
 /// Beats for sessions.
@@ -76,7 +79,11 @@ pub struct Beater {
 impl Beater {
     /// From here on there is no beat for this life: it has ended.
     pub fn end(&mut self, life: &Life) {
-        self.seen.remove(&life.worker);
+        if let (Some(seen), Some(plan)) = (self.seen.remove(&life.worker), &life.plan)
+            && let Ok(Some(folder)) = Folder::open(Path::new(&plan.dir))
+        {
+            let _ = folder.remove(&seen.spare);
+        }
         self.ended.push_back(life.session_id.clone());
         // Rounds of beats that were begun before are over long before so many have ended.
         if self.ended.len() > ENDED_MAX {
@@ -89,33 +96,29 @@ impl Beater {
     pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Sight) {
         // Only while it exists, and the one that is meant.
         let over = self.ended.contains(&life.session_id);
-        if over || procfs::alive(&life.process, boot).is_none() {
+        let Some(stat) = procfs::alive(&life.process, boot).filter(|_| !over) else {
             return (Beaten::Done, Sight::default());
-        }
-        let pulse = pulse(paths, life);
-        let beaten = match (&life.plan, fence) {
-            (Some(plan), Some(fence)) => self.write(Path::new(&plan.dir), life, fence, &pulse),
+        };
+        let folder = life.plan.as_ref().and_then(|plan| reach(Path::new(&plan.dir), fence.is_some()));
+        let pulse = pulse(paths, life, &stat, folder.as_ref());
+        let beaten = match (&folder, fence) {
+            (Some(folder), Some(fence)) => self.write(folder, life, fence, &pulse),
             _ => Beaten::Done,
         };
         (beaten, pulse.sight())
     }
 
-    fn write(&mut self, base: &Path, life: &Life, fence: &Fence, pulse: &Pulse) -> Beaten {
-        // A worktree that was deleted is not made again.
-        let Ok(Some(folder)) = Folder::open(base).and_then(|there| match there {
-            None if base.is_dir() => Folder::make(base).map(Some),
-            there => Ok(there),
-        }) else {
-            return Beaten::Done;
-        };
+    fn write(&mut self, folder: &Folder, life: &Life, fence: &Fence, pulse: &Pulse) -> Beaten {
         let seen = self.seen.entry(life.worker.clone()).or_default();
         if seen.session_id != life.session_id {
-            *seen = Seen { session_id: life.session_id.clone(), ..Seen::default() };
+            let spare = Some(mem::take(&mut seen.spare)).filter(|spare| !spare.is_empty());
+            let spare = spare.unwrap_or_else(|| temporary(HEARTBEAT));
+            *seen = Seen { session_id: life.session_id.clone(), spare, ..Seen::default() };
         }
         let mut missing = false;
         let stamp = folder.stamp(STATE);
         if stamp.is_none() || stamp != seen.state {
-            match owner(&folder, fence) {
+            match owner(folder, fence) {
                 Owner::Us => seen.state = stamp,
                 Owner::Other(found) => return Beaten::Lost { found },
                 Owner::Nobody => missing = true,
@@ -123,16 +126,25 @@ impl Beater {
             }
         }
         let (now_ms, activity) = (pulse.now_ms, activity(pulse));
-        if let Err(error) = folder.replace(HEARTBEAT, &pulse.render(activity), false) {
+        if let Err(error) = folder.alternate(HEARTBEAT, &seen.spare, &pulse.render(activity)) {
             tracing::debug!(worker = life.worker, %error, "a heartbeat could not be written");
             return Beaten::Done;
         }
         if (activity != seen.activity || now_ms.abs_diff(seen.noted_ms) >= NOTED_MS)
-            && let Some(stamp) = note(&folder, fence, now_ms)
+            && let Some(stamp) = note(folder, fence, now_ms)
         {
             (seen.state, seen.activity, seen.noted_ms) = (Some(stamp), activity, now_ms);
         }
         if missing { Beaten::Missing } else { Beaten::Done }
+    }
+}
+
+/// The folder of a session, made anew where only it was removed: a worktree that was
+/// deleted is not made again.
+fn reach(base: &Path, make: bool) -> Option<Folder> {
+    match Folder::open(base) {
+        Ok(None) if make && base.is_dir() => Folder::make(base).ok(),
+        there => there.ok()?,
     }
 }
 
@@ -223,7 +235,7 @@ fn activity(pulse: &Pulse) -> &'static str {
     }
 }
 
-fn pulse(paths: &Paths, life: &Life) -> Pulse {
+fn pulse(paths: &Paths, life: &Life, stat: &Stat, folder: Option<&Folder>) -> Pulse {
     let now_ms = wall_ms();
     let up_s = crate::api::boot_ms().saturating_sub(life.process.start_ticks.saturating_mul(10)) / 1000;
     let written: Vec<(u64, u64)> = life.logs.iter().filter_map(|log| written(&paths.logs().join(log))).collect();
@@ -231,17 +243,17 @@ fn pulse(paths: &Paths, life: &Life) -> Pulse {
     Pulse {
         now_ms,
         pid: life.process.pid,
-        memory_mb: procfs::resident_bytes(life.process.pid).unwrap_or(0) >> 20,
+        memory_mb: stat.resident_bytes() >> 20,
         up_s,
         output: written.iter().fold(0, |sum, (at_ms, bytes)| sum.wrapping_mul(31).wrapping_add(at_ms ^ (bytes << 20))),
         // Before its first word it has only been started.
         wrote_ms: wrote_ms.max(now_ms.saturating_sub(up_s * 1000)),
-        tool: life.plan.as_ref().and_then(|plan| tool(Path::new(&plan.dir))),
+        tool: folder.and_then(tool),
     }
 }
 
-fn tool(base: &Path) -> Option<Tool> {
-    let bytes = Folder::open(base).ok()??.read(ACTIVITY).ok()??;
+fn tool(folder: &Folder) -> Option<Tool> {
+    let bytes = folder.read(ACTIVITY).ok()??;
     serde_json::from_slice(&bytes).ok()
 }
 

@@ -127,39 +127,11 @@ pub struct SpawnArgs {
     /// Run in a tmux window instead of a process without terminal
     #[arg(long)]
     pub tmux: bool,
-    /// tmux session for the window [default: one session per state directory]
-    #[arg(long, value_name = "SESSION")]
-    pub session: Option<String>,
-    /// tmux server for the window, as in `tmux -L`
-    #[arg(long, value_name = "SOCKET")]
-    pub tmux_socket: Option<String>,
+    #[command(flatten)]
+    pub place: PlaceFlags,
     /// Give the worker a git worktree of its own
     #[arg(long)]
     pub worktree: bool,
-    /// Branch of the worktree [default: the name]
-    #[arg(long)]
-    pub branch: Option<String>,
-    /// Directory for worktrees [default: <repository>-worktrees beside it]
-    #[arg(long, value_name = "DIR")]
-    pub worktree_dir: Option<String>,
-    /// Branch or commit from which the worktree starts [default: HEAD]
-    #[arg(long, value_name = "REV")]
-    pub base: Option<String>,
-    /// Tag for filtering (may be repeated)
-    #[arg(long = "tag", value_name = "TAG")]
-    pub tags: Vec<String>,
-    /// Variable for the worker (may be repeated)
-    #[arg(long = "env", value_name = "KEY=VAL")]
-    pub env: Vec<String>,
-    /// Directory to run in (ignored with --worktree) [default: this one]
-    #[arg(long, value_name = "DIR")]
-    pub cwd: Option<String>,
-    /// Return only when the agent in the window is ready for input
-    #[arg(long)]
-    pub ready_wait: bool,
-    /// Seconds to wait for that
-    #[arg(long, value_name = "SEC", default_value_t = 120)]
-    pub ready_timeout: u64,
     /// Longest life of the worker: 90, 90s, 5m, 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub timeout: Option<Duration>,
@@ -187,14 +159,49 @@ pub struct SpawnArgs {
     /// Land its work on the base branch when it has ended with success (needs --worktree)
     #[arg(long, requires = "worktree")]
     pub merge: bool,
-    #[command(flatten)]
-    pub nudge: Box<NudgeFlags>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
+}
+
+/// Where a worker runs, and what is begun with it, however it is started.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PlaceFlags {
+    /// tmux session for the window [default: one session per state directory]
+    #[arg(long, value_name = "SESSION")]
+    pub session: Option<String>,
+    /// tmux server for the window, as in `tmux -L`
+    #[arg(long, value_name = "SOCKET")]
+    pub tmux_socket: Option<String>,
+    /// Branch of the worktree [default: the name]
+    #[arg(long)]
+    pub branch: Option<String>,
+    /// Directory for worktrees [default: <repository>-worktrees beside it]
+    #[arg(long, value_name = "DIR")]
+    pub worktree_dir: Option<String>,
+    /// Branch or commit from which the worktree starts [default: HEAD]
+    #[arg(long, value_name = "REV")]
+    pub base: Option<String>,
+    /// Tag for filtering (may be repeated)
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+    /// Variable for the worker (may be repeated)
+    #[arg(long = "env", value_name = "KEY=VAL")]
+    pub env: Vec<String>,
+    /// Directory to run in (ignored with a worktree) [default: this one]
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<String>,
+    /// Return only when the agent in the window is ready for input
+    #[arg(long)]
+    pub ready_wait: bool,
+    /// Seconds to wait for that
+    #[arg(long, value_name = "SEC", default_value_t = 120)]
+    pub ready_timeout: u64,
+    #[command(flatten)]
+    pub nudge: Box<NudgeFlags>,
 }
 
 /// One of the kinds that readers of sessions know.

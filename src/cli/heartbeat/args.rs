@@ -63,9 +63,9 @@ pub struct StartArgs {
 }
 
 /// The same, as flags of `swarm spawn`.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct NudgeFlags {
-    /// Nudge it: the time between beats (needs --tmux)
+    /// Nudge it: the time between beats (windows only)
     #[arg(long, value_name = "DUR")]
     pub heartbeat: Option<String>,
     /// When that ends [default: never]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use swarm_actors::loops::progress::Status;
 
-use crate::cli::args::Format;
+use crate::cli::args::{Format, PlaceFlags};
 use crate::cli::duration;
 use crate::cli::examples;
 
@@ -89,39 +89,11 @@ pub struct SpawnArgs {
     /// Run in this directory, or in that of --cwd
     #[arg(long, overrides_with = "worktree")]
     pub no_worktree: bool,
-    /// Branch of the worktree [default: the name]
-    #[arg(long)]
-    pub branch: Option<String>,
-    /// Directory for worktrees [default: <repository>-worktrees beside it]
-    #[arg(long, value_name = "DIR")]
-    pub worktree_dir: Option<String>,
-    /// Branch or commit from which the worktree starts [default: HEAD]
-    #[arg(long, value_name = "REV")]
-    pub base: Option<String>,
-    /// tmux session for the window [default: one session per state directory]
-    #[arg(long, value_name = "SESSION")]
-    pub session: Option<String>,
-    /// tmux server for the window, as in `tmux -L`
-    #[arg(long, value_name = "SOCKET")]
-    pub tmux_socket: Option<String>,
-    /// Tag for filtering (may be repeated)
-    #[arg(long = "tag", value_name = "TAG")]
-    pub tags: Vec<String>,
-    /// Variable for the worker (may be repeated)
-    #[arg(long = "env", value_name = "KEY=VAL")]
-    pub env: Vec<String>,
-    /// Directory to run in (ignored with a worktree) [default: this one]
-    #[arg(long, value_name = "DIR")]
-    pub cwd: Option<String>,
+    #[command(flatten)]
+    pub place: PlaceFlags,
     /// Loops always run in tmux
     #[arg(long)]
     pub tmux: bool,
-    /// Return only when the agent is ready for input
-    #[arg(long)]
-    pub ready_wait: bool,
-    /// Seconds to wait for that
-    #[arg(long, value_name = "SEC", default_value_t = 120)]
-    pub ready_timeout: u64,
     /// Print one JSON object
     #[arg(long, conflicts_with = "foreground")]
     pub json: bool,

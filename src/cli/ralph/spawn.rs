@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 use swarm_actors::loops::progress::Plan;
 use swarm_actors::loops::sight;
-use swarm_actors::model::{LoopOrder, Refusal, RefusalKind};
+use swarm_actors::model::{LoopOrder, NudgeSettings, Refusal, RefusalKind};
 
 use super::args::SpawnArgs;
 use super::run::View;
@@ -30,6 +30,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let prompt_file = prompt_file(&args.prompt_file)?;
     check_pattern(args)?;
     let plain = plain(args);
+    let nudge = spawn::nudge(&plain).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let collected = caller::collect()?;
     if plain.worktree
         && let Err(refusal) = git::root(&collected.caller)
@@ -68,18 +69,20 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     };
     let (replace, clean_state) = (args.replace, args.clean_state);
     let done = super::send(LoopOrder::Begin { plan: Box::new(plan), replace, clean_state }, paths, screen)?;
-    announce(args, &plain, &done, paths, screen)
+    announce(args, &plain, &done, nudge, paths, screen)
 }
 
 fn announce(
     args: &SpawnArgs,
     plain: &args::SpawnArgs,
     done: &super::Done,
+    nudge: Option<NudgeSettings>,
     paths: &Paths,
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
     let name = escape(&args.name);
     let spawned = done.spawned.as_ref().ok_or_else(no_answer)?;
+    let nudge = spawn::begin_nudge(plain, nudge, paths, screen);
     spawn::wait_ready(plain, spawned, paths, screen)?;
     if args.json {
         let mut object = spawned_object(spawned);
@@ -87,7 +90,7 @@ fn announce(
         object.insert("max_iterations".to_owned(), json!(args.max_iterations));
         object.insert("replaced".to_owned(), json!(done.is("replaced")));
         json::print(screen, "swarm.ralph.spawned/1", &object)?;
-        return Ok(0);
+        return nudge.map(|_| 0);
     }
     if done.is("replaced") {
         screen.line(&format!("replaced existing worker {name}"))?;
@@ -97,6 +100,7 @@ fn announce(
     }
     let mode = format!("[ralph mode: iteration 1/{}]", args.max_iterations);
     screen.line(&format!("{} {mode}", spawned_line("spawned", spawned)))?;
+    spawn::tell_nudge(nudge?.as_ref(), screen)?;
     if args.foreground {
         screen.flush()?;
         return View::of_whole_loop(&args.name, paths).follow(paths, screen);
@@ -157,17 +161,8 @@ fn plain(args: &SpawnArgs) -> args::SpawnArgs {
         stuck_message: String::new(),
         name: args.name.clone(),
         tmux: true,
-        session: args.session.clone(),
-        tmux_socket: args.tmux_socket.clone(),
+        place: args.place.clone(),
         worktree: args.wants_worktree(),
-        branch: args.branch.clone(),
-        worktree_dir: args.worktree_dir.clone(),
-        base: args.base.clone(),
-        tags: args.tags.clone(),
-        env: args.env.clone(),
-        cwd: args.cwd.clone(),
-        ready_wait: args.ready_wait,
-        ready_timeout: args.ready_timeout,
         timeout: None,
         restart: Restart::Never,
         session_dir: None,
@@ -175,7 +170,6 @@ fn plain(args: &SpawnArgs) -> args::SpawnArgs {
         work_type: None,
         prompt: None,
         merge: false,
-        nudge: Box::default(),
         json: args.json,
         command: args.command.clone(),
     }
