@@ -56,6 +56,7 @@ impl Actor for Heartbeat {
         let event = match message {
             HeartbeatMessage::Began(life) => Event::Began(life),
             HeartbeatMessage::Ended(life, end) => Event::Ended(life, end),
+            HeartbeatMessage::Unended(life, end, tried) => Event::Unended(life, end, tried),
             HeartbeatMessage::Ran(life, ran) => {
                 if let Err(error) = &ran {
                     tracing::warn!(worker = life.worker, %error, "a session could not be written");
@@ -89,9 +90,10 @@ impl State {
                 let ran = sessions.run(&life, known).await;
                 let _ = myself.cast(HeartbeatMessage::Ran(life, ran));
             })),
-            Effect::End(life, end) => drop(tokio::spawn(async move {
+            Effect::End(life, end, tried) => drop(tokio::spawn(async move {
                 if let Err(error) = sessions.end(&life, end).await {
                     tracing::warn!(worker = life.worker, %error, "the end of a session could not be written");
+                    let _ = myself.cast(HeartbeatMessage::Unended(life, end, tried));
                 }
             })),
             Effect::Beat(lives, round) => drop(tokio::spawn(async move {
@@ -122,6 +124,7 @@ impl State {
             }
             Effect::Renew { worker, generation } => (self.tell)(Told::Renew { worker, generation }),
             Effect::Tell(worker, kind) => (self.tell)(Told::Happened { worker, kind }),
+            Effect::Note { worker, generation, rungs } => (self.tell)(Told::Climbed { worker, generation, rungs }),
             Effect::TellLost { worker, generation, found } => (self.tell)(Told::Lost { worker, generation, found }),
         }
     }

@@ -4,7 +4,7 @@
 //! that neither a clock that is set nor a machine that slept makes anybody look stuck.
 
 use super::signals::Signal;
-use crate::model::WatchRules;
+use crate::model::{Rungs, WatchRules};
 use crate::ports::Sight;
 
 pub const NUDGES_MAX: u32 = 2;
@@ -51,10 +51,7 @@ pub enum Act {
 /// What is remembered of one worker, over all its lives.
 #[derive(Clone, Debug, Default)]
 pub struct Ladder {
-    nudges: u32,
-    interrupted: bool,
-    restarts: u32,
-    given_up: bool,
+    rungs: Rungs,
     /// When the first step was taken, and the last.
     began_ms: Option<u64>,
     acted_ms: Option<u64>,
@@ -77,6 +74,15 @@ pub struct Means<'a> {
 }
 
 impl Ladder {
+    /// One that an earlier supervisor climbed: its last step is judged from now on.
+    pub fn resumed(rungs: Rungs, now_ms: u64) -> Self {
+        Self { rungs, began_ms: Some(now_ms), acted_ms: Some(now_ms), wrote_ms: now_ms, ..Self::default() }
+    }
+
+    pub fn rungs(&self) -> Rungs {
+        self.rungs
+    }
+
     /// One look at `now_ms`, which counts only while the heartbeat ticks.
     pub fn look(&mut self, sight: &Sight, screen: Option<Signal>, means: Means<'_>, now_ms: u64) -> Vec<Act> {
         self.note(sight, now_ms);
@@ -102,7 +108,7 @@ impl Ladder {
 
     /// Whether the next look at it may come to a step. Then it is one at its screen first.
     pub fn is_due(&self, sight: &Sight, rules: &WatchRules, now_ms: u64) -> bool {
-        self.output == Some(sight.output) && !self.given_up && self.signal(rules, now_ms).is_some()
+        self.output == Some(sight.output) && !self.rungs.given_up && self.signal(rules, now_ms).is_some()
     }
 
     /// Whether it is marked as one that needs a person.
@@ -110,22 +116,23 @@ impl Ladder {
         self.told.is_some()
     }
 
-    /// It has ended by itself, with a failure. True when that was our interrupt, which is
-    /// a restart then.
-    pub fn ended(&mut self, now_ms: u64) -> bool {
+    /// Whether one that has ended by itself, with a failure, did so for our interrupt.
+    pub fn is_ended_by_us(&self, now_ms: u64) -> bool {
         let just_now = self.acted_ms.is_some_and(|acted_ms| now_ms.saturating_sub(acted_ms) < ECHO_MS);
-        let ours = just_now && self.interrupted && self.restarts == 0 && !self.given_up;
-        if ours {
-            self.restarts = 1;
-            self.acted_ms = Some(now_ms);
-        }
-        ours
+        just_now && self.rungs.interrupted && self.rungs.restarts == 0 && !self.rungs.given_up
+    }
+
+    /// The next step, which is taken already.
+    pub fn restart(&mut self, now_ms: u64) {
+        self.rungs.restarts += 1;
+        self.acted_ms = Some(now_ms);
     }
 
     fn note(&mut self, sight: &Sight, now_ms: u64) {
         if self.output != Some(sight.output) {
+            // What it wrote before the first look is no answer to a step before that.
+            self.wrote_ms = self.acted_ms.filter(|_| self.output.is_none()).unwrap_or(now_ms);
             self.output = Some(sight.output);
-            self.wrote_ms = now_ms;
         }
         match (&self.operation, &sight.operation) {
             (Some((was, _)), Some(is)) if was == is => {}
@@ -152,26 +159,26 @@ impl Ladder {
     }
 
     fn climb(&mut self, signal: Signal, means: Means<'_>, now_ms: u64) -> Vec<Act> {
-        if self.given_up || now_ms < self.not_before_ms {
+        if self.rungs.given_up || now_ms < self.not_before_ms {
             return Vec::new();
         }
         let began_ms = *self.began_ms.get_or_insert(now_ms);
         let out_of_time = now_ms.saturating_sub(began_ms) >= TOTAL_MS;
         let step = if out_of_time {
             Step::GivenUp
-        } else if means.window && self.nudges < NUDGES_MAX {
-            self.nudges += 1;
+        } else if means.window && self.rungs.nudges < NUDGES_MAX {
+            self.rungs.nudges += 1;
             Step::Nudged
-        } else if means.window && !self.interrupted {
-            self.interrupted = true;
+        } else if means.window && !self.rungs.interrupted {
+            self.rungs.interrupted = true;
             Step::Interrupted
-        } else if self.restarts < RESTARTS_MAX {
-            self.restarts += 1;
+        } else if self.rungs.restarts < RESTARTS_MAX {
+            self.restart(now_ms);
             Step::Restarted
         } else {
             Step::GivenUp
         };
-        self.given_up = step == Step::GivenUp;
+        self.rungs.given_up = step == Step::GivenUp;
         self.acted_ms = Some(now_ms);
         vec![Act::Take(step, signal)]
     }

@@ -1,11 +1,12 @@
 //! Which sessions are beaten for, and when, and who stands still: a pure function.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 
 use super::ladder::{Act, Ladder, Means, Step};
 use super::signals::{self, Signal};
-use crate::model::{EventKind, Fence, Reason};
+use crate::model::{EventKind, Fence, Reason, Rungs};
 use crate::ports::{Beaten, Life, LifeEnd, SessionError, Sight};
 
 /// The screen of one worker is looked at no more often than this, in milliseconds.
@@ -13,6 +14,10 @@ const LOOK_MS: u64 = 30_000;
 /// Agents that nobody asked to look after are looked at for so long after their start:
 /// that is when they ask who they are talking to.
 const FIRST_MS: u64 = 60_000;
+
+/// An end that cannot be written is tried with so many ticks; then it is left to the next
+/// supervisor, which is told of it again.
+const END_TRIES_MAX: u32 = 60;
 
 /// Which beats are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub enum Round {
 pub enum Event {
     Began(Arc<Life>),
     Ended(Arc<Life>, LifeEnd),
+    /// Its end could not be written.
+    Unended(Arc<Life>, LifeEnd, u32),
     Ran(Arc<Life>, Result<Fence, SessionError>),
     Tick,
     /// Of a round of all, or of the first beat of one.
@@ -39,8 +46,8 @@ pub enum Event {
 pub enum Effect {
     /// Write that it runs, anew as it was known where it is gone; `Ran` tells how that went.
     Run(Arc<Life>, Option<Fence>),
-    /// Write how it ended.
-    End(Arc<Life>, LifeEnd),
+    /// Write how it ended, and how often that was tried; `Unended` tells of a failure.
+    End(Arc<Life>, LifeEnd, u32),
     /// One beat for each that has a session, and a look at each; `Beaten` tells.
     Beat(Vec<(Arc<Life>, Option<Fence>)>, Round),
     /// Fire `Tick` an interval after the last one, or after now.
@@ -66,6 +73,12 @@ pub enum Effect {
         stuck: Option<String>,
     },
     Tell(String, EventKind),
+    /// For whoever comes after a crash.
+    Note {
+        worker: String,
+        generation: u64,
+        rungs: Rungs,
+    },
     TellLost {
         worker: String,
         generation: u64,
@@ -96,6 +109,8 @@ pub struct Machine {
     /// They are being ended in order to be started again.
     renewed: BTreeSet<String>,
     armed: bool,
+    /// Ends that could not be written, and how often that was tried.
+    unended: Vec<(Arc<Life>, LifeEnd, u32)>,
     /// A round of beats is being written. The next one waits for it.
     beating: bool,
 }
@@ -108,6 +123,7 @@ impl Machine {
             lives: BTreeMap::new(),
             ladders: BTreeMap::new(),
             renewed: BTreeSet::new(),
+            unended: Vec::new(),
             armed: false,
             beating: false,
         }
@@ -117,6 +133,10 @@ impl Machine {
         match event {
             Event::Began(life) => self.began(life),
             Event::Ended(life, end) => self.ended(life, end),
+            Event::Unended(life, end, tried) => {
+                self.unended.extend((tried < END_TRIES_MAX).then_some((life, end, tried)));
+                self.arm().into_iter().collect()
+            }
             Event::Ran(life, ran) => self.ran(&life, ran),
             Event::Tick => self.tick(),
             Event::Beaten(beaten, round) => {
@@ -140,9 +160,13 @@ impl Machine {
         let began_ms = self.now_ms;
         let tracked = Tracked { life: Arc::clone(&life), fence: None, began_ms, screen: None, looked: None };
         self.lives.insert(life.worker.clone(), tracked);
-        // A mark of an earlier supervisor is of what that one saw.
+        if !life.rungs.is_foot() {
+            let resumed = || Ladder::resumed(life.rungs, began_ms);
+            self.ladders.entry(life.worker.clone()).or_insert_with(resumed);
+        }
+        // A mark of an earlier supervisor is of what that one saw, until it is given up.
         let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, stuck: None };
-        let mark = (life.watch.is_some() || life.agent).then_some(mark);
+        let mark = ((life.watch.is_some() || life.agent) && !life.rungs.given_up).then_some(mark);
         let run = life.plan.is_some().then_some(Effect::Run(life, None));
         run.into_iter().chain(mark).chain(self.arm()).collect()
     }
@@ -153,8 +177,10 @@ impl Machine {
             self.lives.remove(&life.worker);
             let failed = end.is_some_and(|(ended, reason)| reason == Reason::Exited && !ended.is_success());
             let ladder = self.ladders.get_mut(&life.worker).filter(|_| failed);
-            if ladder.is_some_and(|ladder| ladder.ended(self.now_ms)) {
-                let (worker, generation) = (life.worker.clone(), life.generation);
+            if let Some(ladder) = ladder.filter(|ladder| ladder.is_ended_by_us(self.now_ms)) {
+                ladder.restart(self.now_ms);
+                let (worker, generation, rungs) = (life.worker.clone(), life.generation, ladder.rungs());
+                effects.push(Effect::Note { worker: worker.clone(), generation, rungs });
                 let told = EventKind::WorkerStuck {
                     signal: "interrupted".to_owned(),
                     evidence: "the interrupt has ended it".to_owned(),
@@ -165,7 +191,7 @@ impl Machine {
                 self.ladders.remove(&life.worker);
             }
         }
-        effects.extend(life.plan.is_some().then_some(Effect::End(life, end)));
+        effects.extend(life.plan.is_some().then_some(Effect::End(life, end, 1)));
         effects
     }
 
@@ -187,6 +213,10 @@ impl Machine {
         self.armed = false;
         self.now_ms += self.interval_ms;
         let mut effects: Vec<Effect> = self.arm().into_iter().collect();
+        // A disk that was full may have room by now.
+        effects.extend(
+            mem::take(&mut self.unended).into_iter().map(|(life, end, tried)| Effect::End(life, end, tried + 1)),
+        );
         let unwritten = |tracked: &&Tracked| tracked.life.plan.is_some() && tracked.fence.is_none();
         effects
             .extend(self.lives.values().filter(unwritten).map(|tracked| Effect::Run(Arc::clone(&tracked.life), None)));
@@ -248,8 +278,12 @@ impl Machine {
     fn judge(&mut self, life: &Arc<Life>, sight: &Sight, screen: Option<Signal>) -> Vec<Effect> {
         let means = Means { rules: life.watch.as_ref(), window: life.window };
         let ladder = self.ladders.entry(life.worker.clone()).or_default();
+        let before = ladder.rungs();
         let acts = ladder.look(sight, screen, means, self.now_ms);
-        acts.into_iter().flat_map(|act| self.act(life, act)).collect()
+        let rungs = ladder.rungs();
+        let (worker, generation) = (life.worker.clone(), life.generation);
+        let note = (rungs != before).then_some(Effect::Note { worker, generation, rungs });
+        note.into_iter().chain(acts.into_iter().flat_map(|act| self.act(life, act))).collect()
     }
 
     fn act(&mut self, life: &Arc<Life>, act: Act) -> Vec<Effect> {
@@ -288,7 +322,7 @@ impl Machine {
 
     /// The timer runs while there is anybody to beat for.
     fn arm(&mut self) -> Option<Effect> {
-        if self.armed || self.lives.is_empty() {
+        if self.armed || (self.lives.is_empty() && self.unended.is_empty()) {
             return None;
         }
         self.armed = true;

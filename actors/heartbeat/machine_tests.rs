@@ -20,6 +20,7 @@ fn life(worker: &str, generation: u64) -> Arc<Life> {
         watch: None,
         window: false,
         agent: false,
+        rungs: Rungs::default(),
     })
 }
 
@@ -53,7 +54,7 @@ fn one_timer_for_all_and_none_for_nobody() {
     running(&mut machine, &a);
     assert_eq!(machine.on(Event::Began(Arc::clone(&b))), vec![Effect::Run(Arc::clone(&b), None)]);
     for life in [a, b] {
-        assert_eq!(machine.on(Event::Ended(Arc::clone(&life), ended())), vec![Effect::End(life, ended())]);
+        assert_eq!(machine.on(Event::Ended(Arc::clone(&life), ended())), vec![Effect::End(life, ended(), 1)]);
     }
     assert_eq!(machine.on(Event::Tick), Vec::new());
 }
@@ -115,7 +116,7 @@ fn the_next_life_is_none_of_the_last_ones_business() {
         machine.on(Event::Beaten(vec![(Arc::clone(&old), Beaten::Lost { found }, Sight::default())], Round::All)),
         Vec::new()
     );
-    assert_eq!(machine.on(Event::Ended(Arc::clone(&old), None)), vec![Effect::End(old, None)]);
+    assert_eq!(machine.on(Event::Ended(Arc::clone(&old), None)), vec![Effect::End(old, None, 1)]);
     assert!(machine.on(Event::Tick).contains(&Effect::Beat(vec![(Arc::clone(&new), Some(fence(&new)))], Round::All)));
 }
 
@@ -135,7 +136,8 @@ fn silence(machine: &mut Machine, life: &Arc<Life>, ticks: u32, screen: &str) ->
             let looked = Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned()));
             effects = machine.on(looked);
         }
-        done.extend(effects.into_iter().filter(|effect| !matches!(effect, Effect::Tell(..))));
+        let words = |effect: &Effect| matches!(effect, Effect::Tell(..) | Effect::Note { .. });
+        done.extend(effects.into_iter().filter(|effect| !words(effect)));
     }
     done
 }
@@ -155,6 +157,38 @@ fn one_that_says_nothing_is_nudged_and_at_last_renewed() {
     machine.on(Event::Began(Arc::clone(&next)));
     let done = silence(&mut machine, &next, 40, "> ");
     assert_eq!(done.first(), Some(&Effect::Renew { worker: "a".to_owned(), generation: 2 }), "{done:?}");
+}
+
+#[test]
+fn an_end_that_could_not_be_written_is_tried_for_a_while() {
+    let mut machine = Machine::new(10_000);
+    let a = life("a", 1);
+    running(&mut machine, &a);
+    let mut tried = machine.on(Event::Ended(Arc::clone(&a), ended()));
+    machine.on(Event::Tick);
+    let mut times = 0;
+    while let Some(Effect::End(life, end, tries)) = tried.pop() {
+        times += 1;
+        machine.on(Event::Unended(life, end, tries));
+        tried = machine.on(Event::Tick);
+    }
+    assert_eq!(times, END_TRIES_MAX);
+    assert_eq!(machine.on(Event::Tick), Vec::new(), "and then nobody wakes for it");
+}
+
+#[test]
+fn a_ladder_that_an_earlier_supervisor_climbed_is_not_begun_again() {
+    let mut machine = Machine::new(10_000);
+    let rungs = Rungs { nudges: 2, interrupted: true, restarts: 2, given_up: false };
+    let a = Arc::new(Life { rungs, ..Life::clone(&watched("a", true)) });
+    machine.on(Event::Began(Arc::clone(&a)));
+    assert_eq!(silence(&mut machine, &a, 17, "> "), Vec::new(), "its last step is judged first");
+    let done = silence(&mut machine, &a, 3, "> ");
+    assert_eq!(done, vec![Effect::Renew { worker: "a".to_owned(), generation: 1 }]);
+    let given_up = Rungs { given_up: true, ..rungs };
+    let b = Arc::new(Life { rungs: given_up, ..Life::clone(&watched("b", true)) });
+    assert_eq!(machine.on(Event::Began(Arc::clone(&b))), Vec::new(), "its mark stays");
+    assert_eq!(silence(&mut machine, &b, 600, "> "), Vec::new());
 }
 
 #[test]
@@ -193,7 +227,7 @@ fn a_life_that_is_only_watched_has_no_session_to_write() {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    (0..3_usize, 1..4_u64, 0..6_u8).prop_map(|(worker, generation, kind)| {
+    (0..3_usize, 1..4_u64, 0..7_u8).prop_map(|(worker, generation, kind)| {
         let life = life(["a", "b", "c"][worker], generation);
         let fence = fence(&life);
         match kind {
@@ -201,6 +235,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             1 => Event::Ended(life, ended()),
             2 => Event::Ran(life, Ok(fence)),
             3 => Event::Ran(life, Err(SessionError::System("full".to_owned()))),
+            5 => Event::Unended(life, None, 1),
             4 => Event::Beaten(vec![(life, Beaten::Lost { found: Fence::default() }, Sight::default())], Round::All),
             _ => Event::Tick,
         }
@@ -223,7 +258,7 @@ proptest! {
                 }
                 Event::Began(life) => ended.retain(|one| *one != (life.worker.clone(), life.generation)),
                 Event::Ended(life, _) => ended.push((life.worker.clone(), life.generation)),
-                Event::Ran(..) | Event::Beaten(..) | Event::Looked(..) => {}
+                Event::Unended(..) | Event::Ran(..) | Event::Beaten(..) | Event::Looked(..) => {}
             }
             for effect in machine.on(event) {
                 match effect {
@@ -240,7 +275,7 @@ proptest! {
                     _ => {}
                 }
             }
-            prop_assert!(armed || machine.lives.is_empty(), "nobody beats for {:?}", machine.lives.keys());
+            prop_assert!(armed || (machine.lives.is_empty() && machine.unended.is_empty()), "nobody beats for {:?}", machine.lives.keys());
         }
     }
 }

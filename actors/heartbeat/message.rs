@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::machine::Round;
-use crate::model::{EventKind, Fence};
+use crate::model::{EventKind, Fence, Rungs};
 use crate::ports::{Beaten, Life, LifeEnd, SessionError, Sight};
 
 #[derive(Debug)]
 pub enum HeartbeatMessage {
     Began(Arc<Life>),
     Ended(Arc<Life>, LifeEnd),
+    /// From the task that could not write its end, with how often that was tried.
+    Unended(Arc<Life>, LifeEnd, u32),
     /// From the task that wrote that it runs.
     Ran(Arc<Life>, Result<Fence, SessionError>),
     /// From the timer.
@@ -27,6 +29,8 @@ pub enum Told {
     Lost { worker: String, generation: u64, found: Fence },
     /// It stands still: it has to be ended and started again.
     Renew { worker: String, generation: u64 },
+    /// So much was done about it, as whoever comes after a crash has to know.
+    Climbed { worker: String, generation: u64, rungs: Rungs },
     /// For the history.
     Happened { worker: String, kind: EventKind },
 }

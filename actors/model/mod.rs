@@ -23,8 +23,8 @@ pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};
 pub use nudge::{Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings};
 pub use records::{
-    BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Resume, Rlimit, Spec,
-    TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
+    BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Resume, Rlimit, Rungs,
+    Spec, TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
 };
 pub use request::{
     Answer, Build, Caller, CleanRequest, Hello, KillRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest,

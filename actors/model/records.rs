@@ -258,6 +258,25 @@ pub struct Wanted {
     /// It is being ended in order to be started again.
     #[serde(default)]
     pub renewed: bool,
+    /// What was done about it since it last stood still.
+    #[serde(default, skip_serializing_if = "Rungs::is_foot")]
+    pub rungs: Rungs,
+}
+
+/// How far the ladder for a worker that stands still was climbed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rungs {
+    pub nudges: u32,
+    pub interrupted: bool,
+    pub restarts: u32,
+    pub given_up: bool,
+}
+
+impl Rungs {
+    pub fn is_foot(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::BoxFuture;
 use crate::heartbeat::recovery::Recovery;
-use crate::model::{Ended, Fence, ProcessId, Reason, Resume, SessionPlan, Spec, WatchRules};
+use crate::model::{Ended, Fence, ProcessId, Reason, Resume, Rungs, SessionPlan, Spec, WatchRules};
 
 /// A session that is about to be worked on.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,8 @@ pub struct Life {
     pub window: bool,
     /// Its screens are known.
     pub agent: bool,
+    /// What an earlier supervisor did about it.
+    pub rungs: Rungs,
 }
 
 /// What is seen of an agent from outside.

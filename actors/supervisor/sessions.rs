@@ -5,14 +5,13 @@ use std::sync::Arc;
 use ractor::{ActorProcessingErr, ActorRef};
 
 use super::actor::State;
-use super::below::Below;
 use super::error::SupervisorError;
 use super::machine::Child;
 use super::message::SupervisorMessage;
 use crate::heartbeat::{HeartbeatHandle, Told};
-use crate::model::{Caller, EventKind, Refusal, RefusalKind};
+use crate::model::{EventKind, Refusal, RefusalKind};
 use crate::ports::Ports;
-use crate::worker::{Workers as _, tried};
+use crate::worker::tried;
 
 pub async fn start(
     ports: &Ports,
@@ -36,14 +35,16 @@ impl State {
         let (worker, generation, found) = match told {
             Told::Happened { worker, kind } => return self.emit_of(Some(worker), kind),
             Told::Renew { worker, generation } => return self.renew(worker, generation),
+            Told::Climbed { worker, generation, rungs } => {
+                return self.workers.get(&worker).map_or((), |handle| handle.climbed(generation, rungs));
+            }
             Told::Lost { worker, generation, found } => (worker, generation, found),
         };
         self.emit_of(Some(worker.clone()), EventKind::SessionLost { found: found.session });
         // Its session is somebody else's, so nothing of it is written or removed.
-        let caller = Caller { request: format!("session/{worker}.{generation}"), ..Caller::default() };
-        let below = Below(self.myself.clone());
+        let Some(handle) = self.workers.get(&worker).cloned() else { return };
         tokio::spawn(async move {
-            if let Err(refusal) = tried(|| below.kill(&worker, &caller)).await {
+            if let Err(refusal) = tried(|| handle.forsake(generation)).await {
                 tracing::error!(worker, cause = %refusal.cause, "it lost its session and could not be stopped");
             }
         });

@@ -151,8 +151,11 @@ impl Sessions for FakeSessions {
             Some((_, crate::model::Reason::Stopped)) => SessionStatus::Stopped,
             _ => SessionStatus::Failed,
         };
-        self.finish(dir_of(life), &life.session_id, status);
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(async move {
+            self.script.before("end_session", &life.worker).await.map_err(SessionError::System)?;
+            self.finish(dir_of(life), &life.session_id, status);
+            Ok(())
+        })
     }
 
     fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>> {

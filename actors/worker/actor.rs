@@ -15,7 +15,7 @@ use super::message::{Report, WorkerMessage};
 use super::subject::Subject;
 use super::{Reporter, error};
 use crate::model::{
-    Caller, Contract, EventKind, ExitRecord, Lease, MergeSettings, Reason, Refusal, RefusalKind, Spec, Wanted,
+    Caller, Contract, EventKind, ExitRecord, Lease, MergeSettings, Reason, Refusal, RefusalKind, Rungs, Spec, Wanted,
 };
 use crate::ports::{Completion, DirFacts, Ports};
 use crate::registry::RegistryHandle;
@@ -45,7 +45,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    pub(super) fn of(spec: &Spec, lease: Lease) -> Self {
+    pub(super) fn of(spec: &Spec, lease: Lease, rungs: Rungs) -> Self {
         let plan = spec.session();
         let window = spec.contract.tmux.is_some();
         let watch = spec.contract.watch.clone();
@@ -61,6 +61,7 @@ impl Life {
             watch,
             window,
             agent: spec.is_agent(),
+            rungs,
         });
         Self { generation: spec.generation, lease, timeout_ms: spec.contract.timeout_ms, session }
     }
@@ -141,6 +142,8 @@ impl State {
                     self.tell_life();
                 }
             }
+            WorkerMessage::Climbed { generation, rungs } => self.climbed(generation, rungs).await,
+            WorkerMessage::Forsake(generation, reply) => drop(reply.send(self.forsake(generation).await)),
             WorkerMessage::ShimGone { generation } => self.shim_gone(generation).await,
             WorkerMessage::WorkerGone { generation } => self.worker_gone(generation).await,
             WorkerMessage::TimeIsUp { generation } => self.time_is_up(generation).await,
@@ -262,7 +265,7 @@ impl State {
     pub(super) async fn begin_life(&mut self, started: Started) {
         self.abort_tasks();
         self.machine.policy = started.spec.contract.restart;
-        self.life = Some(Life::of(&started.spec, started.lease.clone()));
+        self.life = Some(Life::of(&started.spec, started.lease.clone(), self.machine.wanted.rungs));
         self.tell_life();
         self.emit(EventKind::WorkerStarted { pid: started.lease.worker.pid });
         self.ports().logs.keep(self.name(), &started.spec.logs, started.spec.contract.log_limit_bytes);

@@ -20,7 +20,7 @@ impl State {
         self.abort_tasks();
         self.machine.policy = spec.contract.restart;
         self.machine.wanted = facts.wanted.clone();
-        self.life = Some(Life::of(spec, lease));
+        self.life = Some(Life::of(spec, lease, facts.wanted.rungs));
         let state = reconcile::fine_state(facts);
         if state.is_running() {
             self.ports().logs.keep(self.name(), &spec.logs, spec.contract.log_limit_bytes);

@@ -2,7 +2,9 @@
 //! by the command to show it and by the worker's actor to do it.
 
 use crate::heartbeat::recovery::Recovery;
-use crate::model::{Ended, ExitRecord, FineState, Reason, WantedState};
+use crate::model::{Ended, ExitRecord, FineState, Reason, TmuxPane, WantedState};
+use crate::ports::DirFacts;
+use crate::registry::reconcile;
 
 /// What is known of a worker of ours.
 #[derive(Clone, Debug)]
@@ -24,6 +26,30 @@ pub struct Facts {
     /// How often it was recovered since a person started it, and how often at most.
     pub recoveries: u32,
     pub recoveries_max: u32,
+}
+
+impl Facts {
+    /// What its records say. What else there is to know is for whoever can look at it.
+    pub fn of(dir: &DirFacts, is_said_to_run: bool, recoveries_max: i64) -> Self {
+        Self {
+            state: reconcile::fine_state(dir),
+            exit: dir.exit.clone(),
+            wanted: dir.wanted.state,
+            swept: !dir.lease.this_boot && is_said_to_run,
+            request: dir.spec.spec().map(|spec| spec.request.clone()).unwrap_or_default(),
+            in_loop: false,
+            server_lives: None,
+            session: None,
+            recoveries: dir.wanted.recoveries,
+            recoveries_max: u32::try_from(recoveries_max).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// The window that was closed, perhaps with its whole server.
+pub fn closed_pane(dir: &DirFacts) -> Option<&TmuxPane> {
+    dir.exit.as_ref().filter(|exit| exit.reason == Reason::Closed)?;
+    dir.lease.content.as_ref()?.pane.as_ref()
 }
 
 /// Why it does not run although nobody ended it.

@@ -1,7 +1,7 @@
 //! The life of one worker as a pure function: phase, event, now → effects.
 
 use super::backoff::{self, Verdict};
-use crate::model::{Ended, Reason, RestartPolicy, Wanted, WantedState};
+use crate::model::{Ended, Reason, RestartPolicy, Rungs, Wanted, WantedState};
 
 /// Where a worker is. What is wanted of it is kept apart, in [`Wanted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +168,8 @@ impl Machine {
         if !self.restarts_after(end) {
             return self.go(Phase::Ended, Vec::new());
         }
+        // By itself: nobody has done anything about the next one yet.
+        self.wanted.rungs = Rungs::default();
         match backoff::after_end(&self.wanted, end.up_ms, now_ms) {
             Verdict::Restart { wanted, delay_ms } => {
                 self.wanted = wanted;

@@ -2,7 +2,7 @@
 
 use ractor::RpcReplyPort;
 
-use crate::model::{Caller, Refusal, SpawnRequest, Spawned, WorkerLine};
+use crate::model::{Caller, Refusal, Rungs, SpawnRequest, Spawned, WorkerLine};
 use crate::ports::{Completion, Life, LifeEnd};
 
 /// What is to become of the worktree.
@@ -28,6 +28,13 @@ pub enum WorkerMessage {
     Recover(Box<Caller>, RpcReplyPort<Result<Spawned, Refusal>>),
     /// End this generation and start the next one, going on with what it left.
     Renew(u64, RpcReplyPort<Result<Spawned, Refusal>>),
+    /// So much was done about this generation, which stands still.
+    Climbed {
+        generation: u64,
+        rungs: Rungs,
+    },
+    /// End this generation, whose session is somebody else's.
+    Forsake(u64, RpcReplyPort<Result<(), Refusal>>),
     /// From the watch: the shim of this generation is gone.
     ShimGone {
         generation: u64,

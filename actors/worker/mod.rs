@@ -43,7 +43,7 @@ pub use subject::LOG_LIMIT_BYTES;
 pub(crate) use subject::Subject;
 pub use workers::{Workers, ended, is_final, tried};
 
-use crate::model::{Caller, Refusal, RefusalKind, SpawnRequest, Spawned, WorkerLine};
+use crate::model::{Caller, Refusal, RefusalKind, Rungs, SpawnRequest, Spawned, WorkerLine};
 
 /// How a worker tells the supervisor, upwards and without waiting.
 pub type Reporter = Arc<dyn Fn(Report) + Send + Sync>;
@@ -117,6 +117,19 @@ impl WorkerHandle {
     /// Why it was not started again.
     pub async fn renew(&self, generation: u64) -> Result<Spawned, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Renew, CALL_MS_MAX, generation).unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Notes how far the ladder for this generation was climbed; returns at once.
+    pub fn climbed(&self, generation: u64, rungs: Rungs) {
+        let _ = self.actor.cast(WorkerMessage::Climbed { generation, rungs });
+    }
+
+    /// Ends this generation, and no other one.
+    ///
+    /// # Errors
+    /// Why it goes on.
+    pub async fn forsake(&self, generation: u64) -> Result<(), Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Forsake, CALL_MS_MAX, generation).unwrap_or_else(|_| Err(closed()))
     }
 
     /// # Errors

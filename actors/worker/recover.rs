@@ -7,9 +7,8 @@ use super::fate::{self, Facts, Fate};
 use super::launch::{Start, Tree};
 use super::subject::Subject;
 use super::verbs::answered;
-use crate::model::{Caller, Reason, Refusal, RefusalKind, Row, Spawned, Wanted, WireStatus};
+use crate::model::{Caller, Reason, Refusal, RefusalKind, Row, Rungs, Spawned, Wanted, WireStatus};
 use crate::ports::DirFacts;
-use crate::registry::reconcile;
 
 impl State {
     pub(super) async fn recover(&mut self, caller: &Caller) -> Result<Spawned, Refusal> {
@@ -112,6 +111,19 @@ impl State {
         }
     }
 
+    /// Best effort: what is not noted is done once more after a crash.
+    pub(super) async fn climbed(&mut self, generation: u64, rungs: Rungs) {
+        let Some(life) = self.life.as_mut().filter(|life| life.generation == generation) else { return };
+        self.machine.wanted.rungs = rungs;
+        if let Some(session) = &mut life.session {
+            session.rungs = rungs;
+        }
+        let wanted = self.machine.wanted.clone();
+        if let Err(error) = self.ports().records.write_wanted(self.name(), generation, &wanted).await {
+            tracing::warn!(worker = self.name(), %error, "what was done about it is not noted");
+        }
+    }
+
     /// What is noted is known to this actor as well: a kill takes it back.
     async fn note_renewal(&mut self, generation: u64, renewed: bool) -> Result<(), Refusal> {
         let next_start_ms = renewed.then(|| self.ports().clock.wall_ms());
@@ -123,30 +135,20 @@ impl State {
     }
 
     async fn facts(&self, row: &Row, facts: &DirFacts) -> Facts {
-        let spec = facts.spec.spec();
-        let plan = spec.and_then(crate::model::Spec::session);
-        let session = match &plan {
+        let session = match &facts.spec.spec().and_then(crate::model::Spec::session) {
             Some(plan) => Some(self.ports().sessions.check(plan).await),
             None => None,
         };
-        let pane = facts.lease.content.as_ref().and_then(|lease| lease.pane.as_ref());
-        let closed = facts.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Closed);
-        let server_lives = match pane {
-            Some(pane) if closed => Some(self.ports().terminals.has_server(pane).await),
-            _ => None,
+        let server_lives = match fate::closed_pane(facts) {
+            Some(pane) => Some(self.ports().terminals.has_server(pane).await),
+            None => None,
         };
         Facts {
-            state: reconcile::fine_state(facts),
-            exit: facts.exit.clone(),
-            wanted: facts.wanted.state,
-            swept: !facts.lease.this_boot && row.status == WireStatus::Running,
-            request: spec.map(|spec| spec.request.clone()).unwrap_or_default(),
             // One that cannot be read is not taken for over.
             in_loop: self.ports().loops.load(self.name()).await.map_or(true, |it| it.is_some_and(|it| it.goes_on())),
             server_lives,
             session,
-            recoveries: facts.wanted.recoveries,
-            recoveries_max: u32::try_from(self.ports().sessions.attempts_max()).unwrap_or(u32::MAX),
+            ..Facts::of(facts, row.status == WireStatus::Running, self.ports().sessions.attempts_max())
         }
     }
 }

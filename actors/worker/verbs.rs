@@ -62,6 +62,9 @@ impl State {
     pub(super) async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {
         // What this actor knows of an earlier life of that name no longer counts.
         let _ = self.feed(Event::StartAsked).await;
+        if let Some(kept) = &start.wanted {
+            self.machine.wanted = kept.clone();
+        }
         let _ = self.feed(Event::StartBegins).await;
         match launch::launch(self.ports(), &self.arguments.registry, start).await {
             Ok(started) => {
@@ -103,6 +106,19 @@ impl State {
                 self.sync(facts).await;
                 self.feed(Event::StopAsked).await
             }
+        }
+    }
+
+    /// Its session is somebody else's. Another generation than this one is left alone.
+    pub(super) async fn forsake(&mut self, generation: u64) -> Result<(), Refusal> {
+        let subject = self.subject().await?;
+        match &subject {
+            Subject::Ours { row, facts } if facts.generation == generation => {
+                self.stop(&subject).await?;
+                self.emit(EventKind::WorkerKilled);
+                self.set_stopped(row).await
+            }
+            Subject::Ours { .. } | Subject::Foreign { .. } | Subject::None => Ok(()),
         }
     }
 

@@ -2,7 +2,7 @@
 //! same function over the same facts as in the supervisor.
 
 use swarm_actors::heartbeat::recovery::Recovery;
-use swarm_actors::model::{Reason, Spec, WireStatus, WorkerView};
+use swarm_actors::model::{Spec, WireStatus, WorkerView};
 use swarm_actors::ports::DirFacts;
 use swarm_actors::registry::reconcile;
 use swarm_actors::worker::fate::{self, Facts, Fate};
@@ -48,21 +48,8 @@ pub fn comes_back(paths: &Paths, name: &str, worker: Option<&WorkerView>) -> boo
 }
 
 fn look(facts: &DirFacts, session: Option<Recovery>, is_said_to_run: bool) -> Facts {
-    let spec = facts.spec.spec();
-    let pane = facts.lease.content.as_ref().and_then(|lease| lease.pane.as_ref());
-    let closed = facts.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Closed);
-    Facts {
-        state: reconcile::fine_state(facts),
-        exit: facts.exit.clone(),
-        wanted: facts.wanted.state,
-        swept: !facts.lease.this_boot && is_said_to_run,
-        request: spec.map(|spec| spec.request.clone()).unwrap_or_default(),
-        in_loop: false,
-        server_lives: pane.filter(|_| closed).map(tmux::has_server),
-        session,
-        recoveries: facts.wanted.recoveries,
-        recoveries_max: u32::try_from(session::attempts_max()).unwrap_or(u32::MAX),
-    }
+    let server_lives = fate::closed_pane(facts).map(tmux::has_server);
+    Facts { server_lives, session, ..Facts::of(facts, is_said_to_run, session::attempts_max()) }
 }
 
 /// What the row itself says; a view says what is true.

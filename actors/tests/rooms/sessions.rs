@@ -104,6 +104,17 @@ async fn a_start_that_fails_leaves_no_session_that_looks_begun() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_end_that_could_not_be_written_is_written_with_a_later_tick() {
+    let (rig, dir) = at_work().await;
+    rig.world.script.at("end_session", Fault::Error("no space"));
+    rig.world.end("a", Ended::Code(0));
+    rig.world.settle().await;
+    assert_eq!(status(&rig, &dir), Some(SessionStatus::Running));
+    rig.world.pass(TICK * 2).await;
+    assert_eq!(status(&rig, &dir), Some(SessionStatus::Completed));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_state_that_could_not_be_written_is_written_with_a_later_tick() {
     let rig = Rig::start().await;
     rig.world.script.at("run_session", Fault::Error("no space"));

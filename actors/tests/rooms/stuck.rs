@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{EventKind, FineState, TmuxPlace, WatchRules, WorktreeRequest};
+use swarm_actors::model::{EventKind, FineState, RecoverRequest, TmuxPlace, WatchRules, WorktreeRequest};
 use swarm_actors::ports::Sight;
+use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
 
-use crate::fixture::{Rig, request};
+use crate::fixture::{Rig, caller, request};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -43,6 +44,27 @@ async fn the_ladder_is_climbed_to_its_end_and_no_further() {
     assert!(rig.world.records.mark_of("a").is_some_and(|mark| mark.starts_with("no output for ")));
     let spec = rig.world.facts("a").and_then(|facts| facts.spec.spec().cloned()).expect("a contract");
     assert_eq!(spec.argv(), ["work", "again"], "it goes on with what it left");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_ends_although_supervisors_come_and_go() {
+    let mut rig = Rig::start().await;
+    watched(&rig, "a").await;
+    rig.world.pass(MINUTE * 10).await;
+    for _ in 0..30 {
+        rig.world.pass(MINUTE * 4).await;
+        rig.crash().await;
+        rig.up().await;
+    }
+    let all = ["nudged", "nudged", "interrupted", "restarted", "restarted", "restarted", "given-up"];
+    assert_eq!(steps(&rig, "a"), all);
+    assert!(rig.world.records.mark_of("a").is_some_and(|mark| mark.starts_with("no output for ")));
+    // Whom a person starts again is helped again.
+    rig.kill("a").await.expect("is killed");
+    rig.respawn("a").await.expect("starts again");
+    rig.world.pass(MINUTE * 11).await;
+    assert_eq!(steps(&rig, "a").len(), all.len() + 1);
     rig.check();
 }
 
@@ -123,4 +145,19 @@ async fn a_kill_in_between_holds() {
     rig.up().await;
     rig.world.pass(MINUTE * 60).await;
     assert_ne!(rig.world.state("a"), Some(FineState::Running));
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_often_it_was_recovered_is_not_forgotten_when_it_is_helped() {
+    let mut rig = Rig::start().await;
+    watched(&rig, "a").await;
+    rig.crash().await;
+    rig.world.kernel.reboot();
+    rig.up().await;
+    let request = RecoverRequest { caller: caller(), name: "a".to_owned() };
+    rig.start_by(Request::Recover(Box::new(request))).await.expect("is recovered");
+    rig.world.pass(MINUTE * 11).await;
+    assert_eq!(steps(&rig, "a"), ["nudged"]);
+    let wanted = rig.world.facts("a").expect("records").wanted;
+    assert_eq!((wanted.recoveries, wanted.rungs.nudges), (1, 1));
 }
