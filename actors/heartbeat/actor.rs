@@ -2,16 +2,14 @@
 //! slow disk delays a beat and nothing else.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
 use super::Teller;
 use super::machine::{Effect, Event, Machine};
 use super::message::{HeartbeatMessage, Told};
-use crate::ports::{Ports, Typing};
+use crate::ports::{Alarm, Ports, Typing};
 
 pub struct Heartbeat;
 
@@ -25,9 +23,9 @@ pub struct State {
     tell: Teller,
     myself: ActorRef<HeartbeatMessage>,
     machine: Machine,
-    interval: Duration,
-    /// When the last tick was due.
-    ticked: Option<Instant>,
+    interval_ms: u64,
+    /// When the last tick was due, since boot.
+    ticked_ms: Option<u64>,
     timer: Option<AbortHandle>,
 }
 
@@ -42,9 +40,9 @@ impl Actor for Heartbeat {
         arguments: HeartbeatArguments,
     ) -> Result<State, ActorProcessingErr> {
         let HeartbeatArguments { ports, tell } = arguments;
-        let interval = Duration::from_millis(ports.sessions.interval_ms());
-        let machine = Machine::new(ports.sessions.interval_ms());
-        Ok(State { ports, tell, myself, machine, interval, ticked: None, timer: None })
+        let interval_ms = ports.sessions.interval_ms();
+        let machine = Machine::new(interval_ms);
+        Ok(State { ports, tell, myself, machine, interval_ms, ticked_ms: None, timer: None })
     }
 
     async fn handle(
@@ -132,13 +130,13 @@ impl State {
     /// An interval after the last tick, so that none is lost to the time that one takes;
     /// what was slept through is not made up for.
     fn arm(&mut self) {
-        let now = Instant::now();
-        let due = self.ticked.map_or(now + self.interval, |ticked| ticked + self.interval);
-        let due = if due > now { due } else { now + self.interval };
-        self.ticked = Some(due);
-        let myself = self.myself.clone();
+        let now_ms = self.ports.clock.boot_ms();
+        let due_ms = self.ticked_ms.map_or(0, |ticked_ms| ticked_ms + self.interval_ms);
+        let due_ms = if due_ms > now_ms { due_ms } else { now_ms + self.interval_ms };
+        self.ticked_ms = Some(due_ms);
+        let (myself, clock) = (self.myself.clone(), Arc::clone(&self.ports.clock));
         let timer = tokio::spawn(async move {
-            tokio::time::sleep_until(due).await;
+            clock.alarm(Alarm { boot_ms: Some(due_ms), wall_ms: None }).await;
             let _ = myself.cast(HeartbeatMessage::Tick);
         });
         self.timer = Some(timer.abort_handle());

@@ -261,9 +261,9 @@ impl State {
             let (number, myself) = (self.alarms, self.myself.clone());
             let is_set = alarm != Alarm::default();
             let ring = is_set.then(|| {
-                let rings = nudges.alarm(alarm);
+                let clock = Arc::clone(&self.ports().clock);
                 tokio::spawn(async move {
-                    rings.await;
+                    clock.alarm(alarm).await;
                     let _ = myself.cast(NudgesMessage::Alarm(number));
                 })
             });

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub use landing::{Completed, Completion, Landings};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::Loops;
-pub use nudges::{Alarm, Nudges};
+pub use nudges::Nudges;
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
 pub use runs::{Journaled, Runs, Telling};
@@ -34,12 +34,24 @@ use crate::model::Event;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// When to wake: at whichever comes first. Without either, never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Alarm {
+    /// On the clock that counts from the boot, suspend included.
+    pub boot_ms: Option<u64>,
+    /// On the wall clock; also as soon as somebody sets that.
+    pub wall_ms: Option<u64>,
+}
+
 /// Time, and what else differs at every call.
 pub trait Clock: Send + Sync {
     /// Milliseconds since the Unix epoch, for display and for dates on disk.
     fn wall_ms(&self) -> u64;
     /// Milliseconds since boot, suspend included: for durations.
     fn boot_ms(&self) -> u64;
+    /// Resolves when it is time, never before, by the kernel's own timer: nothing wakes
+    /// until then.
+    fn alarm(&self, alarm: Alarm) -> BoxFuture<'_, ()>;
     /// Naive local time with microseconds, as a row's `started`.
     fn started(&self) -> String;
     /// A fresh random token.

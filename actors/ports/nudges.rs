@@ -1,18 +1,9 @@
-//! What nudges ask of the disk, of the calendar and of the kernel's timers.
+//! What nudges ask of the disk and of the calendar.
 
 use std::io;
 
 use super::BoxFuture;
 use crate::nudges::Nudge;
-
-/// When to wake: at whichever comes first. Without either, never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Alarm {
-    /// On the clock that counts from the boot, suspend included.
-    pub boot_ms: Option<u64>,
-    /// On the wall clock; also as soon as somebody sets that.
-    pub wall_ms: Option<u64>,
-}
 
 pub trait Nudges: Send + Sync {
     /// All nudges on disk. A file that cannot be read is put aside and told of.
@@ -31,7 +22,4 @@ pub trait Nudges: Send + Sync {
     /// # Errors
     /// A sentence about an expression that is none, or that has no such date.
     fn date_after(&self, expression: &str, wall_ms: u64) -> Result<u64, String>;
-
-    /// Resolves when it is time, never before.
-    fn alarm(&self, alarm: Alarm) -> BoxFuture<'static, ()>;
 }

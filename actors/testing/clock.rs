@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ports::Clock;
+use crate::ports::{Alarm, BoxFuture, Clock};
 
 /// The wall clock when a world begins, in milliseconds since the Unix epoch.
 const WALL_MS: u64 = 1_700_000_000_000;
@@ -41,7 +41,7 @@ impl FakeClock {
     }
 
     /// Resolves when the wall clock is there, and as soon as somebody sets it.
-    pub(super) async fn reaches(&self, wall_ms: u64) {
+    async fn reaches(&self, wall_ms: u64) {
         let jumped = self.jumps.notified();
         let left = Duration::from_millis(wall_ms.saturating_sub(self.wall_ms()));
         tokio::select! { () = jumped => {}, () = tokio::time::sleep(left) => {} }
@@ -59,6 +59,24 @@ impl Clock for FakeClock {
 
     fn boot_ms(&self) -> u64 {
         BOOT_MS + self.elapsed_ms()
+    }
+
+    fn alarm(&self, alarm: Alarm) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let boot = async {
+                match alarm.boot_ms {
+                    Some(at) => tokio::time::sleep(Duration::from_millis(at.saturating_sub(self.boot_ms()))).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let wall = async {
+                match alarm.wall_ms {
+                    Some(at) => self.reaches(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! { () = boot => {}, () = wall => {} }
+        })
     }
 
     /// Differs at every call, and sorts by it.

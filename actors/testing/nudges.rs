@@ -3,22 +3,19 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use super::clock::FakeClock;
 use super::script::Script;
 use crate::nudges::{Nudge, Status};
-use crate::ports::{Alarm, BoxFuture, Clock as _, Nudges};
+use crate::ports::{BoxFuture, Nudges};
 
 pub struct FakeNudges {
     script: Arc<Script>,
-    clock: Arc<FakeClock>,
     files: Mutex<BTreeMap<String, Nudge>>,
 }
 
 impl FakeNudges {
-    pub fn new(script: Arc<Script>, clock: Arc<FakeClock>) -> Self {
-        Self { script, clock, files: Mutex::default() }
+    pub fn new(script: Arc<Script>) -> Self {
+        Self { script, files: Mutex::default() }
     }
 
     pub fn get(&self, worker: &str) -> Option<Nudge> {
@@ -80,25 +77,5 @@ impl Nudges for FakeNudges {
 
     fn date_after(&self, expression: &str, wall_ms: u64) -> Result<u64, String> {
         date_after(expression, wall_ms)
-    }
-
-    fn alarm(&self, alarm: Alarm) -> BoxFuture<'static, ()> {
-        self.script.note("alarm".to_owned());
-        let clock = Arc::clone(&self.clock);
-        Box::pin(async move {
-            let boot = async {
-                match alarm.boot_ms {
-                    Some(at) => tokio::time::sleep(Duration::from_millis(at.saturating_sub(clock.boot_ms()))).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let wall = async {
-                match alarm.wall_ms {
-                    Some(at) => clock.reaches(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! { () = boot => {}, () = wall => {} }
-        })
     }
 }

@@ -59,7 +59,7 @@ impl World {
         let shims = FakeLauncher::new(root.clone(), Arc::clone(&kernel), Arc::clone(&records), Arc::clone(&script));
         let processes =
             FakeProcesses::new(Arc::clone(&kernel), Arc::clone(&records), Arc::clone(&clock), Arc::clone(&script));
-        let nudges = Arc::new(FakeNudges::new(Arc::clone(&script), Arc::clone(&clock)));
+        let nudges = Arc::new(FakeNudges::new(Arc::clone(&script)));
         let worktrees = FakeWorktrees::new(home.join("repo-worktrees"), Arc::clone(&script));
         let sessions = Arc::new(FakeSessions::new(Arc::clone(&clock), Arc::clone(&kernel), Arc::clone(&script)));
         Self {

@@ -1,7 +1,7 @@
 //! Time, randomness and the machine's name.
 
 use nix::time::{ClockId, clock_gettime};
-use swarm_actors::ports::Clock;
+use swarm_actors::ports::{Alarm, BoxFuture, Clock};
 
 pub struct SystemClock {
     host: String,
@@ -49,6 +49,10 @@ impl Clock for SystemClock {
     fn boot_ms(&self) -> u64 {
         let up = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
         u64::try_from(up.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn alarm(&self, alarm: Alarm) -> BoxFuture<'_, ()> {
+        Box::pin(super::alarm::ring(alarm))
     }
 
     fn started(&self) -> String {

@@ -1,5 +1,6 @@
 //! The edge's hands: one file or folder per outside tool.
 
+mod alarm;
 pub mod clock;
 pub mod events;
 pub mod fates;

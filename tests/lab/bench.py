@@ -14,8 +14,9 @@ from .bench_landing import LANDING
 from .bench_runs import RUNS
 from .bench_rows import ROWS as FLEET
 from .bench_rows import Row
+from .bench_sessions import SESSIONS
 
-ROWS = {**FLEET, **LANDING, **RUNS}
+ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS}
 
 
 def show(rows: list[Row]) -> None:

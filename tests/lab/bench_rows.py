@@ -447,6 +447,11 @@ def idle(quick: bool, seconds: float) -> list[Row]:
 
 
 def traced_calls(ours: Swarm, pids: list[int], seconds: float) -> list[str]:
+    """The names of the calls while strace looks on."""
+    return [call.split("(")[0] for _, call in timed_calls(ours, pids, seconds) if "resumed>" not in call]
+
+
+def timed_calls(ours: Swarm, pids: list[int], seconds: float) -> list[tuple[float, str]]:
     """Calls while strace looks on; those it interrupts by attaching and detaching do not count."""
     log = ours.rig.root / "idle.log"
     argv = ["strace", "-f", "-ttt", "-o", str(log), "-e", "signal=none"] + [word for pid in pids for word in ("-p", str(pid))]
@@ -462,8 +467,7 @@ def traced_calls(ours: Swarm, pids: list[int], seconds: float) -> list[str]:
     # Attaching interrupts each wait once, and the program goes to wait again: the first second shows that.
     lines = [line.split(None, 2) for line in log.read_text().splitlines()]
     first = float(lines[0][1]) if lines else 0.0
-    later = [call for _, moment, call in lines if float(moment) > first + 1 and "detached" not in call]
-    return [call.split("(")[0] for call in later if "resumed>" not in call]
+    return [(float(at), call) for _, at, call in lines if float(at) > first + 1 and "detached" not in call]
 
 
 ROWS = {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import procs
 from .inject import stop_everything
+from .real_runs import lines, planned
 from .rig import Rig, wait_until
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -42,6 +43,28 @@ def reboot(rig: Rig) -> None:
         path.write_text(path.read_text().replace(BOOT, EARLIER))
 
 
+SPEC = """---
+adapter: shell
+---
+# Wait and write {n}
+
+```sh
+while [ ! -e {go} ]; do sleep 0.1; done
+echo {n} > new{n}.txt
+```
+"""
+
+
+def begin_others(rig: Rig, repo: Path) -> None:
+    """A run whose agents wait until they may go on, and a loop with its first agent."""
+    rig.must("run", "--detach", "-j", "2", cwd=repo)
+    prompt = rig.root / "PROMPT.md"
+    prompt.write_text("go on\n")
+    agent = rig.worker("sleep", 1000)
+    rig.must("ralph", "spawn", "--name", "loop", "--prompt-file", str(prompt), "--max-iterations", "2", "--no-worktree",
+             *rig.tmux_flags[1:], "--", *agent, cwd=repo)
+
+
 def begin(rig: Rig) -> dict[str, str]:
     """All fifty, by their names, as they should be; the kind of each."""
     kinds = {}
@@ -55,7 +78,7 @@ def begin(rig: Rig) -> dict[str, str]:
                 raise AssertionError(f"setup failed: {result}")
     rig.must("wait", *[name for name, kind in kinds.items() if kind in ("ended", "failed")])
     rig.must("kill", *[name for name, kind in kinds.items() if kind == "killed"])
-    wait_until(lambda: len(starts(rig)) == len(kinds), 30, "all were executed")
+    wait_until(lambda: set(kinds) | {"loop"} <= set(starts(rig)), 30, "all were executed")
     return kinds
 
 
@@ -67,29 +90,45 @@ def starts(rig: Rig) -> collections.Counter:
 def fifty() -> list[str]:
     """Each that should be comes back once, none that had ended does, and for every other one it is said why not."""
     with Rig() as rig:
-        rig.make_repo()
+        go = rig.root / "go"
+        repo = planned(rig, {f"s{n}": SPEC.format(n=n, go=go) for n in range(2)})
         rig.start_tmux()
+        begin_others(rig, repo)
         kinds = begin(rig)
+        of_run = {row["name"] for row in rig.rows()} - set(kinds) - {"loop"}
         reboot(rig)
         rig.start_tmux()
         shown = json.loads(rig.must("recover", "--json").out)["workers"]
         findings = []
+        told = {case["name"]: case["why"] for case in shown if case["decision"] == "leave"}
+        findings += [f"{name} of the run: {told.get(name)}" for name in of_run if "its run goes on" not in told.get(name, "")]
+        findings += [] if "its loop goes on" in told.get("loop", "") else [f"the loop: {told.get('loop')}"]
         for case in shown:
+            if case["name"] not in kinds:
+                continue
             *_, decision, why = KINDS[kinds[case["name"]]]
             # A shim may note that its window went before it is killed itself.
             why = SERVER if why == MACHINE and case["why"] == SERVER and "tmux" in KINDS[kinds[case["name"]]][1] else why
             if (case["decision"], case["why"]) != (decision, why):
                 findings.append(f"{case['name']}: {case['decision']}, {case['why']}; not {decision}, {why}")
-        if len(shown) != len(kinds):
-            findings.append(f"{len(shown)} cases, not {len(kinds)}")
+        if len(shown) != len(kinds) + len(of_run) + 1 or len(of_run) != 2:
+            findings.append(f"{len(shown)} cases, not {len(kinds)} and {sorted(of_run)} and the loop")
         applied = rig.swarm("recover", "--apply", "--settle", "0", "--json", limit=120)
         findings += [] if applied.rc == 0 else [f"recover: {applied}"]
         running = {"plain", "window", "tree", "both", "policy"}
-        expected = {name: 2 if kind in running else 1 for name, kind in kinds.items()}
+        expected = {name: 2 if kind in running else 1 for name, kind in kinds.items()} | {"loop": 2}
         wait_until(lambda: sum(starts(rig).values()) >= sum(expected.values()), 30, "all that should be are back")
         findings += [f"{name}: executed {count} times, not {expected[name]}"
                      for name, count in starts(rig).items() if count != expected[name]]
+        go.touch()
+        done = rig.swarm("run", "attach", "--headless", cwd=repo, limit=60)
+        findings += [] if done.rc == 0 else [f"the run: {str(done)[-400:]}"]
+        landed = [name for name in lines(rig, repo, "ls-tree", "--name-only", "main") if name.startswith("new")]
+        findings += [] if landed == ["new0.txt", "new1.txt"] else [f"what landed: {landed}"]
+        loop = json.loads(rig.must("ralph", "status", "loop", "--json").out)
+        findings += [] if (loop["status"], loop["iteration"]) == ("running", 1) else [f"the loop: {loop}"]
         states = {worker["name"]: worker["status"] for worker in json.loads(rig.must("ls", "--json").out)["workers"]}
+        findings += [] if states.pop("loop") == "running" else ["the loop's agent does not run"]
         findings += [f"{name} is {status}" for name, status in states.items()
                      if (status == "running") != (kinds[name] in running)]
         again = rig.must("recover", "--apply")

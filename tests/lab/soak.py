@@ -2,7 +2,8 @@
 
 Every worker writes itself into the ledger when it starts and when it ends. In the
 end each acknowledged one ran exactly once, its exit code is the one it ended with
-(unknown only where its shim was killed), and nothing is left behind.
+(unknown only where its shim was killed), the session of every other one has ended
+as it did, and nothing is left behind.
 """
 
 import json
@@ -10,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from pathlib import Path
 
 from . import cases, procs
 from .inject import agreement, panics, stop_everything
@@ -31,6 +33,9 @@ class Soak:
         self.in_tmux: set[str] = set()
         self.shimless: set[str] = set()
         self.tmux_cut: set[str] = set()
+        self.sessions: dict[str, Path] = {}
+        # Beats come as often as they may, so that kills hit them.
+        rig.env["AGENT_HEARTBEAT_INTERVAL_MS"] = "100"
         self.killed = {"supervisor": 0, "guard": 0, "forkserver": 0, "shim": 0, "tmux": 0}
         self.findings: list[str] = []
         self.longest = 0.0
@@ -71,6 +76,10 @@ class Soak:
         name = f"w{number}"
         self.codes[name] = self.random.choice([0, 0, 0, 1, 3, 7, 42, 255])
         flags = self.rig.tmux_flags if self.tmux and self.random.random() < 0.3 else ()
+        if number % 2:
+            self.sessions[name] = self.rig.root / "sessions" / name
+            self.sessions[name].mkdir(parents=True)
+            flags = (*flags, "--session-dir", str(self.sessions[name]))
         delay = f"{self.random.uniform(0, 4):.2f}"
         result = self.rig.spawn(name, "exit", self.codes[name], delay, flags=flags)
         self.longest = max(self.longest, result.seconds)
@@ -78,7 +87,7 @@ class Soak:
             self.findings.append(f"wedge: {result}")
             return
         self.acked.add(name)
-        if flags:
+        if "--tmux" in flags:
             self.in_tmux.add(name)
         if self.random.random() < 0.02:
             self.kill_shim(name)
@@ -119,7 +128,7 @@ class Soak:
         findings = [] if ended.rc == 0 else [f"wedge: {ended}"]
         expect = Expect(must=set(self.acked), stopped=set(self.codes))
         findings += Oracle(self.rig).converge(expect)
-        findings += self.exit_codes() + agreement(self.rig) + panics(self.rig)
+        findings += self.exit_codes() + self.session_ends() + agreement(self.rig) + panics(self.rig)
         cleaned = self.rig.swarm("clean", "--all", limit=60)
         if cleaned.rc != 0:
             findings.append(f"wedge: {cleaned}")
@@ -131,6 +140,30 @@ class Soak:
         except Timeout:
             findings.append(f"litter: {sorted(p.name for p in places.iterdir())[:5]} after clean --all")
         return findings + stop_everything(self.rig)
+
+    def session_ends(self) -> list[str]:
+        """What the sessions say against the exit records; nothing beats or lies about any more."""
+        states = {name: folder / ".agent" / "state.json" for name, folder in self.sessions.items() if name in self.acked}
+
+        def status(name: str) -> str:
+            return json.loads(states[name].read_text())["status"]
+
+        try:
+            wait_until(lambda: not any(status(name) in ("initializing", "running") for name in states), 15, "all sessions are over")
+        except Timeout:
+            pass
+        findings = []
+        for name in states:
+            record = self.rig.exit_record(name)
+            success = record is not None and record.get("code") == 0
+            if (status(name) == "completed") != success or status(name) not in ("completed", "failed", "stopped"):
+                findings.append(f"altered: the session of {name} is {status(name)}, its record says {record}")
+            left = sorted(path.name for path in states[name].parent.iterdir() if path.name != "progress.log")
+            # What a supervisor left that was killed while it wrote goes with the next write there.
+            whole = [path for path in left if ".tmp-" not in path]
+            if whole != ["state.json", "state.lock"]:
+                findings.append(f"litter: {whole} in the session of {name}")
+        return findings
 
     def exit_codes(self) -> list[str]:
         """What the exit records say against what the workers said themselves."""

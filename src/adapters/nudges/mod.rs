@@ -1,7 +1,6 @@
 //! Nudges on disk: `heartbeats/NAME.json` under the original's `heartbeat.lock`. Only a
 //! supervisor writes; whoever lists them reads the files.
 
-mod alarm;
 pub mod calendar;
 pub mod wire;
 
@@ -16,7 +15,7 @@ use std::time::Duration;
 use nix::libc;
 use swarm_actors::model::{Every, Wire};
 use swarm_actors::nudges::{Now, Nudge};
-use swarm_actors::ports::{Alarm, BoxFuture, Clock as _, Nudges};
+use swarm_actors::ports::{BoxFuture, Clock as _, Nudges};
 
 use self::calendar::Calendar;
 use self::wire::{File, Present};
@@ -234,10 +233,6 @@ impl Nudges for DiskNudges {
 
     fn date_after(&self, expression: &str, wall_ms: u64) -> Result<u64, String> {
         self.calendar.date_after(expression, wall_ms)
-    }
-
-    fn alarm(&self, alarm: Alarm) -> BoxFuture<'static, ()> {
-        Box::pin(alarm::ring(alarm))
     }
 }
 

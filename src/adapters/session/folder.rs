@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -163,6 +163,28 @@ impl Folder {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Puts other digits where digits are, in place, so that the file is well-formed at
+    /// every moment; none where more differs, or the file is not as it was when `stamp`
+    /// was taken. Not durable.
+    pub fn patch_digits(&self, name: &str, stamp: Stamp, old: &[u8], new: &[u8], _: &Lock) -> Option<Stamp> {
+        let differs = |at: &usize| old[*at] != new[*at];
+        let mut differing = (0..new.len()).filter(|at| old.len() == new.len() && differs(at));
+        let first = differing.next()?;
+        let last = differing.clone().next_back().unwrap_or(first);
+        let digits = |at: usize| old[at].is_ascii_digit() && new[at].is_ascii_digit();
+        if !digits(first) || !differing.all(digits) {
+            return None;
+        }
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = File::from(retry_on_intr(|| openat(&self.dir, name, flags, Mode::empty())).ok()?);
+        let meta = file.metadata().ok()?;
+        if Stamp::of(&meta) != stamp || meta.nlink() != 1 {
+            return None;
+        }
+        file.write_all_at(&new[first..=last], first as u64).ok()?;
+        Some(Stamp::of(&file.metadata().ok()?))
     }
 
     /// Writes into a private file in place, made where there is none. What is shorter than
@@ -337,6 +359,29 @@ mod tests {
         let before = (inodes("beat"), inodes(&spare));
         folder.alternate("beat", &spare, b"five").expect("replaced");
         assert_eq!((inodes(&spare), inodes("beat")), before, "no file is made");
+    }
+
+    #[test]
+    fn digits_are_changed_in_place_and_nothing_else() {
+        let (base, folder) = made();
+        let path = base.path().join(NAME).join("n");
+        folder.replace("n", b"{\"a\": 109, \"b\": 7}", false).expect("written");
+        let lock = folder.lock().expect("locked");
+        let stamp = folder.stamp("n").expect("there");
+        let patch =
+            |stamp, old: &str, new: &str| folder.patch_digits("n", stamp, old.as_bytes(), new.as_bytes(), &lock);
+        let old = r#"{"a": 109, "b": 7}"#;
+        for other in [r#"{"a": 1090, "b": 7}"#, r#"{"c": 109, "b": 8}"#, r#"{"a": 1.9, "b": 8}"#, old] {
+            assert_eq!(patch(stamp, old, other), None, "{other}");
+        }
+        assert_eq!(fs::read_to_string(&path).expect("read"), old);
+        let new = r#"{"a": 111, "b": 8}"#;
+        let after = patch(stamp, old, new).expect("patched");
+        assert_eq!((fs::read_to_string(&path).expect("read").as_str(), folder.stamp("n")), (new, Some(after)));
+        assert_eq!(after.inode, stamp.inode);
+        assert_eq!(patch(stamp, new, old), None, "it is another one by now");
+        fs::hard_link(&path, base.path().join("other")).expect("linked");
+        assert_eq!(patch(folder.stamp("n").expect("there"), new, old), None, "it is somewhere else as well");
     }
 
     #[test]
