@@ -18,8 +18,9 @@ use swarm_actors::ports::Events as _;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
 use tokio::sync::broadcast::{self, error::RecvError};
 
+use crate::adapters::notify::Notifier;
 use crate::adapters::readable::Readable;
-use crate::adapters::{flock, notify, procfs};
+use crate::adapters::{flock, procfs};
 use crate::api::server;
 use crate::memory;
 use crate::paths::Paths;
@@ -108,7 +109,7 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
     };
     tokio::spawn(server::serve(listener, context));
     tokio::spawn(rest(events.listen()));
-    tokio::spawn(notify::serve(paths.clone(), Arc::clone(&ports.clock), events.listen()));
+    let notifier = Notifier::start(paths.clone(), Arc::clone(&ports.clock), events.listen());
     events.emit(Event {
         at_ms: ports.clock.wall_ms(),
         worker: None,
@@ -126,6 +127,7 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
     // First the door, then the lock: who finds no socket starts a supervisor
     // and waits for the lock.
     let _ = std::fs::remove_file(paths.socket());
+    notifier.end().await;
     Ok(exit)
 }
 

@@ -1,7 +1,7 @@
-//! `swarm __runner DIR LOG MILLISECONDS UMASK COMMAND`: runs one command of the user
-//! with everything that it starts, and ends all of it when it is over, when its
+//! `swarm __runner DIR LOG MILLISECONDS UMASK COMMAND [INPUT]`: runs one command of the
+//! user with everything that it starts, and ends all of it when it is over, when its
 //! time is up, or when who asked for it is gone. Standard input is the line to
-//! that one, standard output takes the outcome.
+//! that one, standard output takes the outcome; the command reads the file INPUT.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -36,11 +36,12 @@ pub enum Outcome {
 
 pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = arguments.collect();
-    let [dir, log, limit, umask, command] = words.as_slice() else { return 2 };
+    let [dir, log, limit, umask, command, input @ ..] = words.as_slice() else { return 2 };
+    let input = input.first().map_or(Path::new("/dev/null"), Path::new);
     let Some(limit) = limit.to_str().and_then(|text| text.parse().ok()).map(Duration::from_millis) else { return 2 };
     let Some(umask) = umask.to_str().and_then(|text| u32::from_str_radix(text, 8).ok()) else { return 2 };
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(umask));
-    let ended = run(Path::new(dir), Path::new(log), limit, command).unwrap_or_else(|error| {
+    let ended = run(Path::new(dir), Path::new(log), limit, command, input).unwrap_or_else(|error| {
         let outcome = Outcome::Unknown(format!("the command could not be run: {error}"));
         Some(Ended { outcome, unwritten: None })
     });
@@ -74,18 +75,18 @@ impl Ended {
 }
 
 /// `None` when who asked is gone.
-fn run(dir: &Path, log: &Path, limit: Duration, command: &OsString) -> io::Result<Option<Ended>> {
+fn run(dir: &Path, log: &Path, limit: Duration, command: &OsString, input: &Path) -> io::Result<Option<Ended>> {
     prctl::set_child_subreaper(true)?;
     let _ = nix::unistd::setsid();
     let log = File::options().create(true).append(true).open(log)?;
-    let (output, input) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let (output, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let shell = Command::new("/bin/sh")
         .arg("-c")
         .arg(command)
         .current_dir(dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::from(input.try_clone()?))
-        .stderr(Stdio::from(input))
+        .stdin(Stdio::from(File::open(input)?))
+        .stdout(Stdio::from(writer.try_clone()?))
+        .stderr(Stdio::from(writer))
         .spawn();
     let mut shell = shell?;
     let copying = std::thread::Builder::new().spawn(move || copy(output, log))?;

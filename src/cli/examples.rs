@@ -152,8 +152,8 @@ Example:
 
 ~/.config/swarm/config.toml says who is told, and of what (default: all):
   [notify]
-  command = \"jq -r .message >> ~/swarm.txt\"     the event on standard input, and in SWARM_EVENT, SWARM_EVENT_TYPE,
-                                                 SWARM_WORKER, SWARM_MESSAGE
+  command = \"jq -r .message >> ~/swarm.txt\"     the event on standard input; in SWARM_EVENT, SWARM_EVENT_TYPE,
+                                                 SWARM_WORKER and SWARM_MESSAGE at most 16 kB of each
   desktop = true                                 by notify-send
   webhook = \"http://127.0.0.1:8080/swarm\"        POST, plain HTTP
   events = [\"finished\", \"failed\", \"stuck\", \"waiting\", \"landed\", \"budget\"]";

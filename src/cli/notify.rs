@@ -2,6 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::thread;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -13,7 +14,7 @@ use super::json;
 use super::render::escape;
 use super::screen::Screen;
 use crate::adapters::clock::SystemClock;
-use crate::adapters::notify::{Notice, config, deliver};
+use crate::adapters::notify::{Failed, Notice, Way, config, deliver};
 use crate::paths::Paths;
 
 #[derive(Debug, Args)]
@@ -45,34 +46,40 @@ pub fn run(action: &NotifyAction, paths: &Paths, screen: &mut Screen) -> Result<
             format!("in {}: [notify] with command = \"…\", desktop = true or webhook = \"http://…\"", path.display());
         return Err(refused("no notifications are configured".to_owned()).remedy(remedy).into());
     }
-    // The output of a command goes there.
+    // A command is run there.
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(paths.root())
         .map_err(|error| Failure::system(format!("cannot make {}", paths.root().display()), &error))?;
     let notice = Notice::test(SystemClock::new().wall_ms());
-    let mut results = Vec::new();
-    if let Some(command) = &notify.command {
-        results.push(("command", deliver::command(paths, command, &notice)));
-    }
-    if notify.desktop {
-        results.push(("desktop", deliver::desktop(paths, &notice)));
-    }
-    if let Some(url) = &notify.webhook {
-        results.push(("webhook", deliver::webhook(url, &notice)));
-    }
+    // Side by side, as one may take its whole time.
+    let results: Vec<(Way, Result<(), Failed>)> = thread::scope(|scope| {
+        let (notify, notice) = (&notify, &notice);
+        let begun = Way::ALL.map(|way| (way, scope.spawn(move || deliver::by(way, paths, notify, notice))));
+        let done = begun.into_iter().filter_map(|(way, begun)| {
+            let panicked = |_| Some(Err(Failed::for_good("swarm failed")));
+            Some((way, begun.join().unwrap_or_else(panicked)?))
+        });
+        done.collect()
+    });
     let code = u8::from(results.iter().any(|(_, result)| result.is_err()));
     if args.json {
-        let one = |(way, result): &(&str, Result<(), String>)| json!({"way": way, "delivered": result.is_ok(), "error": result.as_ref().err()});
+        let one = |(way, result): &(Way, Result<(), Failed>)| json!({"way": way, "delivered": result.is_ok(), "error": result.as_ref().err().map(whole)});
         json::print_list(screen, "swarm.notified/1", "ways", results.iter().map(one).collect())?;
         return Ok(code);
     }
     for (way, result) in &results {
         match result {
-            Ok(()) => screen.line(&format!("{way}: delivered"))?,
-            Err(cause) => screen.line(&format!("{way}: failed: {}", escape(cause)))?,
+            Ok(()) => screen.line(&format!("{}: delivered", way.name()))?,
+            Err(failed) => screen.line(&format!("{}: failed: {}", way.name(), escape(&whole(failed))))?,
         }
     }
     Ok(code)
+}
+
+/// With what the command said: the person who configured it looks for the reason.
+fn whole(failed: &Failed) -> String {
+    let Failed { cause, output, .. } = failed;
+    if output.is_empty() { cause.clone() } else { format!("{cause}: {output}") }
 }

@@ -1,36 +1,113 @@
 //! Notifications: what concerns people is told to a command, the desktop or a webhook of
-//! theirs. A task beside the events; nothing waits for it, and where nothing is
-//! configured it starts nothing.
+//! theirs. Tasks beside the events; nothing waits for them, and where nothing is
+//! configured they start nothing.
+//!
+//! ```text
+//! events -> pace -> notices -+-> command
+//!                            +-> desktop    (each at its own place in the queue)
+//!                            +-> webhook
+//! ```
 
 pub mod config;
 pub mod deliver;
 mod pace;
+mod way;
+mod webhook;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use swarm_actors::model::Event;
 use swarm_actors::ports::Clock;
-use tokio::sync::broadcast::{self, error::RecvError};
-use tokio::sync::mpsc;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, oneshot};
+use tokio::task::JoinHandle;
 
-use self::config::Notify;
+use self::config::Known;
 pub use self::pace::Notice;
 use self::pace::Pace;
+pub use self::way::{Failed, Way};
 use crate::paths::Paths;
 
-/// Notices that wait for those before them to be delivered.
+/// Notices that wait for one way; of more, its oldest are dropped. (A power of two, as
+/// the channel has it.)
 const QUEUE_MAX: usize = 64;
-/// How often a webhook is tried …
-const TRIES_MAX: u32 = 4;
-/// … and how long before the second time; twice as long before each one after.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long notices under way may delay the supervisor's end. A successor waits longer
+/// than that for its lock.
+const END_MAX: Duration = Duration::from_secs(1);
 
-/// Listens for as long as there are events.
-pub async fn serve(paths: Paths, clock: Arc<dyn Clock>, mut events: broadcast::Receiver<Event>) {
-    let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-    tokio::spawn(deliver_all(paths, waiting));
+/// What tells people, for as long as the supervisor runs.
+pub struct Notifier {
+    over: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Notifier {
+    pub fn start(paths: Paths, clock: Arc<dyn Clock>, events: broadcast::Receiver<Event>) -> Self {
+        let (over, is_over) = oneshot::channel();
+        let known = Arc::new(Known::default());
+        let deliver = move |way, notice: Arc<Notice>| {
+            let (paths, known) = (paths.clone(), Arc::clone(&known));
+            async move {
+                if !known.is_there() {
+                    return Ok(());
+                }
+                off_thread(move || {
+                    let notify = known.now();
+                    let is_wanted = notify.wants(notice.group);
+                    let done = is_wanted.then(|| deliver::by(way, &paths, &notify, &notice)).flatten();
+                    done.unwrap_or(Ok(()))
+                })
+                .await
+            }
+        };
+        Self { over, task: tokio::spawn(tell_all(clock, events, is_over, deliver)) }
+    }
+
+    /// Tells what is still to be told, as far as that is quick.
+    pub async fn end(self) {
+        drop(self.over);
+        if tokio::time::timeout(END_MAX, self.task).await.is_err() {
+            tracing::warn!("the supervisor ends before all notices were delivered");
+        }
+    }
+}
+
+/// Returns when it is over and all that waited was told.
+async fn tell_all<F, Done>(
+    clock: Arc<dyn Clock>,
+    events: broadcast::Receiver<Event>,
+    is_over: oneshot::Receiver<()>,
+    deliver: F,
+) where
+    F: Fn(Way, Arc<Notice>) -> Done,
+    Done: Future<Output = Result<(), Failed>>,
+{
+    let (queue, command) = broadcast::channel(QUEUE_MAX);
+    let (desktop, webhook) = (queue.subscribe(), queue.subscribe());
+    tokio::join!(
+        listen(clock, events, is_over, queue),
+        way::serve(Way::Command, command, &deliver),
+        way::serve(Way::Desktop, desktop, &deliver),
+        way::serve(Way::Webhook, webhook, &deliver),
+    );
+}
+
+/// Makes notices of events.
+async fn listen(
+    clock: Arc<dyn Clock>,
+    mut events: broadcast::Receiver<Event>,
+    mut is_over: oneshot::Receiver<()>,
+    queue: broadcast::Sender<Arc<Notice>>,
+) {
     let mut pace = Pace::default();
+    let tell = |notices: Vec<Notice>| {
+        for notice in notices {
+            // Where nobody takes it any more, nobody is to be told.
+            let _ = queue.send(Arc::new(notice));
+        }
+    };
     loop {
         let due = async {
             match pace.next_ms() {
@@ -41,87 +118,35 @@ pub async fn serve(paths: Paths, clock: Arc<dyn Clock>, mut events: broadcast::R
         let heard = tokio::select! {
             heard = events.recv() => Some(heard),
             () = due => None,
+            _ = &mut is_over => break,
         };
         match heard {
             Some(Ok(event)) => pace.take(&event, clock.boot_ms()),
             Some(Err(RecvError::Lagged(missed))) => tracing::warn!(missed, "some events were not looked at"),
-            Some(Err(RecvError::Closed)) => return,
-            None => {
-                for notice in pace.due(clock.boot_ms()) {
-                    if queue.try_send(notice).is_err() {
-                        tracing::warn!("too many notices wait, one is dropped");
-                    }
-                }
-            }
+            Some(Err(RecvError::Closed)) => break,
+            None => tell(pace.due(clock.boot_ms())),
         }
+    }
+    // What happened until now is told, and what waited for its time.
+    loop {
+        match events.try_recv() {
+            Ok(event) => pace.take(&event, clock.boot_ms()),
+            Err(TryRecvError::Lagged(_)) => {}
+            Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+        }
+    }
+    tell(pace.due(u64::MAX));
+}
+
+/// On a thread of its own: the end of the process waits for those of the runtime's pool.
+async fn off_thread(work: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Result<(), Failed> {
+    let (done, is_done) = oneshot::channel();
+    let started = std::thread::Builder::new().name("notify".to_owned()).spawn(move || done.send(work()));
+    match started {
+        Ok(_) => is_done.await.unwrap_or_else(|_| Err(Failed::for_good("swarm failed, see the panic in this log"))),
+        Err(error) => Err(Failed::for_now(format!("the machine gives no thread: {error}"))),
     }
 }
 
-async fn deliver_all(paths: Paths, mut waiting: mpsc::Receiver<Notice>) {
-    let (mut told_of, mut has_said) = (String::new(), false);
-    while let Some(notice) = waiting.recv().await {
-        // As it is now: an edit counts at once.
-        let read = config::path().map_or_else(|| Ok(Notify::default()), |path| config::read(&path));
-        match read {
-            Ok(notify) => {
-                if notify.desktop && !has_said && !deliver::has_desktop() {
-                    has_said = true;
-                    tracing::warn!("[notify] asks for the desktop, and there is no notify-send in PATH");
-                }
-                if notify.wants(notice.group) {
-                    tell(&paths, &notify, &Arc::new(notice)).await;
-                }
-            }
-            // Once for each mistake, not for each notice.
-            Err(cause) if cause != told_of => {
-                tracing::error!(cause, "notifications cannot be sent");
-                told_of = cause;
-            }
-            Err(_) => {}
-        }
-    }
-}
-
-/// All ways side by side, so that one that fails slowly delays no other.
-async fn tell(paths: &Paths, notify: &Notify, notice: &Arc<Notice>) {
-    let by_command = async {
-        if let Some(command) = notify.command.clone() {
-            let (paths, notice) = (paths.clone(), Arc::clone(notice));
-            warn("command", off_thread(move || deliver::command(&paths, &command, &notice)).await);
-        }
-        if notify.desktop && deliver::has_desktop() {
-            let (paths, notice) = (paths.clone(), Arc::clone(notice));
-            warn("desktop", off_thread(move || deliver::desktop(&paths, &notice)).await);
-        }
-    };
-    let by_webhook = async {
-        if let Some(url) = notify.webhook.clone() {
-            warn("webhook", tried(url, notice).await);
-        }
-    };
-    tokio::join!(by_command, by_webhook);
-}
-
-async fn tried(url: String, notice: &Arc<Notice>) -> Result<(), String> {
-    let mut pause = AGAIN;
-    for attempt in 1.. {
-        let (url, notice) = (url.clone(), Arc::clone(notice));
-        let done = off_thread(move || deliver::webhook(&url, &notice)).await;
-        if done.is_ok() || attempt == TRIES_MAX {
-            return done;
-        }
-        tokio::time::sleep(pause).await;
-        pause *= 2;
-    }
-    Ok(())
-}
-
-async fn off_thread(work: impl FnOnce() -> Result<(), String> + Send + 'static) -> Result<(), String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
-}
-
-fn warn(way: &str, done: Result<(), String>) {
-    if let Err(cause) = done {
-        tracing::warn!(way, cause, "a notification was not delivered");
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -198,7 +198,7 @@ impl Pace {
             self.told_of.insert(key.0, now_ms);
             self.told.insert(key, now_ms);
         }
-        self.told.retain(|_, told| *told + APART_MS > now_ms);
+        self.told.retain(|_, told| told.saturating_add(APART_MS) > now_ms);
         groups.into_iter().filter_map(|(group, notices)| Notice::all(group, notices)).collect()
     }
 }
