@@ -244,10 +244,10 @@ cd "$2"; sh -c "$6" <"$7" >>"$3" 2>&1; echo "{\"code\":$?}"' >"$0"; chmod 700 "$
         let mut said = runner.stderr.take().expect("piped");
         let began = Instant::now();
         assert_eq!(wait(runner, Duration::from_millis(500)).expect("waited for"), None);
-        assert!(began.elapsed() < Duration::from_secs(60));
         // Everyone who could write there is gone.
         let mut pid = String::new();
         said.read_to_string(&mut pid).expect("read to its end");
         assert!(pid.trim().parse::<i32>().is_ok(), "{pid}");
+        assert!(began.elapsed() < Duration::from_secs(300), "it was waited for");
     }
 }
