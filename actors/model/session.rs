@@ -12,6 +12,8 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 
+use super::session_plan::WORK_TYPES;
+
 /// A larger file is no session.
 pub const SESSION_BYTES_MAX: u64 = 4 << 20;
 
@@ -116,7 +118,34 @@ pub struct Session {
     members: Vec<(String, Box<RawValue>)>,
 }
 
+/// What is wrong with a value for a member of this name, as readers take it; none where
+/// it is right, or the member is nobody's that is known here.
+pub fn session_fault(key: &str, value: &RawValue) -> Option<String> {
+    let text = serde_json::from_str::<Option<String>>(value.get());
+    let word = || text.as_ref().ok().and_then(Option::as_deref);
+    let known = GO.contains(&key) || LEGACY.contains(&key);
+    if INTEGERS.contains(&key) {
+        let right = serde_json::from_str::<Option<i64>>(value.get()).is_ok_and(|number| number.is_none_or(|n| n >= 0));
+        return (!right).then(|| format!("'{key}' is a whole number, zero or more"));
+    }
+    match key {
+        "status" if word().and_then(SessionStatus::of).is_none() => {
+            Some(format!("'status' is one of {}", SessionStatus::ALL.map(SessionStatus::word).join(", ")))
+        }
+        "workType" if word().is_none_or(|word| !WORK_TYPES.iter().any(|(known, _)| *known == word)) => {
+            Some(format!("'workType' is one of {}", WORK_TYPES.map(|(word, _)| word).join(", ")))
+        }
+        key if known && text.is_err() => Some(format!("'{key}' is text")),
+        _ => None,
+    }
+}
+
 impl Session {
+    /// What is wrong with its members, each with its name.
+    pub fn faults(&self) -> Vec<String> {
+        self.members.iter().filter_map(|(key, value)| session_fault(key, value)).collect()
+    }
+
     /// Reads one.
     ///
     /// # Errors

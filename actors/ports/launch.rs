@@ -1,7 +1,7 @@
 //! Starting in two phases: prepare (nothing executed), then open the gate.
 
 use super::BoxFuture;
-use crate::model::{Caller, Lease, Spec};
+use crate::model::{Caller, Contract, Lease, Refusal, Spec};
 
 /// A start that waits at its gate.
 #[derive(Debug)]
@@ -40,6 +40,10 @@ pub enum StopOrder {
 }
 
 pub trait Launcher: Send + Sync {
+    /// Whether this could be executed as things are now: asked before what runs is ended for
+    /// it. `dir` is where it will run; none where that is still to be made.
+    fn check<'a>(&'a self, contract: &'a Contract, dir: Option<&'a str>) -> BoxFuture<'a, Result<(), Refusal>>;
+
     /// Makes the generation's directory and its `spec.pending`, durably. First
     /// step of a start: it reserves the generation.
     fn reserve<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<(), LaunchError>>;

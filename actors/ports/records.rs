@@ -84,6 +84,12 @@ pub trait Records: Send + Sync {
     /// Replaces `wanted.json`, durably.
     fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>>;
 
+    /// Whether the end of a generation was told of.
+    fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool>;
+
+    /// Notes that it was. Not worth failing for: at worst it is told of twice.
+    fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()>;
+
     /// Marks a generation as stuck, or takes the mark away. Not worth failing for.
     fn mark<'a>(&'a self, name: &'a str, generation: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()>;
 

@@ -69,7 +69,13 @@ pub enum Beaten {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     #[error("{path} holds the session of '{found}', not of '{wanted}'")]
-    Mismatch { path: String, found: String, wanted: String },
+    Mismatch {
+        path: String,
+        found: String,
+        wanted: String,
+        /// The worker that it is of, where it says so.
+        worker: Option<String>,
+    },
     /// An agent is at work in it that nobody here has started.
     #[error("an agent is at work in the session in {path}: {evidence}")]
     Alive { path: String, evidence: String },
@@ -78,6 +84,13 @@ pub enum SessionError {
     Taken { path: String, found: Fence },
     #[error("{0}")]
     System(String),
+}
+
+impl SessionError {
+    /// The session of this plan is that of another issue.
+    pub fn mismatch(plan: &SessionPlan, found: String) -> Self {
+        Self::Mismatch { path: plan.dir.clone(), found, wanted: plan.identifier.clone(), worker: None }
+    }
 }
 
 pub trait Sessions: Send + Sync {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::kernel::Kernel;
 use super::records::{FakeRecords, Key};
 use super::script::Script;
-use crate::model::{Caller, Lease, Spec, TmuxPane};
+use crate::model::{Caller, Contract, Lease, Refusal, RefusalKind, Spec, TmuxPane};
 use crate::ports::{BoxFuture, LaunchError, Launcher, Prepared};
 use crate::registry::store::{self, Loaded};
 
@@ -129,6 +129,13 @@ fn is_committed(root: &Path, token: &str) -> bool {
 }
 
 impl Launcher for FakeLauncher {
+    fn check<'a>(&'a self, contract: &'a Contract, _: Option<&'a str>) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let checked = self.script.before("check", &contract.argv.join(" ")).await;
+            checked.map_err(|cause| Refusal::new(RefusalKind::Invalid, cause))
+        })
+    }
+
     fn reserve<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<(), LaunchError>> {
         Box::pin(async move {
             self.script.before("reserve", &subject(&key_of(spec))).await.map_err(LaunchError::System)?;

@@ -37,6 +37,7 @@ struct Inner {
     executions: Vec<Token>,
     logs_removed: Vec<String>,
     marks: BTreeMap<String, String>,
+    told: std::collections::BTreeSet<(String, u64)>,
 }
 
 impl FakeRecords {
@@ -202,6 +203,15 @@ impl Records for FakeRecords {
             self.change(&key, |dir| dir.wanted = wanted.clone());
             self.script.after("write_wanted").await.map_err(io::Error::other)
         })
+    }
+
+    fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(self.with(|inner| inner.told.contains(&(name.to_owned(), generation)))))
+    }
+
+    fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()> {
+        self.with(|inner| inner.told.insert((name.to_owned(), generation)));
+        Box::pin(std::future::ready(()))
     }
 
     fn mark<'a>(&'a self, name: &'a str, _: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()> {

@@ -110,7 +110,7 @@ impl Sessions for FakeSessions {
             let (dir, wanted) = (opening.plan.dir.clone(), opening.plan.identifier.clone());
             let mut session = self.state(&dir).unwrap_or_default();
             if let Some(found) = session.identifier().filter(|found| *found != wanted) {
-                return Err(SessionError::Mismatch { path: dir, found, wanted });
+                return Err(SessionError::mismatch(&opening.plan, found));
             }
             session.set("issueId", &"u");
             session.set("issueIdentifier", &wanted);

@@ -13,9 +13,10 @@ use super::launch::{self, Start, Started, Tree};
 use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
 use super::subject::Subject;
-use super::{Reporter, error};
+use super::{Reporter, error, fate};
 use crate::model::{
-    Caller, Contract, EventKind, ExitRecord, Lease, MergeSettings, Reason, Refusal, RefusalKind, Rungs, Spec, Wanted,
+    Caller, Contract, Ended, EventKind, ExitRecord, Lease, MergeSettings, Reason, Refusal, RefusalKind, Rungs, Spec,
+    Wanted,
 };
 use crate::ports::{Completion, DirFacts, Ports};
 use crate::registry::RegistryHandle;
@@ -183,11 +184,7 @@ impl State {
             Effect::WriteWanted(wanted) => self.write_wanted(&wanted).await?,
             Effect::WatchShim => self.watch_shim(),
             Effect::WatchWorker => self.watch_worker(),
-            Effect::ReportEnd(end) => self.emit(EventKind::WorkerExited {
-                ended: end.ended,
-                reason: end.reason,
-                duration_ms: Some(end.up_ms),
-            }),
+            Effect::ReportEnd(end) => self.report_end(end.ended, end.reason, Some(end.up_ms)).await,
             Effect::ArmRestart { delay_ms, restarts } => {
                 self.emit(EventKind::WorkerRestarting { in_ms: delay_ms, restarts });
                 self.arm_restart(delay_ms);
@@ -442,6 +439,23 @@ impl State {
     fn up_ms(&self, lease: &Lease) -> u64 {
         // The kernel counts start times in hundredths of a second since boot.
         self.ports().clock.boot_ms().saturating_sub(lease.worker.start_ticks.saturating_mul(10))
+    }
+
+    /// Once for each generation, also when nobody looked as it ended.
+    pub(super) async fn report_end(&self, ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>) {
+        let Some(life) = &self.life else { return };
+        let records = &self.ports().records;
+        if records.is_end_told(self.name(), life.generation).await {
+            return;
+        }
+        self.emit(EventKind::WorkerExited { ended, reason, duration_ms });
+        if reason == Some(Reason::Closed)
+            && let Some(pane) = &life.lease.pane
+            && !self.ports().terminals.has_server(pane).await
+        {
+            self.emit(EventKind::WorkerFailed { cause: fate::Lost::Server.words().to_owned() });
+        }
+        records.set_end_told(self.name(), life.generation).await;
     }
 
     pub(super) fn emit(&self, kind: EventKind) {

@@ -28,6 +28,9 @@ impl State {
             self.tell_life();
         } else {
             self.tell_end(facts.exit.as_ref());
+            let exit = facts.exit.as_ref();
+            let (ended, reason) = (exit.map(|exit| exit.ended), exit.map(|exit| exit.reason));
+            self.report_end(ended, reason, exit.map(|exit| exit.duration_ms)).await;
         }
         match state {
             FineState::Starting | FineState::Running | FineState::Suspended | FineState::Stopping => {
@@ -105,7 +108,7 @@ impl State {
             return;
         }
         self.sync(&facts).await;
-        if self.machine.is_live()
+        if self.machine.phase.has_process()
             && let Some(life) = &self.life
         {
             self.emit(EventKind::WorkerAdopted { pid: life.lease.worker.pid });

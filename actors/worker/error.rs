@@ -42,8 +42,13 @@ pub fn of_worktree(error: &WorktreeError) -> Refusal {
 pub fn of_session(error: &SessionError) -> Refusal {
     let refusal = |kind| Refusal::new(kind, error.to_string());
     match error {
-        SessionError::Mismatch { found, .. } => refusal(RefusalKind::Worktree)
-            .remedy(format!("swarm clean {found} forgets that one, --issue {found} goes on with it")),
+        SessionError::Mismatch { found, worker, path, .. } => {
+            let forgets = match worker.as_deref() {
+                Some(worker) => format!("swarm clean {worker} --rm-worktree forgets that one"),
+                None => format!("swarm clean forgets the worker that it is of, or remove {path}"),
+            };
+            refusal(RefusalKind::Worktree).remedy(format!("{forgets}; spawn --issue {found} goes on with it"))
+        }
         // A predecessor that was killed is taken for alive while its last beat is young: no
         // final word.
         SessionError::Alive { .. } => refusal(RefusalKind::Running).remedy("wait until it has ended, or end it"),

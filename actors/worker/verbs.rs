@@ -8,10 +8,11 @@ use super::machine::{Event, Phase};
 use super::message::Removal;
 use super::subject::Subject;
 use super::{error, remove};
+use crate::heartbeat::recovery::Recovery;
 use crate::model::{
-    Caller, EventKind, Refusal, RefusalKind, Row, SpawnRequest, Spawned, WireStatus, WorkerLine, WorkerName,
+    Caller, Contract, EventKind, Refusal, RefusalKind, Row, SpawnRequest, Spawned, WireStatus, WorkerLine, WorkerName,
 };
-use crate::ports::{DirFacts, SpecFacts};
+use crate::ports::{DirFacts, SessionError, SpecFacts};
 use crate::registry::{Mutation, Refused, RegistryError};
 
 impl State {
@@ -200,6 +201,7 @@ impl State {
             checked.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
         }
         if subject.is_running() || self.machine.is_live() {
+            self.check_again(&subject, &contract, doomed.is_some()).await?;
             self.stop(&subject).await?;
             self.set_stopped(&row).await?;
             // As it comes back when the start fails.
@@ -224,6 +226,27 @@ impl State {
         let spawned = self.start(start).await?;
         self.remove_leftovers(Some(spawned.generation)).await;
         Ok(spawned)
+    }
+}
+
+impl State {
+    /// What runs is not ended for a start that would be refused.
+    async fn check_again(&self, subject: &Subject, contract: &Contract, makes_tree: bool) -> Result<(), Refusal> {
+        let tree = subject.row().and_then(|row| row.worktree.as_ref());
+        let dir = match tree {
+            None => Some(contract.cwd.as_str()),
+            Some(tree) => Some(tree.path.as_str()).filter(|path| !makes_tree && std::path::Path::new(path).is_dir()),
+        };
+        let checked = self.ports().launcher.check(contract, dir).await;
+        checked.map_err(|refusal| refusal.of(self.name()))?;
+        let Subject::Ours { facts, .. } = subject else { return Ok(()) };
+        let Some(plan) = facts.spec.spec().and_then(crate::model::Spec::session) else { return Ok(()) };
+        match self.ports().sessions.check(&plan).await {
+            Recovery::IdentifierMismatch { found } if !makes_tree => {
+                Err(error::of_session(&SessionError::mismatch(&plan, found)).of(self.name()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use swarm_actors::model::{Caller, Lease, ProcessId, Spec, TmuxPlace};
+use swarm_actors::model::{Caller, Contract, Lease, ProcessId, Refusal, Spec, TmuxPlace};
 use swarm_actors::ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
 use super::tmux::{Order, Server, Tmux, TmuxError};
-use super::{process, procfs, records};
+use super::{lookup, process, procfs, records};
 use crate::forkserver::ForkServer;
 use crate::paths::Paths;
 
@@ -235,6 +235,15 @@ impl Gate {
 }
 
 impl Launcher for ShimLauncher {
+    fn check<'a>(&'a self, contract: &'a Contract, dir: Option<&'a str>) -> BoxFuture<'a, Result<(), Refusal>> {
+        let (contract, dir) = (contract.clone(), dir.map(PathBuf::from));
+        Box::pin(async move {
+            let checked = tokio::task::spawn_blocking(move || lookup::check_start(&contract, dir.as_deref())).await;
+            // What cannot be judged is tried.
+            checked.unwrap_or(Ok(()))
+        })
+    }
+
     fn reserve<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<(), LaunchError>> {
         let (paths, spec) = (self.paths.clone(), spec.clone());
         blocking(move || {

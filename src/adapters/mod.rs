@@ -12,6 +12,7 @@ pub mod landing;
 pub mod launcher;
 pub mod logind;
 pub mod logs;
+pub mod lookup;
 pub mod loops;
 pub mod notify;
 pub mod nudges;

@@ -24,6 +24,8 @@ const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// The mark of a worker that stands still.
 pub const STUCK: &str = "stuck";
+/// The end of this generation is in the list of events.
+const TOLD: &str = "told";
 
 pub struct DiskRecords {
     paths: Paths,
@@ -227,6 +229,18 @@ impl Records for DiskRecords {
     fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>> {
         let (dir, wanted) = (self.paths.worker(name, generation), wanted.clone());
         blocking(move || write_durably(&dir, "wanted.json", &serde_json::to_vec(&wanted)?))
+    }
+
+    fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(self.paths.worker(name, generation).join(TOLD).exists()))
+    }
+
+    fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()> {
+        let noted = write_private(&self.paths.worker(name, generation).join(TOLD), b"");
+        if let Err(error) = noted {
+            tracing::debug!(worker = name, %error, "that its end was told of is not noted");
+        }
+        Box::pin(std::future::ready(()))
     }
 
     fn mark<'a>(&'a self, name: &'a str, generation: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()> {

@@ -34,7 +34,6 @@ mod ralph;
 mod ready;
 mod recover;
 mod render;
-mod resolve;
 mod respawn;
 mod run;
 #[cfg(test)]

@@ -16,9 +16,9 @@ use super::caller;
 use super::error::Failure;
 use super::heartbeat;
 use super::json;
-use super::resolve::{self, Place};
 use super::screen::Screen;
 use super::terminal;
+use crate::adapters::lookup::{self, Place};
 use crate::adapters::views::load;
 use swarm_actors::worker::LOG_LIMIT_BYTES;
 
@@ -159,9 +159,9 @@ pub fn build(
 ) -> Result<SpawnRequest, Refusal> {
     let env = parse_env(&args.place.env)?;
     let cwd = directory(args, &caller)?;
-    let path = resolve::path_of(&env, &caller.environment);
+    let path = lookup::path_of(&env, &caller.environment);
     let place = if args.worktree { Place::LaterWorktree } else { Place::Directory(Path::new(&cwd)) };
-    resolve::check(&args.command[0], path, &place)?;
+    lookup::check(&args.command[0], path, &place)?;
     let tmux = args.tmux.then(|| tmux_place(args, session)).transpose()?;
     let worktree = args.worktree.then(|| WorktreeRequest {
         cwd: caller.cwd.clone(),

@@ -168,3 +168,28 @@ async fn a_registry_that_cannot_be_read_stops_the_start() {
     let cause = started.err().expect("it cannot start").to_string();
     assert!(cause.contains("is a directory"), "{cause}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_nobody_saw_is_told_once() {
+    let mut rig = Rig::start().await;
+    for name in ["a", "b"] {
+        rig.spawn(request(name)).await.expect("starts");
+    }
+    rig.crash().await;
+    rig.world.end("a", Ended::Code(5));
+    rig.up().await;
+    rig.world.end("b", Ended::Code(6));
+    rig.world.settle().await;
+    for _ in 0..2 {
+        rig.crash().await;
+        rig.up().await;
+    }
+    for (name, code) in [("a", 5), ("b", 6)] {
+        let is_end = |kind: &EventKind| matches!(kind, EventKind::WorkerExited { .. });
+        let ends: Vec<EventKind> = rig.world.events.of(name).into_iter().filter(is_end).collect();
+        assert!(
+            matches!(&ends[..], [EventKind::WorkerExited { ended: Some(Ended::Code(told)), .. }] if *told == code),
+            "{name}: {ends:?}"
+        );
+    }
+}

@@ -1,6 +1,6 @@
 //! A person starts a worker again.
 
-use swarm_actors::model::{Ended, FineState, RefusalKind, RestartPolicy, WireStatus};
+use swarm_actors::model::{Ended, FineState, RefusalKind, RestartPolicy, Session, WireStatus};
 use swarm_actors::testing::Fault;
 
 use crate::fixture::{Rig, foreign_row, request, respawn, restarting, with_tree};
@@ -104,5 +104,21 @@ async fn a_worker_of_the_other_program_becomes_ours() {
     let row = rig.world.row("a").expect("has a row");
     assert_eq!(row.cmd, ["theirs"]);
     assert_eq!(row.metadata.members().get("theirs"), Some(&kept));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_is_not_ended_for_a_start_that_would_be_refused() {
+    let rig = Rig::start().await;
+    let dir = rig.spawn(with_tree("a")).await.expect("starts").worktree.expect("a worktree");
+    rig.world.script.at("check", Fault::Error("command not found: work"));
+    let refusal = rig.respawn("a").await.expect_err("is refused");
+    assert_eq!(refusal.cause, "command not found: work");
+    assert_eq!(rig.world.state("a"), Some(FineState::Running));
+    let other = Session::parse(r#"{"issueId": "u", "issueIdentifier": "OTHER-1"}"#).expect("parses");
+    rig.world.sessions.put(&dir, other);
+    let refusal = rig.respawn("a").await.expect_err("is refused");
+    assert!(refusal.cause.contains("'OTHER-1'"), "{}", refusal.cause);
+    assert_eq!((rig.world.state("a"), rig.world.records.executions().len()), (Some(FineState::Running), 1));
     rig.check();
 }

@@ -72,7 +72,7 @@ async fn a_session_of_another_issue_is_refused_and_nothing_stays() {
     let refusal = rig.spawn(with_tree("a")).await.expect_err("is refused");
     assert_eq!(refusal.kind, RefusalKind::Worktree);
     assert!(refusal.cause.contains("'OTHER-1'") && refusal.cause.contains("'a'"), "{}", refusal.cause);
-    assert!(refusal.remedy.is_some_and(|remedy| remedy.contains("swarm clean OTHER-1")));
+    assert!(refusal.remedy.is_some_and(|remedy| remedy.contains("swarm clean")));
     assert_eq!(rig.world.sessions.state(&dir), Some(theirs));
     assert!(rig.world.records.executions().is_empty() && rig.world.rows().is_empty());
     rig.check();

@@ -33,7 +33,7 @@ use self::check::known;
 use self::folder::Folder;
 pub use self::folder::NAME as FOLDER;
 pub use self::resume::how;
-pub use self::store::{Change, StoreError, read, read_expect, update, write};
+pub use self::store::{Change, StoreError, read, read_expect, replace, update};
 use super::clock::wall_ms;
 use super::{git, procfs};
 use crate::agents::end_words;
@@ -95,7 +95,8 @@ fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
     // What is written there is under the lock, so that of two that begin it one does.
     let begun = update::<_, Failed>(base, |session| {
         if let Some(found) = session.identifier().filter(|found| *found != plan.identifier) {
-            return Err(Failed(SessionError::Mismatch { path: path.clone(), found, wanted: plan.identifier.clone() }));
+            let (wanted, worker) = (plan.identifier.clone(), session.owner().map(|owner| owner.worker));
+            return Err(Failed(SessionError::Mismatch { path: path.clone(), found, wanted, worker }));
         }
         let now = Checked { state: Some(session.clone()), known: known(Some(session), checked.beat_pid), ..checked };
         if recovery::is_alive(&now.facts(None)) || is_being_begun(session, opening) {

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use swarm_actors::heartbeat::recovery;
 use swarm_actors::model::Session;
 
+use super::check::check;
 use super::folder::{Folder, Lock, Stamp};
 use crate::adapters::clock::wall_ms;
 
@@ -28,6 +30,9 @@ pub enum StoreError {
     /// It is of another issue; the state that was found comes along.
     #[error("{} is the session of '{}', not of '{wanted}'", path.display(), found.identifier().unwrap_or_default())]
     Mismatch { path: PathBuf, found: Box<Session>, wanted: String },
+    /// An agent is at work in it, which would take another session for a stranger's.
+    #[error("an agent is at work in the session in {}", .0.display())]
+    AtWork(PathBuf),
     #[error("{0}")]
     System(#[from] io::Error),
 }
@@ -56,14 +61,22 @@ pub fn read_expect(base: &Path, wanted: &str) -> Result<Session, StoreError> {
     }
 }
 
-/// Replaces the session of `base`, and gives it as it was written.
+/// Replaces the session of `base`, and gives it as it was written. What was malformed is
+/// put aside.
 ///
 /// # Errors
-/// What the system says.
-pub fn write(base: &Path, session: Session) -> Result<Session, StoreError> {
-    let folder = Folder::make(base)?;
-    let lock = folder.lock()?;
-    Ok(save(&folder, &lock, session, true)?.0)
+/// [`StoreError::AtWork`] where that would take it from an agent at work, and what the
+/// system says.
+pub fn replace(base: &Path, session: Session) -> Result<Session, StoreError> {
+    let at_work = check(base).is_ok_and(|checked| recovery::is_alive(&checked.facts(None)));
+    update(base, |current| {
+        if at_work && current.fence() != session.fence() {
+            return Err(StoreError::AtWork(base.to_owned()));
+        }
+        *current = session;
+        Ok(Change::Write(()))
+    })
+    .map(|(written, ())| written)
 }
 
 /// What is to become of a session that was looked at.

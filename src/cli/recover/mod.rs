@@ -39,6 +39,17 @@ struct Case {
     fate: Fate,
     spec: Option<Spec>,
     how: Resume,
+    /// It does not run, and nobody has seen it end.
+    is_down: bool,
+}
+
+impl Case {
+    fn left_because(&self) -> Option<&str> {
+        match &self.fate {
+            Fate::Leave(why) => Some(why),
+            Fate::Recover(_) => None,
+        }
+    }
 }
 
 /// What became of one that was started again.
@@ -60,7 +71,7 @@ pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     client::ensure(paths)?;
     let mut done = Applied { json: args.json, objects: Vec::new(), code: 0, refused: 0 };
     let (due, left): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| matches!(case.fate, Fate::Recover(_)));
-    done.objects.extend(left.into_iter().map(object));
+    done.objects.extend(left.iter().map(|case| object(case)));
     let mut rest = due.as_slice();
     let mut stage = 1;
     while !rest.is_empty() && done.refused < REFUSED_MAX {
@@ -78,8 +89,16 @@ pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     }
     if args.json {
         json::print_list(screen, "swarm.recover/1", "workers", done.objects)?;
-    } else if due.is_empty() {
-        screen.line("nothing to recover")?;
+    } else {
+        // Whoever names a worker is told why it is left.
+        for (case, why) in left.iter().filter_map(|case| Some((case, case.left_because()?))) {
+            if args.names.contains(&case.name) || case.is_down {
+                screen.aside("note: ", &format!("worker '{}' is left as it is: {why}", case.name));
+            }
+        }
+        if due.is_empty() {
+            screen.line("nothing to recover")?;
+        }
     }
     Ok(done.code)
 }
@@ -96,7 +115,8 @@ fn cases(args: &RecoverArgs, registry: &Registry, paths: &Paths) -> Result<Vec<C
             (Fate::Recover(_), Some(spec)) => session::how(spec),
             _ => Resume::default(),
         };
-        Case { name: worker.row.name.clone(), fate, spec, how }
+        let is_down = matches!(worker.state, FineState::Interrupted | FineState::Lost);
+        Case { name: worker.row.name.clone(), fate, spec, how, is_down }
     };
     Ok(registry.workers.iter().filter(meant).map(case).collect())
 }
@@ -178,8 +198,10 @@ impl Applied {
                     started.push((case, object, spawned, before));
                 }
                 Answer::Refused(refusal) => {
-                    // Somebody else was faster: that is what was wanted.
-                    if refusal.kind != RefusalKind::Running {
+                    if refusal.kind == RefusalKind::Running {
+                        // Somebody else was faster: that is what was wanted.
+                        screen.aside("note: ", &refusal.cause);
+                    } else {
                         screen.refusal(&refusal);
                         self.code = 1;
                     }

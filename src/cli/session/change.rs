@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use serde_json::value::RawValue;
-use swarm_actors::model::{Refusal, RefusalKind, Session};
+use serde_json::value::{RawValue, to_raw_value};
+use swarm_actors::model::{Refusal, RefusalKind, Session, session_fault};
 
 use super::args::Which;
 use super::{failed, show};
@@ -22,7 +22,6 @@ const OURS: [&str; 8] = [
     "recoveryAttempts",
     "swarm",
 ];
-const INTEGERS: [&str; 4] = ["lastUpdatedAt", "lastHeartbeat", "pid", "summaryVersion"];
 
 #[derive(Debug)]
 enum Edit {
@@ -33,6 +32,10 @@ enum Edit {
 
 pub fn update(changes: &[String], which: &Which, base: &Path, screen: &mut Screen) -> Result<u8, Failure> {
     let edits = changes.iter().map(|change| parse(change)).collect::<Result<Vec<_>, _>>()?;
+    // One that cannot be read is not begun anew behind somebody's back.
+    if let Err(error @ StoreError::Malformed { .. }) = session::read(base) {
+        return Err(failed(error));
+    }
     let changed = session::update::<_, Failed>(base, |session| {
         if let (Some(wanted), Some(found)) = (&which.expect, session.identifier())
             && found != *wanted
@@ -91,14 +94,13 @@ fn parse(change: &str) -> Result<(String, Edit), Refusal> {
         let refusal = invalid(format!("'{key}' says whose session it is, and is not changed by hand"));
         return Err(refusal.remedy("swarm session write replaces a whole state"));
     }
-    let is_integer = match &edit {
-        Edit::Json(value) => value.get() == "null" || value.get().parse::<i64>().is_ok(),
-        Edit::Text(_) => false,
-        Edit::Remove => true,
+    let fault = match &edit {
+        Edit::Json(value) => session_fault(key, value),
+        Edit::Text(text) => session_fault(key, &to_raw_value(text).expect("text is JSON")),
+        Edit::Remove => None,
     };
-    if INTEGERS.contains(&key) && !is_integer {
-        let refusal = invalid(format!("'{key}' is an integer"));
-        return Err(refusal.remedy(format!("{key}:=NUMBER")));
+    if let Some(fault) = fault {
+        return Err(invalid(fault).remedy(format!("{key}=TEXT for text, {key}:=NUMBER for a number")));
     }
     Ok((key.to_owned(), edit))
 }
@@ -126,8 +128,13 @@ mod tests {
             ("word", "is no change"),
             ("=x", "names no member"),
             ("x:={", "not followed by JSON"),
-            ("pid=7", "'pid' is an integer"),
-            ("lastHeartbeat:=1.5", "is an integer"),
+            ("pid=7", "'pid' is a whole number"),
+            ("lastHeartbeat:=1.5", "is a whole number"),
+            ("prompt:=3", "'prompt' is text"),
+            ("status=nonsense", "'status' is one of initializing, running"),
+            ("status:=5", "'status' is one of"),
+            ("workType=zzz", "'workType' is one of"),
+            ("currentPhase:={}", "'currentPhase' is text"),
             ("sessionId=x", "says whose session it is"),
             ("STARTEDAT:=1", "says whose session it is"),
         ] {

@@ -72,9 +72,13 @@ fn failed(error: StoreError) -> Failure {
         StoreError::NotFound(_) => Failure::new(RefusalKind::NotFound, text),
         StoreError::Malformed { .. } => {
             let refusal = Refusal::new(RefusalKind::Registry, text);
-            refusal.remedy("the next update puts it aside and begins anew").into()
+            refusal.remedy("swarm session write puts it aside and replaces it").into()
         }
         StoreError::Mismatch { .. } => Failure::new(RefusalKind::Exists, text),
+        StoreError::AtWork { .. } => {
+            let refusal = Refusal::new(RefusalKind::Running, text);
+            refusal.remedy("keep sessionId and startedAt as they are, or end it first").into()
+        }
         StoreError::System(_) => Failure::new(RefusalKind::Internal, text),
     }
 }
@@ -85,12 +89,16 @@ fn write(which: &Which, base: &Path, screen: &mut Screen) -> Result<u8, Failure>
     read.map_err(|error| Failure::system("read standard input", &error))?;
     let session = Session::parse(&text)
         .map_err(|cause| Failure::new(RefusalKind::Invalid, format!("standard input is no JSON object: {cause}")))?;
+    let faults = session.faults();
+    if !faults.is_empty() {
+        return Err(Failure::new(RefusalKind::Invalid, format!("that is no session: {}", faults.join("; "))));
+    }
     if let Some(wanted) = &which.expect {
         match session::read_expect(base, wanted) {
             Ok(_) | Err(StoreError::NotFound(_)) => {}
             Err(error) => return Err(failed(error)),
         }
     }
-    let written = session::write(base, session).map_err(failed)?;
+    let written = session::replace(base, session).map_err(failed)?;
     show::state(&written, base, which.json, screen)
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use swarm_actors::model::{Refusal, RefusalKind};
+use swarm_actors::model::{Contract, Refusal, RefusalKind};
 
 /// Where `execvp` looks when there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -48,6 +49,25 @@ pub fn check(command: &str, path: Option<&str>, place: &Place) -> Result<(), Ref
         }
     }
     verdict(command, best)
+}
+
+/// The same for what is to be started again. `dir` is where it will run; none where that
+/// is still to be made.
+///
+/// # Errors
+/// As [`check`], and where the directory is gone.
+pub fn check_start(contract: &Contract, dir: Option<&Path>) -> Result<(), Refusal> {
+    if let Some(dir) = dir
+        && let Err(error) = fs::metadata(dir).and_then(|meta| match meta.is_dir() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        })
+    {
+        return Err(Refusal::new(RefusalKind::Invalid, format!("cannot enter {}: {error}", dir.display())));
+    }
+    let path = path_of(&contract.env, &contract.environment);
+    let command = contract.argv.first().map_or("", String::as_str);
+    check(command, path, &dir.map_or(Place::LaterWorktree, Place::Directory))
 }
 
 /// The `PATH` that a worker gets: `--env` wins over what it inherits.
