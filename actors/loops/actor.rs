@@ -14,7 +14,7 @@ use super::message::{LoopMessage, Told};
 use super::progress::{Loop, Plan, Wire};
 use super::words::Word;
 use crate::model::{EventKind, Refusal, RefusalKind, Spawned};
-use crate::ports::Ports;
+use crate::ports::{Filed, Ports};
 use crate::worker::Workers;
 
 /// How long records that could not be written are left alone.
@@ -144,7 +144,7 @@ impl State {
         let absent = || LoopError::Open(format!("no ralph state found for worker '{}'", arguments.name));
         let it = loaded.ok_or_else(absent)?;
         let effects = it.resume();
-        let known = [it.wire_before, Some(it.wire())].into_iter().flatten().collect();
+        let known = it.wires_before.iter().copied().chain([it.wire()]).collect();
         let mut state = Self::new(myself, arguments, it);
         state.known = known;
         // What was to be told may not be in the log yet.
@@ -184,10 +184,14 @@ impl State {
     async fn notice_others(&mut self) {
         let Some(wire) = self.ports().loops.wire(self.it.name()).await else { return };
         if !self.known.is_empty() && !self.known.contains(&wire) {
-            tracing::info!(worker = self.it.name(), ?wire, "another program changed its loop");
-            self.known.push(wire);
-            self.take(&Event::Others(wire));
+            self.hear(wire);
         }
+    }
+
+    fn hear(&mut self, wire: Wire) {
+        tracing::info!(worker = self.it.name(), ?wire, "another program changed its loop");
+        self.known = vec![wire];
+        self.take(&Event::Others(wire));
     }
 
     /// One event: decided at once, and carried out when it is durable.
@@ -222,7 +226,8 @@ impl State {
         }
     }
 
-    async fn save(&mut self) -> std::io::Result<()> {
+    /// Makes it durable; `Some` is what another program wrote meanwhile, which goes first.
+    async fn save(&mut self) -> std::io::Result<Option<Wire>> {
         let loops = Arc::clone(&self.ports().loops);
         if !self.lines_open && !self.words.is_empty() {
             self.it.lines.clear();
@@ -231,28 +236,42 @@ impl State {
         self.it.told += self.words.len() as u64;
         self.it.lines.append(&mut self.words);
         self.lines_open = true;
-        self.it.wire_before = self.known.last().copied();
-        let is_current = loops.save(&self.it).await?;
+        self.it.wires_before.clone_from(&self.known);
+        let filed = loops.save(&self.it).await?;
         self.lines_open = false;
-        if is_current {
-            self.known.clear();
+        match filed {
+            Filed::Current => self.known = vec![self.it.wire()],
+            Filed::Behind => self.known.push(self.it.wire()),
+            Filed::Others(wire) => return Ok(Some(wire)),
         }
-        self.known.push(self.it.wire());
-        Ok(())
+        Ok(None)
     }
 
     async fn flush(&mut self) {
-        if let Err(error) = self.save().await {
-            tracing::error!(worker = self.it.name(), %error, "the loop waits for its records");
-            let told = LoopError::Save(error.to_string());
-            self.replies.drain(..).for_each(|reply| drop(reply.send(Err(told.clone()))));
-            self.myself.send_after(SAVE_PAUSE, || LoopMessage::Flush);
-            return;
+        match self.save().await {
+            Ok(None) => {}
+            Ok(Some(wire)) => {
+                // Nothing follows before that is in it as well.
+                self.hear(wire);
+                let _ = self.myself.cast(LoopMessage::Flush);
+                return;
+            }
+            Err(error) => {
+                tracing::error!(worker = self.it.name(), %error, "the loop waits for its records");
+                let told = LoopError::Save(error.to_string());
+                self.replies.drain(..).for_each(|reply| drop(reply.send(Err(told.clone()))));
+                self.myself.send_after(SAVE_PAUSE, || LoopMessage::Flush);
+                return;
+            }
         }
         self.flushing = false;
         self.replies.drain(..).for_each(|reply| drop(reply.send(Ok(()))));
         for effect in std::mem::take(&mut self.held) {
             self.perform(effect).await;
+        }
+        if self.known.len() == 1 && self.known != self.it.wires_before && self.it.goes_on() {
+            // On record as well: what was written before is another's word if it is found again.
+            self.ask_for_flush();
         }
         if !self.it.is_active() && !self.flushing {
             self.leave();

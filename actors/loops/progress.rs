@@ -241,9 +241,9 @@ pub struct Loop {
     pub lines: Vec<(u64, Word)>,
     #[serde(default)]
     pub lines_at: u64,
-    /// What the original's file said before the last write.
+    /// What the original's file may have said before the last write.
     #[serde(default)]
-    pub wire_before: Option<Wire>,
+    pub wires_before: Vec<Wire>,
     /// What was there before it, until a worker of it has run.
     #[serde(default)]
     pub earlier: Option<Earlier>,
@@ -289,5 +289,10 @@ impl Loop {
 
     pub fn wire(&self) -> Wire {
         Wire { status: self.status, max_iterations: self.max_iterations }
+    }
+
+    /// Whether this was put into the original's file by somebody else.
+    pub fn is_anothers(&self, wire: Wire) -> bool {
+        !self.wires_before.is_empty() && !self.wires_before.contains(&wire) && wire != self.wire()
     }
 }

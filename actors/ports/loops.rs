@@ -5,6 +5,17 @@ use std::io;
 use super::BoxFuture;
 use crate::loops::progress::{Earlier, Loop, Plan, Wire};
 
+/// What became of the original's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filed {
+    /// It says what the loop is.
+    Current,
+    /// It could not be written.
+    Behind,
+    /// Another program wrote this into it, which stays.
+    Others(Wire),
+}
+
 pub trait Loops: Send + Sync {
     /// The names of loops that somebody has to look after.
     fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>>;
@@ -12,9 +23,9 @@ pub trait Loops: Send + Sync {
     /// The loop of this name as it is on record; `None` where there is none of ours.
     fn load<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Loop>, String>>;
 
-    /// Makes it durable, with the lines that it tells. The original's file follows;
-    /// whether it does could be written too.
-    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<bool>>;
+    /// Makes it durable, with the lines that it tells. The original's file follows, unless
+    /// it says by now what the loop does not know of.
+    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<Filed>>;
 
     /// Tells the original's file when the window changed last. Not worth failing for.
     fn note<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, ()>;

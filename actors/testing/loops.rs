@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::script::Script;
 use crate::loops::progress::{Earlier, Loop, Plan, Wire};
 use crate::loops::words::Word;
-use crate::ports::{BoxFuture, Loops};
+use crate::ports::{BoxFuture, Filed, Loops};
 
 pub struct FakeLoops {
     script: Arc<Script>,
@@ -22,6 +22,7 @@ struct Inner {
     logs: BTreeMap<String, Vec<Word>>,
     prompts: BTreeMap<String, String>,
     output: BTreeMap<String, String>,
+    no_wires: bool,
 }
 
 impl FakeLoops {
@@ -43,6 +44,11 @@ impl FakeLoops {
     /// Another program writes into the original's file.
     pub fn write_wire(&self, name: &str, wire: Wire) {
         self.with(|inner| inner.wires.insert(name.to_owned(), wire));
+    }
+
+    /// The original's file cannot be written from now on, or can again.
+    pub fn refuse_wires(&self, refuse: bool) {
+        self.with(|inner| inner.no_wires = refuse);
     }
 
     /// The prompt file has this in it; `None` removes it.
@@ -78,7 +84,7 @@ impl Loops for FakeLoops {
         })
     }
 
-    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<bool>> {
+    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<Filed>> {
         Box::pin(async move {
             self.script.before("loop.save", it.name()).await.map_err(io::Error::other)?;
             let text = serde_json::to_string(it)?;
@@ -91,9 +97,18 @@ impl Loops for FakeLoops {
                 log.extend(it.lines.iter().skip(there).map(|(_, word)| word.clone()));
             });
             self.script.before("loop.wire", it.name()).await.map_err(io::Error::other)?;
-            self.with(|inner| inner.wires.insert(it.name().to_owned(), it.wire()));
+            if self.with(|inner| inner.no_wires) {
+                return Ok(Filed::Behind);
+            }
+            let others = self.with(|inner| {
+                let there = inner.wires.get(it.name()).copied().filter(|wire| it.is_anothers(*wire));
+                if there.is_none() {
+                    inner.wires.insert(it.name().to_owned(), it.wire());
+                }
+                there
+            });
             self.script.after("loop.save").await.map_err(io::Error::other)?;
-            Ok(true)
+            Ok(others.map_or(Filed::Current, Filed::Others))
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use swarm_actors::loops::progress::{Plan, Status};
+use swarm_actors::loops::progress::{Plan, Status, Wire};
 use swarm_actors::model::{Answer, Caller, Ended, LoopOrder, LoopRequest, Reason, RefusalKind};
 use swarm_actors::ports::Typing;
 use swarm_actors::supervisor::Exit;
@@ -146,4 +146,36 @@ async fn a_window_that_somebody_closed_is_a_failure() {
     rig.world.end_because("w", Ended::Signal(1), Reason::Closed);
     seconds(&rig, 5).await;
     assert!(lines(&rig).iter().any(|line| line.starts_with("FAIL iteration 1 exit=129")), "{:?}", lines(&rig));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_is_written_while_the_loop_is_being_saved_holds() {
+    let rig = rig().await;
+    begin(&rig, plan(5)).await;
+    let loops = std::sync::Arc::clone(&rig.world.loops);
+    // Between the loop's own look at the file and its write.
+    let paused = Wire { status: Status::Paused, max_iterations: 3 };
+    rig.world.script.at("loop.wire", Fault::Run(Box::new(move || loops.write_wire("w", paused))));
+    end(&rig, 0).await;
+    assert_eq!(status(&rig).0, Status::Paused, "{:?}", lines(&rig));
+    let it = rig.world.loops.loaded("w").expect("there");
+    assert_eq!((it.max_iterations, it.wires_before), (3, vec![paused]));
+    let count = starts(&rig);
+    seconds(&rig, 600).await;
+    end(&rig, 0).await;
+    assert_eq!((status(&rig).0, starts(&rig)), (Status::Paused, count));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_could_not_follow_is_not_taken_for_somebody_elses_word() {
+    let mut rig = rig().await;
+    begin(&rig, plan(5)).await;
+    rig.world.loops.refuse_wires(true);
+    order(&rig, LoopOrder::Pause { name: "w".to_owned(), reason: "user".to_owned() }).await;
+    end(&rig, 0).await;
+    rig.crash().await;
+    rig.up().await;
+    order(&rig, LoopOrder::Pause { name: "w".to_owned(), reason: "user".to_owned() }).await;
+    assert_eq!((status(&rig).0, starts(&rig)), (Status::Paused, 1), "{:?}", lines(&rig));
 }

@@ -9,6 +9,7 @@
 
 mod earlier;
 mod log;
+mod swap;
 pub mod wire;
 
 use std::fs;
@@ -17,9 +18,10 @@ use std::path::{Path, PathBuf};
 
 use swarm_actors::loops::progress::{Earlier, Loop, Plan, Wire};
 use swarm_actors::model::WorkerName;
-use swarm_actors::ports::{BoxFuture, Loops};
+use swarm_actors::ports::{BoxFuture, Filed, Loops};
 use swarm_actors::registry::store;
 
+use self::swap::Replaced;
 use self::wire::WireState;
 use super::plain::Plain;
 use super::records::{blocking, write_durably};
@@ -31,6 +33,8 @@ const STATE: &str = "state.json";
 pub const LOG: &str = "iterations.log";
 /// Most of what a worker wrote that is looked through for the words that end its loop.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+/// How often `state.json` is tried that another program replaces meanwhile.
+const WRITES_MAX: u32 = 64;
 
 pub struct DiskLoops {
     paths: Paths,
@@ -118,39 +122,40 @@ fn load(dir: &Path) -> Result<Option<Loop>, String> {
     }
 }
 
-fn save(dir: &Path, it: &Loop) -> io::Result<bool> {
+fn save(dir: &Path, it: &Loop) -> io::Result<Filed> {
     make_all(dir)?;
     write_durably(dir, RECORD, &serde_json::to_vec(it)?)?;
     log::complete(&dir.join(LOG), it)?;
-    let written = write_state(dir, it, true);
-    if let Err(error) = &written {
+    Ok(write_state(dir, it, true).unwrap_or_else(|error| {
         tracing::warn!(worker = it.name(), %error, "state.json is behind the loop");
-    }
-    Ok(written.is_ok())
+        Filed::Behind
+    }))
 }
 
-/// What others wrote there stays; what cannot be read is put aside.
-fn write_state(dir: &Path, it: &Loop, durably: bool) -> io::Result<()> {
+fn write_state(dir: &Path, it: &Loop, durably: bool) -> io::Result<Filed> {
+    write_state_between(dir, it, durably, &mut || {})
+}
+
+/// What others wrote there stays; what cannot be read is put aside. `between` is called
+/// after each look at the file.
+fn write_state_between(dir: &Path, it: &Loop, durably: bool, between: &mut dyn FnMut()) -> io::Result<Filed> {
     let path = dir.join(STATE);
-    let mut state = WireState::of(it);
-    match wire::read(&path) {
-        Ok(found) => state.more = found.map(|found| found.more).unwrap_or_default(),
-        Err(cause) => put_aside(&path, &cause)?,
+    for _ in 0..WRITES_MAX {
+        let mut state = WireState::of(it);
+        let seen = swap::read(&path)?;
+        match seen.as_deref().map(wire::parse) {
+            Some(Ok(found)) if it.is_anothers(found.wire()) => return Ok(Filed::Others(found.wire())),
+            Some(Ok(found)) => state.keep(found),
+            Some(Err(cause)) => put_aside(&path, &cause)?,
+            None => {}
+        }
+        between();
+        match swap::replace(&path, seen.as_deref(), state.render()?.as_bytes(), durably)? {
+            Replaced::Done => return Ok(Filed::Current),
+            Replaced::Overtaken => {}
+        }
     }
-    let text = state.render()?;
-    if durably {
-        return write_durably(dir, STATE, text.as_bytes());
-    }
-    let temporary = dir.join(format!("{STATE}.tmp.{}", std::process::id()));
-    write_private(&temporary, text.as_bytes())?;
-    fs::rename(temporary, path)
-}
-
-fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let _ = fs::remove_file(path);
-    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+    Err(io::Error::other("another program writes it all the time"))
 }
 
 fn put_aside(path: &Path, cause: &str) -> io::Result<()> {
@@ -160,13 +165,26 @@ fn put_aside(path: &Path, cause: &str) -> io::Result<()> {
 
 /// Brings log and state up to a record that a crash cut off from them.
 fn mend(dir: &Path, it: &Loop) -> io::Result<()> {
+    put_back(dir, it);
     super::runs::home::remove_torn(dir);
     log::complete(&dir.join(LOG), it)?;
     let is_behind = match wire::read(&dir.join(STATE)) {
-        Ok(Some(state)) => state.wire() != it.wire() && Some(state.wire()) == it.wire_before,
+        Ok(Some(state)) => state.wire() != it.wire() && !it.is_anothers(state.wire()),
         Ok(None) | Err(_) => true,
     };
-    if is_behind { write_state(dir, it, true) } else { Ok(()) }
+    if is_behind { write_state(dir, it, true).map(drop) } else { Ok(()) }
+}
+
+/// A crash within an exchange may have left there what another program had just written.
+fn put_back(dir: &Path, it: &Loop) {
+    let prefix = format!("{STATE}.tmp.");
+    let left = fs::read_dir(dir).into_iter().flatten().flatten();
+    for file in left.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix)) {
+        let is_anothers = |state: WireState| it.is_anothers(state.wire());
+        if wire::read(&file.path()).is_ok_and(|state| state.is_some_and(is_anothers)) {
+            let _ = fs::rename(file.path(), dir.join(STATE));
+        }
+    }
 }
 
 fn active(paths: &Paths) -> io::Result<Vec<String>> {
@@ -196,46 +214,35 @@ impl Loops for DiskLoops {
     }
 
     fn load<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Loop>, String>> {
-        // One small file, as with other records.
-        let loaded = dir(&self.paths, name).map_or(Ok(None), |dir| load(&dir));
-        Box::pin(std::future::ready(loaded))
+        let dir = dir(&self.paths, name);
+        let loaded = blocking(move || Ok(dir.map_or(Ok(None), |dir| load(&dir))));
+        Box::pin(async move { loaded.await.unwrap_or_else(|error| Err(error.to_string())) })
     }
 
-    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<bool>> {
+    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<Filed>> {
         let (dir, it) = (self.dir(it.name()), it.clone());
         blocking(move || save(&dir?, &it))
     }
 
     fn note<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, ()> {
-        let noted = self.dir(it.name()).and_then(|dir| write_state(&dir, it, false));
-        if let Err(error) = noted {
-            tracing::warn!(worker = it.name(), %error, "state.json is behind the loop");
-        }
-        Box::pin(std::future::ready(()))
+        let (dir, noted) = (self.dir(it.name()), it.clone());
+        let noted = blocking(move || write_state(&dir?, &noted, false));
+        Box::pin(async move {
+            if let Err(error) = noted.await {
+                tracing::warn!(worker = it.name(), %error, "state.json is behind the loop");
+            }
+        })
     }
 
     fn wire<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<Wire>> {
-        let read = dir(&self.paths, name).map(|dir| (wire::read(&dir.join(STATE)), dir));
-        let wire = match read {
-            Some((Ok(Some(state)), _)) => Some(state.wire()),
-            Some((Err(cause), dir)) => {
-                let mended = put_aside(&dir.join(STATE), &cause).and_then(|()| match load(&dir) {
-                    Ok(Some(it)) => write_state(&dir, &it, true),
-                    Ok(None) | Err(_) => Ok(()),
-                });
-                if let Err(error) = mended {
-                    tracing::error!(worker = name, %error, "its damaged ralph state stays");
-                }
-                None
-            }
-            Some((Ok(None), _)) | None => None,
-        };
-        Box::pin(std::future::ready(wire))
+        let (dir, name) = (dir(&self.paths, name), name.to_owned());
+        let read = blocking(move || Ok(dir.and_then(|dir| wire_or_mend(&dir, &name))));
+        Box::pin(async move { read.await.unwrap_or_default() })
     }
 
     fn log_length<'a>(&'a self, name: &'a str) -> BoxFuture<'a, u64> {
-        let length = self.dir(name).and_then(|dir| fs::metadata(dir.join(LOG))).map_or(0, |meta| meta.len());
-        Box::pin(std::future::ready(length))
+        let dir = self.dir(name);
+        length(move || Ok(dir?.join(LOG)))
     }
 
     fn earlier<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Option<Earlier>>> {
@@ -285,8 +292,8 @@ impl Loops for DiskLoops {
     }
 
     fn written<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, u64> {
-        let length = fs::metadata(self.paths.log(worker, "tmux")).map_or(0, |meta| meta.len());
-        Box::pin(std::future::ready(length))
+        let log = self.paths.log(worker, "tmux");
+        length(move || Ok(log))
     }
 
     fn output<'a>(&'a self, worker: &'a str, from: u64) -> BoxFuture<'a, String> {
@@ -294,6 +301,29 @@ impl Loops for DiskLoops {
         let read = blocking(move || since(&path, from));
         Box::pin(async move { read.await.unwrap_or_default() })
     }
+}
+
+/// What is in the file; what is damaged is put aside, and made anew where the loop is ours.
+fn wire_or_mend(dir: &Path, name: &str) -> Option<Wire> {
+    match wire::read(&dir.join(STATE)) {
+        Ok(state) => state.map(|state| state.wire()),
+        Err(cause) => {
+            let mended = put_aside(&dir.join(STATE), &cause).and_then(|()| match load(dir) {
+                Ok(Some(it)) => write_state(dir, &it, true).map(drop),
+                Ok(None) | Err(_) => Ok(()),
+            });
+            if let Err(error) = mended {
+                tracing::error!(worker = name, %error, "its damaged ralph state stays");
+            }
+            None
+        }
+    }
+}
+
+/// Of a file; 0 where there is none.
+fn length(path: impl FnOnce() -> io::Result<PathBuf> + Send + 'static) -> BoxFuture<'static, u64> {
+    let length = blocking(move || Ok(fs::metadata(path()?)?.len()));
+    Box::pin(async move { length.await.unwrap_or(0) })
 }
 
 /// As plain text; all of it where the log was begun anew since.

@@ -37,7 +37,7 @@ fn the_original_finds_its_fields_and_keeps_its_own() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     let mut it = begun("w");
-    assert!(save(&dir, &it).expect("saved"));
+    assert_eq!(save(&dir, &it).expect("saved"), Filed::Current);
     let mut written = state(&dir);
     assert_eq!(written["status"], "running");
     assert_eq!(written["monitor_pid"], std::process::id());
@@ -138,5 +138,83 @@ fn a_loop_that_is_withdrawn_leaves_the_earlier_one_as_it_was() {
     for _ in 0..2 {
         earlier::restore(&dir, &earlier).expect("restored");
         assert_eq!(files(), before);
+    }
+}
+
+/// As the original changes its file: it reads, changes and renames.
+fn theirs(dir: &Path, change: impl Fn(&mut Value)) {
+    let mut text = state(dir);
+    change(&mut text);
+    fs::write(dir.join("theirs"), text.to_string()).expect("written");
+    fs::rename(dir.join("theirs"), dir.join(STATE)).expect("replaced");
+}
+
+/// A loop of which the file says what it should.
+fn filed(dir: &Path) -> Loop {
+    let mut it = begun("w");
+    assert_eq!(save(dir, &it).expect("saved"), Filed::Current);
+    it.wires_before = vec![it.wire()];
+    it
+}
+
+#[test]
+fn what_another_program_writes_between_look_and_write_is_not_overwritten() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    for (key, value) in [("status", json!("paused")), ("max_iterations", json!(2))] {
+        let mut it = filed(&dir);
+        it.consecutive_failures = 3;
+        let mut once = Some(());
+        let filed = write_state_between(&dir, &it, true, &mut || {
+            if once.take().is_some() {
+                theirs(&dir, |state| state[key] = value.clone());
+            }
+        });
+        let Filed::Others(wire) = filed.expect("no failure") else { panic!("{key} was overwritten") };
+        assert_eq!((&state(&dir)[key], &state(&dir)["consecutive_failures"]), (&value, &json!(0)));
+        // Once it was heard, the loop's own word is the last.
+        it.on(&Event::Others(wire), 0);
+        it.wires_before = vec![wire];
+        assert_eq!(save(&dir, &it).expect("saved"), Filed::Current);
+        assert_eq!((&state(&dir)[key], &state(&dir)["consecutive_failures"]), (&value, &json!(3)));
+        fs::remove_dir_all(&dir).expect("removed");
+    }
+}
+
+#[test]
+fn a_member_that_is_added_meanwhile_stays_too() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let mut it = filed(&dir);
+    it.consecutive_failures = 3;
+    let mut once = Some(());
+    let done = write_state_between(&dir, &it, false, &mut || {
+        if once.take().is_some() {
+            theirs(&dir, |state| state["theirs"] = json!([1]));
+        }
+    });
+    assert_eq!(done.expect("no failure"), Filed::Current);
+    assert_eq!((&state(&dir)["theirs"], &state(&dir)["consecutive_failures"]), (&json!([1]), &json!(3)));
+}
+
+#[test]
+fn what_a_crash_within_an_exchange_left_is_put_back() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let it = filed(&dir);
+    save(&dir, &it).expect("saved");
+    let aside = dir.join(format!("{STATE}.tmp.1"));
+    let text = state(&dir);
+    for (status, kept) in [("paused", "paused"), ("running", "running")] {
+        let mut left = text.clone();
+        left["status"] = json!(status);
+        left["total_failures"] = json!(7);
+        fs::write(&aside, left.to_string()).expect("written");
+        fs::write(dir.join(STATE), text.to_string()).expect("written");
+        mend(&dir, &it).expect("mended");
+        // What is ours, or was there before, is only a copy.
+        let failures = if kept == "paused" { 7 } else { 0 };
+        assert_eq!((&state(&dir)["status"], &state(&dir)["total_failures"]), (&json!(kept), &json!(failures)));
+        assert!(!aside.exists());
     }
 }

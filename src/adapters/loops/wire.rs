@@ -1,16 +1,18 @@
 //! `ralph/NAME/state.json` as the original has it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use swarm_actors::loops::progress::{ExitReason, Loop, Status, Wire};
 use swarm_actors::model;
+
+use super::swap;
 
 /// The original's fields in its order, with what it takes for a missing one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,6 +95,21 @@ impl WireState {
         }
     }
 
+    /// Takes over what is another program's: members of its own, and times that are the
+    /// same but for their form.
+    pub fn keep(&mut self, found: Self) {
+        self.more = found.more;
+        for (ours, theirs) in [
+            (&mut self.started, found.started),
+            (&mut self.last_iteration_started, found.last_iteration_started),
+            (&mut self.last_iteration_ended, found.last_iteration_ended),
+        ] {
+            if millis(&theirs).is_some() && millis(&theirs) == millis(ours) {
+                *ours = theirs;
+            }
+        }
+    }
+
     pub fn wire(&self) -> Wire {
         Wire { status: self.status, max_iterations: self.max_iterations }
     }
@@ -111,11 +128,20 @@ impl WireState {
 /// # Errors
 /// What is wrong with it.
 pub fn read(path: &Path) -> Result<Option<WireState>, String> {
-    match fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| error.to_string()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.to_string()),
-    }
+    let text = swap::read(path).map_err(|error| error.to_string())?;
+    text.map(|text| parse(&text)).transpose()
+}
+
+/// # Errors
+/// What is wrong with it.
+pub fn parse(text: &[u8]) -> Result<WireState, String> {
+    serde_json::from_slice(text).map_err(|error| error.to_string())
+}
+
+/// Naive local time as Unix milliseconds.
+pub fn millis(text: &str) -> Option<u64> {
+    let zoned = text.parse::<DateTime>().ok()?.to_zoned(TimeZone::system()).ok()?;
+    u64::try_from(zoned.timestamp().as_millisecond()).ok()
 }
 
 fn timestamp(at_ms: u64) -> Timestamp {
