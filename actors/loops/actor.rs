@@ -24,11 +24,19 @@ const NOTE_MS: u64 = 15_000;
 
 pub struct LoopActor;
 
+/// How a loop comes to be.
+#[derive(Clone, Debug)]
+pub enum Begin {
+    Plan(Box<Plan>),
+    /// Another program began it, and has left it. It rests until something happens to it.
+    Adopt(Box<Loop>),
+}
+
 #[derive(Clone)]
 pub struct LoopArguments {
     pub name: String,
     /// None where a loop that is on record goes on.
-    pub begin: Option<Plan>,
+    pub begin: Option<Begin>,
     pub ports: Ports,
     pub workers: Arc<dyn Workers>,
     /// Upwards, without waiting.
@@ -67,7 +75,8 @@ impl Actor for LoopActor {
         arguments: LoopArguments,
     ) -> Result<State, ActorProcessingErr> {
         match arguments.begin.clone() {
-            Some(plan) => State::begin(myself, arguments, plan).await,
+            Some(Begin::Plan(plan)) => State::begin(myself, arguments, *plan).await,
+            Some(Begin::Adopt(it)) => State::adopt(myself, arguments, *it).await,
             None => State::resume(myself, arguments).await,
         }
     }
@@ -136,6 +145,31 @@ impl State {
             return Err(LoopError::Save(error.to_string()).into());
         }
         state.ask_for_flush();
+        Ok(state)
+    }
+
+    async fn adopt(
+        myself: ActorRef<LoopMessage>,
+        arguments: LoopArguments,
+        mut it: Loop,
+    ) -> Result<Self, ActorProcessingErr> {
+        let earlier = arguments.ports.loops.earlier(it.name()).await;
+        it.earlier = earlier.map_err(|error| LoopError::Open(error.to_string()))?;
+        let mut state = Self::new(myself, arguments, it);
+        state.known = vec![state.it.wire()];
+        state.take(&Event::Adopted);
+        // Durable before anything follows from its being ours.
+        loop {
+            match state.save().await {
+                Ok(None) => break,
+                Ok(Some(wire)) => state.hear(wire),
+                Err(error) => {
+                    state.take_back().await;
+                    return Err(LoopError::Save(error.to_string()).into());
+                }
+            }
+        }
+        state.it.earlier = None;
         Ok(state)
     }
 
@@ -299,7 +333,12 @@ impl State {
                 self.forsake();
                 self.attendant = Some(tokio::spawn(async move { attendant.attend().await }).abort_handle());
             }
-            Effect::Forsake => self.forsake(),
+            Effect::Forsake => {
+                self.forsake();
+                if self.it.theirs.is_some() {
+                    self.ports().logs.release(self.it.name());
+                }
+            }
             Effect::End { drop } => self.task(async move { attendant.end(drop).await }),
             Effect::Type { text } => self.task(async move { attendant.nudge(&text).await }),
             Effect::Arm { at_ms } => self.task(async move { attendant.wait_until(at_ms).await }),

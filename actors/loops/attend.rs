@@ -47,7 +47,7 @@ pub struct Attendant {
 }
 
 impl Attendant {
-    fn tell(&self, event: Event) {
+    pub(super) fn tell(&self, event: Event) {
         let _ = self.actor.cast(LoopMessage::Happened(event));
     }
 
@@ -58,6 +58,9 @@ impl Attendant {
     /// One iteration, from where it is to the end of its worker.
     pub async fn attend(&self) {
         let iteration = self.it.iteration;
+        if let Some(process) = self.it.follows() {
+            return self.follow(process).await;
+        }
         let Some((generation, prompt)) = self.start().await else { return };
         let mut end = pin!(ended(&self.ports, self.name(), generation));
         let exit = tokio::select! {
@@ -146,6 +149,7 @@ impl Attendant {
             contract: Contract { metadata, ..plan.contract.clone() },
             worktree: plan.worktree.clone(),
             replaces: Some(request_prefix(&plan.id)),
+            takes_over: self.it.theirs.as_ref().map(|theirs| theirs.started.clone()),
         };
         // The first is answered at once: somebody waits for it, and can say it again.
         if !self.it.has_run {
@@ -170,7 +174,7 @@ impl Attendant {
     }
 
     /// Types the prompt, where that is to be done, and looks at the window for ever.
-    async fn look_after(&self, prompt: Option<String>) {
+    pub(super) async fn look_after(&self, prompt: Option<String>) {
         let iteration = self.it.iteration;
         let given = match prompt {
             Some(prompt) => self.give(&prompt).await,
@@ -324,7 +328,7 @@ impl Attendant {
     }
 
     /// Whether what the worker wrote since its prompt says so. Its window is gone by now.
-    async fn has_said_done(&self) -> bool {
+    pub(super) async fn has_said_done(&self) -> bool {
         let Some(pattern) = self.pattern() else { return false };
         tokio::time::sleep(SETTLE).await;
         let Ok(it) = ractor::call_t!(self.actor, LoopMessage::Look, CALL_MS_MAX) else { return false };

@@ -8,6 +8,8 @@ use super::words::{Code, Word};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     Began,
+    /// It was taken over from another program.
+    Adopted,
     /// The worker of this iteration runs.
     Started {
         iteration: u32,

@@ -55,6 +55,7 @@ impl Turn<'_> {
         let at_work = |this: &Self, iteration: u32| this.it.iteration == iteration && this.it.stage.is_at_work();
         match event {
             Event::Began => self.begin(),
+            Event::Adopted => self.adopted(),
             Event::Started { iteration, generation } => self.started(*iteration, *generation),
             Event::NotStarted { iteration, cause } => {
                 if self.it.iteration == *iteration && self.it.stage == Stage::Starting {
@@ -139,6 +140,13 @@ impl Turn<'_> {
         self.effects.push(Effect::Attend);
     }
 
+    fn adopted(&mut self) {
+        let has_ended = self.it.iteration_ended_ms.is_some_and(|at_ms| at_ms >= self.it.iteration_started_ms);
+        let unseen = matches!(self.it.stage, Stage::Between { .. }) && !has_ended;
+        let aside = if unseen { "; nobody saw how its worker ended" } else { "" };
+        self.warn(&format!("the loop was begun by another program, and goes on here{aside}"));
+    }
+
     /// The next iteration, or the same `again`, unless it was the last.
     fn next(&mut self, again: bool) {
         let it = &mut *self.it;
@@ -216,6 +224,7 @@ impl Turn<'_> {
             self.it.stage = Stage::Prompting { generation };
             self.it.has_run = true;
             self.it.earlier = None;
+            self.it.theirs = None;
         }
     }
 
@@ -332,6 +341,7 @@ impl Turn<'_> {
     }
 
     fn ended(&mut self, code: Code, asked: bool, done: bool) {
+        let is_theirs = self.it.follows().is_some();
         let (iteration, seconds) = (self.it.iteration, self.close_iteration());
         self.tell(Word::End { iteration, code, seconds });
         if asked {
@@ -346,6 +356,8 @@ impl Turn<'_> {
         }
         match code {
             Some(0) => self.onward(),
+            // Of another program's worker nobody is told more than that it ended.
+            None if is_theirs => self.onward(),
             code => self.failed(code, false),
         }
     }
@@ -393,9 +405,7 @@ impl Turn<'_> {
     }
 
     fn resume(&mut self) {
-        let disconnected =
-            self.it.status == Status::Stopped && self.it.exit_reason == Some(ExitReason::MonitorDisconnected);
-        if self.it.status != Status::Paused && !disconnected {
+        if self.it.status != Status::Paused && !self.it.is_disconnected() {
             return;
         }
         // One that is at work with the prompt goes on with it: a second one would type it too.
@@ -418,7 +428,9 @@ impl Turn<'_> {
             let is_attended = self.it.is_active();
             self.it.detached = false;
             self.announce(News::Started);
-            if !is_attended {
+            if let Stage::Between { again } = self.it.stage {
+                self.next(again);
+            } else if !is_attended {
                 let effects = Loop::resume(self.it);
                 self.effects.extend(effects);
             }
@@ -426,7 +438,7 @@ impl Turn<'_> {
     }
 
     fn killed(&mut self) {
-        if matches!(self.it.status, Status::Stopped | Status::Failed) {
+        if !self.it.may_go_on() {
             return;
         }
         let may_come_up = self.it.stage == Stage::Starting;

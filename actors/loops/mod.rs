@@ -24,11 +24,12 @@ pub mod machine;
 mod message;
 pub mod progress;
 pub mod sight;
+mod theirs;
 pub mod words;
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
-pub use actor::LoopArguments;
+pub use actor::{Begin, LoopArguments};
 pub use error::LoopError;
 use machine::Event;
 use message::LoopMessage;

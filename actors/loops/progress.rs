@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::words::Word;
-use crate::model::{Caller, Contract, WorktreeRequest};
+use crate::model::{Caller, Contract, ProcessId, WorktreeRequest};
 
 /// So many failures in a row end a loop.
 pub const FAILURES_MAX: u32 = 5;
@@ -176,6 +176,16 @@ pub struct Earlier {
     pub log_length: u64,
 }
 
+/// The worker that a loop had when it was taken over from another program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Theirs {
+    /// By this its row is known.
+    pub started: String,
+    /// What runs in its window, where that program started it and it was still at work.
+    #[serde(default)]
+    pub process: Option<ProcessId>,
+}
+
 /// A loop: what is to be done, and how far it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
@@ -247,6 +257,9 @@ pub struct Loop {
     /// What was there before it, until a worker of it has run.
     #[serde(default)]
     pub earlier: Option<Earlier>,
+    /// Until a worker of ours has run.
+    #[serde(default)]
+    pub theirs: Option<Theirs>,
     /// Why its first worker could not be started.
     #[serde(default)]
     pub refused: Option<String>,
@@ -267,6 +280,22 @@ impl Loop {
 
     pub fn name(&self) -> &str {
         &self.plan.name
+    }
+
+    /// Another program lost it from its eyes, and nobody has looked after it since.
+    pub fn is_disconnected(&self) -> bool {
+        self.status == Status::Stopped && self.exit_reason == Some(ExitReason::MonitorDisconnected)
+    }
+
+    /// Whether somebody may yet go on with it.
+    pub fn may_go_on(&self) -> bool {
+        matches!(self.status, Status::Running | Status::Paused) || self.is_disconnected()
+    }
+
+    /// The process of the present iteration, where another program started it.
+    pub fn follows(&self) -> Option<&ProcessId> {
+        let is_at_work = matches!(self.stage, Stage::Watching { .. });
+        self.theirs.as_ref().filter(|_| is_at_work).and_then(|theirs| theirs.process.as_ref())
     }
 
     /// Whether it may begin another worker, at once or when it is resumed.

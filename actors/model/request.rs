@@ -40,6 +40,9 @@ pub struct SpawnRequest {
     /// request that begins so, with its worktree.
     #[serde(default)]
     pub replaces: Option<String>,
+    /// The same for one whose row says that it was started at this time, whoever did it.
+    #[serde(default)]
+    pub takes_over: Option<String>,
 }
 
 /// What was asked about a worktree.

@@ -16,12 +16,25 @@ pub enum Filed {
     Others(Wire),
 }
 
+/// A loop that another program began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// As its file has it, with a plan that has no contract. Nobody looks after it, and
+    /// where its worker is has to be found out.
+    pub it: Loop,
+    /// The process of that program that does look after it.
+    pub keeper: Option<i32>,
+}
+
 pub trait Loops: Send + Sync {
     /// The names of loops that somebody has to look after.
     fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>>;
 
     /// The loop of this name as it is on record; `None` where there is none of ours.
     fn load<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Loop>, String>>;
+
+    /// The loop of this name where it is not on record, but another program's file is there.
+    fn found<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Found>, String>>;
 
     /// Makes it durable, with the lines that it tells. The original's file follows, unless
     /// it says by now what the loop does not know of.

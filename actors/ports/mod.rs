@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub use landing::{Completed, Completion, Landings};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
-pub use loops::{Filed, Loops};
+pub use loops::{Filed, Found, Loops};
 pub use nudges::Nudges;
 pub use process::{Gone, ProcessError, Processes, WindowTarget};
 pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};

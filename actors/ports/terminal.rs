@@ -39,6 +39,10 @@ pub trait Terminals: Send + Sync {
         typing: Typing,
     ) -> BoxFuture<'a, Result<(), TerminalError>>;
 
+    /// From now on what its window writes is appended to the worker's log, as for those
+    /// that were started so.
+    fn keep_output<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>>;
+
     /// Whether the tmux server that this pane was in still runs.
     fn has_server<'a>(&'a self, pane: &'a TmuxPane) -> BoxFuture<'a, bool>;
 

@@ -12,8 +12,8 @@ use super::below::Below;
 use super::machine::{Child, Event};
 use super::message::{Request, SupervisorMessage};
 use crate::loops::machine::Event as Happening;
-use crate::loops::progress::{ExitReason, Loop, Plan, Status};
-use crate::loops::{LoopArguments, LoopError, LoopHandle, Told, is_own_request};
+use crate::loops::progress::{Loop, Plan, Status};
+use crate::loops::{Begin, LoopArguments, LoopError, LoopHandle, Told, is_own_request};
 use crate::model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, Spawned};
 use crate::ports::Ports;
 use crate::registry::RegistryHandle;
@@ -60,14 +60,16 @@ impl State {
     pub(super) async fn open_loop(
         &mut self,
         name: &str,
-        begin: Option<Box<Plan>>,
+        mut begin: Option<Begin>,
     ) -> Result<Result<Option<LoopHandle>, Refusal>, ActorProcessingErr> {
         match (self.loops.0.get(name), &begin) {
-            (Some(_), Some(_)) => return Ok(Err(under_way(name))),
-            (Some(known), None) => return Ok(Ok(Some(known.clone()))),
-            (None, Some(_)) => {}
-            (None, None) => match self.ports.loops.load(name).await {
-                Ok(Some(_)) => {}
+            (Some(_), Some(Begin::Plan(_))) => return Ok(Err(under_way(name))),
+            // Somebody else was first to take it over.
+            (Some(known), Some(Begin::Adopt(_)) | None) => return Ok(Ok(Some(known.clone()))),
+            (None, Some(Begin::Plan(_))) => {}
+            (None, Some(Begin::Adopt(_)) | None) => match self.ports.loops.load(name).await {
+                Ok(Some(_)) => begin = None,
+                Ok(None) if begin.is_some() => {}
                 Ok(None) => return Ok(Ok(None)),
                 Err(cause) => return Ok(Err(Refusal::new(RefusalKind::Registry, cause).of(name))),
             },
@@ -75,7 +77,7 @@ impl State {
         let (myself, about) = (self.myself.clone(), name.to_owned());
         let arguments = LoopArguments {
             name: name.to_owned(),
-            begin: begin.map(|plan| *plan),
+            begin,
             ports: self.ports.clone(),
             workers: Arc::new(Below(self.myself.clone())),
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Loop(about.clone(), told)))),
@@ -170,12 +172,16 @@ pub struct Ends {
 impl Ends {
     pub async fn around(self, work: impl Future<Output = ()>) {
         for name in &self.before {
-            self.desk.killed(name).await;
+            if let Err(refusal) = self.desk.killed(name).await {
+                tracing::warn!(worker = %name, cause = %refusal.cause, "its loop is left as it is");
+            }
         }
         work.await;
         for name in &self.after {
             if self.desk.is_running(name).await && matches!(self.desk.registry.find(name).await, Ok(None)) {
-                self.desk.killed(name).await;
+                if let Err(refusal) = self.desk.killed(name).await {
+                    tracing::error!(worker = %name, cause = %refusal.cause, "its loop could not be ended");
+                }
             }
         }
         for name in &self.forget {
@@ -187,9 +193,9 @@ impl Ends {
 }
 
 /// What is needed to ask about loops beside the supervisor's actor.
-struct Desk {
-    ports: Ports,
-    registry: RegistryHandle,
+pub(super) struct Desk {
+    pub(super) ports: Ports,
+    pub(super) registry: RegistryHandle,
     supervisor: ActorRef<SupervisorMessage>,
 }
 
@@ -205,41 +211,44 @@ impl Desk {
                 self.begin(caller, *plan, replace, clean_state, answers).await.map(Answer::Spawned)
             }
             LoopOrder::Pause { name, reason } => {
-                let it = self.load(&name).await?;
+                let it = self.locate(&name).await?;
                 match it.status {
-                    Status::Running => self.ask(&name, Happening::Pause { reason }, "paused").await,
+                    Status::Running => self.ask_of(it, &caller, Happening::Pause { reason }, "paused").await,
                     Status::Paused => Ok(unchanged(&name, "is already paused", answers)),
                     Status::Stopped | Status::Failed => Ok(unchanged(&name, "is not running a loop", answers)),
                 }
             }
             LoopOrder::Resume { name } => {
-                let it = self.load(&name).await?;
-                let disconnected = it.exit_reason == Some(ExitReason::MonitorDisconnected);
+                let it = self.locate(&name).await?;
                 match it.status {
-                    Status::Paused => self.ask(&name, Happening::Resume, "resumed").await,
-                    Status::Stopped if disconnected => self.ask(&name, Happening::Resume, "resumed").await,
-                    Status::Running if !it.is_active() => self.ask(&name, Happening::Attend, "resumed").await,
+                    Status::Paused => self.ask_of(it, &caller, Happening::Resume, "resumed").await,
+                    Status::Stopped if it.is_disconnected() => {
+                        self.ask_of(it, &caller, Happening::Resume, "resumed").await
+                    }
+                    Status::Running if !it.is_active() => self.ask_of(it, &caller, Happening::Attend, "resumed").await,
                     Status::Running | Status::Stopped | Status::Failed => {
                         Ok(unchanged(&name, "is not paused", answers))
                     }
                 }
             }
             LoopOrder::Attend { name } => {
-                let it = self.load(&name).await?;
+                let it = self.locate(&name).await?;
                 let about =
                     |what: String| Refusal::new(RefusalKind::Invalid, format!("ralph loop for '{name}' {what}"));
                 match it.status {
-                    Status::Running => self.ask(&name, Happening::Attend, "attended").await,
+                    Status::Running => self.ask_of(it, &caller, Happening::Attend, "attended").await,
                     Status::Paused => Err(about(format!("is paused (use 'swarm ralph resume {name}' first)"))),
                     Status::Stopped | Status::Failed => Err(about(format!("has status '{}'", it.status.word()))),
                 }
             }
             LoopOrder::Stop { name } => {
-                self.load(&name).await?;
-                self.ask(&name, Happening::Killed, "stopped").await
+                self.locate(&name).await?;
+                self.killed(&name).await?;
+                Ok(line(&name, "stopped"))
             }
             LoopOrder::Clean { name } => {
-                self.killed(&name).await;
+                self.is_let_go(&name).await?;
+                self.killed(&name).await?;
                 match self.forget(&name).await? {
                     true => Ok(line(&name, "cleaned")),
                     false => Err(no_state(&name)),
@@ -264,6 +273,7 @@ impl Desk {
             // Its first answer was lost.
             return self.begun(&it).await;
         }
+        self.is_let_go(&name).await?;
         if self.registry.find(&name).await.map_err(|error| of_store(&error))?.is_some() {
             if !replace {
                 let refusal = Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists"));
@@ -272,11 +282,11 @@ impl Desk {
             let notes = self.make_way(&plan, &caller).await?;
             let _ = answers.send(Answer::Loop(LoopLine { name: name.clone(), done: "replaced".to_owned(), notes }));
         } else if replace {
-            self.killed(&name).await;
+            self.killed(&name).await?;
             self.forget(&name).await?;
         }
         if clean_state {
-            self.killed(&name).await;
+            self.killed(&name).await?;
             if self.forget(&name).await? {
                 let _ = answers.send(line(&name, "cleared"));
             }
@@ -286,7 +296,7 @@ impl Desk {
         {
             return Err(under_way(&name));
         }
-        let opened = self.open(&name, Some(plan)).await?;
+        let opened = self.open(&name, Some(Begin::Plan(Box::new(plan)))).await?;
         let opened = opened.ok_or_else(|| Refusal::new(RefusalKind::Internal, "the loop did not begin"))?;
         opened.begun().await.map_err(|refusal| refusal.of(&name))
     }
@@ -330,32 +340,20 @@ impl Desk {
         let request = format!("{}replace", crate::loops::request_prefix(&plan.id));
         let caller = Caller { request, environment: plan.contract.environment.clone(), ..caller.clone() };
         let workers = Below(self.supervisor.clone());
-        self.killed(name).await;
+        self.killed(name).await?;
         workers.kill(name, &caller).await?;
         let cleaned = workers.clean_whatever(name, &caller).await?;
         self.forget(name).await?;
         Ok(cleaned.notes)
     }
 
-    async fn open(&self, name: &str, begin: Option<Plan>) -> Result<Option<LoopHandle>, Refusal> {
-        let (name, begin) = (name.to_owned(), begin.map(Box::new));
+    pub(super) async fn open(&self, name: &str, begin: Option<Begin>) -> Result<Option<LoopHandle>, Refusal> {
+        let name = name.to_owned();
         let opened = ractor::call_t!(self.supervisor, SupervisorMessage::OpenLoop, OPEN_MS_MAX, name, begin);
         opened.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending")))
     }
 
-    async fn load(&self, name: &str) -> Result<Loop, Refusal> {
-        match self.ports.loops.load(name).await {
-            Ok(Some(it)) => Ok(it),
-            Ok(None) if self.ports.loops.wire(name).await.is_some() => {
-                let cause = format!("the loop of '{name}' was begun by another program, which has to do this");
-                Err(Refusal::new(RefusalKind::Invalid, cause).of(name))
-            }
-            Ok(None) => Err(Refusal::new(RefusalKind::NotFound, format!("worker '{name}' is not a ralph worker"))),
-            Err(cause) => Err(Refusal::new(RefusalKind::Registry, cause).of(name)),
-        }
-    }
-
-    async fn ask(&self, name: &str, event: Happening, done: &str) -> Result<Answer, Refusal> {
+    pub(super) async fn ask(&self, name: &str, event: Happening, done: &str) -> Result<Answer, Refusal> {
         for _ in 0..TRIES_MAX {
             let Some(opened) = self.open(name, None).await? else { return Err(no_state(name)) };
             match opened.ask(event.clone()).await {
@@ -373,13 +371,12 @@ impl Desk {
     }
 
     /// Its loop, where it has one that may go on, does not.
-    async fn killed(&self, name: &str) {
-        let may_go_on = |it: &Loop| matches!(it.status, Status::Running | Status::Paused) || it.is_active();
-        if !matches!(self.ports.loops.load(name).await, Ok(Some(it)) if may_go_on(&it)) {
-            return;
-        }
-        if let Err(refusal) = self.ask(name, Happening::Killed, "stopped").await {
-            tracing::error!(worker = name, cause = %refusal.cause, "its loop could not be ended");
+    async fn killed(&self, name: &str) -> Result<(), Refusal> {
+        match self.locate(name).await {
+            Ok(it) if it.may_go_on() || it.is_active() => self.end(it).await,
+            Ok(_) => Ok(()),
+            Err(refusal) if refusal.kind == RefusalKind::NotFound => Ok(()),
+            Err(refusal) => Err(refusal),
         }
     }
 

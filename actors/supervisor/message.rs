@@ -3,8 +3,7 @@
 use ractor::RpcReplyPort;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::loops::LoopHandle;
-use crate::loops::progress::Plan;
+use crate::loops::{Begin, LoopHandle};
 use crate::merge::{MergeHandle, Told};
 use crate::model::{
     Answer, CleanRequest, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest, Refusal,
@@ -51,7 +50,7 @@ pub enum SupervisorMessage {
     LoopRequest(Box<LoopRequest>, UnboundedSender<Answer>),
     /// The loop of this name, begun or gone on with where nobody looks after it; `None`
     /// where there is none.
-    OpenLoop(String, Option<Box<Plan>>, RpcReplyPort<Result<Option<LoopHandle>, Refusal>>),
+    OpenLoop(String, Option<Begin>, RpcReplyPort<Result<Option<LoopHandle>, Refusal>>),
     /// From a loop.
     Loop(String, crate::loops::Told),
     /// The same about nudges.

@@ -24,6 +24,7 @@ pub mod machine;
 mod merges;
 mod message;
 mod nudges;
+mod others;
 mod requests;
 mod runs;
 mod sessions;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::script::Script;
 use crate::loops::progress::{Earlier, Loop, Plan, Wire};
 use crate::loops::words::Word;
-use crate::ports::{BoxFuture, Filed, Loops};
+use crate::ports::{BoxFuture, Filed, Found, Loops};
 
 pub struct FakeLoops {
     script: Arc<Script>,
@@ -23,6 +23,7 @@ struct Inner {
     prompts: BTreeMap<String, String>,
     output: BTreeMap<String, String>,
     no_wires: bool,
+    found: BTreeMap<String, Found>,
 }
 
 impl FakeLoops {
@@ -44,6 +45,15 @@ impl FakeLoops {
     /// Another program writes into the original's file.
     pub fn write_wire(&self, name: &str, wire: Wire) {
         self.with(|inner| inner.wires.insert(name.to_owned(), wire));
+    }
+
+    /// Another program has begun this loop.
+    pub fn put_found(&self, found: Found) {
+        self.with(|inner| {
+            let name = found.it.name().to_owned();
+            inner.wires.insert(name.clone(), found.it.wire());
+            inner.found.insert(name, found);
+        });
     }
 
     /// The original's file cannot be written from now on, or can again.
@@ -81,6 +91,13 @@ impl Loops for FakeLoops {
         Box::pin(async move {
             self.script.before("loop.load", name).await?;
             Ok(self.loaded(name))
+        })
+    }
+
+    fn found<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Found>, String>> {
+        Box::pin(async move {
+            self.script.before("loop.found", name).await?;
+            Ok(self.with(|inner| inner.found.get(name).cloned()).filter(|_| self.loaded(name).is_none()))
         })
     }
 
@@ -158,7 +175,8 @@ impl Loops for FakeLoops {
             Ok(self.with(|inner| {
                 inner.wires.remove(name);
                 inner.logs.remove(name);
-                inner.saved.remove(name).is_some()
+                let was_theirs = inner.found.remove(name).is_some();
+                inner.saved.remove(name).is_some() || was_theirs
             }))
         })
     }

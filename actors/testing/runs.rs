@@ -143,6 +143,7 @@ impl Runs for FakeRuns {
                     ..WorktreeRequest::default()
                 }),
                 replaces: Some(request_prefix(&now.plan.id, &asked.id)),
+                takes_over: None,
             })
         })
     }

@@ -112,6 +112,10 @@ impl Terminals for FakeTerminals {
         })
     }
 
+    fn keep_output<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>> {
+        Box::pin(async move { self.script.before("keep_output", worker).await.map_err(TerminalError::Tool) })
+    }
+
     fn has_server<'a>(&'a self, _: &'a TmuxPane) -> BoxFuture<'a, bool> {
         Box::pin(std::future::ready(self.with(|inner| !inner.server_gone)))
     }

@@ -20,6 +20,7 @@ impl State {
         check_name(self.name())?;
         let subject = self.subject().await?;
         let (mut previous, mut tree) = (None, request.worktree.map_or(Tree::None, Tree::New));
+        let taken_over = |row: &Row| request.takes_over.as_ref() == Some(&row.started);
         match &subject {
             Subject::None => {}
             Subject::Ours { row, facts } => {
@@ -27,19 +28,21 @@ impl State {
                     return Ok(spawned);
                 }
                 let asked = |prefix: &String| facts.spec.spec().is_some_and(|spec| spec.request.starts_with(prefix));
-                if subject.is_running() || self.machine.is_live() || !request.replaces.as_ref().is_some_and(asked) {
+                let makes_way = request.replaces.as_ref().is_some_and(asked) || taken_over(row);
+                if subject.is_running() || self.machine.is_live() || !makes_way {
                     return Err(launch::exists(self.name()));
                 }
                 if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
                     // Nothing of the life before may be at work beside this one.
                     self.end_leftovers(lease).await;
                 }
-                if let (Tree::New(_), Some(worktree)) = (&tree, row.worktree.clone()) {
-                    tree = Tree::Known { worktree, base: subject.base() };
-                }
                 previous = Some(Arc::clone(row));
             }
+            Subject::Foreign { row, alive: None } if taken_over(row) => previous = Some(Arc::clone(row)),
             Subject::Foreign { .. } => return Err(launch::exists(self.name())),
+        }
+        if let (Tree::New(_), Some(worktree)) = (&tree, previous.as_ref().and_then(|row| row.worktree.clone())) {
+            tree = Tree::Known { worktree, base: subject.base() };
         }
         let replaces = previous.is_some();
         let start = Start {

@@ -91,6 +91,11 @@ impl Terminals for TmuxTerminals {
         self.at(worker, move |target| target.tmux.send_text(&target.pane, &text, options))
     }
 
+    fn keep_output<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>> {
+        let log = self.paths.log(worker, "tmux");
+        self.at(worker, move |target| target.tmux.keep_output(&target.pane, &log))
+    }
+
     fn has_server<'a>(&'a self, pane: &'a TmuxPane) -> BoxFuture<'a, bool> {
         let pane = pane.clone();
         Box::pin(async move { tokio::task::spawn_blocking(move || tmux::has_server(&pane)).await.unwrap_or(true) })

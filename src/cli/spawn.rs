@@ -192,7 +192,7 @@ pub fn build(
         }),
         ..Contract::default()
     };
-    Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None })
+    Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None, takes_over: None })
 }
 
 /// The directory must be there: swarm makes none where it was mistyped.

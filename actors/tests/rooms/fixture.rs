@@ -142,7 +142,7 @@ pub fn request(name: &str) -> SpawnRequest {
         log_limit_bytes: 1 << 20,
         ..Contract::default()
     };
-    SpawnRequest { caller: caller(), name: name.to_owned(), contract, worktree: None, replaces: None }
+    SpawnRequest { caller: caller(), name: name.to_owned(), contract, worktree: None, replaces: None, takes_over: None }
 }
 
 pub fn with_tree(name: &str) -> SpawnRequest {

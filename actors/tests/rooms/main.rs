@@ -6,6 +6,7 @@ mod crash;
 mod fixture;
 mod landing;
 mod loop_edges;
+mod loop_theirs;
 mod loops;
 mod merge;
 mod nudges;

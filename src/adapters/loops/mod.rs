@@ -8,6 +8,7 @@
 //! ```
 
 mod earlier;
+mod keeper;
 mod log;
 mod swap;
 pub mod wire;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use swarm_actors::loops::progress::{Earlier, Loop, Plan, Wire};
 use swarm_actors::model::WorkerName;
-use swarm_actors::ports::{BoxFuture, Filed, Loops};
+use swarm_actors::ports::{BoxFuture, Filed, Found, Loops};
 use swarm_actors::registry::store;
 
 use self::swap::Replaced;
@@ -219,6 +220,12 @@ impl Loops for DiskLoops {
         Box::pin(async move { loaded.await.unwrap_or_else(|error| Err(error.to_string())) })
     }
 
+    fn found<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Found>, String>> {
+        let (paths, name) = (self.paths.clone(), name.to_owned());
+        let read = blocking(move || Ok(found(&paths, &name)));
+        Box::pin(async move { read.await.unwrap_or_else(|error| Err(error.to_string())) })
+    }
+
     fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<Filed>> {
         let (dir, it) = (self.dir(it.name()), it.clone());
         blocking(move || save(&dir?, &it))
@@ -301,6 +308,20 @@ impl Loops for DiskLoops {
         let read = blocking(move || since(&path, from));
         Box::pin(async move { read.await.unwrap_or_default() })
     }
+}
+
+/// The loop as another program's file has it; one on record is ours.
+fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
+    let Some(dir) = dir(paths, name).filter(|dir| !dir.join(RECORD).exists()) else { return Ok(None) };
+    let unreadable = |cause| format!("ralph state of '{name}' cannot be read ({cause})");
+    let Some(state) = wire::read(&dir.join(STATE)).map_err(unreadable)? else { return Ok(None) };
+    let keeper = keeper::keeper(paths, name, state.monitor_pid);
+    Ok(Some(Found { it: state.into_loop(name), keeper }))
+}
+
+/// Whether a loop of this name was begun, or taken over, here.
+pub fn is_ours(paths: &Paths, name: &str) -> bool {
+    dir(paths, name).is_some_and(|dir| dir.join(RECORD).exists())
 }
 
 /// What is in the file; what is damaged is put aside, and made anew where the loop is ours.

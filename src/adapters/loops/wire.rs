@@ -9,7 +9,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use swarm_actors::loops::progress::{ExitReason, Loop, Status, Wire};
+use swarm_actors::loops::progress::{ExitReason, Loop, Plan, Stage, Status, Wire};
 use swarm_actors::model;
 
 use super::swap;
@@ -93,6 +93,42 @@ impl WireState {
             context_nudge_sent: it.nudged,
             more: BTreeMap::new(),
         }
+    }
+
+    /// The loop that another program left so: between two iterations, as far as this tells.
+    pub fn into_loop(self, name: &str) -> Loop {
+        let plan = Plan {
+            name: name.to_owned(),
+            prompt_file: self.prompt_file,
+            max_iterations: self.max_iterations,
+            inactivity_timeout_s: self.inactivity_timeout,
+            done_pattern: self.done_pattern,
+            check_done_continuous: self.check_done_continuous,
+            max_context: self.max_context,
+            ..Plan::default()
+        };
+        let changed = self.last_screen_change.and_then(|text| text.parse::<Timestamp>().ok());
+        let it = Loop {
+            status: self.status,
+            exit_reason: self.exit_reason,
+            iteration: self.current_iteration,
+            detached: true,
+            has_run: true,
+            started_ms: millis(&self.started).unwrap_or_default(),
+            iteration_started_ms: millis(&self.last_iteration_started).unwrap_or_default(),
+            iteration_ended_ms: millis(&self.last_iteration_ended),
+            durations: self.iteration_durations,
+            consecutive_failures: self.consecutive_failures,
+            total_failures: self.total_failures,
+            baseline: self.prompt_baseline_content,
+            entered: true,
+            preflown: true,
+            screen_changed_ms: changed.and_then(|at| u64::try_from(at.as_millisecond()).ok()),
+            nudged: self.context_nudge_sent,
+            ..Loop::new(plan, 0)
+        };
+        let stage = if it.may_go_on() { Stage::Between { again: false } } else { Stage::Over };
+        Loop { stage, ..it }
     }
 
     /// Takes over what is another program's: members of its own, and times that are the

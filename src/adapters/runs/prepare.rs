@@ -52,6 +52,7 @@ pub fn prepare(now: &Now, caller: &Caller, executable: &Path) -> Result<SpawnReq
         contract,
         worktree: asked.branch.clone().map(|branch| worktree(plan, asked, branch)),
         replaces: Some(request_prefix(&plan.id, &asked.id)),
+        takes_over: None,
     })
 }
 

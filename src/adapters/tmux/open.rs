@@ -144,6 +144,18 @@ impl Tmux {
         self.settle(order, made, &text)
     }
 
+    /// Appends to `log` what a pane writes that nobody keeps yet.
+    ///
+    /// # Errors
+    /// When the pane is not there, or tmux does not answer.
+    pub fn keep_output(&self, pane: &str, log: &Path) -> Result<(), TmuxError> {
+        let show = DisplayMessage::new().print().target_pane(pane.to_owned()).message(PIPED_FORMAT).build();
+        if self.ask([show])?.trim_end() == format!("{pane} 0") {
+            self.ask([pipe(pane, log)?])?;
+        }
+        Ok(())
+    }
+
     /// A failure of the making command, an old tmux included.
     fn judge(&self, stderr: &str) -> TmuxError {
         let error = super::error::classify(stderr);

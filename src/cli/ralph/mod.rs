@@ -81,8 +81,17 @@ impl Done {
 /// Asks the supervisor, and says what it warns of.
 fn send(order: LoopOrder, paths: &Paths, screen: &mut Screen) -> Result<Done, Failure> {
     let mut collected = caller::collect()?.caller;
-    // Only a loop that begins needs it, and has it in its contract.
-    collected.environment = Vec::new().into();
+    // A loop that begins, or that began here, has it in its contract.
+    let is_known = match &order {
+        LoopOrder::Begin { .. } | LoopOrder::Clean { .. } => true,
+        LoopOrder::Pause { name, .. }
+        | LoopOrder::Resume { name }
+        | LoopOrder::Attend { name }
+        | LoopOrder::Stop { name } => loops::is_ours(paths, name),
+    };
+    if is_known {
+        collected.environment = Vec::new().into();
+    }
     let request = LoopRequest { caller: collected, order };
     let (mut done, mut refused): (Done, Option<Refusal>) = (Done::default(), None);
     client::post(paths, "/v1/loop", &request, &mut |answer| match answer {
@@ -174,6 +183,11 @@ fn clean(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
 fn stop(args: &StopArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let name = &args.name;
     let has_worker = load(paths)?.find(name).is_some();
+    let is_there = loops::dir(paths, name).is_some_and(|dir| dir.exists());
+    if has_worker && is_there && !loops::is_ours(paths, name) {
+        // Where another program looks after it, a kill alone would not end it.
+        send(LoopOrder::Stop { name: name.clone() }, paths, screen)?;
+    }
     if has_worker || loops::read(paths, name).is_ok_and(|known| known.is_none()) {
         let (rm_worktree, force_dirty, json) = (args.rm_worktree, args.force_dirty, args.json);
         return kill::run(

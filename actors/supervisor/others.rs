@@ -1,0 +1,143 @@
+//! Loops that another program began and has left: they go on here, as if they had been
+//! begun here, once the record that says so is durable.
+
+use std::ops::Deref;
+use std::path::Path;
+
+use super::loops::Desk;
+use crate::loops::machine::Event as Happening;
+use crate::loops::progress::{Loop, Plan, Stage, Theirs};
+use crate::loops::{Begin, sight};
+use crate::model::{Answer, Caller, Environment, Refusal, RefusalKind, RowWorktree, WorktreeRequest};
+use crate::ports::Found;
+use crate::worker::Subject;
+
+/// A loop, wherever it is on record.
+pub struct Located {
+    it: Loop,
+    /// It is another program's yet.
+    theirs: Option<Found>,
+}
+
+impl Deref for Located {
+    type Target = Loop;
+
+    fn deref(&self) -> &Loop {
+        &self.it
+    }
+}
+
+impl Desk {
+    pub(super) async fn locate(&self, name: &str) -> Result<Located, Refusal> {
+        let unreadable = |cause| Refusal::new(RefusalKind::Registry, cause).of(name);
+        if let Some(it) = self.ports.loops.load(name).await.map_err(unreadable)? {
+            return Ok(Located { it, theirs: None });
+        }
+        match self.ports.loops.found(name).await.map_err(unreadable)? {
+            Some(found) => Ok(Located { it: found.it.clone(), theirs: Some(found) }),
+            None => Err(Refusal::new(RefusalKind::NotFound, format!("worker '{name}' is not a ralph worker"))),
+        }
+    }
+
+    /// Asks a loop, which is ours from then on.
+    pub(super) async fn ask_of(
+        &self,
+        located: Located,
+        caller: &Caller,
+        event: Happening,
+        done: &str,
+    ) -> Result<Answer, Refusal> {
+        let name = located.it.name().to_owned();
+        if let Some(found) = located.theirs {
+            is_left(&found)?;
+            let it = self.equip(found.it, caller).await?;
+            self.open(&name, Some(Begin::Adopt(Box::new(it)))).await?;
+        }
+        self.ask(&name, event, done).await
+    }
+
+    /// Ends a loop, of which no worker is started any more.
+    pub(super) async fn end(&self, located: Located) -> Result<(), Refusal> {
+        let name = located.it.name().to_owned();
+        if let Some(found) = located.theirs {
+            is_left(&found)?;
+            self.open(&name, Some(Begin::Adopt(Box::new(found.it)))).await?;
+        }
+        self.ask(&name, Happening::Killed, "stopped").await.map(drop)
+    }
+
+    /// Refuses what would make two programs look after one loop.
+    pub(super) async fn is_let_go(&self, name: &str) -> Result<(), Refusal> {
+        match self.locate(name).await {
+            Ok(Located { theirs: Some(found), .. }) => is_left(&found),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Completes a loop with what its worker's row has, and with where its worker is.
+    async fn equip(&self, mut it: Loop, caller: &Caller) -> Result<Loop, Refusal> {
+        let name = it.name().to_owned();
+        let refused = |cause: String| Refusal::new(RefusalKind::Invalid, cause).of(&name);
+        if let Some(Err(cause)) = it.plan.done_pattern.as_deref().map(sight::pattern) {
+            let remedy = "it is a regular expression without look-around and back-references; swarm ralph spawn --replace begins the loop anew";
+            return Err(refused(format!("its done pattern cannot be used: {cause}")).remedy(remedy));
+        }
+        let subject = Subject::read(&self.ports, &self.registry, &name).await?;
+        let (Some(row), Some(contract)) = (subject.row().cloned(), subject.contract(caller)) else {
+            let cause = format!("worker '{name}' is not there any more, and only its row says what the loop starts");
+            return Err(refused(cause).remedy("swarm ralph spawn begins it anew"));
+        };
+        if row.tmux.is_none() {
+            return Err(refused(format!("worker '{name}' is not a tmux worker")));
+        }
+        // As that program has it, which stores a directory as it was typed.
+        let cwd = Path::new(&caller.cwd).join(&contract.cwd).to_string_lossy().into_owned();
+        it.plan = Plan {
+            id: caller.request.clone(),
+            contract: crate::model::Contract { cwd, ..contract },
+            worktree: row.worktree.as_ref().map(asked_for),
+            caller: Caller { environment: Environment::default(), repeated: 0, ..caller.clone() },
+            ..it.plan.as_ref().clone()
+        }
+        .into();
+        if let Err(cause) = self.ports.loops.prompt(&it.plan).await {
+            return Err(refused(cause).remedy("the loop reads it before each iteration"));
+        }
+        it.theirs = Some(Theirs { started: row.started.clone(), process: None });
+        match &subject {
+            Subject::Foreign { alive: Some(process), .. } => {
+                it.theirs = Some(Theirs { started: row.started.clone(), process: Some(process.clone()) });
+                it.stage = Stage::Watching { generation: 0 };
+            }
+            Subject::Ours { facts, .. } if subject.is_running() => {
+                it.stage = Stage::Watching { generation: facts.generation };
+            }
+            Subject::Foreign { .. } | Subject::Ours { .. } | Subject::None => {}
+        }
+        it.log_from = self.ports.loops.written(&name).await;
+        Ok(it)
+    }
+}
+
+/// The worktree that there is, should it have to be made again.
+fn asked_for(worktree: &RowWorktree) -> WorktreeRequest {
+    let path = Path::new(&worktree.path);
+    let text = |part: Option<&Path>| part.map(|part| part.to_string_lossy().into_owned());
+    WorktreeRequest {
+        cwd: worktree.base_repo.clone(),
+        branch: Some(worktree.branch.clone()),
+        dir: text(path.parent()),
+        base: None,
+        leaf: text(path.file_name().map(Path::new)),
+        resume: true,
+    }
+}
+
+/// Whether the program that began it has left it.
+fn is_left(found: &Found) -> Result<(), Refusal> {
+    let Some(pid) = found.keeper else { return Ok(()) };
+    let name = found.it.name();
+    let cause = format!("the loop of '{name}' is looked after by another program (pid {pid})");
+    let remedy = format!("kill {pid} makes that program pause it; swarm ralph resume {name} goes on with it here");
+    Err(Refusal::new(RefusalKind::Running, cause).of(name).remedy(remedy))
+}
