@@ -27,7 +27,8 @@ pub struct Found {
 }
 
 pub trait Loops: Send + Sync {
-    /// The names of loops that somebody has to look after.
+    /// The names of loops that somebody has to look after, and of those that rest and of
+    /// which another program's file says something else by now.
     fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>>;
 
     /// The loop of this name as it is on record; `None` where there is none of ours.

@@ -178,10 +178,11 @@ impl Ends {
         }
         work.await;
         for name in &self.after {
-            if self.desk.is_running(name).await && matches!(self.desk.registry.find(name).await, Ok(None)) {
-                if let Err(refusal) = self.desk.killed(name).await {
-                    tracing::error!(worker = %name, cause = %refusal.cause, "its loop could not be ended");
-                }
+            if self.desk.is_running(name).await
+                && matches!(self.desk.registry.find(name).await, Ok(None))
+                && let Err(refusal) = self.desk.killed(name).await
+            {
+                tracing::error!(worker = %name, cause = %refusal.cause, "its loop could not be ended");
             }
         }
         for name in &self.forget {

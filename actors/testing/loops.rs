@@ -83,7 +83,10 @@ impl Loops for FakeLoops {
     fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
         Box::pin(async move {
             let names: Vec<String> = self.with(|inner| inner.saved.keys().cloned().collect());
-            Ok(names.into_iter().filter(|name| self.loaded(name).is_some_and(|it| it.is_active())).collect())
+            let wire = |name: &String| self.with(|inner| inner.wires.get(name).copied());
+            let is_changed = |name: &String, it: &Loop| wire(name).is_some_and(|wire| it.is_anothers(wire));
+            let is_active = |name: &String, it: &Loop| it.is_active() || (it.may_go_on() && is_changed(name, it));
+            Ok(names.into_iter().filter(|name| self.loaded(name).is_some_and(|it| is_active(name, &it))).collect())
         })
     }
 

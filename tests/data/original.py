@@ -3,6 +3,8 @@ wire form, its lock and its habits, good and bad, as far as they meet swarm.
 
     original.py spawn NAME [--tmux SESSION] -- COMMAND...
     original.py ls | kill NAME | clean NAME | respawn NAME | burst PREFIX COUNT
+    original.py ralph begin NAME SESSION PROMPT MAX [--worktree PATH REPO] -- COMMAND...
+    original.py ralph set NAME KEY=JSON... | run NAME
 """
 
 import datetime
@@ -130,6 +132,70 @@ def stop(worker):
     worker.status = "stopped"
 
 
+def loop_file(name, leaf):
+    return os.path.join(ROOT, "ralph", name, leaf)
+
+
+def tell(name, line):
+    with open(loop_file(name, "iterations.log"), "a") as log:
+        log.write(f"{datetime.datetime.now().isoformat(timespec='seconds')} {line}\n")
+
+
+def change(name, **members):
+    """No lock, and no look at what another program wrote meanwhile."""
+    path = loop_file(name, "state.json")
+    state = json.load(open(path)) if os.path.exists(path) else {}
+    state.update(members)
+    with open(path + ".tmp", "w") as out:
+        json.dump(state, out, indent=2)
+    os.rename(path + ".tmp", path)
+
+
+def begin(name, session, prompt, most, *words):
+    """A loop with its first iteration at work, and nobody who looks after it."""
+    split = words.index("--")
+    flags, cmd = words[:split], list(words[split + 1 :])
+    worker = Worker(name, "running", cmd, "", os.getcwd(), env={"K": "V"}, metadata={"ralph": True, "ralph_iteration": 1})
+    worker.tmux = Window(session, name)
+    if flags:
+        worker.worktree = Tree(flags[1], name, flags[2])
+        worker.cwd = flags[1]
+        subprocess.run(["git", "-C", flags[2], "worktree", "add", "-q", "-b", name, flags[1]], check=True)
+    start(worker)
+    with Registry() as registry:
+        registry.workers.append(worker)
+    os.makedirs(os.path.dirname(loop_file(name, "")), exist_ok=True)
+    now = datetime.datetime.now().isoformat()
+    change(
+        name, worker_name=name, prompt_file=os.path.abspath(prompt), max_iterations=int(most), current_iteration=1,
+        status="running", started=now, last_iteration_started=now, last_iteration_ended="", iteration_durations=[],
+        consecutive_failures=0, total_failures=0, done_pattern=None, inactivity_timeout=180,
+        check_done_continuous=False, exit_reason=None, prompt_baseline_content="", last_screen_change=None,
+        monitor_pid=None, max_context=None, context_nudge_sent=False,
+    )
+    tell(name, f"[START] iteration 1/{most}")
+    tmux(None, "send-keys", "-t", worker.target(), "-l", open(prompt).read().strip())
+    tmux(None, "send-keys", "-t", worker.target(), "Enter")
+
+
+def look_after(name):
+    """Until it is told to end, which pauses the loop."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    change(name, monitor_pid=os.getpid())
+    signal.sigwait([signal.SIGTERM])
+    change(name, status="paused")
+    tell(name, "[PAUSE] loop paused reason=sigterm")
+
+
+def ralph(verb, name, *words):
+    if verb == "begin":
+        begin(name, *words)
+    elif verb == "set":
+        change(name, **{key: json.loads(value) for key, value in (word.split("=", 1) for word in words)})
+    elif verb == "run":
+        look_after(name)
+
+
 def main(verb, *words):
     words = list(words)
     os.makedirs(os.path.join(ROOT, "logs"), exist_ok=True)
@@ -160,6 +226,8 @@ def main(verb, *words):
         start(worker)
         with Registry() as registry:
             registry.workers.append(worker)
+    elif verb == "ralph":
+        ralph(*words)
     elif verb == "burst":
         for number in range(int(words[1])):
             with Registry() as registry:

@@ -1,15 +1,20 @@
 //! The other program on the same registry: each sees, ends, cleans and starts
 //! the other's workers, and keeps what it does not know.
 
+use std::process::Command;
 use std::thread;
 
 use crate::common::{Rig, SOON, Said, proc, run, wait_until};
 
 /// Says what the other program says.
-fn original(rig: &Rig, words: &[&str]) -> Said {
+pub fn original(rig: &Rig, words: &[&str]) -> Said {
+    run(original_command(rig, words))
+}
+
+pub fn original_command(rig: &Rig, words: &[&str]) -> Command {
     let mut command = rig.program("python3");
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/original.py")).args(words);
-    run(command)
+    command
 }
 
 fn pid_of_row(rig: &Rig, name: &str) -> i32 {

@@ -17,6 +17,7 @@ mod notify;
 mod nudges;
 mod odds;
 mod ralph;
+mod ralph_theirs;
 mod ralph_words;
 mod recover;
 mod run;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::coexist::original;
 use crate::common::proc::{self, Signal};
 use crate::common::{Rig, SOON, Said, wait_until};
 
@@ -21,6 +22,21 @@ pub struct Site {
 }
 
 impl Site {
+    /// The loop is begun by the other program, in a worktree at `repo-worktrees/dev`.
+    pub fn begin_theirs(&self, max: &str) {
+        let agent = self.rig.path("agent");
+        let (tree, prompt) = (self.rig.path("repo-worktrees/dev"), self.repo.join("PROMPT.md"));
+        let text = |path: &PathBuf| path.to_str().expect("text").to_owned();
+        let (agent, tree, prompt, repo) = (text(&agent), text(&tree), text(&prompt), text(&self.repo));
+        let words = ["ralph", "begin", "dev", "theirs", &prompt, max, "--worktree", &tree, &repo, "--", "sh", &agent];
+        original(&self.rig, &words).ok();
+    }
+
+    /// The other program writes into its file.
+    pub fn theirs(&self, members: &[&str]) {
+        original(&self.rig, &[&["ralph", "set", "dev"], members].concat()).ok();
+    }
+
     /// `script` is what the agent does with `$line`, which is the prompt, and `$n`, which
     /// counts its starts.
     pub fn new(script: &str) -> Self {

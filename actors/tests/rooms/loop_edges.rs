@@ -179,3 +179,17 @@ async fn a_file_that_could_not_follow_is_not_taken_for_somebody_elses_word() {
     order(&rig, LoopOrder::Pause { name: "w".to_owned(), reason: "user".to_owned() }).await;
     assert_eq!((status(&rig).0, starts(&rig)), (Status::Paused, 1), "{:?}", lines(&rig));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_resting_loop_whose_file_was_changed_back_hears_it_when_it_is_opened() {
+    let mut rig = rig().await;
+    begin(&rig, plan(5)).await;
+    order(&rig, LoopOrder::Pause { name: "w".to_owned(), reason: "user".to_owned() }).await;
+    end(&rig, 0).await;
+    rig.crash().await;
+    // What it said before the pause: not to be taken for a file that did not follow.
+    rig.world.loops.write_wire("w", Wire { status: Status::Running, max_iterations: 5 });
+    rig.up().await;
+    seconds(&rig, 1).await;
+    assert_eq!((status(&rig).0, starts(&rig)), (Status::Running, 2), "{:?}", lines(&rig));
+}

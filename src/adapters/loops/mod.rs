@@ -188,6 +188,12 @@ fn put_back(dir: &Path, it: &Loop) {
     }
 }
 
+/// Whether another program wrote into the file of a loop that rests.
+fn is_changed(dir: &Path, it: &Loop) -> bool {
+    let is_anothers = |state: WireState| it.is_anothers(state.wire());
+    it.may_go_on() && wire::read(&dir.join(STATE)).is_ok_and(|state| state.is_some_and(is_anothers))
+}
+
 fn active(paths: &Paths) -> io::Result<Vec<String>> {
     let mut active = Vec::new();
     for name in names(paths)? {
@@ -197,7 +203,7 @@ fn active(paths: &Paths) -> io::Result<Vec<String>> {
                 if let Err(error) = mend(&dir, &it) {
                     tracing::warn!(worker = name, %error, "what a crash left of a loop's files stays as it is");
                 }
-                if it.is_active() {
+                if it.is_active() || is_changed(&dir, &it) {
                     active.push(name);
                 }
             }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 use swarm_actors::loops::machine::Event;
-use swarm_actors::loops::progress::Status;
+use swarm_actors::loops::progress::{Stage, Status};
 
 use super::*;
 
@@ -217,4 +217,46 @@ fn what_a_crash_within_an_exchange_left_is_put_back() {
         assert_eq!((&state(&dir)["status"], &state(&dir)["total_failures"]), (&json!(kept), &json!(failures)));
         assert!(!aside.exists());
     }
+}
+
+#[test]
+fn a_file_of_another_program_is_a_loop_that_rests() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    fs::create_dir_all(&dir).expect("made");
+    let mut text = serde_json::to_value(WireState::of(&begun("w"))).expect("JSON");
+    text["started"] = json!("2026-01-02T00:00:00.123456");
+    text["status"] = json!("stopped");
+    text["exit_reason"] = json!("monitor_disconnected");
+    text["iteration_durations"] = json!([3]);
+    text["monitor_pid"] = json!(std::process::id());
+    text["theirs"] = json!({"a": 1});
+    fs::write(dir.join(STATE), text.to_string()).expect("written");
+    let found = found(&paths, "w").expect("readable").expect("there");
+    assert_eq!(found.keeper, None, "this is another program by its words");
+    let mut it = found.it;
+    assert!(it.is_disconnected() && !it.is_active() && it.stage == Stage::Between { again: false });
+    it.wires_before = vec![it.wire()];
+    assert_eq!(save(&dir, &it).expect("saved"), Filed::Current);
+    text["monitor_pid"] = Value::Null;
+    assert_eq!(state(&dir), text, "nothing of it is lost");
+    assert!(super::found(&paths, "w").expect("readable").is_none() && is_ours(&paths, "w"));
+}
+
+#[test]
+fn what_was_written_into_a_resting_loop_calls_for_somebody() {
+    let (_site, paths) = site();
+    let dir = dir(&paths, "w").expect("a name");
+    let mut it = filed(&dir);
+    (it.status, it.stage) = (Status::Paused, Stage::Between { again: false });
+    save(&dir, &it).expect("saved");
+    it.wires_before = vec![it.wire()];
+    save(&dir, &it).expect("saved");
+    assert_eq!(active(&paths).expect("listed"), Vec::<String>::new());
+    theirs(&dir, |state| state["status"] = json!("running"));
+    assert_eq!(active(&paths).expect("listed"), ["w"]);
+    // One that is over stays so, whatever is written there.
+    (it.status, it.stage) = (Status::Failed, Stage::Over);
+    fs::write(dir.join(RECORD), serde_json::to_vec(&it).expect("JSON")).expect("written");
+    assert_eq!(active(&paths).expect("listed"), Vec::<String>::new());
 }

@@ -164,10 +164,10 @@ fn clean(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
         if !loops::dir(paths, &name).is_some_and(|dir| dir.exists()) {
             return Err(no_state(&name));
         }
+        send(LoopOrder::Clean { name: name.clone() }, paths, screen)?;
         if registry.find(&name).is_some_and(|view| view.state.is_running()) {
             screen.warning(&format!("worker '{name}' is still running (only ralph state removed)"));
         }
-        send(LoopOrder::Clean { name: name.clone() }, paths, screen)?;
         if !args.json {
             screen.line(&format!("cleaned ralph state for {}", escape(&name)))?;
         }

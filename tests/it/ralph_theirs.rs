@@ -1,0 +1,138 @@
+//! Loops that the other program began, with the files that it writes.
+
+use std::fs;
+
+use crate::coexist::{original, original_command};
+use crate::common::{SOON, proc, wait_until};
+use crate::ralph::Site;
+
+const TAKEN: &str = "[WARN] iteration 1: the loop was begun by another program, and goes on here";
+
+/// A process that has ended: nobody has this pid.
+fn gone(site: &Site) -> String {
+    let mut child = site.rig.program("true").spawn().expect("started");
+    let pid = child.id();
+    child.wait().expect("waited");
+    format!("monitor_pid={pid}")
+}
+
+fn wait_stopped(site: &Site) {
+    wait_until("their worker has ended", SOON, || site.swarm(&["status", "dev"]).code == Some(1));
+}
+
+#[test]
+fn a_loop_that_was_left_goes_on_in_its_worktree_whatever_it_was_left_as() {
+    for left in [
+        &["status=\"stopped\"", "exit_reason=\"monitor_disconnected\""][..],
+        &["status=\"paused\""],
+        &["status=\"running\"", "theirs={\"a\": 1}"],
+    ] {
+        let site = Site::new("echo $n >> work; exit 0");
+        site.begin_theirs("3");
+        wait_stopped(&site);
+        site.theirs(&[left, &[&gone(&site)]].concat());
+        let (before, started) = (site.rig.rows(), site.state()["started"].clone());
+        site.swarm(&["ralph", "resume", "dev"]).is(0, "resumed ralph loop for dev\n", "");
+        site.wait_line("[DONE]");
+        site.is_over("stopped", "max_iterations");
+        let lines = site.lines();
+        assert_eq!((lines[0].as_str(), lines.len()), ("[START] iteration 1/3", 7), "{lines:?}");
+        assert_eq!(lines[1], format!("{TAKEN}; nobody saw how its worker ended"));
+        assert_eq!(lines[2], "[START] iteration 2/3");
+        let work = site.rig.path("repo-worktrees/dev/work");
+        assert_eq!(fs::read_to_string(work).expect("kept"), "1\n2\n3\n", "what was not committed is there yet");
+        let rows = site.rig.rows();
+        for key in ["name", "cmd", "cwd", "env", "worktree"] {
+            assert_eq!(rows[0][key], before[0][key], "{key}");
+        }
+        assert_eq!((rows.len(), &rows[0]["metadata"]["ralph_iteration"]), (1, &3.into()));
+        assert_eq!(site.state()["started"], started, "to the letter");
+        assert_eq!(site.state()["theirs"].is_object(), left.len() == 2 && left[0].contains("running"));
+        assert_eq!(original(&site.rig, &["ls"]).ok(), "dev stopped\n");
+    }
+}
+
+#[test]
+fn an_agent_that_is_at_work_is_followed_in_its_window() {
+    let site = Site::new("[ $n = 1 ] && { read more; exit 5; }; echo ALL'' DONE; exec sleep 600");
+    site.begin_theirs("9");
+    wait_until("it has its prompt", SOON, || site.starts() == 1);
+    site.theirs(&["done_pattern=\"ALL DONE\"", "check_done_continuous=true", &gone(&site)]);
+    site.swarm(&["ralph", "resume", "dev"]).is(0, "resumed ralph loop for dev\n", "");
+    assert_eq!(site.lines().last().map(String::as_str), Some(TAKEN));
+    // Whoever looks after it may be struck meanwhile.
+    let (supervisor, guard) = site.rig.keepers();
+    [guard, supervisor].into_iter().flatten().for_each(proc::kill);
+    site.swarm(&["supervisor", "restart"]);
+    assert_eq!(site.starts(), 1);
+    site.swarm(&["send", "dev", "leave"]).ok();
+    site.wait_line("[END] iteration 1 exit=unknown duration=");
+    site.wait_line("[START] iteration 2/9");
+    site.wait_line("[DONE] loop complete after 2 iterations reason=done_pattern");
+    site.is_over("stopped", "done_pattern");
+    assert_eq!((site.starts(), &site.state()["total_failures"]), (2, &0.into()));
+    wait_stopped(&site);
+}
+
+#[test]
+fn what_an_agent_of_theirs_says_last_ends_the_loop() {
+    let site = Site::new("read more; echo ALL'' DONE; exit 0");
+    site.begin_theirs("9");
+    wait_until("it has its prompt", SOON, || site.starts() == 1);
+    site.theirs(&["done_pattern=\"^ALL DONE\"", &gone(&site)]);
+    site.swarm(&["ralph", "resume", "dev"]).ok();
+    let log = site.rig.root().join("logs/dev.tmux.log");
+    wait_until("its output is kept", SOON, || log.exists());
+    // The command that reads the window has to be there before anything is said.
+    let piped = || site.rig.tmux(&["list-panes", "-t", "=theirs:dev", "-F", "#{pane_pipe}"]).out == "1\n";
+    wait_until("it is read", SOON, piped);
+    site.swarm(&["send", "dev", "leave"]).ok();
+    site.wait_line("[DONE] loop complete after 1 iterations reason=done_pattern");
+    assert_eq!(site.starts(), 1);
+}
+
+#[test]
+fn one_that_is_looked_after_is_left_alone_until_it_is_let_go() {
+    let site = Site::new("read more; exit 0");
+    site.begin_theirs("2");
+    wait_until("it has its prompt", SOON, || site.starts() == 1);
+    let mut keeper = original_command(&site.rig, &["ralph", "run", "dev"]).spawn().expect("started");
+    wait_until("it is noted", SOON, || site.state()["monitor_pid"] == keeper.id());
+    // Also where the file does not tell who it is.
+    for noted in [keeper.id().to_string(), "null".to_owned()] {
+        site.theirs(&[&format!("monitor_pid={noted}")]);
+        let before = site.state();
+        for verb in ["pause", "resume", "run", "stop", "clean"] {
+            let said = site.swarm(&["ralph", verb, "dev"]);
+            let cause = format!("the loop of 'dev' is looked after by another program (pid {})", keeper.id());
+            let said = said.refused(1, &cause);
+            assert!(said.err.contains("swarm ralph resume dev goes on with it here"), "{said:?}");
+        }
+        assert_eq!((site.state(), site.file("loop.json").exists()), (before, false));
+        assert_eq!(site.swarm(&["status", "dev"]).code, Some(0), "its agent is at work");
+    }
+    proc::signal(i32::try_from(keeper.id()).expect("a pid"), proc::Signal::TERM);
+    keeper.wait().expect("waited");
+    assert_eq!(site.state()["status"], "paused");
+    site.swarm(&["ralph", "pause", "dev"]).is(0, "", "swarm: warning: worker 'dev' is already paused\n");
+    site.swarm(&["ralph", "resume", "dev"]).is(0, "resumed ralph loop for dev\n", "");
+    site.swarm(&["send", "dev", "leave"]).ok();
+    site.wait_line("[START] iteration 2/2");
+}
+
+#[test]
+fn one_that_was_left_is_paused_ended_and_forgotten_like_ours() {
+    let site = Site::new("read more; exit 0");
+    site.begin_theirs("5");
+    wait_until("it has its prompt", SOON, || site.starts() == 1);
+    site.theirs(&[&gone(&site)]);
+    site.swarm(&["ralph", "pause", "dev"]).is(0, "paused ralph loop for dev\n", "");
+    assert_eq!((&site.state()["status"], site.swarm(&["status", "dev"]).code), (&"paused".into(), Some(0)));
+    site.swarm(&["ralph", "stop", "dev"]).is(0, "killed dev\n", "");
+    site.is_over("stopped", "killed");
+    assert_eq!(site.lines().last().map(String::as_str), Some("[DONE] loop complete after 1 iterations reason=killed"));
+    wait_stopped(&site);
+    site.swarm(&["ralph", "clean", "dev"]).is(0, "cleaned ralph state for dev\n", "");
+    assert!(!site.file("").exists());
+    assert_eq!(site.rig.names(), ["dev"], "its worker stays to be looked at");
+}
