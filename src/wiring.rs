@@ -41,6 +41,8 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
     // What a row shows of an agent's command, and a respawn executes: the file as it is
     // installed, where it is still there.
     let installed = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| executable.clone());
+    // Agents run it for as long as they live: only under a name that outlives this process.
+    let hooks = Some(installed.clone()).filter(|path| *path != executable);
     let ports = Ports {
         clock: Arc::new(SystemClock::new()),
         events: Arc::<EventLog>::clone(&events),
@@ -52,7 +54,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         processes: Arc::new(SystemProcesses::new()),
         records: Arc::new(DiskRecords::new(paths.clone())),
         runs: Arc::new(DiskRuns::new(paths.clone(), installed)),
-        sessions: Arc::new(DiskSessions::new(paths.clone())),
+        sessions: Arc::new(DiskSessions::new(paths.clone(), hooks)),
         terminals: Arc::new(TmuxTerminals::new(paths.clone())),
         worktrees: Arc::new(Git::new()),
     };

@@ -88,7 +88,7 @@ impl Ladder {
         self.note(sight, now_ms);
         let mut acts = Vec::new();
         let mut stands = false;
-        match screen.or_else(|| sight.waiting.clone().map(|what| Signal::Waiting { what })) {
+        match own_word(sight).or(screen) {
             Some(signal) if signal.needs_a_person() => return self.tell(signal),
             Some(signal) => {
                 stands = true;
@@ -200,6 +200,12 @@ impl Ladder {
     }
 }
 
+/// What it says itself, which is worth more than what its screen seems to say.
+fn own_word(sight: &Sight) -> Option<Signal> {
+    let what = sight.waiting.clone()?;
+    Some(if sight.idle { Signal::Idle { what } } else { Signal::Waiting { what } })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -274,7 +280,7 @@ mod tests {
     fn the_same_operation_for_too_long_counts_although_there_is_output() {
         let (mut ladder, rules) = (Ladder::default(), rules());
         let means = Means { rules: Some(&rules), window: true };
-        let at = |tick: u64| Sight { output: tick, operation: Some(("Bash: make".to_owned(), 1)), waiting: None };
+        let at = |tick: u64| Sight { output: tick, operation: Some(("Bash: make".to_owned(), 1)), ..Sight::default() };
         let acts: Vec<Act> = (0..=60).flat_map(|tick| ladder.look(&at(tick), None, means, tick * TICK_MS)).collect();
         assert!(matches!(&acts[..], [Act::Take(Step::Nudged, Signal::SameOperation { .. })]), "{acts:?}");
     }
@@ -289,6 +295,29 @@ mod tests {
         let waits = Sight { waiting: Some("which branch?".to_owned()), ..silent(2) };
         let acts: Vec<Act> = (600..900).flat_map(|tick| ladder.look(&waits, None, means, tick * TICK_MS)).collect();
         assert!(matches!(&acts[..], [Act::Take(Step::Told, Signal::Waiting { .. })]), "{acts:?}");
+    }
+
+    #[test]
+    fn who_waits_for_what_is_next_is_told_of_and_where_that_was_asked_for_nudged() {
+        let idle = || Sight { waiting: Some("it waits".to_owned()), idle: true, ..silent(1) };
+        let words = |rules: Option<&WatchRules>| {
+            let mut ladder = Ladder::default();
+            let means = Means { rules, window: true };
+            let acts = (0..=70).flat_map(|tick| ladder.look(&idle(), None, means, tick * TICK_MS));
+            acts.map(|act| if let Act::Take(step, signal) = act { (step.word(), signal.word()) } else { ("", "") })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(words(None), [("told", "idle")]);
+        assert_eq!(words(Some(&rules())), [("told", "idle"), ("nudged", "silent")]);
+    }
+
+    #[test]
+    fn its_own_word_counts_before_its_screen() {
+        let (mut ladder, means) = (Ladder::default(), Means { rules: None, window: true });
+        let asks = || Some(Signal::Asks { what: "it asks for a permission" });
+        let waits = Sight { waiting: Some("may it push?".to_owned()), ..silent(1) };
+        let acts = ladder.look(&waits, asks(), means, 0);
+        assert_eq!(acts, vec![Act::Take(Step::Told, Signal::Waiting { what: "may it push?".to_owned() })]);
     }
 
     #[test]

@@ -95,6 +95,8 @@ struct Tracked {
     began_ms: u64,
     /// What its screen showed last, and when and at which output that was.
     screen: Option<Signal>,
+    /// It showed an agent at work.
+    works: bool,
     looked: Option<(u64, u64)>,
 }
 
@@ -158,7 +160,8 @@ impl Machine {
             return Vec::new();
         }
         let began_ms = self.now_ms;
-        let tracked = Tracked { life: Arc::clone(&life), fence: None, began_ms, screen: None, looked: None };
+        let tracked =
+            Tracked { life: Arc::clone(&life), fence: None, began_ms, screen: None, works: false, looked: None };
         self.lives.insert(life.worker.clone(), tracked);
         if !life.rungs.is_foot() {
             let resumed = || Ladder::resumed(life.rungs, began_ms);
@@ -247,7 +250,9 @@ impl Machine {
         let ladder = self.ladders.get(&life.worker);
         // Until what was told of it is no longer so.
         let told = ladder.is_some_and(Ladder::is_told);
-        if life.watch.is_none() && !(life.agent && (young || told)) {
+        let says = sight.waiting.is_some() && speaks_for_itself(life);
+        let watched = life.watch.is_some() || (life.agent && young);
+        if !(watched || told || says) {
             return Vec::new();
         }
         // Nothing is typed into a screen that was not looked at just then.
@@ -270,13 +275,17 @@ impl Machine {
             tracked.looked = None;
             return Vec::new();
         };
-        tracked.screen = signals::of_screen(screen);
+        (tracked.screen, tracked.works) = (signals::of_screen(screen), signals::is_at_work(screen));
         let screen = tracked.screen.clone();
         self.judge(life, sight, screen)
     }
 
     fn judge(&mut self, life: &Arc<Life>, sight: &Sight, screen: Option<Signal>) -> Vec<Effect> {
         let means = Means { rules: life.watch.as_ref(), window: life.window };
+        // No agent tells that it was answered before it is done with what it asked for.
+        let works = life.window && self.lives.get(&life.worker).is_some_and(|tracked| tracked.works);
+        let waiting = sight.waiting.clone().filter(|_| !works);
+        let sight = &Sight { waiting, ..sight.clone() };
         let ladder = self.ladders.entry(life.worker.clone()).or_default();
         let before = ladder.rungs();
         let acts = ladder.look(sight, screen, means, self.now_ms);
@@ -328,6 +337,12 @@ impl Machine {
         self.armed = true;
         Some(Effect::Arm)
     }
+}
+
+/// What an attempt of a run waits for is told by the run, whose command names no agent
+/// and whose session does.
+fn speaks_for_itself(life: &Life) -> bool {
+    life.agent || life.plan.as_ref().is_some_and(|plan| plan.provider.is_none())
 }
 
 #[cfg(test)]

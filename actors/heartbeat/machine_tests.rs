@@ -159,6 +159,43 @@ fn one_that_says_nothing_is_nudged_and_at_last_renewed() {
     assert_eq!(done.first(), Some(&Effect::Renew { worker: "a".to_owned(), generation: 2 }), "{done:?}");
 }
 
+/// The marks of a window over the ticks, each with what its agent waits for and its screen.
+fn marks(life: &Arc<Life>, ticks: &[(Option<&str>, &str)]) -> Vec<Option<String>> {
+    let mut machine = Machine::new(30_000);
+    machine.on(Event::Began(Arc::clone(life)));
+    machine.on(Event::Ran(Arc::clone(life), Ok(fence(life))));
+    let mut marks = Vec::new();
+    // Long after its start, when nobody looks at its screen for no reason.
+    for (output, (waiting, screen)) in [&[(None, ""); 3], ticks].concat().into_iter().enumerate() {
+        machine.on(Event::Tick);
+        let sight = Sight { waiting: waiting.map(str::to_owned), output: output as u64, ..Sight::default() };
+        let mut effects = machine.on(Event::Beaten(vec![(Arc::clone(life), Beaten::Done, sight)], Round::All));
+        if let [Effect::Look(life, sight)] = &effects[..] {
+            effects = machine.on(Event::Looked(Arc::clone(life), sight.clone(), Some(screen.to_owned())));
+        }
+        marks.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Mark { stuck, .. } => Some(stuck),
+            _ => None,
+        }));
+    }
+    marks
+}
+
+#[test]
+fn who_says_that_it_waits_is_marked_until_it_says_or_shows_that_it_does_not() {
+    let agent = Arc::new(Life { agent: true, window: true, ..Life::clone(&life("a", 1)) });
+    let (asked, works) = (Some("may it push?"), "· Cooking…\n  ⏵⏵ auto mode on · esc to interrupt");
+    let marked = || Some("may it push?".to_owned());
+    assert_eq!(marks(&agent, &[(asked, "Push?"), (asked, "Push?"), (None, "> ")]), [marked(), None]);
+    assert_eq!(marks(&agent, &[(asked, "Push?"), (asked, works), (asked, works)]), [marked(), None], "it was answered");
+    assert_eq!(marks(&agent, &[(asked, works), (asked, "Push?")]), [marked()], "it asks by now");
+    let script = Arc::new(Life { agent: false, ..Life::clone(&agent) });
+    assert_eq!(marks(&script, &[(asked, ""), (None, "")]), [marked(), None]);
+    let plan = script.plan.clone().map(|plan| SessionPlan { provider: Some("claude".to_owned()), ..plan });
+    let attempt = Arc::new(Life { plan, ..Life::clone(&script) });
+    assert_eq!(marks(&attempt, &[(asked, "")]), [], "its run tells");
+}
+
 #[test]
 fn an_end_that_could_not_be_written_is_tried_for_a_while() {
     let mut machine = Machine::new(10_000);

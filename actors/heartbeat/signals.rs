@@ -10,6 +10,8 @@ pub enum Signal {
     SameOperation { operation: String, for_ms: u64 },
     /// It waits for a person.
     Waiting { what: String },
+    /// It has done what it was told, and waits for what is next.
+    Idle { what: String },
     /// Nobody is logged in, or the agent asks whether it may trust a directory.
     Asks { what: &'static str },
     /// Its context is nearly full.
@@ -25,6 +27,7 @@ impl Signal {
             Self::Silent { .. } => "silent",
             Self::SameOperation { .. } => "same-operation",
             Self::Waiting { .. } => "waiting",
+            Self::Idle { .. } => "idle",
             Self::Asks { .. } => "asks",
             Self::ContextFull { .. } => "context-full",
             Self::Compacting => "compacting",
@@ -35,7 +38,11 @@ impl Signal {
     pub fn needs_a_person(&self) -> bool {
         match self {
             Self::Waiting { .. } | Self::Asks { .. } => true,
-            Self::Silent { .. } | Self::SameOperation { .. } | Self::ContextFull { .. } | Self::Compacting => false,
+            Self::Silent { .. }
+            | Self::SameOperation { .. }
+            | Self::Idle { .. }
+            | Self::ContextFull { .. }
+            | Self::Compacting => false,
         }
     }
 
@@ -45,7 +52,7 @@ impl Signal {
         match self {
             Self::Silent { for_ms } => format!("no output for {}", minutes(*for_ms)),
             Self::SameOperation { operation, for_ms } => format!("at {operation:?} for {}", minutes(*for_ms)),
-            Self::Waiting { what } => what.clone(),
+            Self::Waiting { what } | Self::Idle { what } => what.clone(),
             Self::Asks { what } => (*what).to_owned(),
             Self::ContextFull { percent } => format!("its context is full to {percent} %"),
             Self::Compacting => "it compacts its conversation".to_owned(),
@@ -75,9 +82,20 @@ const QUESTIONS: [(&str, &str); 17] = [
 ];
 /// Lines of a screen, from its end, in which questions are looked for.
 const LINES_MAX: usize = 20;
+/// The same, in which work is looked for.
+const WORKING_LINES_MAX: usize = 8;
 const COMPACTING: &str = "compacting conversation";
+/// What agents show for as long as they are at work.
+const WORKING: &str = "esc to interrupt";
 /// A context from which on there is little room left.
 const CONTEXT_PERCENT: u32 = 90;
+
+/// Whether a screen shows an agent that is at work, and asks nothing.
+pub fn is_at_work(screen: &str) -> bool {
+    let last: Vec<&str> = screen.lines().rev().filter(|line| !line.trim().is_empty()).take(WORKING_LINES_MAX).collect();
+    let shown = last.iter().any(|line| line.to_lowercase().contains(WORKING));
+    shown && !matches!(of_screen(screen), Some(Signal::Asks { .. }))
+}
 
 /// What a screen says, the gravest first.
 pub fn of_screen(screen: &str) -> Option<Signal> {
@@ -129,6 +147,20 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(of_screen(screen).map(|signal| signal.word()), word, "{screen}");
+        }
+    }
+
+    #[test]
+    fn an_agent_that_can_be_interrupted_is_at_work() {
+        for (screen, works) in [
+            ("· Cooking…\n────\n❯ \n────\n  ⏵⏵ auto mode on (shift+tab to cycle) · esc to interrupt\n", true),
+            ("◦ Working (2s • esc to interrupt)\n\n\n› Ask\n\n  model · /repo\n  ? for shortcuts\n", true),
+            ("● done\n────\n❯ \n────\n  ⏵⏵ auto mode on (shift+tab to cycle)\n", false),
+            ("Do you want to proceed?\n ❯ 1. Yes\n   2. No, esc to interrupt\n", false),
+            ("it said: esc to interrupt\na\nb\nc\nd\ne\nf\ng\nh\n", false),
+            ("", false),
+        ] {
+            assert_eq!(is_at_work(screen), works, "{screen}");
         }
     }
 

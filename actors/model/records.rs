@@ -41,6 +41,9 @@ pub struct Spec {
     /// How an earlier life is gone on with; none for a start from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
+    /// What is executed, with hooks of ours; none for a program that takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooked: Option<Vec<String>>,
 }
 
 /// How a worker that was left goes on: in its own conversation where there is one.
@@ -60,6 +63,11 @@ pub struct Resume {
 impl Spec {
     /// What is executed.
     pub fn argv(&self) -> &[String] {
+        self.hooked.as_deref().unwrap_or_else(|| self.unhooked())
+    }
+
+    /// The same without our hooks.
+    pub fn unhooked(&self) -> &[String] {
         self.resume.as_ref().and_then(|resume| resume.argv.as_ref()).unwrap_or(&self.contract.argv)
     }
 }

@@ -63,7 +63,7 @@ impl super::Spec {
 
     /// The name of the launch: its token as a UUID.
     pub fn session_id(&self) -> String {
-        uuid(&self.token)
+        launch_id(&self.token)
     }
 }
 
@@ -93,8 +93,8 @@ pub const WORK_TYPES: [(&str, &str); 18] = [
     ("operational-scanner-ci", "OSC"),
 ];
 
-/// 128 bits in hex as a UUID; any other text as it is.
-fn uuid(token: &str) -> String {
+/// The name of the launch with this token: 128 bits in hex as a UUID; any other text as it is.
+pub fn launch_id(token: &str) -> String {
     if token.len() != 32 || !token.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return token.to_owned();
     }

@@ -50,6 +50,8 @@ pub struct Sight {
     pub operation: Option<(String, u64)>,
     /// What it waits for, by its own word.
     pub waiting: Option<String>,
+    /// That is its next task: it has done the last one.
+    pub idle: bool,
 }
 
 /// How a life ended; none where nobody knows.
@@ -105,6 +107,10 @@ pub trait Sessions: Send + Sync {
 
     /// How this start goes on with what an earlier one left.
     fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume>;
+
+    /// What this start executes so that its agent tells what it is at; none for a program
+    /// that cannot be told to.
+    fn hooked(&self, spec: &Spec) -> Option<Vec<String>>;
 
     /// Before anything is executed: looks whose session it is, and writes that it is being
     /// begun. Gives what a person should know of what was found there.

@@ -265,6 +265,7 @@ mod tests {
             worktree: None,
             logs: Vec::new(),
             resume: None,
+            hooked: None,
         };
         let process = ProcessId { pid: 77, start_ticks: 1, boot: "b".to_owned() };
         let content = Some(Lease {

@@ -104,6 +104,11 @@ impl Sessions for FakeSessions {
         Box::pin(std::future::ready(Resume { argv: Some(argv), ..Resume::default() }))
     }
 
+    fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
+        let argv = spec.unhooked();
+        (argv.first()? == "claude").then(|| [argv, &["--hooked".to_owned()]].concat())
+    }
+
     fn open<'a>(&'a self, opening: &'a Opening) -> BoxFuture<'a, Result<Option<String>, SessionError>> {
         Box::pin(async move {
             self.script.before("open_session", &opening.worker).await.map_err(SessionError::System)?;

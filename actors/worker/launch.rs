@@ -78,6 +78,7 @@ pub async fn launch(ports: &Ports, registry: &RegistryHandle, start: Start) -> R
     if start.recovers {
         spec.resume = Some(ports.sessions.resume(&spec).await);
     }
+    spec.hooked = ports.sessions.hooked(&spec);
     let opening = spec.session().map(|plan| Opening {
         plan,
         worker: spec.name.clone(),
@@ -280,6 +281,7 @@ fn spec(ports: &Ports, start: &Start, plan: Option<WorktreePlan>, generation: u6
         worktree: plan,
         logs: logs.iter().map(|kind| format!("{}.{kind}.log", start.name)).collect(),
         resume: None,
+        hooked: None,
     }
 }
 

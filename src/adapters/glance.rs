@@ -122,5 +122,6 @@ fn spec(row: &Row, generation: u64, token: String, started: String) -> Spec {
         worktree: None,
         logs: Vec::new(),
         resume: None,
+        hooked: None,
     }
 }

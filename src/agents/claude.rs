@@ -266,7 +266,7 @@ impl Parser for Reader {
 }
 
 /// What is asked, and the answers that are offered.
-fn question(input: &Value) -> String {
+pub fn question(input: &Value) -> String {
     let asked = input["questions"].as_array().into_iter().flatten().filter_map(|asked| {
         let options = asked["options"].as_array().into_iter().flatten();
         let options: Vec<&str> = options.filter_map(|option| option["label"].as_str()).collect();
@@ -278,7 +278,7 @@ fn question(input: &Value) -> String {
 }
 
 /// `Bash: cargo test`, `Write: src/lib.rs`.
-fn tool(name: &str, input: &Value) -> String {
+pub fn tool(name: &str, input: &Value) -> String {
     let about = ["command", "file_path", "path", "pattern", "url", "query", "description", "prompt"];
     match about.iter().find_map(|key| input[key].as_str()) {
         Some(detail) => short(&format!("{name}: {detail}")),

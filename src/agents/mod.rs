@@ -8,6 +8,7 @@ mod claude;
 mod codex;
 mod command;
 mod fault;
+pub mod hooks;
 pub mod resume;
 mod shell;
 

@@ -39,16 +39,28 @@ const CLAUDE_LISTS: [&str; 8] = [
     "--betas",
 ];
 /// Words of `claude` that are no task.
-const CLAUDE_VERBS: [&str; 11] = [
+const CLAUDE_VERBS: [&str; 23] = [
     "agents",
+    "attach",
     "auth",
+    "auto-mode",
     "config",
     "doctor",
+    "gateway",
+    "import",
     "install",
+    "kill",
+    "logs",
     "mcp",
     "migrate-installer",
     "plugin",
+    "plugins",
+    "purge",
+    "respawn",
+    "rm",
     "setup-token",
+    "stop",
+    "ultrareview",
     "update",
     "upgrade",
 ];
@@ -165,8 +177,14 @@ pub fn command(argv: &[String], id: Option<&str>, prompt: &str) -> Option<Vec<St
     Some(words)
 }
 
-fn program(argv: &[String]) -> Option<&str> {
+pub fn program(argv: &[String]) -> Option<&str> {
     argv.first()?.rsplit('/').next()
+}
+
+/// Whether a command line of `claude` has this option; none where it is no start of it.
+pub fn has_option(argv: &[String], option: &str) -> Option<bool> {
+    let is_it = |word: &String| word == option || word.strip_prefix(option).is_some_and(|rest| rest.starts_with('='));
+    claude(argv).map(|parsed| parsed.options.iter().any(is_it))
 }
 
 fn claude(argv: &[String]) -> Option<Parsed> {

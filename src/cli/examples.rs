@@ -192,6 +192,22 @@ Examples:
   swarm session update currentPhase='writing tests' pullRequestUrl=https://forge/pull/7
   swarm session update --worker fix summaryVersion:=2 errorMessage:-";
 
+pub const SESSION_NOTE: &str = "\
+Examples (of a program in a worker with a session):
+  swarm session note --operation \"building $target\"
+  swarm session note --waiting 'may it be deployed?'
+  swarm session note --idle
+
+It shows in `swarm session show` and heartbeat.json. One that waits is told of and marked in `swarm ls -l`; one that is at
+the same operation for too long is helped where --stuck-after says so.";
+
+pub const SESSION_HOOK: &str = "\
+Workers that run claude are given it (SWARM_HOOKS=off: not), with --settings, unless their command line has --settings.
+Other agents with hooks of the same kind can be given it by hand, as in ~/.codex/hooks.json:
+  {\"hooks\": {\"PreToolUse\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"swarm session hook\"}]}]}}
+
+Outside of a worker with a session it does nothing.";
+
 pub const PLAN: &str = "\
 Examples:
   swarm plan --specs ./specs -y && swarm run

@@ -83,7 +83,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Merge(args) => merge::run(&args.action, &paths()?, screen),
         Command::Plan(args) => run::plan(args, &paths()?, screen),
         Command::Run(args) => run::run(args, &paths()?, screen),
-        Command::Session(args) => session::run(&args.action, &paths()?, screen),
+        Command::Session(args) => session::run(&args.action, paths, screen),
         Command::Ralph(args) => ralph::run(&args.action, &paths()?, screen),
         Command::Heartbeat(args) => heartbeat::run(&args.action, &paths()?, screen),
         Command::Init(args) => init::run(args, screen),

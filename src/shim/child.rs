@@ -18,6 +18,8 @@ use swarm_actors::model::{Ended, Rlimit, Spec};
 
 /// Variables of git that would point the worker at its caller's repository.
 const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
+/// The directory of a worker's own session; not that of who started it.
+const SESSION: &str = "SWARM_SESSION";
 /// Variables that belong to the pane, not to the caller.
 const OF_THE_PANE: [&str; 3] = ["TERM", "TMUX", "TMUX_PANE"];
 
@@ -271,8 +273,12 @@ fn candidates(program: &str, path: &str) -> Vec<String> {
 fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     let contract = &spec.contract;
     let in_tmux = contract.tmux.is_some();
-    let foreign =
-        |key: &str| GIT_POINTERS.contains(&key) || key.starts_with("TMUX") || (in_tmux && OF_THE_PANE.contains(&key));
+    let foreign = |key: &str| {
+        GIT_POINTERS.contains(&key)
+            || key == SESSION
+            || key.starts_with("TMUX")
+            || (in_tmux && OF_THE_PANE.contains(&key))
+    };
     let mut all: Vec<(String, String)> =
         contract.environment.iter().filter(|(key, _)| !foreign(key)).cloned().collect();
     let mut set = |key: &str, value: String| {
@@ -292,6 +298,9 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     }
     if let Some(prompt) = spec.resume.as_ref().and_then(|resume| resume.prompt.clone()) {
         set("SWARM_RECOVERY", prompt);
+    }
+    if let Some(session) = spec.session() {
+        set(SESSION, session.dir);
     }
     set("SWARM_WORKER", spec.name.clone());
     set("SWARM_TOKEN", spec.token.clone());

@@ -86,6 +86,26 @@ async fn it_goes_on_with_what_it_left_and_attempts_run_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hooks_are_in_what_is_executed_and_in_nothing_that_is_kept() {
+    let mut rig = Rig::start().await;
+    let mut asked = with_tree("a");
+    asked.contract.argv = vec!["claude".to_owned()];
+    rig.spawn(asked).await.expect("starts");
+    for (round, executed) in [(1, vec!["claude", "--hooked"]), (2, vec!["claude", "again", "--hooked"])] {
+        let spec = rig.world.facts("a").and_then(|facts| facts.spec.spec().cloned()).expect("a contract");
+        assert_eq!(spec.argv(), executed, "life {round}");
+        assert_eq!(spec.contract.argv, ["claude"]);
+        assert_eq!(rig.world.row("a").map(|row| row.cmd.clone()), Some(vec!["claude".to_owned()]));
+        if round == 1 {
+            rig.crash().await;
+            rig.world.kernel.reboot();
+            rig.up().await;
+            recover(&rig, "a").await.expect("comes back");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn asked_twice_or_cut_off_it_is_started_once() {
     for step in ["reserve", "open_session", "prepare", "prepare.after", "open", "open.after"] {
         let mut rig = rebooted().await;

@@ -64,7 +64,7 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
         EventKind::MergeRefused { cause } => (Group::Waiting, about(format!("cannot be queued: {cause}"))),
         EventKind::WorkerStuck { signal, evidence, step } => match (signal.as_str(), step.as_str()) {
             (_, "given-up") => (Group::Stuck, about(format!("stands still, and nothing helped: {evidence}"))),
-            ("asks" | "waiting", "told") => (Group::Waiting, about(format!("waits for somebody: {evidence}"))),
+            ("asks" | "waiting" | "idle", "told") => (Group::Waiting, about(format!("waits for somebody: {evidence}"))),
             ("context-full", "told") => (Group::Budget, about(format!("is near its limit: {evidence}"))),
             // It is being helped.
             _ => return None,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use swarm_actors::model::{Fence, Session};
 use swarm_actors::ports::{Beaten, Life, Sight};
 
+use super::activity::{self, Tool};
 use super::folder::{Folder, Stamp, temporary};
 use super::store::{STATE, StoreError, load, save};
 use crate::adapters::clock::wall_ms;
@@ -196,24 +197,11 @@ struct Pulse {
     tool: Option<Tool>,
 }
 
-/// What an agent itself, or who listens to it, says that it does.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Tool {
-    pub at_ms: u64,
-    pub calls: u64,
-    pub operation: Option<String>,
-    /// What it asks a person.
-    pub waiting: Option<String>,
-}
-
-/// The file of it, beside the state.
-pub const ACTIVITY: &str = "activity.json";
-
 impl Pulse {
     fn sight(&self) -> Sight {
         let tool = self.tool.clone().unwrap_or_default();
-        Sight { output: self.output, operation: tool.operation.map(|what| (what, tool.calls)), waiting: tool.waiting }
+        let operation = tool.operation.map(|what| (what, tool.calls));
+        Sight { output: self.output, operation, waiting: tool.waiting, idle: tool.idle }
     }
 
     fn render(&self, activity: &str) -> Vec<u8> {
@@ -235,6 +223,7 @@ impl Pulse {
 fn activity(pulse: &Pulse) -> &'static str {
     let recent = |at_ms: u64| pulse.now_ms.saturating_sub(at_ms) < IDLE_MS;
     match &pulse.tool {
+        Some(tool) if tool.idle => "idle",
         Some(tool) if tool.waiting.is_some() => "waiting",
         Some(tool) if tool.operation.is_some() && recent(tool.at_ms) => "tool_use",
         _ if recent(pulse.wrote_ms) => "thinking",
@@ -255,13 +244,8 @@ fn pulse(paths: &Paths, life: &Life, stat: &Stat, folder: Option<&Folder>) -> Pu
         output: written.iter().fold(0, |sum, (at_ms, bytes)| sum.wrapping_mul(31).wrapping_add(at_ms ^ (bytes << 20))),
         // Before its first word it has only been started.
         wrote_ms: wrote_ms.max(now_ms.saturating_sub(up_s * 1000)),
-        tool: folder.and_then(tool),
+        tool: folder.and_then(activity::read),
     }
-}
-
-fn tool(folder: &Folder) -> Option<Tool> {
-    let bytes = folder.read(ACTIVITY).ok()??;
-    serde_json::from_slice(&bytes).ok()
 }
 
 /// When a log was written to, in Unix milliseconds, and how long it is.

@@ -273,11 +273,13 @@ impl Folder {
     /// # Errors
     /// When it is not to be had for ten seconds, with who holds it.
     pub fn lock(&self) -> io::Result<Lock> {
-        self.lock_within(LOCK_WAIT_MAX)?.ok_or_else(|| {
-            let path = self.path.join(LOCK);
-            let waited = LOCK_WAIT_MAX.as_secs();
-            io::Error::other(format!("{} is locked for {waited} s by {}", path.display(), holder(&path)))
-        })
+        self.lock_within(LOCK_WAIT_MAX)?.ok_or_else(|| self.is_locked(LOCK_WAIT_MAX))
+    }
+
+    /// Says who has the lock that was waited for.
+    pub fn is_locked(&self, waited: Duration) -> io::Error {
+        let (path, waited) = (self.path.join(LOCK), waited.as_secs());
+        io::Error::other(format!("{} is locked for {waited} s by {}", path.display(), holder(&path)))
     }
 
     /// The same where it is to be had at once.
@@ -288,7 +290,11 @@ impl Folder {
         self.lock_within(Duration::ZERO)
     }
 
-    fn lock_within(&self, limit: Duration) -> io::Result<Option<Lock>> {
+    /// The same where it is to be had within `limit`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn lock_within(&self, limit: Duration) -> io::Result<Option<Lock>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = retry_on_intr(|| openat(&self.dir, LOCK, flags, Mode::from_raw_mode(0o600)));
         let file = File::from(file.map_err(|error| match error {

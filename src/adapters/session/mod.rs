@@ -5,9 +5,11 @@
 //! - `folder`: one folder, held open
 //! - `check`: what can be found out about one
 //! - `store`: `state.json`; `beat`: `heartbeat.json`
+//! - `activity`: what an agent says that it is at
 //! - `resume`: how an interrupted agent goes on
 //! - this file: what a worker's life writes there
 
+mod activity;
 mod beat;
 mod check;
 mod folder;
@@ -15,7 +17,7 @@ mod resume;
 mod store;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -24,11 +26,11 @@ use swarm_actors::heartbeat::recovery::{self, Known, Recovery};
 use swarm_actors::model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
 use swarm_actors::ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
-pub use self::beat::Tool;
+pub use self::activity::{Tool, activity, note, write_activity, write_todos};
 pub use self::check::{Checked, answer, attempts_max, check};
 use tokio::sync::Semaphore;
 
-use self::beat::{ACTIVITY, Beater, HEARTBEAT};
+use self::beat::{Beater, HEARTBEAT};
 use self::check::known;
 use self::folder::Folder;
 pub use self::folder::NAME as FOLDER;
@@ -36,12 +38,14 @@ pub use self::resume::how;
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
 use super::clock::wall_ms;
 use super::{git, procfs};
-use crate::agents::end_words;
+use crate::agents::{end_words, hooks};
 use crate::paths::Paths;
 
 /// Between two beats, in milliseconds, and how it is set.
 const INTERVAL_MS: u64 = 10_000;
 const INTERVAL: &str = "AGENT_HEARTBEAT_INTERVAL_MS";
+/// `off`: nobody is given hooks.
+const HOOKS: &str = "SWARM_HOOKS";
 /// Nothing beats more often than this.
 const INTERVAL_MS_MIN: u64 = 100;
 
@@ -60,6 +64,8 @@ fn set(name: &str) -> Option<u64> {
 /// The sessions of this machine's workers.
 pub struct DiskSessions {
     paths: Paths,
+    /// What agents run to say what they are at; none where it may be gone by then.
+    program: Option<PathBuf>,
     boot: String,
     beater: Arc<Mutex<Beater>>,
     ends: Arc<Semaphore>,
@@ -69,8 +75,14 @@ pub struct DiskSessions {
 const ENDS_MAX: usize = 8;
 
 impl DiskSessions {
-    pub fn new(paths: Paths) -> Self {
-        Self { paths, boot: procfs::boot_id(), beater: Arc::default(), ends: Arc::new(Semaphore::new(ENDS_MAX)) }
+    pub fn new(paths: Paths, program: Option<PathBuf>) -> Self {
+        Self {
+            paths,
+            program,
+            boot: procfs::boot_id(),
+            beater: Arc::default(),
+            ends: Arc::new(Semaphore::new(ENDS_MAX)),
+        }
     }
 }
 
@@ -193,29 +205,10 @@ pub fn progress_line(event: &str, details: &str) -> String {
     format!("{}|{event}|{}", wall_ms(), details.replace('\n', " "))
 }
 
-/// What an agent is at, and what it did since this was last written.
-///
-/// # Errors
-/// What the system says.
-pub fn write_activity(base: &Path, tool: &Tool, lines: &[String]) -> io::Result<()> {
-    let Some(folder) = Folder::open(base)? else { return Ok(()) };
-    folder.replace(ACTIVITY, &serde_json::to_vec(tool)?, false)?;
-    if lines.is_empty() { Ok(()) } else { folder.append(PROGRESS, &lines.join("\n"), PROGRESS_BYTES_MAX) }
-}
-
-/// What an agent means to do.
-///
-/// # Errors
-/// What the system says.
-pub fn write_todos(base: &Path, todos: &serde_json::Value) -> io::Result<()> {
-    let Some(folder) = Folder::open(base)? else { return Ok(()) };
-    folder.replace(TODOS, format!("{todos:#}").as_bytes(), false).map(drop)
-}
-
 /// What an earlier agent was at, and its last beat.
 fn forget_earlier(base: &Path) {
     if let Ok(Some(folder)) = Folder::open(base) {
-        let _ = folder.remove(ACTIVITY);
+        activity::forget(&folder);
         let _ = folder.remove(HEARTBEAT);
     }
 }
@@ -389,6 +382,11 @@ impl Sessions for DiskSessions {
     fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume> {
         let spec = spec.clone();
         Box::pin(async move { tokio::task::spawn_blocking(move || resume::plan(&spec)).await.unwrap_or_default() })
+    }
+
+    fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
+        let wanted = spec.session().is_some() && resume::variable(spec, HOOKS) != Some("off");
+        hooks::command(spec.unhooked(), self.program.as_deref().filter(|_| wanted)?)
     }
 
     fn attempts_max(&self) -> i64 {

@@ -33,6 +33,9 @@ pub enum StoreError {
     /// An agent is at work in it, which would take another session for a stranger's.
     #[error("an agent is at work in the session in {}", .0.display())]
     AtWork(PathBuf),
+    /// Nothing of this kind is written there any more.
+    #[error("the session in {} {cause}", path.display())]
+    Closed { path: PathBuf, cause: &'static str },
     #[error("{0}")]
     System(#[from] io::Error),
 }

@@ -22,6 +22,12 @@ pub enum SessionAction {
     Update(UpdateArgs),
     /// Replace the whole state by a JSON object from standard input
     Write(WriteArgs),
+    /// Say what you are at: for the program that is at work in the session
+    #[command(after_help = examples::SESSION_NOTE)]
+    Note(NoteArgs),
+    /// The same from an agent's hook, whose JSON is on standard input: never fails, says nothing
+    #[command(after_help = examples::SESSION_HOOK)]
+    Hook(HookArgs),
 }
 
 /// Whose session.
@@ -74,6 +80,39 @@ pub struct UpdateArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("word").required(true).args(["operation", "waiting", "idle", "working"]))]
+pub struct NoteArgs {
+    /// The worker [default: the session of this worker, else of the directory this is run in]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// The directory that has the .agent folder
+    #[arg(long, value_name = "DIR", conflicts_with = "name")]
+    pub dir: Option<String>,
+    /// It begins this, which counts as one more
+    #[arg(long, value_name = "TEXT")]
+    pub operation: Option<String>,
+    /// It waits for a person to do this
+    #[arg(long, value_name = "TEXT")]
+    pub waiting: Option<String>,
+    /// It has done what it was told, and waits for what is next
+    #[arg(long)]
+    pub idle: bool,
+    /// It is at work, at nothing that has a name
+    #[arg(long)]
+    pub working: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct HookArgs {
+    /// What else the agent gives; of several the last is taken for the JSON
+    #[arg(value_name = "JSON", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
 }
 
 #[derive(Debug, Args)]

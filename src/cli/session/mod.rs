@@ -2,6 +2,7 @@
 
 pub mod args;
 mod change;
+mod note;
 mod show;
 
 use std::io::Read as _;
@@ -16,10 +17,15 @@ use crate::adapters::session::{self, FOLDER, StoreError};
 use crate::adapters::views;
 use crate::paths::Paths;
 
-pub fn run(action: &SessionAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+pub fn run(
+    action: &SessionAction,
+    paths: impl Fn() -> Result<Paths, Failure>,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
     match action {
-        SessionAction::Show(args) => show::show(&args.which, &place(&args.which, paths, screen)?, screen),
-        SessionAction::Check(args) => show::check(args, &place(&args.which, paths, screen)?, screen),
+        SessionAction::Hook(args) => Ok(note::hook(&args.words)),
+        SessionAction::Show(args) => show::show(&args.which, &place(&args.which, &paths()?, screen)?, screen),
+        SessionAction::Check(args) => show::check(args, &place(&args.which, &paths()?, screen)?, screen),
         SessionAction::Update(args) => {
             let which = Which {
                 name: args.worker.clone(),
@@ -27,12 +33,18 @@ pub fn run(action: &SessionAction, paths: &Paths, screen: &mut Screen) -> Result
                 expect: args.expect.clone(),
                 json: args.json,
             };
-            let base = place(&which, paths, screen)?;
+            let base = place(&which, &paths()?, screen)?;
             change::update(&args.changes, &which, &base, screen)
         }
         SessionAction::Write(args) => {
-            let base = place(&args.which, paths, screen)?;
+            let base = place(&args.which, &paths()?, screen)?;
             write(&args.which, &base, screen)
+        }
+        SessionAction::Note(args) => {
+            let which = Which { name: args.name.clone(), dir: args.dir.clone(), expect: None, json: args.json };
+            let own = note::ours().filter(|_| which.name.is_none() && which.dir.is_none());
+            let base = own.map_or_else(|| place(&which, &paths()?, screen), Ok)?;
+            note::note(args, &base, screen)
         }
     }
 }
@@ -79,6 +91,7 @@ fn failed(error: StoreError) -> Failure {
             let refusal = Refusal::new(RefusalKind::Running, text);
             refusal.remedy("keep sessionId and startedAt as they are, or end it first").into()
         }
+        StoreError::Closed { .. } => Failure::new(RefusalKind::Invalid, text),
         StoreError::System(_) => Failure::new(RefusalKind::Internal, text),
     }
 }

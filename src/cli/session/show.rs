@@ -25,15 +25,18 @@ pub fn show(which: &Which, base: &Path, screen: &mut Screen) -> Result<u8, Failu
 
 pub fn state(session: &Session, base: &Path, as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
     let checked = session::check(base).map_err(|error| Failure::system("look at the session", &error))?;
+    let activity = session::activity(base);
     if as_json {
         let body = json!({
             "dir": base,
             "state": serde_json::from_str::<Value>(&session.render()).unwrap_or_default(),
+            "activity": activity,
             "heartbeat_age_ms": age_ms(&checked),
         });
         json::print(screen, "swarm.session/1", &body)?;
         return Ok(0);
     }
+    let now = activity.unwrap_or_default();
     let text = |key: &str| session.text(key).unwrap_or_else(|| "-".to_owned());
     let ago = |at_ms: Option<i64>| at_ms.filter(|at_ms| *at_ms > 0).map_or_else(|| "never".to_owned(), since);
     for (label, value) in [
@@ -48,10 +51,12 @@ pub fn state(session: &Session, base: &Path, as_json: bool, screen: &mut Screen)
         ("Updated", ago(session.integer("lastUpdatedAt"))),
         ("Last beat", ago(checked.beat_ms.or(session.integer("lastHeartbeat")))),
         ("Process", session.integer("pid").map_or_else(|| "-".to_owned(), |pid| pid.to_string())),
+        ("Is at", now.operation.unwrap_or_else(|| "-".to_owned())),
+        ("Waits for", now.waiting.unwrap_or_else(|| "-".to_owned())),
         ("Error", text("errorMessage")),
         ("Task", text("prompt")),
     ] {
-        if !(label == "Error" && value == "-") {
+        if !(matches!(label, "Is at" | "Waits for" | "Error") && value == "-") {
             screen.line(&format!("{:<14}{}", format!("{label}:"), escape(value.trim_end())))?;
         }
     }

@@ -1,0 +1,258 @@
+//! What an agent in a window is at, by its own word: hooks that are given to it at its
+//! start, and the plain word of any other program.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::common::{Rig, SOON, Said, run, wait_until};
+use crate::recover::reboot;
+
+/// Hears what it is to run from its command line, and runs it for each line of `hooks`
+/// as it comes; its words go to `words`.
+const AGENT: &str = r#"#!/bin/sh
+for word; do echo "$word"; done > words
+hook=$(printf '%s' "$2" | sed -n 's/.*"command":"\([^"]*\)".*/\1/p')
+[ -p hooks ] || mkfifo hooks
+while read -r line < hooks; do
+    printf '%s' "$line" | sh -c "$hook" > said 2>&1
+    echo "$? $(cat said)" > done
+done
+"#;
+
+struct Site {
+    rig: Rig,
+    repo: PathBuf,
+}
+
+impl Site {
+    /// A stand-in for claude on the PATH of whoever asks.
+    fn new() -> Self {
+        let rig = Rig::new();
+        let repo = rig.repo();
+        fs::create_dir(rig.path("bin")).expect("made");
+        let agent = rig.path("bin/claude");
+        fs::write(&agent, AGENT).expect("written");
+        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).expect("set");
+        Self { rig, repo }
+    }
+
+    fn swarm(&self, words: &[&str], env: &[(&str, &str)]) -> Said {
+        let mut command = self.rig.command(words);
+        let path = std::env::var("PATH").expect("a path");
+        command.current_dir(&self.repo).env("PATH", format!("{}:{path}", self.rig.path("bin").display()));
+        command.env("AGENT_HEARTBEAT_INTERVAL_MS", "100").envs(env.iter().copied());
+        run(command)
+    }
+
+    fn tree(&self, name: &str) -> PathBuf {
+        self.rig.path("repo-worktrees").join(name)
+    }
+
+    fn file(&self, name: &str, file: &str) -> Option<Value> {
+        serde_json::from_slice(&fs::read(self.tree(name).join(".agent").join(file)).ok()?).ok()
+    }
+
+    fn words(&self, name: &str) -> Vec<String> {
+        let path = self.tree(name).join("words");
+        wait_until("it was executed", SOON, || self.tree(name).join("hooks").exists());
+        fs::read_to_string(path).expect("read").lines().map(str::to_owned).collect()
+    }
+
+    /// A hook fires in the agent, and is over.
+    #[track_caller]
+    fn hook(&self, name: &str, said: &Value) {
+        let done = self.tree(name).join("done");
+        let _ = fs::remove_file(&done);
+        let mut said = said.clone();
+        said["session_id"] = json!("7d6c54f0-0000-4000-a000-000000000000");
+        fs::write(self.tree(name).join("hooks"), format!("{said}\n")).expect("written");
+        wait_until("the hook has run", SOON, || fs::read_to_string(&done).is_ok_and(|text| text.ends_with('\n')));
+        assert_eq!(fs::read_to_string(done).expect("read"), "0 \n", "the agent hears nothing of it");
+    }
+
+    #[track_caller]
+    fn beats(&self, name: &str, kind: &str, operation: &Value, calls: u64) {
+        wait_until(kind, SOON, || {
+            self.file(name, "heartbeat.json").is_some_and(|beat| {
+                (&beat["lastActivityType"], &beat["currentOperation"], &beat["toolCallsCount"])
+                    == (&json!(kind), operation, &json!(calls))
+            })
+        });
+    }
+
+    fn told(&self, word: &str) -> usize {
+        self.swarm(&["events", "--json"], &[]).out.lines().filter(|line| line.contains(word)).count()
+    }
+}
+
+fn event(name: &str) -> Value {
+    json!({ "hook_event_name": name })
+}
+
+fn tool(event: &str) -> Value {
+    json!({ "hook_event_name": event, "tool_name": "Bash", "tool_input": { "command": "make it" } })
+}
+
+#[test]
+fn an_agent_in_a_window_tells_what_it_is_at() {
+    let site = Site::new();
+    site.swarm(&["spawn", "--name", "a", "--tmux", "--worktree", "--", "claude", "go on"], &[]).ok();
+    let words = site.words("a");
+    assert_eq!((words[0].as_str(), &words[2..]), ("--settings", &["go on".to_owned()][..]));
+    assert_eq!(site.rig.rows()[0]["cmd"], json!(["claude", "go on"]), "people see what was typed");
+
+    site.hook("a", &event("SessionStart"));
+    site.hook("a", &tool("PreToolUse"));
+    site.beats("a", "tool_use", &json!("Bash: make it"), 1);
+    let state = site.file("a", "state.json").expect("a state");
+    assert_eq!(state["providerSessionId"], "7d6c54f0-0000-4000-a000-000000000000");
+    let shown = site.swarm(&["session", "show", "a"], &[]).ok();
+    assert!(shown.contains("\nIs at:        Bash: make it\n"), "{shown}");
+
+    site.hook("a", &tool("PermissionRequest"));
+    site.beats("a", "waiting", &json!("Bash: make it"), 1);
+    wait_until("it is told", SOON, || site.told("worker.stuck") == 1);
+    let asks = "it asks for a permission: Bash: make it";
+    wait_until("it is marked", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains(asks));
+    site.hook("a", &tool("PostToolUse"));
+    wait_until("and no more", SOON, || !site.swarm(&["ls", "-l"], &[]).out.contains(asks));
+    assert_eq!(site.told("worker.unstuck"), 1);
+
+    let message = json!({ "hook_event_name": "Notification", "notification_type": "idle_prompt", "message": "next?" });
+    site.hook("a", &event("Stop"));
+    site.hook("a", &message);
+    site.beats("a", "idle", &Value::Null, 1);
+    let shown = site.swarm(&["session", "show", "a", "--json"], &[]).ok();
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!((&shown["activity"]["waiting"], &shown["activity"]["idle"]), (&json!("next?"), &json!(true)));
+}
+
+#[test]
+fn who_is_at_one_thing_for_too_long_is_helped_although_it_writes() {
+    let site = Site::new();
+    let words = ["spawn", "--name", "a", "--worktree", "--tmux", "--stuck-after", "1s", "--", "claude"];
+    site.swarm(&words, &[]).ok();
+    site.words("a");
+    site.hook("a", &tool("PreToolUse"));
+    wait_until("it is nudged", SOON, || site.told("\"step\":\"nudged\"") > 0);
+    let said = site.swarm(&["events", "--json"], &[]).out;
+    assert!(said.contains("same-operation") || said.contains("silent"), "{said}");
+}
+
+#[test]
+fn it_comes_back_in_the_very_conversation_that_it_named_and_an_earlier_hook_says_nothing() {
+    let site = Site::new();
+    site.swarm(&["spawn", "--name", "a", "--worktree", "--", "claude", "--model", "m", "go"], &[]).ok();
+    site.words("a");
+    site.hook("a", &tool("PreToolUse"));
+    let tree = site.tree("a");
+    let slug: String =
+        tree.to_string_lossy().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let projects = site.rig.path("home/.claude/projects").join(slug);
+    fs::create_dir_all(&projects).expect("made");
+    let id = "7d6c54f0-0000-4000-a000-000000000000";
+    fs::write(projects.join(format!("{id}.jsonl")), "{}\n").expect("written");
+    // A newer one, which a helper of it may have led.
+    fs::write(projects.join("newer.jsonl"), "{}\n").expect("written");
+    let token = token(&site, "a");
+    reboot(&site.rig);
+    fs::remove_file(tree.join("hooks")).expect("removed");
+    site.swarm(&["recover", "a", "--apply", "--settle", "0"], &[]).ok();
+    let words = site.words("a");
+    assert_eq!(
+        (words[0].as_str(), &words[2..4]),
+        ("--settings", &["--resume".to_owned(), id.to_owned()][..]),
+        "{words:?}"
+    );
+    assert_eq!(site.file("a", "activity.json"), None, "what an earlier one was at is forgotten");
+    let mut late = site.rig.command(&["session", "hook", &tool("PreToolUse").to_string()]);
+    late.env("SWARM_SESSION", &tree).env("SWARM_TOKEN", token);
+    run(late).is(0, "", "");
+    assert_eq!(site.file("a", "activity.json"), None);
+}
+
+fn token(site: &Site, name: &str) -> String {
+    let dirs = fs::read_dir(site.rig.root().join("w")).expect("listed").flatten();
+    let dir = dirs.map(|dir| dir.path()).find(|dir| dir.file_name().is_some_and(|leaf| leaf == &*format!("{name}.1")));
+    let lease = fs::read(dir.expect("a record").join("lease")).expect("read");
+    let lease: Value = serde_json::from_slice(&lease).expect("JSON");
+    lease["token"].as_str().expect("a token").to_owned()
+}
+
+#[test]
+fn who_has_settings_or_wants_none_or_has_no_session_is_left_as_typed() {
+    let site = Site::new();
+    let typed = |name: &str, flags: &[&str], words: &[&str], env: &[(&str, &str)], dir: &Path| {
+        let all = [&["spawn", "--name", name], flags, &["--"], words].concat();
+        site.swarm(&all, env).ok();
+        wait_until("it was executed", SOON, || dir.join("hooks").exists());
+        let said = fs::read_to_string(dir.join("words")).expect("read");
+        assert_eq!(said.lines().collect::<Vec<_>>(), words[1..], "{name}");
+    };
+    typed("own", &["--worktree"], &["claude", "--settings", "{}", "go"], &[], &site.tree("own"));
+    typed("off", &["--worktree"], &["claude", "go"], &[("SWARM_HOOKS", "off")], &site.tree("off"));
+    typed("env", &["--worktree", "--env", "SWARM_HOOKS=off"], &["claude", "go"], &[], &site.tree("env"));
+    typed("bare", &[], &["claude", "go"], &[], &site.repo);
+}
+
+#[test]
+fn a_hook_never_fails_whatever_it_is_told() {
+    let site = Site::new();
+    site.swarm(&["spawn", "--name", "a", "--worktree", "--", "claude"], &[]).ok();
+    site.words("a");
+    let (tree, token) = (site.tree("a"), token(&site, "a"));
+    let deep = "[".repeat(100_000);
+    for said in ["", "{", "null", "\u{fffd}", &deep, "{\"hook_event_name\": 7}", "--help", "-x"] {
+        let mut command = site.rig.command(&["session", "hook", "--", said]);
+        command.env("SWARM_SESSION", &tree).env("SWARM_TOKEN", &token);
+        run(command).is(0, "", "");
+    }
+    // No worker, no home, no session: nothing to do.
+    for (session, token) in [("", ""), ("/nonexistent", "x"), ("/", &token)] {
+        let mut command = site.rig.command(&["session", "hook", &tool("PreToolUse").to_string()]);
+        command.env_remove("HOME").env_remove("SWARM_DIR").env("SWARM_SESSION", session).env("SWARM_TOKEN", token);
+        run(command).is(0, "", "");
+    }
+    assert_eq!(site.file("a", "activity.json"), None);
+    // More than it reads: the writer meets no closed pipe all the same.
+    let script = "{ head -c 20000000 /dev/zero || echo closed >&2; } | \"$0\" session hook";
+    let mut command = site.rig.program("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_swarm")]).env("SWARM_SESSION", &tree).env("SWARM_TOKEN", &token);
+    run(command).is(0, "", "");
+    assert_eq!(site.file("a", "activity.json"), None);
+}
+
+#[test]
+fn any_program_may_say_what_it_is_at() {
+    let site = Site::new();
+    let script = "while :; do [ -p next ] || mkfifo next; read -r line < next; eval \"$line\"; echo $? > done; done";
+    site.swarm(&["spawn", "--name", "a", "--tmux", "--worktree", "--", "sh", "-c", script], &[]).ok();
+    let says = |words: &str| {
+        let (next, done) = (site.tree("a").join("next"), site.tree("a").join("done"));
+        let _ = fs::remove_file(&done);
+        wait_until("it listens", SOON, || next.exists());
+        fs::write(&next, format!("'{}' session note {words}\n", env!("CARGO_BIN_EXE_swarm"))).expect("written");
+        wait_until("it has said so", SOON, || fs::read_to_string(&done).is_ok_and(|text| text == "0\n"));
+    };
+    says("--operation 'step one'");
+    site.beats("a", "tool_use", &json!("step one"), 1);
+    says("--waiting 'may it be deployed?'");
+    site.beats("a", "waiting", &json!("step one"), 1);
+    wait_until("it is marked", SOON, || site.swarm(&["ls", "-l"], &[]).out.contains("may it be deployed?"));
+    says("--working");
+    wait_until("and no more", SOON, || !site.swarm(&["ls", "-l"], &[]).out.contains("may it be deployed?"));
+    // Whoever names it means it.
+    let said = site.swarm(&["session", "note", "a", "--idle", "--json"], &[]).ok();
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((&said["schema"], &said["activity"]["idle"]), (&json!("swarm.session.note/1"), &json!(true)));
+    site.beats("a", "idle", &Value::Null, 1);
+    let said = site.swarm(&["session", "note", "a"], &[]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    site.rig.swarm(&["kill", "a"]).ok();
+    wait_until("its end", SOON, || site.file("a", "state.json").is_some_and(|state| state["status"] == "stopped"));
+    let cause = format!("the session in {}/.agent has ended", site.tree("a").display());
+    site.swarm(&["session", "note", "a", "--idle"], &[]).refused(1, &cause);
+}
