@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import cases, procs, real_sessions
+from . import agents_hooks, cases, procs, real_sessions
 from .inject import panics
 from .rig import Result, Rig, wait_until
 from .stand_in import StandIn
@@ -408,12 +408,15 @@ def recovered(site: Site) -> list[str]:
 
 SCENES = {"lands": lands, "a rejected attempt is continued": continued, "told meanwhile": told_meanwhile,
           "stopped meanwhile": stopped_meanwhile, "wrong key": wrong_key, "recovered": recovered}
-CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks}
+CLAUDE = {"limit with a date": limited, "supervisor killed": supervisor_killed, "not allowed": not_allowed, "asks": asks,
+          "in a window": agents_hooks.in_a_window}
+CODEX = {"hooks by hand": agents_hooks.by_hand}
 
 
 def every() -> dict:
     both = {f"{agent}: {name}": of_agent(agent, scene) for agent in PACKAGES for name, scene in SCENES.items()}
-    return both | {f"claude: {name}": of_agent("claude", scene) for name, scene in CLAUDE.items()}
+    each = {"claude": CLAUDE, "codex": CODEX}
+    return both | {f"{agent}: {name}": of_agent(agent, scene) for agent in each for name, scene in each[agent].items()}
 
 
 def main(argv=None) -> int:
