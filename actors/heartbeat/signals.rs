@@ -48,10 +48,13 @@ impl Signal {
 
     /// What was seen, for people.
     pub fn evidence(&self) -> String {
-        let minutes = |ms: u64| format!("{} min", ms / 60_000);
+        let time = |ms: &u64| match ms / 1000 {
+            seconds @ 0..120 => format!("{seconds} s"),
+            seconds => format!("{} min", seconds / 60),
+        };
         match self {
-            Self::Silent { for_ms } => format!("no output for {}", minutes(*for_ms)),
-            Self::SameOperation { operation, for_ms } => format!("at {operation:?} for {}", minutes(*for_ms)),
+            Self::Silent { for_ms } => format!("no output for {}", time(for_ms)),
+            Self::SameOperation { operation, for_ms } => format!("at {operation:?} for {}", time(for_ms)),
             Self::Waiting { what } | Self::Idle { what } => what.clone(),
             Self::Asks { what } => (*what).to_owned(),
             Self::ContextFull { percent } => format!("its context is full to {percent} %"),

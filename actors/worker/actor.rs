@@ -13,12 +13,9 @@ use super::launch::{self, Start, Started, Tree};
 use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
 use super::subject::Subject;
-use super::{Reporter, error, fate};
-use crate::model::{
-    Caller, Contract, Ended, EventKind, ExitRecord, Lease, MergeSettings, Reason, Refusal, RefusalKind, Rungs, Spec,
-    Wanted,
-};
-use crate::ports::{Completion, DirFacts, Ports};
+use super::{Reporter, error};
+use crate::model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted};
+use crate::ports::{DirFacts, Ports};
 use crate::registry::RegistryHandle;
 
 /// How long a stop may take: the shim's five seconds of grace, its five of
@@ -405,26 +402,6 @@ impl State {
         }
     }
 
-    /// It ended with success, stays ended, and is to land.
-    pub(super) async fn tell_finished(&self, facts: &DirFacts) {
-        let by_itself = |exit: &ExitRecord| exit.ended.is_success() && exit.reason == Reason::Exited;
-        let (Some(spec), true) = (facts.spec.spec(), facts.exit.as_ref().is_some_and(by_itself)) else { return };
-        if !spec.contract.merge || self.machine.phase != Phase::Ended {
-            return;
-        }
-        let Ok(Subject::Ours { row, .. }) = self.subject().await else { return };
-        let Some(worktree) = row.worktree.clone() else { return };
-        let completion = Box::new(Completion {
-            name: self.name().to_owned(),
-            worker: Some((worktree, row.swarm().and_then(|meta| meta.base.clone()))),
-            base: None,
-            settings: MergeSettings::default(),
-            subject: None,
-            caller: caller_of(&spec.contract, &spec.request),
-        });
-        self.report(Report::Finished { key: spec.token.clone(), completion });
-    }
-
     async fn time_is_up(&mut self, generation: u64) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
         if self.machine.phase != Phase::Unsupervised {
@@ -439,51 +416,6 @@ impl State {
     fn up_ms(&self, lease: &Lease) -> u64 {
         // The kernel counts start times in hundredths of a second since boot.
         self.ports().clock.boot_ms().saturating_sub(lease.worker.start_ticks.saturating_mul(10))
-    }
-
-    /// Once for each generation, also when nobody looked as it ended.
-    pub(super) async fn report_end(&self, ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>) {
-        let Some(life) = &self.life else { return };
-        let records = &self.ports().records;
-        if records.is_end_told(self.name(), life.generation).await {
-            return;
-        }
-        self.emit(EventKind::WorkerExited { ended, reason, duration_ms });
-        if reason == Some(Reason::Closed)
-            && let Some(pane) = &life.lease.pane
-            && !self.ports().terminals.has_server(pane).await
-        {
-            self.emit(EventKind::WorkerFailed { cause: fate::Lost::Server.words().to_owned() });
-        }
-        records.set_end_told(self.name(), life.generation).await;
-    }
-
-    pub(super) fn emit(&self, kind: EventKind) {
-        self.ports().events.emit(crate::model::Event {
-            at_ms: self.ports().clock.wall_ms(),
-            worker: Some(self.name().to_owned()),
-            generation: self.life.as_ref().map(|life| life.generation),
-            request: None,
-            kind,
-        });
-    }
-
-    pub(super) fn report(&self, report: Report) {
-        (self.arguments.reporter)(report);
-    }
-
-    /// An agent runs, and its session is to be beaten for.
-    pub(super) fn tell_life(&self) {
-        if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
-            self.report(Report::Began(Box::new(session)));
-        }
-    }
-
-    /// It does not any more. Told again by whoever adopts it.
-    pub(super) fn tell_end(&self, exit: Option<&ExitRecord>) {
-        if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
-            self.report(Report::Ended(Box::new(session), exit.map(|exit| (exit.ended, exit.reason))));
-        }
     }
 
     fn tell_liveness(&mut self) {

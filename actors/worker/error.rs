@@ -44,10 +44,12 @@ pub fn of_session(error: &SessionError) -> Refusal {
     match error {
         SessionError::Mismatch { found, worker, path, .. } => {
             let forgets = match worker.as_deref() {
-                Some(worker) => format!("swarm clean {worker} --rm-worktree forgets that one"),
-                None => format!("swarm clean forgets the worker that it is of, or remove {path}"),
+                Some(worker) => format!("swarm clean {worker} --rm-worktree"),
+                None => "swarm clean of the worker that it is of".to_owned(),
             };
-            refusal(RefusalKind::Worktree).remedy(format!("{forgets}; spawn --issue {found} goes on with it"))
+            refusal(RefusalKind::Worktree).remedy(format!(
+                "{forgets}, or the removal of {path}, forgets that one; spawn --issue {found} goes on with it"
+            ))
         }
         // A predecessor that was killed is taken for alive while its last beat is young: no
         // final word.

@@ -26,6 +26,7 @@ mod message;
 mod recover;
 mod remove;
 mod subject;
+mod tell;
 mod verbs;
 mod workers;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -10,6 +10,9 @@ use swarm_actors::model::{Contract, Refusal, RefusalKind};
 
 /// Where `execvp` looks when there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// What of a file tells what executes it.
+const HEAD_BYTES: u64 = 256;
 
 /// Where a worker will be when its command is looked up.
 pub enum Place<'a> {
@@ -68,6 +71,29 @@ pub fn check_start(contract: &Contract, dir: Option<&Path>) -> Result<(), Refusa
     let path = path_of(&contract.env, &contract.environment);
     let command = contract.argv.first().map_or("", String::as_str);
     check(command, path, &dir.map_or(Place::LaterWorktree, Place::Directory))
+}
+
+/// Whether a command is a program by itself, and no script of a shell or the like around
+/// one: those of agents are binaries, or scripts of a JavaScript runtime.
+pub fn is_program(command: &str, contract: &Contract) -> bool {
+    let path = path_of(&contract.env, &contract.environment).unwrap_or(DEFAULT_PATH);
+    let named = || Some(PathBuf::from(command)).filter(|path| path.is_absolute() && is_executable(path));
+    let searched = || {
+        let places = path.split(':').filter(|entry| entry.starts_with('/') && !command.contains('/'));
+        places.map(|entry| Path::new(entry).join(command)).find(|path| is_executable(path))
+    };
+    let Some(file) = named().or_else(searched).and_then(|path| fs::File::open(path).ok()) else { return false };
+    let mut head = Vec::new();
+    if file.take(HEAD_BYTES).read_to_end(&mut head).is_err() {
+        return false;
+    }
+    let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    !line.starts_with("#!") || ["node", "bun", "deno"].iter().any(|runtime| line.contains(runtime))
+}
+
+fn is_executable(path: &Path) -> bool {
+    matches!(Found::at(path), Found::Executable)
 }
 
 /// The `PATH` that a worker gets: `--env` wins over what it inherits.
@@ -148,6 +174,26 @@ mod tests {
         assert!(check("", None, &here).is_err());
         let line = check("cargo test", Some(bin), &here).expect_err("no such program");
         assert!(line.remedy.expect("a hint").contains("sh -c"));
+    }
+
+    #[test]
+    fn a_script_around_a_program_is_told_from_the_program() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().to_str().expect("text").to_owned();
+        let contract = Contract { env: BTreeMap::from([("PATH".to_owned(), path.clone())]), ..Contract::default() };
+        for (name, text, is) in [
+            ("shell", "#!/bin/sh\nexec node x", false),
+            ("python", "#!/usr/bin/env python3\n", false),
+            ("script", "#!/usr/bin/env -S node --x\n", true),
+            ("binary", "\u{7f}ELF", true),
+        ] {
+            let file = dir.path().join(name);
+            fs::write(&file, text).expect("written");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("set");
+            assert_eq!(is_program(name, &contract), is, "{name}");
+            assert_eq!(is_program(&format!("{path}/{name}"), &contract), is, "{name}");
+        }
+        assert!(!is_program("nowhere", &contract) && !is_program("./binary", &contract));
     }
 
     #[test]

@@ -117,6 +117,9 @@ fn sentence(kind: &EventKind) -> String {
         EventKind::WorkerCleaned => "cleaned".into(),
         EventKind::WorkerStuck { evidence, step, .. } => format!("stands still ({evidence}): {step}"),
         EventKind::WorkerUnstuck => "goes on by itself".into(),
+        EventKind::SessionLost { found } if found.is_empty() => {
+            "its session is somebody else's by now, so it is stopped".into()
+        }
         EventKind::SessionLost { found } => format!("its session is that of launch {found} by now, so it is stopped"),
         EventKind::NudgeSent { beat } => format!("nudged (beat {beat})"),
         EventKind::NudgeMissed { cause } => format!("could not be nudged: {cause}"),

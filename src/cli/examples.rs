@@ -203,6 +203,7 @@ the same operation for too long is helped where --stuck-after says so.";
 
 pub const SESSION_HOOK: &str = "\
 Workers that run claude are given it (SWARM_HOOKS=off: not), with --settings, unless their command line has --settings.
+A shell script of that name is left alone (SWARM_HOOKS=on: not).
 Other agents with hooks of the same kind can be given it by hand, as in ~/.codex/hooks.json:
   {\"hooks\": {\"PreToolUse\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"swarm session hook\"}]}]}}
 
@@ -255,6 +256,6 @@ Examples:
   swarm ralph spawn --name dev --prompt-file PROMPT.md --max-iterations 10 --foreground -- claude
   swarm ralph spawn --name dev --prompt-file PROMPT.md --no-worktree --inactivity-timeout 5m -- ./agent.sh
 
-An iteration ends when its agent does, when its window shows the same for --inactivity-timeout, or when its context is
-used up. Ends with another code than 0 count as failures: five in a row end the loop. The loop belongs to the
+The prompt is typed when the agent's own one shows, and after 30 s at the latest. An iteration ends when its agent does,
+when its window shows the same for --inactivity-timeout, or when its context is used up. Ends with another code than 0 count as failures: five in a row end the loop. The loop belongs to the
 supervisor: a terminal that is closed changes nothing. Ctrl-C with --foreground pauses it.";

@@ -7,6 +7,7 @@ use super::args::RespawnArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::screen::Screen;
+use crate::adapters::loops;
 use crate::api::client::post;
 use crate::paths::Paths;
 
@@ -27,5 +28,8 @@ pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
         told.tell(answer, "respawned", screen);
     })?;
     let code = told.end("swarm.respawned/1", screen)?;
+    if code == 0 && loops::is_over(paths, &args.name) {
+        screen.aside("note: ", "its ralph loop is over and gives it no prompt: it is a worker like any other now");
+    }
     if settled { Ok(code) } else { Err(no_answer()) }
 }

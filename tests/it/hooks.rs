@@ -43,7 +43,8 @@ impl Site {
         let mut command = self.rig.command(words);
         let path = std::env::var("PATH").expect("a path");
         command.current_dir(&self.repo).env("PATH", format!("{}:{path}", self.rig.path("bin").display()));
-        command.env("AGENT_HEARTBEAT_INTERVAL_MS", "100").envs(env.iter().copied());
+        // What stands in for the agent is a script, which would be left alone.
+        command.env("AGENT_HEARTBEAT_INTERVAL_MS", "100").env("SWARM_HOOKS", "on").envs(env.iter().copied());
         run(command)
     }
 

@@ -17,7 +17,7 @@ use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use swarm_actors::loops::progress::{Earlier, Loop, Plan, Wire};
+use swarm_actors::loops::progress::{Earlier, Loop, Plan, Status, Wire};
 use swarm_actors::model::WorkerName;
 use swarm_actors::ports::{BoxFuture, Filed, Found, Loops};
 use swarm_actors::registry::store;
@@ -105,6 +105,11 @@ pub fn read(paths: &Paths, name: &str) -> Result<Option<Known>, String> {
             Ok(Some(Known { state: WireState::of(&record), record: Some(record), warning: Some(warning) }))
         }
     }
+}
+
+/// Whether there was a loop of this name that will not begin another iteration.
+pub fn is_over(paths: &Paths, name: &str) -> bool {
+    read(paths, name).ok().flatten().is_some_and(|known| matches!(known.state.status, Status::Stopped | Status::Failed))
 }
 
 /// Whether there is a loop of this name that is not over: its worker, where it does not

@@ -37,7 +37,7 @@ pub use self::folder::NAME as FOLDER;
 pub use self::resume::how;
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
 use super::clock::wall_ms;
-use super::{git, procfs};
+use super::{git, lookup, procfs};
 use crate::agents::{end_words, hooks};
 use crate::paths::Paths;
 
@@ -385,8 +385,14 @@ impl Sessions for DiskSessions {
     }
 
     fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
-        let wanted = spec.session().is_some() && resume::variable(spec, HOOKS) != Some("off");
-        hooks::command(spec.unhooked(), self.program.as_deref().filter(|_| wanted)?)
+        let argv = spec.unhooked();
+        let wanted = match resume::variable(spec, HOOKS) {
+            Some("off") => false,
+            Some("on") => true,
+            // A script of that name may read its words otherwise than the agent does.
+            _ => argv.first().is_some_and(|command| lookup::is_program(command, &spec.contract)),
+        };
+        hooks::command(argv, self.program.as_deref().filter(|_| wanted && spec.session().is_some())?)
     }
 
     fn attempts_max(&self) -> i64 {

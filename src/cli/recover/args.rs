@@ -15,8 +15,8 @@ pub struct RecoverArgs {
     #[arg(long)]
     pub apply: bool,
     /// How many are started at a time, after the first one
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "apply")]
-    pub at_once: usize,
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "apply", value_parser = clap::value_parser!(u32).range(1..))]
+    pub at_once: u32,
     /// How long each is looked at before the next ones follow
     #[arg(long, value_name = "SEC", default_value = "2", value_parser = duration::parse, requires = "apply")]
     pub settle: Duration,

@@ -78,7 +78,7 @@ pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
         let (now, later) = rest.split_at(stage.min(rest.len()));
         done.stage(now, args, paths, screen)?;
         rest = later;
-        stage = args.at_once.max(1);
+        stage = usize::try_from(args.at_once).unwrap_or(usize::MAX);
     }
     if !rest.is_empty() {
         let names: Vec<&str> = rest.iter().map(|case| case.name.as_str()).collect();

@@ -1,0 +1,76 @@
+//! What a worker's actor tells: events for everybody, reports for the supervisor.
+
+use super::actor::{State, caller_of};
+use super::fate;
+use super::machine::Phase;
+use super::message::Report;
+use super::subject::Subject;
+use crate::model::{Ended, EventKind, ExitRecord, MergeSettings, Reason};
+use crate::ports::{Completion, DirFacts};
+
+impl State {
+    /// It ended with success, stays ended, and is to land.
+    pub(super) async fn tell_finished(&self, facts: &DirFacts) {
+        let by_itself = |exit: &ExitRecord| exit.ended.is_success() && exit.reason == Reason::Exited;
+        let (Some(spec), true) = (facts.spec.spec(), facts.exit.as_ref().is_some_and(by_itself)) else { return };
+        if !spec.contract.merge || self.machine.phase != Phase::Ended {
+            return;
+        }
+        let Ok(Subject::Ours { row, .. }) = self.subject().await else { return };
+        let Some(worktree) = row.worktree.clone() else { return };
+        let completion = Box::new(Completion {
+            name: self.name().to_owned(),
+            worker: Some((worktree, row.swarm().and_then(|meta| meta.base.clone()))),
+            base: None,
+            settings: MergeSettings::default(),
+            subject: None,
+            caller: caller_of(&spec.contract, &spec.request),
+        });
+        self.report(Report::Finished { key: spec.token.clone(), completion });
+    }
+
+    /// Once for each generation, also when nobody looked as it ended.
+    pub(super) async fn report_end(&self, ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>) {
+        let Some(life) = &self.life else { return };
+        let records = &self.ports().records;
+        if records.is_end_told(self.name(), life.generation).await {
+            return;
+        }
+        self.emit(EventKind::WorkerExited { ended, reason, duration_ms });
+        if reason == Some(Reason::Closed)
+            && let Some(pane) = &life.lease.pane
+            && !self.ports().terminals.has_server(pane).await
+        {
+            self.emit(EventKind::WorkerFailed { cause: fate::Lost::Server.words().to_owned() });
+        }
+        records.set_end_told(self.name(), life.generation).await;
+    }
+
+    pub(super) fn emit(&self, kind: EventKind) {
+        self.ports().events.emit(crate::model::Event {
+            at_ms: self.ports().clock.wall_ms(),
+            worker: Some(self.name().to_owned()),
+            generation: self.life.as_ref().map(|life| life.generation),
+            request: None,
+            kind,
+        });
+    }
+
+    pub(super) fn report(&self, report: Report) {
+        (self.arguments.reporter)(report);
+    }
+
+    /// An agent runs, and its session is to be beaten for.
+    pub(super) fn tell_life(&self) {
+        if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
+            self.report(Report::Began(Box::new(session)));
+        }
+    }
+
+    /// It does not any more. Told again by whoever adopts it.
+    pub(super) fn tell_end(&self, exit: Option<&ExitRecord>) {
+        if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
+            self.report(Report::Ended(Box::new(session), exit.map(|exit| (exit.ended, exit.reason))));
+        }
+    }
+}
