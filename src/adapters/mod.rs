@@ -5,6 +5,7 @@ pub mod clock;
 pub mod events;
 pub mod fates;
 pub mod flock;
+pub mod flows;
 pub mod foreign;
 pub mod git;
 pub mod glance;

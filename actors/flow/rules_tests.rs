@@ -1,0 +1,279 @@
+//! Rules that no recorded walk comes to.
+
+use serde_json::json;
+
+use super::block::{BLOCK_BYTES_MAX, Code, Signal, Target, Which, extract, interpret, parse};
+use super::consent::{deny_stale, is_harmless};
+use super::document::{FlowRun, NewFlow};
+use super::graph::{Graph, Node};
+use super::handoff::{Artifact, Ended, finish};
+use super::improvement::{self, Begun, Feedback, ResumePath, RoleEnded, relative};
+use super::json::Json;
+use super::names::FlowRef;
+use super::operator::{self, Denied, To};
+use super::plan::{ImprovementMode, Plan};
+use super::record::{Record, Rewrite, sync};
+use super::schedule::{claim, take_initial};
+use super::state::Reason;
+use super::status::{Doing, Stall, status};
+use super::validate::OwnerRules;
+
+fn graph() -> Graph {
+    let node = |id: &str, role: &str| Node { id: id.to_owned(), role: role.to_owned(), ..Node::default() };
+    let nodes = vec![node("owner-intake", "owner"), node("build", "dev"), node("close", "owner")];
+    let edges = [("owner-intake", "build"), ("build", "close")];
+    Graph::new(nodes, edges.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect())
+}
+
+fn started() -> FlowRun {
+    let id = FlowRef::new("My Project", "f").expect("is a name");
+    let new = NewFlow { id: &id, workspace_root: "/ws", record_folder: "/ws/s/record", first_node: "owner-intake" };
+    let mut flow = FlowRun::new(&new);
+    let initial = take_initial(&mut flow);
+    claim(&mut flow, &graph(), &initial, |_| true);
+    flow
+}
+
+fn to(node: &str, artifact: &str) -> Signal {
+    Signal::Targets(vec![Target { node: node.to_owned(), artifact: Some(artifact.to_owned()) }])
+}
+
+fn say(flow: &mut FlowRun, node: &str, signal: &Signal) -> Result<Ended, Code> {
+    let ended = finish(flow, &graph(), node, signal, |_| Artifact::File, OwnerRules::Strict);
+    ended.map_err(|refusal| refusal.code)
+}
+
+fn closed() -> FlowRun {
+    let mut flow = started();
+    for (node, signal) in
+        [("owner-intake", to("build", "1.md")), ("build", to("close", "2.md")), ("close", Signal::ForwardPassClosed)]
+    {
+        say(&mut flow, node, &signal).expect("is right");
+        claim(&mut flow, &graph(), &[], |_| true);
+    }
+    flow
+}
+
+#[test]
+fn of_several_blocks_the_one_counts_that_is_asked_for() {
+    let text = "a\n```handoff\ntype: await-handoff\n```\nb\n```Handoff  \n\n  type: prompt-human\n```\n";
+    assert_eq!(extract(text, Which::First), Some("type: await-handoff\n"));
+    assert_eq!(extract(text, Which::Last), Some("  type: prompt-human\n"));
+    // The last one has no end: it was cut off, and an earlier one is not what was meant.
+    let cut = "```handoff\ntype: await-handoff\n```\n```handoff\ntype: prompt-human\n";
+    assert_eq!((extract(cut, Which::First).is_some(), extract(cut, Which::Last)), (true, None));
+    let within = "```handoff\ntype: x\nsee ```handoff\ntype: prompt-human\n```\n";
+    assert_eq!(extract(within, Which::Last), Some("type: prompt-human\n"));
+}
+
+#[test]
+fn blocks_are_bounded_and_read_as_values() {
+    let long = format!("```handoff\n{}\n```", "x".repeat(BLOCK_BYTES_MAX));
+    let refusal = parse(&long, Which::Last, |_| panic!("is not parsed")).expect_err("is too long");
+    assert_eq!(refusal.code, Code::YamlParse);
+    let path = |value: serde_json::Value| match interpret(&json!({"target_node_id": "a", "artifact_path": value})) {
+        Ok(Signal::Targets(targets)) => targets[0].artifact.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(path(json!(["a", null, ["b"]])), Some("a,,b".to_owned()));
+    assert_eq!((path(json!(0)), path(json!("")), path(json!(false)), path(json!(null))), (None, None, None, None));
+    assert_eq!((path(json!(1.50)), path(json!(true))), (Some("1.5".to_owned()), Some("true".to_owned())));
+    let kind = |value| interpret(&json!({"type": value})).map_err(|refusal| refusal.summary);
+    assert_eq!(kind(json!(null)), Err("Unsupported handoff signal type \"null\"".to_owned()));
+}
+
+#[test]
+fn a_signal_counts_only_from_who_is_at_work() {
+    let mut flow = started();
+    let before = flow.render();
+    for signal in [to("close", "x.md"), Signal::PromptHuman, Signal::AwaitHandoff, Signal::ForwardPassClosed] {
+        assert_eq!(say(&mut flow, "build", &signal), Err(Code::NotRunning));
+        assert_eq!(say(&mut flow, "nobody", &signal), Err(Code::NotRunning));
+    }
+    let findings = Signal::MetaAnalysisComplete { findings: "f.md".to_owned() };
+    assert_eq!(say(&mut flow, "owner-intake", &findings), Err(Code::UnexpectedSignal));
+    assert_eq!(flow.render(), before);
+}
+
+#[test]
+fn targets_are_checked_before_artifacts_and_those_before_reuse() {
+    let mut flow = started();
+    let gone = |flow: &mut FlowRun, signal: &Signal, at: Artifact| {
+        finish(flow, &graph(), "owner-intake", signal, |_| at, OwnerRules::Strict).map_err(|refusal| refusal.code)
+    };
+    assert_eq!(gone(&mut flow, &to("close", "x"), Artifact::Missing), Err(Code::InvalidTransition));
+    assert_eq!(gone(&mut flow, &to("build", "x"), Artifact::NotAFile), Err(Code::ArtifactUnavailable));
+    assert_eq!(gone(&mut flow, &to("build", " "), Artifact::File), Err(Code::MissingRequiredField));
+    let twice = Signal::Targets(
+        ["1.md", "2.md"].map(|path| Target { node: "build".into(), artifact: Some(path.into()) }).to_vec(),
+    );
+    assert_eq!(gone(&mut flow, &twice, Artifact::File), Err(Code::InvalidTransition));
+    say(&mut flow, "owner-intake", &to("build", "1.md")).expect("is right");
+    claim(&mut flow, &graph(), &[], |_| true);
+    assert_eq!(say(&mut flow, "build", &to("owner-intake", "1.md")), Err(Code::InvalidTransition), "used before");
+    say(&mut flow, "build", &to("owner-intake", "2.md")).expect("is right");
+    assert!(flow.awaits_handoff("build") && !flow.is_completed("owner-intake=>build"));
+}
+
+#[test]
+fn an_answer_wakes_and_leaves_what_is_queued() {
+    let mut flow = started();
+    say(&mut flow, "owner-intake", &Signal::PromptHuman).expect("may ask");
+    flow.queue("build=>owner-intake", "b.md");
+    let node = operator::answer(&mut flow, &graph(), To::Anyone, "yes", "t").expect("is awaited");
+    assert_eq!(node, "owner-intake");
+    let again = operator::answer(&mut flow, &graph(), To::Role("owner"), "yes", "t");
+    assert_eq!(again, Err(Denied::AlreadyAnswered("owner-intake".to_owned())));
+    let entries = claim(&mut flow, &graph(), &[], |_| true);
+    assert_eq!((entries[0].answer.as_deref(), entries[0].taken.len()), (Some("yes"), 0));
+    assert!(flow.is_queued("build=>owner-intake") && flow.answered().next().is_none());
+}
+
+#[test]
+fn people_are_told_why_not() {
+    let mut flow = started();
+    let mut ask =
+        |to: To<'_>| operator::answer(&mut flow, &graph(), to, "x", "t").expect_err("nobody asked").to_string();
+    assert_eq!(ask(To::Anyone), "The runtime is not currently accepting human input.");
+    for (reason, words) in [
+        (Reason::Consent, "consent"),
+        (Reason::RoleConfiguration, "role configuration"),
+        (Reason::HandoffApproval, "handoff approval"),
+    ] {
+        let mut flow = started();
+        flow.suspend("owner-intake", "owner", reason);
+        flow.add("awaitingHandoff", "build");
+        let denied = operator::answer(&mut flow, &graph(), To::Node("owner-intake"), "x", "t")
+            .expect_err("waits for another thing");
+        assert_eq!(denied.to_string(), format!("Node 'owner-intake' is awaiting {words}, not a text reply."));
+        let denied = operator::answer(&mut flow, &graph(), To::Role("owner"), "x", "t").expect_err("does not ask");
+        assert_eq!(denied.to_string(), "Role 'owner' is not accepting human input.");
+        assert_eq!(operator::answer(&mut flow, &graph(), To::Anyone, "x", "t"), Ok("build".to_owned()));
+    }
+    let mut flow = started();
+    let denied = operator::approve(&mut flow, &graph(), "owner-intake", |_| Artifact::File).expect_err("none waits");
+    assert_eq!(denied.to_string(), "Node 'owner-intake' is not awaiting handoff approval.");
+    assert_eq!(operator::abort(&mut flow, &graph(), "build"), Err(Denied::NothingToStop));
+}
+
+#[test]
+fn a_declined_handoff_may_come_with_words() {
+    let mut flow = started();
+    let mut nodes = graph().nodes().to_vec();
+    nodes[0].human_colab = true;
+    let graph = Graph::new(nodes, graph().edges().map(|(from, to)| (from.to_owned(), to.to_owned())).collect());
+    let signal = to("build", "1.md");
+    let ended = finish(&mut flow, &graph, "owner-intake", &signal, |_| Artifact::File, OwnerRules::Strict);
+    assert_eq!(ended, Ok(Ended::Staged));
+    let staged = operator::staged(&flow, "owner-intake").expect("waits");
+    assert_eq!(Signal::Targets(staged), signal);
+    let before = flow.render();
+    let denied = operator::approve(&mut flow, &graph, "owner-intake", |_| Artifact::Missing);
+    assert!(matches!(denied, Err(Denied::Refused(_))) && flow.render() == before, "its file is gone");
+    operator::decline(&mut flow, "owner-intake", Some(("not yet", "t"))).expect("waits");
+    let entries = claim(&mut flow, &graph, &[], |_| true);
+    assert_eq!(entries[0].answer.as_deref(), Some("not yet"));
+    assert_eq!(operator::staged(&flow, "owner-intake"), None);
+}
+
+#[test]
+fn a_status_says_what_each_waits_for_and_when_nothing_will_happen() {
+    let doing = |flow: &FlowRun| status(flow, &graph()).nodes.into_iter().map(|node| node.doing).collect::<Vec<_>>();
+    let mut flow = started();
+    assert_eq!(doing(&flow), [Doing::Running, Doing::Idle, Doing::Idle]);
+    say(&mut flow, "owner-intake", &to("build", "1.md")).expect("is right");
+    assert_eq!(doing(&flow), [Doing::Done, Doing::Ready, Doing::Idle]);
+    assert_eq!((status(&flow, &graph()).next, status(&flow, &graph()).stall), (vec!["build".to_owned()], None));
+    claim(&mut flow, &graph(), &[], |_| true);
+    say(&mut flow, "build", &Signal::PromptHuman).expect("may ask");
+    assert_eq!(doing(&flow)[1], Doing::AwaitingHuman("prompt-human".to_owned()));
+    assert_eq!(status(&flow, &graph()).stall, None);
+    let mut lost = started();
+    take_initial(&mut lost);
+    lost.drop("visitedNodeIds", |_| true);
+    assert_eq!(status(&lost, &graph()).stall, Some(Stall::Dead));
+    lost.add("awaitingHandoff", "build");
+    assert_eq!(
+        (doing(&lost)[1].clone(), status(&lost, &graph()).stall),
+        (Doing::AwaitingHandoff, Some(Stall::Suspended))
+    );
+    assert_eq!(status(&closed(), &graph()).stall, None);
+}
+
+#[test]
+fn looking_back_asks_for_the_right_file_and_ends() {
+    let mut flow = closed();
+    assert_eq!(ResumePath::of(&flow), ResumePath::None);
+    assert_eq!(improvement::feedback_path(&flow), "a-society/feedback/my-project-flow-f.md");
+    improvement::choose(&mut flow, Some(ImprovementMode::GraphBased)).expect("is awaited");
+    assert_eq!(improvement::choose(&mut flow, None), Err(Denied::NoChoiceAwaited));
+    assert_eq!(ResumePath::of(&flow), ResumePath::Improvement);
+    let plan = Plan::of(&graph(), ImprovementMode::GraphBased).expect("there is one");
+    let dev = plan.entry("dev").expect("is in it").clone();
+    let ends = |path: &str| Signal::MetaAnalysisComplete { findings: path.to_owned() };
+    let file = |_: &str| Artifact::File;
+    let end = |flow: &mut FlowRun, signal: &Signal, at: Artifact| {
+        improvement::finish(flow, &dev, signal, |_| at).map_err(|refusal| refusal.code)
+    };
+    assert_eq!(end(&mut flow, &ends("s/record/findings/dev-findings.md"), Artifact::File), Err(Code::NotRunning));
+    assert_eq!(improvement::begin(&mut flow, "dev"), Begun::First);
+    assert_eq!(end(&mut flow, &ends("dev-findings.md"), Artifact::File), Err(Code::AssignedFindingsPath));
+    assert_eq!(end(&mut flow, &Signal::AwaitHandoff, Artifact::File), Err(Code::UnexpectedSignal));
+    let right = ends("/ws/s/./record/findings/dev-findings.md");
+    assert_eq!(end(&mut flow, &right, Artifact::Missing), Err(Code::MissingFindingsArtifact));
+    assert_eq!(end(&mut flow, &Signal::PromptHuman, Artifact::File), Ok(RoleEnded::Asked));
+    assert!(improvement::runnable(&flow, &plan).is_empty());
+    improvement::answer(&mut flow, "dev", "go on", "t").expect("is awaited");
+    assert_eq!(improvement::answer(&mut flow, "dev", "x", "t"), Err(Denied::RoleAlreadyAnswered("dev".to_owned())));
+    assert_eq!(improvement::begin(&mut flow, "dev"), Begun::Answered("go on".to_owned()));
+    assert_eq!(end(&mut flow, &right, Artifact::File), Ok(RoleEnded::Done));
+    assert!(!improvement::settle(&mut flow, &plan), "the owner has not looked back");
+    let owner = plan.entry("owner").expect("is in it").clone();
+    improvement::begin(&mut flow, "owner");
+    improvement::finish(&mut flow, &owner, &ends("s/record/findings/owner-findings.md"), file).expect("is right");
+    assert!(improvement::settle(&mut flow, &plan) && !improvement::settle(&mut flow, &plan));
+    improvement::decide(&mut flow, Feedback::Denied).expect("is awaited");
+    assert_eq!((flow.status(), flow.phase_status()), ("completed", Some("completed")));
+}
+
+#[test]
+fn paths_are_seen_from_the_root_without_looking_at_files() {
+    for (path, seen) in [
+        ("/ws/a/b.md", "a/b.md"),
+        ("/other/b.md", "../other/b.md"),
+        ("a/../b.md", "b.md"),
+        ("./b.md", "b.md"),
+        ("../b.md", "../b.md"),
+        ("/ws", ""),
+    ] {
+        assert_eq!(relative("/ws", path), seen, "{path}");
+    }
+}
+
+#[test]
+fn a_question_that_nobody_waits_for_any_more_is_denied() {
+    let mut flow = started();
+    assert!(!deny_stale(&mut flow));
+    flow.suspend("owner-intake", "owner", Reason::Consent);
+    assert!(deny_stale(&mut flow));
+    assert_eq!(flow.wait("owner-intake").map(|wait| wait.reason), Some("consent-denied"));
+    assert!(!is_harmless("ls\u{2028}x;") && is_harmless("ls -la src"));
+}
+
+#[test]
+fn the_record_keeps_its_name_and_takes_a_good_one() {
+    let workflow = json!({"workflow": {"name": " W ", "summary": "S"}});
+    let draft = json!({"workflow": {"name": "Draft Owner Intake", "summary": ""}});
+    let own = json!({"record": {"name": "Mine", "summary": null}});
+    let record = |name: Option<&str>, summary: Option<&str>| Record {
+        name: name.map(str::to_owned),
+        summary: summary.map(str::to_owned),
+    };
+    assert_eq!(sync(None, Some(&workflow)), (record(Some("W"), Some("S")), Rewrite::Needed));
+    assert_eq!(sync(Some(&own), Some(&workflow)), (record(Some("Mine"), Some("S")), Rewrite::Needed));
+    assert_eq!(sync(Some(&own), Some(&draft)), (record(Some("Mine"), None), Rewrite::NotNeeded));
+    assert_eq!(sync(None, None), (Record::default(), Rewrite::Needed));
+    assert_eq!(sync(Some(&json!(null)), None), (Record::default(), Rewrite::NotNeeded));
+    let document = Json::from([("record", Json::from([("name", Json::from("Mine")), ("summary", Json::Null)]))]);
+    assert_eq!(record(Some("Mine"), None).document(), document);
+}
