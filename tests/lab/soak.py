@@ -159,8 +159,8 @@ class Soak:
             if (status(name) == "completed") != success or status(name) not in ("completed", "failed", "stopped"):
                 findings.append(f"altered: the session of {name} is {status(name)}, its record says {record}")
             left = sorted(path.name for path in states[name].parent.iterdir() if path.name != "progress.log")
-            # What a supervisor left that was killed while it wrote goes with the next write there.
-            whole = [path for path in left if ".tmp-" not in path]
+            # What a supervisor left that was killed while it wrote the state goes with a later write there.
+            whole = [path for path in left if not path.startswith(".state.json.tmp-")]
             if whole != ["state.json", "state.lock"]:
                 findings.append(f"litter: {whole} in the session of {name}")
         return findings

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::mem;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -11,7 +10,7 @@ use swarm_actors::model::{Fence, Session};
 use swarm_actors::ports::{Beaten, Life, Sight};
 
 use super::activity::{self, Tool};
-use super::folder::{Folder, Stamp, temporary};
+use super::folder::{Folder, Stamp};
 use super::store::{STATE, StoreError, load, save};
 use crate::adapters::clock::wall_ms;
 use crate::adapters::procfs::{self, Stat};
@@ -65,8 +64,12 @@ struct Seen {
     state: Option<Stamp>,
     activity: &'static str,
     noted_ms: u64,
-    /// The file that the next beat is written to.
-    spare: String,
+}
+
+/// The file that the next beat of a launch is written to. The next supervisor goes on with
+/// it, so that those that are killed leave one behind at most.
+pub fn spare(session_id: &str) -> String {
+    format!(".{HEARTBEAT}.tmp-{session_id}")
 }
 
 /// Beats for sessions.
@@ -80,11 +83,7 @@ pub struct Beater {
 impl Beater {
     /// From here on there is no beat for this life: it has ended.
     pub fn end(&mut self, life: &Life) {
-        if let (Some(seen), Some(plan)) = (self.seen.remove(&life.worker), &life.plan)
-            && let Ok(Some(folder)) = Folder::open(Path::new(&plan.dir))
-        {
-            let _ = folder.remove(&seen.spare);
-        }
+        self.seen.remove(&life.worker);
         self.ended.push_back(life.session_id.clone());
         // Rounds of beats that were begun before are over long before so many have ended.
         if self.ended.len() > ENDED_MAX {
@@ -112,22 +111,23 @@ impl Beater {
     fn write(&mut self, folder: &Folder, life: &Life, fence: &Fence, pulse: &Pulse) -> Beaten {
         let seen = self.seen.entry(life.worker.clone()).or_default();
         if seen.session_id != life.session_id {
-            let spare = Some(mem::take(&mut seen.spare)).filter(|spare| !spare.is_empty());
-            let spare = spare.unwrap_or_else(|| temporary(HEARTBEAT));
-            *seen = Seen { session_id: life.session_id.clone(), spare, ..Seen::default() };
+            *seen = Seen { session_id: life.session_id.clone(), ..Seen::default() };
         }
         let mut missing = false;
         let stamp = folder.stamp(STATE);
         if stamp.is_none() || stamp != seen.state {
             match owner(folder, fence) {
                 Owner::Us => seen.state = stamp,
-                Owner::Other(found) => return Beaten::Lost { found },
+                Owner::Other(found) => {
+                    let _ = folder.remove(&spare(&life.session_id));
+                    return Beaten::Lost { found };
+                }
                 Owner::Nobody => missing = true,
                 Owner::Unknown => {}
             }
         }
         let (now_ms, activity) = (pulse.now_ms, activity(pulse));
-        if let Err(error) = folder.alternate(HEARTBEAT, &seen.spare, &pulse.render(activity)) {
+        if let Err(error) = folder.alternate(HEARTBEAT, &spare(&life.session_id), &pulse.render(activity)) {
             tracing::debug!(worker = life.worker, %error, "a heartbeat could not be written");
             return Beaten::Done;
         }

@@ -25,7 +25,7 @@ const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(60);
 const SPARE_BYTES_MAX: u64 = 4096;
 
 /// A name that no other writer has.
-pub fn temporary(name: &str) -> String {
+fn temporary(name: &str) -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed);
     format!(".{name}.tmp-{}-{number}", std::process::id())

@@ -303,6 +303,7 @@ fn finish(
     if pid.is_some() && beat::stamp_of(&folder).map(|(_, pid)| pid) == pid {
         folder.remove(HEARTBEAT).map_err(|error| system(&error))?;
     }
+    folder.remove(&beat::spare(session_id)).map_err(|error| system(&error))?;
     let changed = update::<_, Failed>(base, |session| {
         if !is_ours(session, session_id) || session.status().is_some_and(SessionStatus::is_over) {
             return Ok(Change::Keep(false));
