@@ -107,6 +107,35 @@ Examples:
   swarm heartbeat start fix --interval 30m --jitter 5m --message 'continue where you left off'
   swarm heartbeat start fix --cron '*/30 9-17 * * 1-5' --force";
 
+pub const FLOW: &str = "\
+Examples:
+  swarm flow check workflow.yaml
+  swarm flow new shop --workflow workflow.yaml --task 'add rate limiting'
+  swarm flow ls
+  swarm flow status 20260527T143000123Z
+  swarm flow answer 20260527T143000123Z --node build 'use the token bucket'
+
+A flow lies in .a-society/state/PROJECT/FLOW below the root. It is named by PROJECT/FLOW, FLOW, or how one begins. Exit
+code 4: it is there and cannot be opened.";
+
+pub const FLOW_CHECK: &str = "\
+Examples:
+  swarm flow check workflow.yaml
+  swarm flow check workflow.yaml --flow shop/20260527T143000123Z
+  swarm flow check workflow.yaml --relaxed --json";
+
+pub const FLOW_NEW: &str = "\
+Examples:
+  swarm flow new shop --workflow workflow.yaml --task 'add rate limiting'
+  swarm flow new shop --workflow workflow.yaml --task - --base main < task.md";
+
+pub const FLOW_ANSWER: &str = "\
+Examples:
+  swarm flow answer 20260527T143000123Z 'use the token bucket'
+  swarm flow answer shop/20260527T143000123Z --node build - < answer.md
+
+It is delivered with the node's next turn.";
+
 pub const KILL: &str = "\
 Examples:
   swarm kill fix

@@ -17,6 +17,7 @@ mod duration;
 mod error;
 mod events;
 mod examples;
+mod flow;
 mod follow;
 mod heartbeat;
 mod init;
@@ -86,6 +87,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Session(args) => session::run(&args.action, paths, screen),
         Command::Ralph(args) => ralph::run(&args.action, &paths()?, screen),
         Command::Heartbeat(args) => heartbeat::run(&args.action, &paths()?, screen),
+        Command::Flow(args) => flow::run(&args.action, screen),
         Command::Init(args) => init::run(args, screen),
         Command::Peek(args) => terminal::peek(args, &paths()?, screen),
         Command::Send(args) => terminal::send(args, &paths()?, screen),

@@ -9,6 +9,7 @@ use super::args::{
     AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs,
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
+use super::flow::args::FlowArgs;
 use super::heartbeat::args::HeartbeatArgs;
 use super::merge::args::MergeArgs;
 use super::notify::NotifyArgs;
@@ -44,7 +45,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 25] = [
+const VERBS: [Verb; 26] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -60,6 +61,7 @@ const VERBS: [Verb; 25] = [
     ("run", RunArgs::augment_args),
     ("ralph", RalphArgs::augment_args),
     ("heartbeat", HeartbeatArgs::augment_args),
+    ("flow", FlowArgs::augment_args),
     ("kill", KillArgs::augment_args),
     ("wait", WaitArgs::augment_args),
     ("clean", CleanArgs::augment_args),

@@ -65,6 +65,7 @@ Commands:
   run         Carry out what is planned, or a file of jobs: worked on, verified and landed
   ralph       Repeat an agent with fresh context until it is done
   heartbeat   Nudge agents: text that is typed into their windows on a schedule
+  flow        Let roles hand work to each other by a workflow, and answer them
   kill        Stop workers; they stay registered
   wait        Wait until workers have ended (exit code 1 when the time is up)
   clean       Forget stopped workers, with their logs and clean worktrees

@@ -7,6 +7,7 @@ mod coexist;
 mod crash;
 mod damage;
 mod escaped;
+mod flow;
 mod hooks;
 mod house;
 mod landing;

@@ -1,8 +1,15 @@
 //! The files of flows.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the verbs of flows read by it"))]
-
+mod file;
+mod make;
+pub mod place;
+pub mod sidecar;
+pub mod store;
 pub mod yaml;
+mod yaml_write;
+
+pub use file::read_text;
+pub use make::Make;
 
 #[cfg(test)]
 mod cases_tests;

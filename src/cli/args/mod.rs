@@ -13,6 +13,7 @@ use swarm_actors::model::{RestartPolicy, WORK_TYPES};
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::duration;
 use super::examples;
+use super::flow::args::FlowArgs;
 use super::heartbeat::args::{HeartbeatArgs, NudgeFlags};
 pub use super::init_args::{GuideFile, InitArgs};
 use super::merge::args::MergeArgs;
@@ -86,6 +87,9 @@ pub enum Command {
     /// Nudge agents: text that is typed into their windows on a schedule
     #[command(after_help = examples::HEARTBEAT)]
     Heartbeat(HeartbeatArgs),
+    /// Let roles hand work to each other by a workflow, and answer them
+    #[command(after_help = examples::FLOW)]
+    Flow(FlowArgs),
     /// Stop workers; they stay registered
     #[command(after_help = examples::KILL)]
     Kill(KillArgs),

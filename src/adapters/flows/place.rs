@@ -1,0 +1,157 @@
+//! Where flows lie: `.a-society/state/PROJECT/FLOW/` below the workspace's root.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use swarm_actors::flow::document::{FLOW_BYTES_MAX, FlowRun, FlowSummary};
+use swarm_actors::flow::names::FlowRef;
+
+use super::file;
+use super::store::{FLOW, FlowFiles, StoreError};
+
+const HOME: &str = ".a-society";
+
+/// The folder that holds the projects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    root: PathBuf,
+}
+
+/// All flows that have a row, newest first, and what is wrong with the others.
+#[derive(Debug, Default)]
+pub struct Listing {
+    pub rows: Vec<FlowSummary>,
+    pub broken: Vec<String>,
+}
+
+impl Workspace {
+    /// The one that is named, or that of `cwd`: the nearest folder above it with
+    /// `.a-society` in it, else with a repository, else `cwd` itself.
+    ///
+    /// # Errors
+    /// When the folder that is named is not there.
+    pub fn find(named: Option<&Path>, cwd: &Path) -> io::Result<Self> {
+        if let Some(named) = named {
+            let root = cwd.join(named).canonicalize()?;
+            return match root.is_dir() {
+                true => Ok(Self { root }),
+                false => Err(io::Error::from(io::ErrorKind::NotADirectory)),
+            };
+        }
+        let cwd = cwd.canonicalize()?;
+        let above = |test: &dyn Fn(&Path) -> bool| cwd.ancestors().find(|dir| test(dir)).map(Path::to_owned);
+        let root = above(&|dir| dir.join(HOME).is_dir()).or_else(|| above(&|dir| dir.join(".git").exists()));
+        Ok(Self { root: root.unwrap_or(cwd) })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn state(&self) -> PathBuf {
+        self.root.join(HOME).join("state")
+    }
+
+    pub fn flow(&self, id: FlowRef) -> FlowFiles {
+        let dir = self.state().join(&id.project).join(&id.flow);
+        FlowFiles::new(self.root.clone(), id, dir)
+    }
+
+    /// Every folder that may be a flow.
+    ///
+    /// # Errors
+    /// When the folders cannot be listed.
+    pub fn ids(&self, project: Option<&str>) -> io::Result<Vec<FlowRef>> {
+        let projects = match project {
+            Some(project) => vec![project.to_owned()],
+            None => names(&self.state())?,
+        };
+        let mut ids = Vec::new();
+        for project in projects {
+            let flows = names(&self.state().join(&project))?;
+            // A name that is none is not one of a flow.
+            ids.extend(flows.iter().filter_map(|flow| FlowRef::new(&project, flow).ok()));
+        }
+        Ok(ids)
+    }
+
+    /// The flow that was typed: `PROJECT/FLOW`, `FLOW`, or how one of them begins.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub fn resolve(&self, text: &str) -> Result<FlowFiles, StoreError> {
+        let (project, prefix) = match text.split_once('/') {
+            Some((project, prefix)) => (Some(project), prefix),
+            None => (None, text),
+        };
+        let is_name = project.is_none_or(|project| FlowRef::new(project, "x").is_ok());
+        let ids = if is_name { self.ids(project)? } else { Vec::new() };
+        let begins = |id: &&FlowRef| !prefix.is_empty() && id.flow.starts_with(prefix);
+        let mut found: Vec<&FlowRef> = ids.iter().filter(begins).collect();
+        if found.iter().any(|id| id.flow == prefix) {
+            found.retain(|id| id.flow == prefix);
+        }
+        match found.as_slice() {
+            [] => Err(StoreError::NotFound { flow: text.to_owned(), root: self.root.clone() }),
+            [id] => Ok(self.flow((*id).clone())),
+            many => Err(StoreError::Ambiguous {
+                flow: text.to_owned(),
+                found: many.iter().map(ToString::to_string).collect(),
+            }),
+        }
+    }
+
+    /// # Errors
+    /// When the folders cannot be listed.
+    pub fn list(&self, project: Option<&str>) -> io::Result<Listing> {
+        let mut rows: Vec<(Option<SystemTime>, FlowSummary)> = Vec::new();
+        let mut broken = Vec::new();
+        for id in self.ids(project)? {
+            let flow = self.flow(id);
+            match self.row(&flow) {
+                Ok(Some(row)) => {
+                    let written = fs::metadata(flow.dir().join(FLOW)).and_then(|meta| meta.modified()).ok();
+                    rows.push((written, row));
+                }
+                // A folder without a flow in it.
+                Ok(None) => {}
+                Err(cause) => broken.push(format!("{} is left out: {cause}", flow.id())),
+            }
+        }
+        rows.sort_by(|(a, _), (b, _)| b.cmp(a));
+        Ok(Listing { rows: rows.into_iter().map(|(_, row)| row).collect(), broken })
+    }
+
+    fn row(&self, flow: &FlowFiles) -> Result<Option<FlowSummary>, String> {
+        let text = file::read_text(&flow.dir().join(FLOW), FLOW_BYTES_MAX).map_err(|error| error.to_string())?;
+        let Some(text) = text else { return Ok(None) };
+        let mut row = match FlowRun::load(&text, flow.id()) {
+            Ok(loaded) => {
+                let here = self.root.to_str().is_some_and(|root| loaded.flow.check_root(root).is_ok());
+                FlowSummary { openable: here, ..FlowSummary::of_flow(&loaded.flow) }
+            }
+            Err(error) => FlowSummary::of(&text, flow.id()).ok_or_else(|| error.to_string())?,
+        };
+        if let Some(record) = super::store::record_of(Path::new(&row.record_folder)) {
+            (row.record_name, row.record_summary) = (record.name, record.summary);
+        }
+        Ok(Some(row))
+    }
+}
+
+/// The folders in a folder, in the order of their names; none where there is none.
+fn names(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error),
+    };
+    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    Ok(names)
+}

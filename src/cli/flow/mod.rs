@@ -1,0 +1,102 @@
+//! `swarm flow`: flows of roles that hand work to each other. What people say changes the
+//! flow's files under its lock, whether anything runs or not.
+
+pub mod args;
+mod check;
+mod make;
+mod past;
+mod show;
+mod voice;
+
+use std::io::Read as _;
+use std::path::Path;
+
+use swarm_actors::model::{Refusal, RefusalKind};
+
+use self::args::{Common, FlowAction, FlowOf};
+use super::error::Failure;
+use super::screen::Screen;
+use crate::adapters::flows::place::Workspace;
+use crate::adapters::flows::store::{FlowFiles, StoreError};
+
+/// Of a flow that is there and cannot be opened.
+const CLOSED: u8 = 4;
+/// A longer text is none that a person typed.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+pub fn run(action: &FlowAction, screen: &mut Screen) -> Result<u8, Failure> {
+    match action {
+        FlowAction::Check(args) => check::run(args, screen),
+        FlowAction::New(args) => make::run(args, screen),
+        FlowAction::Ls(args) => show::list(args, screen),
+        FlowAction::Status(args) => show::status(args, screen),
+        FlowAction::Graph(args) => show::graph(args, screen),
+        FlowAction::Answer(args) => voice::answer(args, screen),
+        FlowAction::Approve(args) => voice::approve(args, screen),
+        FlowAction::Decline(args) => voice::decline(args, screen),
+        FlowAction::Improve(args) => voice::improve(args, screen),
+        FlowAction::Feedback(args) => voice::feedback(args, screen),
+        FlowAction::Consent(args) => voice::consent(args, screen),
+        FlowAction::Events(args) => past::events(args, screen),
+        FlowAction::Rm(args) => past::remove(args, screen),
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let kind = match &error {
+            StoreError::NotFound { .. } => RefusalKind::NotFound,
+            StoreError::Ambiguous { .. } => RefusalKind::Invalid,
+            StoreError::Closed { .. } | StoreError::Unreadable { .. } => RefusalKind::Registry,
+            StoreError::Busy(_) | StoreError::System(_) => RefusalKind::Internal,
+        };
+        let mut refusal = Refusal::new(kind, error.to_string());
+        match error {
+            StoreError::NotFound { .. } => {
+                refusal.remedy = Some("swarm flow ls shows them; --root DIR looks below another folder".to_owned());
+            }
+            StoreError::Ambiguous { .. } => refusal.remedy = Some("type more of it".to_owned()),
+            _ => {}
+        }
+        let code = if error.is_closed() { CLOSED } else { 1 };
+        Self::Refused { refusal: Box::new(refusal), code }
+    }
+}
+
+fn workspace(common: &Common) -> Result<Workspace, Failure> {
+    let cwd = std::env::current_dir().map_err(|error| Failure::system("find this directory", &error))?;
+    Workspace::find(common.root.as_deref(), &cwd).map_err(|error| {
+        let named = common.root.as_deref().unwrap_or(&cwd);
+        Failure::new(RefusalKind::NotFound, format!("{} is no folder that can be used: {error}", named.display()))
+    })
+}
+
+fn flow_of(args: &FlowOf) -> Result<FlowFiles, Failure> {
+    Ok(workspace(&args.common)?.resolve(&args.flow)?)
+}
+
+/// What was typed, or what standard input says where that is `-`.
+fn text_of(typed: &str) -> Result<String, Failure> {
+    if typed != "-" {
+        return Ok(typed.to_owned());
+    }
+    let mut text = String::new();
+    let read = std::io::stdin().take(TEXT_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| Failure::system("read standard input", &error))?;
+    if text.len() as u64 > TEXT_BYTES_MAX {
+        let cause = format!("standard input is longer than {TEXT_BYTES_MAX} bytes");
+        return Err(Failure::new(RefusalKind::Invalid, cause));
+    }
+    Ok(text.trim_end_matches('\n').to_owned())
+}
+
+/// A file of a person's.
+fn read_file(path: &Path) -> Result<String, Failure> {
+    use crate::adapters::flows::{read_text, yaml::YAML_BYTES_MAX};
+    let cause = match read_text(path, YAML_BYTES_MAX as u64) {
+        Ok(Some(text)) => return Ok(text),
+        Ok(None) => "there is no such file".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(Failure::new(RefusalKind::Invalid, format!("cannot read {}: {cause}", path.display())))
+}

@@ -1,0 +1,179 @@
+//! `swarm flow ls`, `status` and `graph`: nothing is changed by looking.
+
+use serde_json::{Value, json};
+use swarm_actors::flow::document::{FlowRun, FlowSummary};
+use swarm_actors::flow::improvement;
+use swarm_actors::flow::status::{Doing, FlowStatus, NodeStatus, Stall, status as status_of};
+
+use super::args::{FlowOf, GraphArgs, LsArgs};
+use crate::adapters::flows::store::Open;
+use crate::cli::error::Failure;
+use crate::cli::json;
+use crate::cli::render::{escape, table};
+use crate::cli::screen::Screen;
+
+pub fn list(args: &LsArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let space = super::workspace(&args.common)?;
+    let listing = space.list(args.project.as_deref()).map_err(|error| Failure::system("cannot list flows", &error))?;
+    for cause in &listing.broken {
+        screen.warning(cause);
+    }
+    let code = u8::from(!listing.broken.is_empty());
+    if args.common.json {
+        json::print_list(screen, "swarm.flows/1", "flows", listing.rows.iter().map(row_value).collect())?;
+        return Ok(code);
+    }
+    if listing.rows.is_empty() {
+        return Ok(code);
+    }
+    let mut rows = vec![["FLOW", "STATUS", "NAME"].map(str::to_owned).to_vec()];
+    rows.extend(listing.rows.iter().map(row));
+    screen.bytes(trimmed(&table(&rows, |_, _, _| None)).as_bytes())?;
+    Ok(code)
+}
+
+fn row(row: &FlowSummary) -> Vec<String> {
+    let status = match row.openable {
+        true => escape(&row.status).into_owned(),
+        false => format!("{} (version {}, cannot be opened)", escape(&row.status), escape(&row.version)),
+    };
+    vec![escape(&row.id.to_string()).into_owned(), status, named(row.record_name.as_deref())]
+}
+
+fn named(name: Option<&str>) -> String {
+    name.map_or_else(|| "-".to_owned(), |name| escape(name).into_owned())
+}
+
+fn trimmed(table: &str) -> String {
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+fn row_value(row: &FlowSummary) -> Value {
+    json!({
+        "project": row.id.project, "flow": row.id.flow, "status": row.status, "openable": row.openable,
+        "version": row.version, "record": row.record_folder, "name": row.record_name, "summary": row.record_summary,
+    })
+}
+
+pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
+    let open = super::flow_of(args)?.open()?;
+    let status = status_of(&open.flow, &open.graph);
+    if args.common.json {
+        json::print(screen, "swarm.flow/1", &status_value(&open, &status))?;
+        return Ok(0);
+    }
+    let flow = &open.flow;
+    let id = flow.id().to_string();
+    screen.line(&format!("{}: {}, {}", escape(&id), named(flow.record_name.as_deref()), escape(flow.status())))?;
+    let mut rows = vec![["NODE", "ROLE", "STATE"].map(str::to_owned).to_vec()];
+    rows.extend(status.nodes.iter().map(node_row));
+    screen.bytes(trimmed(&table(&rows, |_, _, _| None)).as_bytes())?;
+    if !status.next.is_empty() {
+        screen.line(&format!("next: {}", escape(&status.next.join(", "))))?;
+    }
+    for (role, reason) in improvement::waits(flow) {
+        screen.line(&format!("{} looks back and waits: {}", escape(role), escape(reason)))?;
+    }
+    if let Some(line) = what_helps(flow, status.stall) {
+        screen.line(line)?;
+    }
+    Ok(0)
+}
+
+fn what_helps(flow: &FlowRun, stall: Option<Stall>) -> Option<&'static str> {
+    match (flow.status(), stall) {
+        (_, Some(Stall::Suspended)) => {
+            Some("stalled: those that wait get no handoff any more; swarm flow answer makes one go on")
+        }
+        (_, Some(Stall::Dead)) => Some("stalled: nothing will ever run; the workflow or the state was edited"),
+        ("awaiting_improvement_choice", None) => Some("the forward pass is over; swarm flow improve says what is next"),
+        ("awaiting_feedback_consent", None) => Some("all have looked back; swarm flow feedback ends the flow"),
+        _ => None,
+    }
+}
+
+fn node_row(node: &NodeStatus) -> Vec<String> {
+    let mut state = node.doing.word().to_owned();
+    if let Doing::AwaitingHuman(reason) = &node.doing {
+        state = format!("{state} ({})", escape(reason));
+    }
+    if node.answered {
+        state.push_str(", answered");
+    }
+    vec![escape(&node.node).into_owned(), escape(&node.role).into_owned(), state]
+}
+
+fn status_value(open: &Open, status: &FlowStatus) -> serde_json::Map<String, Value> {
+    let (flow, id) = (&open.flow, open.flow.id());
+    let node = |node: &NodeStatus| {
+        let reason = if let Doing::AwaitingHuman(reason) = &node.doing { Some(reason) } else { None };
+        let state = node.doing.word();
+        json!({"id": node.node, "role": node.role, "state": state, "reason": reason, "answered": node.answered})
+    };
+    let stall = status.stall.map(|stall| match stall {
+        Stall::Suspended => "suspended",
+        Stall::Dead => "dead",
+    });
+    let waits: Vec<Value> =
+        improvement::waits(flow).map(|(role, reason)| json!({"role": role, "reason": reason})).collect();
+    let phase = flow.phase_status().map(
+        |phase| json!({"status": phase, "mode": flow.phase().and_then(|phase| phase.text("mode")), "waiting": waits}),
+    );
+    json::object([
+        ("project", json!(id.project)),
+        ("flow", json!(id.flow)),
+        ("root", json!(flow.workspace_root())),
+        ("record", json!(flow.record_folder())),
+        ("status", json!(flow.status())),
+        ("name", json!(flow.record_name)),
+        ("summary", json!(flow.record_summary)),
+        ("base", json!(open.sidecar.base)),
+        ("task", json!(open.sidecar.task)),
+        ("consent", json!(super::voice::gate_of(flow).mode().word())),
+        ("nodes", status.nodes.iter().map(node).collect()),
+        ("next", json!(status.next)),
+        ("stalled", json!(stall)),
+        ("improvement", json!(phase)),
+    ])
+}
+
+pub fn graph(args: &GraphArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let open = super::flow_of(&args.of)?.open()?;
+    if args.of.common.json {
+        let node = |node: &swarm_actors::flow::graph::Node| {
+            json!({
+                "id": node.id, "role": node.role, "human_colab": node.human_colab,
+                "await_all_inputs": node.await_all_inputs,
+            })
+        };
+        let edge = |(from, to): (&str, &str)| {
+            let done = open.flow.is_completed(&swarm_actors::flow::names::edge_key(from, to));
+            json!({"from": from, "to": to, "done": done})
+        };
+        let nodes: Value = open.graph.nodes().iter().map(node).collect();
+        let edges: Value = open.graph.edges().map(edge).collect();
+        json::print(screen, "swarm.flow.graph/1", &json::object([("nodes", nodes), ("edges", edges)]))?;
+        return Ok(0);
+    }
+    if args.dot {
+        let status = status_of(&open.flow, &open.graph);
+        let colour = |id: &str| colour(&status.nodes.iter().find(|node| node.node == id)?.doing);
+        screen.bytes(open.graph.to_dot(colour).as_bytes())?;
+        return Ok(0);
+    }
+    for line in open.graph.to_text().lines() {
+        screen.line(&escape(line))?;
+    }
+    Ok(0)
+}
+
+fn colour(doing: &Doing) -> Option<&'static str> {
+    match doing {
+        Doing::Idle => None,
+        Doing::Ready => Some("lightyellow"),
+        Doing::Running => Some("lightblue"),
+        Doing::AwaitingHuman(_) => Some("orange"),
+        Doing::AwaitingHandoff => Some("khaki"),
+        Doing::Done => Some("palegreen"),
+    }
+}

@@ -1,0 +1,183 @@
+//! What a person tells a flow: answers, approvals, choices. Each is one change of the
+//! flow's file under its lock.
+
+use serde_json::{Value, json};
+use swarm_actors::flow::consent::{self, Answer, Gate, Mode, Request, Wish};
+use swarm_actors::flow::document::FlowRun;
+use swarm_actors::flow::handoff::Ended;
+use swarm_actors::flow::improvement::{self, Feedback};
+use swarm_actors::flow::json::Json;
+use swarm_actors::flow::operator::{self, Denied, To};
+use swarm_actors::flow::plan::{ImprovementMode, Plan};
+use swarm_actors::flow::state::Reason;
+use swarm_actors::model::RefusalKind;
+
+use super::args::{AnswerArgs, ApproveArgs, Common, ConsentArgs, DeclineArgs, FeedbackArgs, ImproveArgs};
+use crate::adapters::flows::store::{FlowFiles, Open, StoreError, now_iso};
+use crate::cli::error::Failure;
+use crate::cli::json;
+use crate::cli::render::escape;
+use crate::cli::screen::Screen;
+
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Self {
+        Self::new(RefusalKind::Invalid, denied.to_string())
+    }
+}
+
+/// Says what was done, and to which node or role.
+pub fn told(
+    files: &FlowFiles,
+    common: &Common,
+    done: &str,
+    who: Option<&str>,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
+    if common.json {
+        let id = files.id();
+        let object = json::object([
+            ("project", json!(id.project)),
+            ("flow", json!(id.flow)),
+            ("done", json!(done)),
+            ("node", json!(who)),
+        ]);
+        json::print(screen, "swarm.flow.changed/1", &object)?;
+    } else {
+        screen.line(&who.map_or_else(|| done.to_owned(), |who| format!("{done}: {}", escape(who))))?;
+    }
+    Ok(0)
+}
+
+pub fn answer(args: &AnswerArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let files = super::flow_of(&args.of)?;
+    let text = super::text_of(&args.text)?;
+    if text.trim().is_empty() {
+        return Err(Failure::new(RefusalKind::Invalid, "there is nothing to say in the answer"));
+    }
+    let to = match (&args.node, &args.role) {
+        (Some(node), _) => To::Node(node),
+        (None, Some(role)) => To::Role(role),
+        (None, None) => To::Anyone,
+    };
+    let who = files.update(|open| {
+        let at = now_iso();
+        let (key, who) = if improvement::is_running(&open.flow) {
+            let role = role_of(&open.flow, to)?;
+            ("role", improvement::answer(&mut open.flow, &role, &text, &at)?)
+        } else {
+            ("nodeId", operator::answer(&mut open.flow, &open.graph, to, &text, &at)?)
+        };
+        open.tell("human.answered", [(key, json!(who))]);
+        Ok::<_, Failure>(who)
+    })?;
+    told(&files, &args.of.common, "answered", Some(&who), screen)
+}
+
+/// Whom a person speaks to while roles look back: there are no nodes then.
+fn role_of(flow: &FlowRun, to: To<'_>) -> Result<String, Denied> {
+    let waiting = || improvement::waits(flow).filter(|(_, reason)| Reason::takes_text(reason));
+    match to {
+        To::Role(role) => Ok(role.to_owned()),
+        To::Node(node) => Err(Denied::NodeNotAccepting(node.to_owned())),
+        To::Anyone => match waiting().collect::<Vec<_>>().as_slice() {
+            [] => Err(Denied::NotAccepting),
+            [(role, _)] => Ok((*role).to_owned()),
+            _ => Err(Denied::Ambiguous),
+        },
+    }
+}
+
+pub fn approve(args: &ApproveArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let files = super::flow_of(&args.of)?;
+    files.update(|open| {
+        let ended = operator::approve(&mut open.flow, &open.graph, &args.node, |path| files.look(path))?;
+        tell_handed(open, &args.node, &ended);
+        Ok::<_, Failure>(())
+    })?;
+    told(&files, &args.of.common, "approved", Some(&args.node), screen)
+}
+
+fn tell_handed(open: &mut Open, node: &str, ended: &Ended) {
+    let Ended::Handed(targets) = ended else { return };
+    let role = open.graph.node(node).map(|node| node.role.clone());
+    let targets: Vec<Value> = targets.iter().map(|(node, role)| json!({"nodeId": node, "role": role})).collect();
+    let members = [("fromNodeId", json!(node)), ("fromRole", json!(role)), ("targets", json!(targets))];
+    open.tell("handoff.applied", members);
+}
+
+pub fn decline(args: &DeclineArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let files = super::flow_of(&args.of)?;
+    let text = args.message.as_deref().map(super::text_of).transpose()?;
+    files.update(|open| {
+        let at = now_iso();
+        let message = text.as_deref().filter(|text| !text.trim().is_empty()).map(|text| (text, at.as_str()));
+        operator::decline(&mut open.flow, &args.node, message)?;
+        open.tell("handoff.declined", [("nodeId", json!(args.node))]);
+        Ok::<_, Failure>(())
+    })?;
+    told(&files, &args.of.common, "declined", Some(&args.node), screen)
+}
+
+pub fn improve(args: &ImproveArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let (files, mode) = (super::flow_of(&args.of)?, ImprovementMode::of(&args.mode));
+    files.update(|open| {
+        improvement::choose(&mut open.flow, mode)?;
+        if let Some(mode) = mode {
+            let plan = Plan::of(&open.graph, mode).map_err(Denied::NoPlan)?;
+            // Before the choice: one that was made always has its plan.
+            files.write_plan(&open.flow, &plan, mode).map_err(StoreError::from)?;
+        }
+        open.tell("improvement.chosen", [("mode", json!(args.mode))]);
+        Ok::<_, Failure>(())
+    })?;
+    told(&files, &args.of.common, &format!("improvement: {}", args.mode), None, screen)
+}
+
+pub fn feedback(args: &FeedbackArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let files = super::flow_of(&args.of)?;
+    let decision = if args.decision == "grant" { Feedback::Granted } else { Feedback::Denied };
+    files.update(|open| {
+        improvement::decide(&mut open.flow, decision)?;
+        open.tell("feedback.decided", [("decision", json!(args.decision))]);
+        Ok::<_, Failure>(())
+    })?;
+    let word = if decision == Feedback::Granted { "granted" } else { "denied" };
+    told(&files, &args.of.common, &format!("feedback: {word}"), None, screen)
+}
+
+pub fn consent(args: &ConsentArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let files = super::flow_of(&args.of)?;
+    let mode = Mode::of(&args.mode)
+        .ok_or_else(|| Failure::new(RefusalKind::Invalid, format!("'{}' is no mode", args.mode)))?;
+    files.update(|open| {
+        let mut gate = gate_of(&open.flow);
+        if gate.set_mode(mode).is_none() {
+            return Ok(());
+        }
+        consent::keep(&mut open.flow, &gate);
+        if mode == Mode::FullAccess {
+            settle_all(&mut open.flow);
+        }
+        open.tell("consent.mode_changed", [("mode", json!(args.mode))]);
+        Ok::<_, Failure>(())
+    })?;
+    told(&files, &args.of.common, &format!("consent: {}", args.mode), None, screen)
+}
+
+pub fn gate_of(flow: &FlowRun) -> Gate {
+    let state = flow.object("consentState").map(|state| Json::Object(state.clone()));
+    Gate::of(state.as_ref())
+}
+
+/// With full access no question stays open.
+fn settle_all(flow: &mut FlowRun) {
+    let is_open = |reason: &str| reason == Reason::Consent.word();
+    let wish = || Wish::Command { command: String::new() };
+    let request = |node: &str, role: &str| Request { node: node.to_owned(), role: role.to_owned(), wish: wish() };
+    let of_nodes = flow.waits().filter(|wait| is_open(wait.reason)).map(|wait| request(wait.node, wait.role));
+    let of_roles = improvement::waits(flow).filter(|(_, reason)| is_open(reason)).map(|(role, _)| request("", role));
+    let open: Vec<Request> = of_nodes.chain(of_roles).collect();
+    for request in &open {
+        consent::settle(flow, request, Answer::AllowOnce);
+    }
+}
