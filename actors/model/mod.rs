@@ -33,5 +33,5 @@ pub use request::{
 pub use row::{Row, RowError, RowKey, RowTmux, RowWorktree, SwarmMeta, Wire, WireStatus};
 pub use run::{RunLine, RunOrder, RunRequest};
 pub use session::{Fence, SESSION_BYTES_MAX, Session, SessionOwner, SessionStatus, session_fault};
-pub use session_plan::{SessionPlan, SessionRules, WORK_TYPES, WatchRules, launch_id};
+pub use session_plan::{SESSION_FOLDER, SessionPlan, SessionRules, WORK_TYPES, WatchRules, launch_id};
 pub use view::{FineState, WorkerView};

@@ -1,6 +1,11 @@
 //! What is known of a session before it begins.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
+
+/// The folder of a session, in its directory.
+pub const SESSION_FOLDER: &str = ".agent";
 
 /// What was asked about a session (`--issue`, `--work-type`, `--prompt`, `--session-dir`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +42,13 @@ pub struct SessionPlan {
     pub work_type: String,
     pub prompt: String,
     pub provider: Option<String>,
+}
+
+impl SessionPlan {
+    /// The folder that its files are in.
+    pub fn folder(&self) -> String {
+        Path::new(&self.dir).join(SESSION_FOLDER).display().to_string()
+    }
 }
 
 impl super::Spec {

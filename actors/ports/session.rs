@@ -91,7 +91,7 @@ pub enum SessionError {
 impl SessionError {
     /// The session of this plan is that of another issue.
     pub fn mismatch(plan: &SessionPlan, found: String) -> Self {
-        Self::Mismatch { path: plan.dir.clone(), found, wanted: plan.identifier.clone(), worker: None }
+        Self::Mismatch { path: plan.folder(), found, wanted: plan.identifier.clone(), worker: None }
     }
 }
 

@@ -76,11 +76,27 @@ pub fn not_found(name: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::SessionPlan;
     use crate::worker::is_final;
 
     #[test]
     fn a_predecessor_that_may_be_alive_is_waited_for() {
         let alive = SessionError::Alive { path: "/t".to_owned(), evidence: "its last beat is young".to_owned() };
         assert!(!is_final(of_session(&alive).kind));
+    }
+
+    #[test]
+    fn the_folder_of_a_session_is_what_may_be_removed_and_never_the_worktree() {
+        let plan = SessionPlan {
+            dir: "/trees/a".to_owned(),
+            identifier: "A-2".to_owned(),
+            work_type: String::new(),
+            prompt: String::new(),
+            provider: None,
+        };
+        let refusal = of_session(&SessionError::mismatch(&plan, "A-1".to_owned()));
+        assert_eq!(refusal.cause, "/trees/a/.agent holds the session of 'A-1', not of 'A-2'");
+        let remedy = refusal.remedy.expect("there is one");
+        assert!(remedy.contains("the removal of /trees/a/.agent, forgets"), "{remedy}");
     }
 }

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use serde_json::json;
 use swarm_actors::heartbeat::recovery::{self, Known, Recovery};
+pub use swarm_actors::model::SESSION_FOLDER as FOLDER;
 use swarm_actors::model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
 use swarm_actors::ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
@@ -33,7 +34,6 @@ use tokio::sync::Semaphore;
 use self::beat::{Beater, HEARTBEAT};
 use self::check::known;
 use self::folder::Folder;
-pub use self::folder::NAME as FOLDER;
 pub use self::resume::how;
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
 use super::clock::wall_ms;
@@ -101,7 +101,7 @@ fn system(error: &impl ToString) -> SessionError {
 
 fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
     let (plan, base) = (&opening.plan, Path::new(&opening.plan.dir));
-    let path = base.join(FOLDER).display().to_string();
+    let path = plan.folder();
     let checked = check(base).map_err(|error| system(&error))?;
     let note = checked.malformed.as_ref().map(|cause| format!("{cause}; it was put aside"));
     // What is written there is under the lock, so that of two that begin it one does.
@@ -232,7 +232,7 @@ fn is_ours(session: &Session, session_id: &str) -> bool {
 fn run(life: &Life, known: Option<&Fence>) -> Result<Fence, SessionError> {
     let none = || SessionError::System(format!("worker '{}' has no session", life.worker));
     let plan = life.plan.as_ref().ok_or_else(none)?;
-    let (base, path) = (Path::new(&plan.dir), || Path::new(&plan.dir).join(FOLDER).display().to_string());
+    let base = Path::new(&plan.dir);
     if !base.is_dir() {
         return Err(SessionError::System(format!("{} is gone", base.display())));
     }
@@ -246,7 +246,7 @@ fn run(life: &Life, known: Option<&Fence>) -> Result<Fence, SessionError> {
             }
         }
         if !is_ours(session, &life.session_id) {
-            return Err(Failed(SessionError::Taken { path: path(), found: session.fence() }));
+            return Err(Failed(SessionError::Taken { path: plan.folder(), found: session.fence() }));
         }
         if session.status().is_some_and(SessionStatus::is_over) {
             return Ok(Change::Keep(session.fence()));

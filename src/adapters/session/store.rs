@@ -57,7 +57,7 @@ pub fn read_expect(base: &Path, wanted: &str) -> Result<Session, StoreError> {
     let session = read(base)?;
     match session.identifier() {
         Some(found) if found != wanted => {
-            let path = base.join(super::folder::NAME).join(STATE);
+            let path = base.join(super::FOLDER).join(STATE);
             Err(StoreError::Mismatch { path, found: Box::new(session), wanted: wanted.to_owned() })
         }
         _ => Ok(session),
