@@ -387,13 +387,14 @@ impl Sessions for DiskSessions {
 
     fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
         let argv = spec.unhooked();
+        let command = hooks::command(argv, self.program.as_deref().filter(|_| spec.session().is_some())?)?;
         let wanted = match resume::variable(spec, HOOKS) {
             Some("off") => false,
             Some("on") => true,
             // A script of that name may read its words otherwise than the agent does.
             _ => argv.first().is_some_and(|command| lookup::is_program(command, &spec.contract)),
         };
-        hooks::command(argv, self.program.as_deref().filter(|_| wanted && spec.session().is_some())?)
+        wanted.then_some(command)
     }
 
     fn attempts_max(&self) -> i64 {
