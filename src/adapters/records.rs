@@ -232,15 +232,17 @@ impl Records for DiskRecords {
     }
 
     fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(self.paths.worker(name, generation).join(TOLD).exists()))
+        let path = self.paths.worker(name, generation).join(TOLD);
+        Box::pin(async move { blocking(move || path.try_exists()).await.unwrap_or(false) })
     }
 
     fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()> {
-        let noted = write_private(&self.paths.worker(name, generation).join(TOLD), b"");
-        if let Err(error) = noted {
-            tracing::debug!(worker = name, %error, "that its end was told of is not noted");
-        }
-        Box::pin(std::future::ready(()))
+        let path = self.paths.worker(name, generation).join(TOLD);
+        Box::pin(async move {
+            if let Err(error) = blocking(move || write_private(&path, b"")).await {
+                tracing::debug!(worker = name, %error, "that its end was told of is not noted");
+            }
+        })
     }
 
     fn mark<'a>(&'a self, name: &'a str, generation: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()> {
