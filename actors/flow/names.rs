@@ -1,4 +1,4 @@
-//! Names in flows: which flow, which edge, which role; and the times in them.
+//! Names in flows: which flow, which edge, which role.
 
 use std::fmt;
 
@@ -92,31 +92,9 @@ pub fn split_edge_key(key: &str) -> Option<(&str, &str)> {
     (!from.is_empty() && !to.is_empty() && !to.contains("=>")).then_some((from, to))
 }
 
-/// The id of a new flow: when it was made, and three random bytes.
-pub fn flow_id(unix_ms: i64, random: [u8; 3]) -> String {
-    let time: String = iso_time(unix_ms).chars().filter(|c| !matches!(c, '-' | ':' | '.')).collect();
+/// The id of a new flow: when it was made (ISO 8601), and three random bytes.
+pub fn flow_id(time: &str, random: [u8; 3]) -> String {
+    let time: String = time.chars().filter(|c| !matches!(c, '-' | ':' | '.')).collect();
     let [a, b, c] = random;
     format!("{time}-{a:02x}{b:02x}{c:02x}")
-}
-
-/// `2026-05-27T14:30:00.123Z`.
-pub fn iso_time(unix_ms: i64) -> String {
-    let (days, ms) = (unix_ms.div_euclid(86_400_000), unix_ms.rem_euclid(86_400_000));
-    let (year, month, day) = civil(days);
-    let (seconds, ms) = (ms / 1000, ms % 1000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
-}
-
-/// The date of a day since 1970-01-01, in the Gregorian calendar. Years begin in March
-/// here, so that the leap day is the last one.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + i64::from(month <= 2), month, day)
 }

@@ -1,5 +1,6 @@
 //! Time, randomness and the machine's name.
 
+use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
 use swarm_actors::ports::{Alarm, BoxFuture, Clock};
 
@@ -20,7 +21,16 @@ pub fn host() -> String {
 
 /// Milliseconds since the Unix epoch.
 pub fn wall_ms() -> u64 {
-    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
+    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)
+}
+
+/// ISO 8601 in UTC, with milliseconds: `2026-05-27T14:30:00.123Z`.
+pub fn iso(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+pub fn now_iso() -> String {
+    iso(Timestamp::now())
 }
 
 /// Random bits in the form that conversations are named by (version 4, RFC 9562).
@@ -66,5 +76,19 @@ impl Clock for SystemClock {
 
     fn host(&self) -> String {
         self.host.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_of_a_second() {
+        let text = |ms| iso(Timestamp::from_millisecond(ms).expect("is a time"));
+        assert_eq!(text(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(text(951_782_400_001), "2000-02-29T00:00:00.001Z");
+        assert_eq!(text(1_779_892_200_123), "2026-05-27T14:30:00.123Z");
+        assert_eq!(text(-1), "1969-12-31T23:59:59.999Z");
     }
 }

@@ -12,7 +12,7 @@ use super::place::Workspace;
 use super::sidecar::Sidecar;
 use super::store::{FLOW, FlowFiles, StoreError, WORKFLOW, sync_record};
 use super::yaml;
-use crate::adapters::clock::wall_ms;
+use crate::adapters::clock::now_iso;
 
 /// What a flow is made from.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Workspace {
         let first = graph.nodes().first().ok_or_else(|| other("the workflow has no nodes".to_owned()))?;
         let mut random = [0; 3];
         getrandom(&mut random, GetRandomFlags::empty()).map_err(io::Error::from)?;
-        let id = flow_id(i64::try_from(wall_ms()).unwrap_or(i64::MAX), random);
+        let id = flow_id(&now_iso(), random);
         let files = self.flow(FlowRef::new(make.project, &id).map_err(other)?);
         let record = files.dir().join("record");
         file::make_dirs(&record)?;

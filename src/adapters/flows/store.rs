@@ -20,7 +20,7 @@ use swarm_actors::flow::document::{FLOW_BYTES_MAX, FlowRun, LoadError};
 use swarm_actors::flow::graph::Graph;
 use swarm_actors::flow::handoff::Artifact;
 use swarm_actors::flow::json::Json;
-use swarm_actors::flow::names::{FlowRef, iso_time};
+use swarm_actors::flow::names::FlowRef;
 use swarm_actors::flow::plan::{ImprovementMode, Plan};
 use swarm_actors::flow::record::{self, Record, Rewrite};
 
@@ -28,7 +28,7 @@ use super::file::{self, Lock, Stamp};
 use super::sidecar::Sidecar;
 use super::yaml::{self, YAML_BYTES_MAX};
 use super::yaml_write;
-use crate::adapters::clock::wall_ms;
+use crate::adapters::clock::now_iso;
 
 pub const FLOW: &str = "flow.json";
 const SIDECAR: &str = "swarm.json";
@@ -99,11 +99,6 @@ impl Open {
         event.extend(members.map(|(key, value)| (key.to_owned(), value)));
         self.events.push(Value::Object(event));
     }
-}
-
-/// The time as it stands in flows.
-pub fn now_iso() -> String {
-    iso_time(i64::try_from(wall_ms()).unwrap_or(i64::MAX))
 }
 
 /// What a change began from.

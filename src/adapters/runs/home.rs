@@ -17,6 +17,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::adapters::clock;
 use crate::adapters::records::make_dir;
 
 /// Name of a repository's home.
@@ -172,7 +173,7 @@ pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 /// ISO 8601 in UTC, with milliseconds.
 pub fn iso(at_ms: u64) -> String {
     let at = i64::try_from(at_ms).ok().and_then(|at_ms| jiff::Timestamp::from_millisecond(at_ms).ok());
-    at.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+    clock::iso(at.unwrap_or_default())
 }
 
 /// The other way; `None` for what is no time.

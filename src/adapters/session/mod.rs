@@ -20,7 +20,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use jiff::Timestamp;
 use serde_json::json;
 use swarm_actors::heartbeat::recovery::{self, Known, Recovery};
 pub use swarm_actors::model::SESSION_FOLDER as FOLDER;
@@ -36,7 +35,7 @@ use self::check::known;
 use self::folder::Folder;
 pub use self::resume::how;
 pub use self::store::{Change, StoreError, read, read_expect, replace, update};
-use super::clock::wall_ms;
+use super::clock::{now_iso, wall_ms};
 use super::{git, lookup, procfs};
 use crate::agents::{end_words, hooks};
 use crate::paths::Paths;
@@ -351,7 +350,7 @@ fn preserve(base: &Path, reason: &str, details: &str) -> io::Result<()> {
     let Some(folder) = Folder::open(base)? else { return Ok(()) };
     let issue = store::load(&folder).ok().flatten().and_then(|session| session.issue_id()).unwrap_or_default();
     let kept = json!({
-        "preservedAt": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string(),
+        "preservedAt": now_iso(),
         "issueId": issue,
         "reason": reason,
         "details": details,

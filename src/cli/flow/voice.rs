@@ -13,7 +13,8 @@ use swarm_actors::flow::state::Reason;
 use swarm_actors::model::RefusalKind;
 
 use super::args::{AnswerArgs, ApproveArgs, Common, ConsentArgs, DeclineArgs, FeedbackArgs, ImproveArgs};
-use crate::adapters::flows::store::{FlowFiles, Open, StoreError, now_iso};
+use crate::adapters::clock::now_iso;
+use crate::adapters::flows::store::{FlowFiles, Open, StoreError};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
