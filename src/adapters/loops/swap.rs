@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -86,9 +87,8 @@ fn exchange(temporary: &Path, path: &Path, seen: &[u8], text: &[u8]) -> io::Resu
         if came == put {
             return Ok(Replaced::Overtaken);
         }
-        (put, out) = (out, came);
+        put = mem::replace(&mut out, came);
     }
-    drop(out);
     Err(io::Error::other("another program writes it all the time"))
 }
 
