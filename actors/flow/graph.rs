@@ -11,6 +11,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::json::Json;
+use super::names::{edge_key, split_edge_key};
 
 /// One node of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,12 +33,38 @@ pub struct Graph {
     pub name: Option<String>,
     pub summary: Option<String>,
     nodes: Vec<Node>,
-    edges: Vec<(String, String)>,
+    edges: Vec<Edge>,
     /// The first node of each name.
     by_id: HashMap<String, usize>,
-    successors: HashMap<String, Vec<String>>,
-    predecessors: HashMap<String, Vec<String>>,
+    /// Of each end of an edge, by its name.
+    places: HashMap<String, usize>,
+    /// By place, the edges that leave it, and those that come to it.
+    leaving: Vec<Vec<usize>>,
+    coming: Vec<Vec<usize>>,
     targets: HashMap<String, HashSet<String>>,
+    by_key: HashMap<String, Key>,
+}
+
+#[derive(Clone, Debug)]
+struct Edge {
+    from: String,
+    to: String,
+    places: (usize, usize),
+    /// What it is called in flows.
+    key: String,
+    /// The first one that is called so, for all that are.
+    first: usize,
+}
+
+/// What an edge key means, by the places of edges among all of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Key {
+    /// It splits into two nodes.
+    pub is_plain: bool,
+    /// The first edge of that name.
+    pub along: Option<usize>,
+    /// The first edge that leads the other way.
+    pub against: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -75,16 +102,36 @@ impl Graph {
     }
 
     pub fn new(nodes: Vec<Node>, edges: Vec<(String, String)>) -> Self {
-        let mut graph = Self { nodes, edges, ..Self::default() };
+        let mut graph = Self { nodes, ..Self::default() };
         for (at, node) in graph.nodes.iter().enumerate() {
             graph.by_id.entry(node.id.clone()).or_insert(at);
         }
-        for (from, to) in &graph.edges {
-            graph.successors.entry(from.clone()).or_default().push(to.clone());
-            graph.predecessors.entry(to.clone()).or_default().push(from.clone());
+        for (at, (from, to)) in edges.into_iter().enumerate() {
+            let key = edge_key(&from, &to);
+            let first = *graph.key_mut(&key).along.get_or_insert(at);
+            graph.key_mut(&edge_key(&to, &from)).against.get_or_insert(at);
+            let places = (graph.place_of(&from), graph.place_of(&to));
+            graph.leaving[places.0].push(at);
+            graph.coming[places.1].push(at);
             graph.targets.entry(from.clone()).or_default().insert(to.clone());
+            graph.edges.push(Edge { from, to, places, key, first });
         }
         graph
+    }
+
+    fn place_of(&mut self, name: &str) -> usize {
+        let new = self.leaving.len();
+        let place = *self.places.entry(name.to_owned()).or_insert(new);
+        if place == new {
+            self.leaving.push(Vec::new());
+            self.coming.push(Vec::new());
+        }
+        place
+    }
+
+    fn key_mut(&mut self, key: &str) -> &mut Key {
+        let is_plain = split_edge_key(key).is_some();
+        self.by_key.entry(key.to_owned()).or_insert(Key { is_plain, ..Key::default() })
     }
 
     pub fn nodes(&self) -> &[Node] {
@@ -92,7 +139,7 @@ impl Graph {
     }
 
     pub fn edges(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.edges.iter().map(|(from, to)| (from.as_str(), to.as_str()))
+        (0..self.edges.len()).map(|edge| self.ends(edge))
     }
 
     pub fn node(&self, id: &str) -> Option<&Node> {
@@ -101,15 +148,57 @@ impl Graph {
 
     /// In the order of the edges.
     pub fn successors(&self, id: &str) -> impl Iterator<Item = &str> {
-        self.successors.get(id).into_iter().flatten().map(String::as_str)
+        self.leaving(id).map(|edge| self.ends(edge).1)
     }
 
     pub fn predecessors(&self, id: &str) -> impl Iterator<Item = &str> {
-        self.predecessors.get(id).into_iter().flatten().map(String::as_str)
+        self.coming(id).map(|edge| self.ends(edge).0)
     }
 
     pub fn is_edge(&self, from: &str, to: &str) -> bool {
         self.targets.get(from).is_some_and(|targets| targets.contains(to))
+    }
+
+    pub(super) fn key(&self, key: &str) -> Key {
+        self.by_key.get(key).copied().unwrap_or_default()
+    }
+
+    /// Of an end of an edge; none for a name that is at no end.
+    pub(super) fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).copied()
+    }
+
+    pub(super) fn place_count(&self) -> usize {
+        self.leaving.len()
+    }
+
+    pub(super) fn places(&self, edge: usize) -> (usize, usize) {
+        self.edges[edge].places
+    }
+
+    pub(super) fn edge_count(&self) -> usize {
+        self.edges.len()
+    }
+
+    pub(super) fn ends(&self, edge: usize) -> (&str, &str) {
+        let Edge { from, to, .. } = &self.edges[edge];
+        (from, to)
+    }
+
+    pub(super) fn key_of(&self, edge: usize) -> &str {
+        &self.edges[edge].key
+    }
+
+    pub(super) fn first_of_key(&self, edge: usize) -> usize {
+        self.edges[edge].first
+    }
+
+    pub(super) fn leaving(&self, id: &str) -> impl Iterator<Item = usize> + use<'_> {
+        self.place(id).into_iter().flat_map(|place| &self.leaving[place]).copied()
+    }
+
+    pub(super) fn coming(&self, id: &str) -> impl Iterator<Item = usize> + use<'_> {
+        self.place(id).into_iter().flat_map(|place| &self.coming[place]).copied()
     }
 
     /// Each node on a line, and where it hands over to.

@@ -225,7 +225,8 @@ impl Members {
         Some(self.0.remove(at).1)
     }
 
-    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+    /// Asks for each key in their order. Many members go at the cost of one.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.0.retain(|(key, _)| keep(key));
     }
 

@@ -18,13 +18,14 @@
 //! - [`document`], [`state`]: `flow.json`, and the state in it
 //! - [`graph`], [`validate`], [`live`]: the workflow, what is wrong with it, and whether
 //!   it still fits
-//! - [`schedule`], [`entry`]: who works next, and what they are told
+//! - [`schedule`], `board`, [`entry`]: who works next, and what they are told
 //! - [`block`], [`handoff`]: what an agent says, and what that does
 //! - [`operator`], [`consent`]: what people say
 //! - [`improvement`], [`plan`]: looking back
 //! - [`record`], [`status`], [`names`], [`json`]
 
 pub mod block;
+mod board;
 pub mod consent;
 pub mod document;
 pub mod entry;

@@ -105,9 +105,10 @@ impl FlowRun {
         self.object("pendingHumanInputs").into_iter().flat_map(Members::keys)
     }
 
-    /// The answer for a node; none also where what is there is no text.
-    pub fn answer(&self, node: &str) -> Option<&str> {
-        self.object("pendingHumanInputs")?.get(node)?.as_object()?.text("text")
+    /// The answers that are texts, and the nodes that they are for.
+    pub fn answers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let inputs = self.object("pendingHumanInputs").into_iter().flat_map(Members::iter);
+        inputs.filter_map(|(node, input)| Some((node, input.as_object()?.text("text")?)))
     }
 
     /// What is queued: edge keys in either direction, and the artifacts.
