@@ -9,8 +9,8 @@ use super::consent::{Answer, Request, Wish, await_answer, deny_stale, settle};
 use super::document::{FlowRun, NewFlow};
 use super::graph::{Graph, Node};
 use super::handoff::{Artifact, Ended, finish};
-use super::json::Json;
-use super::names::FlowRef;
+use super::json::{Json, Members};
+use super::names::{FlowRef, RoleId, edge_key};
 use super::operator::{self, To};
 use super::schedule::{claim, take_initial};
 use super::state::Reason;
@@ -23,54 +23,82 @@ const ROLES: [&str; 5] = ["owner", "dev", "dev_2", "qa", "owner"];
 enum Act {
     Restart,
     Claim,
-    Say { node: usize, signal: Said },
-    Answer { node: usize },
+    Say { who: Pick, said: Said },
+    Answer { who: Pick },
     AnswerRole { role: usize },
-    Approve { node: usize },
-    Decline { node: usize, message: bool },
-    Abort { node: usize },
-    Ask { node: usize },
-    Settle { node: usize, allow: bool },
+    Approve { who: Pick },
+    Decline { who: Pick, message: bool },
+    Abort { who: Pick },
+    Ask { who: Pick },
+    Settle { who: Pick, allow: bool },
+}
+
+/// Which node, found when it comes to that.
+#[derive(Clone, Debug)]
+enum Pick {
+    /// One of those that it makes sense for; any one where there is none.
+    Fit(usize),
+    Any(usize),
 }
 
 #[derive(Clone, Debug)]
 enum Said {
-    /// Whom to, and which artifact: some are used before, some are not there.
-    Targets(Vec<(usize, usize)>),
+    Targets(Vec<(Pick, What)>),
     Ask,
     Await,
     Close,
     Findings,
 }
 
+/// Which artifact.
+#[derive(Clone, Debug)]
+enum What {
+    /// One that no block has named yet; a block may name it for several targets.
+    New(usize),
+    /// One that waits for a yes, or one of the few that are named again and again.
+    Known(usize),
+    /// One that is not there.
+    Missing,
+    Nothing,
+}
+
+fn picks() -> impl Strategy<Value = Pick> {
+    prop_oneof![12 => (0..8_usize).prop_map(Pick::Fit), 1 => (0..9_usize).prop_map(Pick::Any)]
+}
+
 fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let node = || 0..9_usize;
-    let targets = prop::collection::vec((node(), 0..60_usize), 0..4).prop_map(Said::Targets);
+    let artifact = prop_oneof![
+        8 => (0..2_usize).prop_map(What::New),
+        6 => (0..4_usize).prop_map(What::Known),
+        1 => Just(What::Missing),
+        1 => Just(What::Nothing),
+    ];
+    let targets = prop::collection::vec((picks(), artifact), 0..4).prop_map(Said::Targets);
     let said = prop_oneof![
-        8 => targets,
-        2 => Just(Said::Ask),
-        2 => Just(Said::Await),
-        2 => Just(Said::Close),
+        10 => targets,
+        1 => Just(Said::Ask),
+        1 => Just(Said::Await),
+        1 => Just(Said::Close),
         1 => Just(Said::Findings),
     ];
     let act = prop_oneof![
         1 => Just(Act::Restart),
-        6 => Just(Act::Claim),
-        12 => (node(), said).prop_map(|(node, signal)| Act::Say { node, signal }),
-        3 => node().prop_map(|node| Act::Answer { node }),
+        10 => Just(Act::Claim),
+        14 => (picks(), said).prop_map(|(who, said)| Act::Say { who, said }),
+        4 => picks().prop_map(|who| Act::Answer { who }),
         1 => (0..5_usize).prop_map(|role| Act::AnswerRole { role }),
-        2 => node().prop_map(|node| Act::Approve { node }),
-        1 => (node(), any::<bool>()).prop_map(|(node, message)| Act::Decline { node, message }),
-        1 => node().prop_map(|node| Act::Abort { node }),
-        1 => node().prop_map(|node| Act::Ask { node }),
-        1 => (node(), any::<bool>()).prop_map(|(node, allow)| Act::Settle { node, allow }),
+        3 => picks().prop_map(|who| Act::Approve { who }),
+        1 => (picks(), any::<bool>()).prop_map(|(who, message)| Act::Decline { who, message }),
+        1 => picks().prop_map(|who| Act::Abort { who }),
+        1 => picks().prop_map(|who| Act::Ask { who }),
+        1 => (picks(), any::<bool>()).prop_map(|(who, allow)| Act::Settle { who, allow }),
     ];
-    prop::collection::vec(act, 0..80)
+    prop::collection::vec(act, 0..120)
 }
 
 fn graphs() -> impl Strategy<Value = Graph> {
     (2..8_usize).prop_flat_map(|count| {
-        let nodes = prop::collection::vec((0..ROLES.len(), any::<bool>(), prop::bool::weighted(0.2)), count);
+        let nodes = prop::collection::vec((0..ROLES.len(), any::<bool>(), prop::bool::weighted(0.35)), count);
         let edges = prop::collection::vec(prop::bool::weighted(0.45), count * count);
         (nodes, edges).prop_map(move |(nodes, edges)| {
             let node = |(at, (role, join, colab)): (usize, &(usize, bool, bool))| Node {
@@ -94,24 +122,17 @@ fn new_flow() -> FlowRun {
     FlowRun::new(&NewFlow { id: &id, workspace_root: "/ws", record_folder: "/ws/r", first_node: "n0" })
 }
 
-/// Of each five artifacts, one is not there.
 fn look(path: &str) -> Artifact {
-    let number: usize = path.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
-    if number % 5 == 4 { Artifact::Missing } else { Artifact::File }
+    if path == "missing.md" { Artifact::Missing } else { Artifact::File }
 }
 
-fn signal(said: &Said) -> Signal {
-    match said {
-        Said::Targets(targets) => Signal::Targets(
-            targets
-                .iter()
-                .map(|(node, artifact)| Target { node: format!("n{node}"), artifact: Some(format!("a{artifact}.md")) })
-                .collect(),
-        ),
-        Said::Ask => Signal::PromptHuman,
-        Said::Await => Signal::AwaitHandoff,
-        Said::Close => Signal::ForwardPassClosed,
-        Said::Findings => Signal::MetaAnalysisComplete { findings: "f.md".to_owned() },
+impl Pick {
+    fn of<'a>(&self, fit: impl Iterator<Item = &'a str>) -> String {
+        let fit: Vec<&str> = fit.collect();
+        match self {
+            Self::Fit(number) if !fit.is_empty() => fit[number % fit.len()].to_owned(),
+            Self::Fit(number) | Self::Any(number) => format!("n{number}"),
+        }
     }
 }
 
@@ -121,49 +142,65 @@ struct Walk {
     initial: Vec<String>,
     /// Artifacts by the block with which they were handed over.
     used: HashMap<String, usize>,
+    /// Blocks that were said, also those that were refused.
     blocks: usize,
 }
 
 impl Walk {
+    fn begin(graph: Graph) -> Result<Self, TestCaseError> {
+        let mut walk = Self { flow: new_flow(), graph, initial: Vec::new(), used: HashMap::new(), blocks: 0 };
+        walk.initial = take_initial(&mut walk.flow);
+        walk.claim()?;
+        Ok(walk)
+    }
+
+    /// What is taken is queued no longer.
+    fn claim(&mut self) -> Result<(), TestCaseError> {
+        let entries = claim(&mut self.flow, &self.graph, &self.initial, |_| true);
+        self.initial.retain(|node| !entries.iter().any(|entry| entry.node == *node));
+        for entry in &entries {
+            let stays = |from: &str| self.flow.is_queued(&edge_key(from, &entry.node));
+            prop_assert!(!entry.taken.iter().any(|taken| stays(&taken.from)), "{:?} stays queued", entry.taken);
+        }
+        Ok(())
+    }
+
     fn act(&mut self, act: &Act) -> Result<(), TestCaseError> {
         let before = self.flow.clone();
-        let name = |node: &usize| format!("n{node}");
-        let (flow, graph) = (&mut self.flow, &self.graph);
         let refused = match act {
             Act::Restart => {
-                deny_stale(flow);
-                self.initial = take_initial(flow);
+                deny_stale(&mut self.flow);
+                self.initial = take_initial(&mut self.flow);
                 false
             }
             Act::Claim => {
-                let entries = claim(flow, graph, &self.initial, |_| true);
-                self.initial.retain(|node| !entries.iter().any(|entry| entry.node == *node));
+                self.claim()?;
                 false
             }
-            Act::Say { node, signal: said } => {
-                let ended = finish(flow, graph, &name(node), &signal(said), look, OwnerRules::Strict);
-                self.note(&before, ended.as_ref().ok())?;
-                ended.is_err()
+            Act::Say { who, said } => self.say(who, said)?,
+            Act::Answer { who } => {
+                let node = who.of(before.waits().map(|wait| wait.node).chain(before.awaiting_handoff()));
+                operator::answer(&mut self.flow, &self.graph, To::Node(&node), "x", "t").is_err()
             }
-            Act::Answer { node } => operator::answer(flow, graph, To::Node(&name(node)), "x", "t").is_err(),
-            Act::AnswerRole { role } => operator::answer(flow, graph, To::Role(ROLES[*role]), "x", "t").is_err(),
-            Act::Approve { node } => {
-                let ended = operator::approve(flow, graph, &name(node), look);
-                self.note(&before, ended.as_ref().ok())?;
-                ended.is_err()
+            Act::AnswerRole { role } => {
+                operator::answer(&mut self.flow, &self.graph, To::Role(ROLES[*role]), "x", "t").is_err()
             }
-            Act::Decline { node, message } => {
-                operator::decline(flow, &name(node), message.then_some(("no", "t"))).is_err()
+            Act::Approve { who } => self.approve(&who.of(waiting(&before, Reason::HandoffApproval)))?,
+            Act::Decline { who, message } => {
+                let node = who.of(waiting(&before, Reason::HandoffApproval));
+                operator::decline(&mut self.flow, &node, message.then_some(("no", "t"))).is_err()
             }
-            Act::Abort { node } => operator::abort(flow, graph, &name(node)).is_err(),
-            Act::Ask { node } if flow.is_running(&name(node)) => {
-                let request = self.request(node);
-                await_answer(&mut self.flow, &request);
+            Act::Abort { who } => operator::abort(&mut self.flow, &self.graph, &who.of(before.running())).is_err(),
+            Act::Ask { who } => {
+                let node = who.of(before.running());
+                if before.is_running(&node) {
+                    let request = self.request(node);
+                    await_answer(&mut self.flow, &request);
+                }
                 false
             }
-            Act::Ask { .. } => true,
-            Act::Settle { node, allow } => {
-                let request = self.request(node);
+            Act::Settle { who, allow } => {
+                let request = self.request(who.of(waiting(&before, Reason::Consent)));
                 settle(&mut self.flow, &request, if *allow { Answer::AllowOnce } else { Answer::Deny });
                 false
             }
@@ -172,24 +209,62 @@ impl Walk {
         self.holds(&before)
     }
 
-    fn request(&self, node: &usize) -> Request {
-        let node = format!("n{node}");
+    /// Says whether it was refused.
+    fn say(&mut self, who: &Pick, said: &Said) -> Result<bool, TestCaseError> {
+        let node = who.of(self.flow.running());
+        self.blocks += 1;
+        let signal = match said {
+            Said::Targets(targets) => Signal::Targets(self.targets(&node, targets)),
+            Said::Ask => Signal::PromptHuman,
+            Said::Await => Signal::AwaitHandoff,
+            Said::Close => Signal::ForwardPassClosed,
+            Said::Findings => Signal::MetaAnalysisComplete { findings: "f.md".to_owned() },
+        };
+        let ended = finish(&mut self.flow, &self.graph, &node, &signal, look, OwnerRules::Strict);
+        if let (Ok(Ended::Handed(_)), Signal::Targets(targets)) = (&ended, &signal) {
+            self.note(&node, targets)?;
+        }
+        Ok(ended.is_err())
+    }
+
+    fn targets(&self, node: &str, targets: &[(Pick, What)]) -> Vec<Target> {
+        let staged = waiting(&self.flow, Reason::HandoffApproval).filter_map(|node| operator::staged(&self.flow, node));
+        let staged: Vec<String> = staged.flatten().filter_map(|target| target.artifact).collect();
+        let target = |(whom, what): &(Pick, What)| {
+            let artifact = match what {
+                What::New(number) => Some(format!("new-{}-{number}.md", self.blocks)),
+                What::Known(number) => staged.get(*number).cloned().or_else(|| Some(format!("known-{number}.md"))),
+                What::Missing => Some("missing.md".to_owned()),
+                What::Nothing => None,
+            };
+            Target { node: whom.of(self.graph.successors(node).chain(self.graph.predecessors(node))), artifact }
+        };
+        targets.iter().map(target).collect()
+    }
+
+    fn approve(&mut self, node: &str) -> Result<bool, TestCaseError> {
+        let staged = operator::staged(&self.flow, node);
+        self.blocks += 1;
+        let ended = operator::approve(&mut self.flow, &self.graph, node, look);
+        if let (Ok(Ended::Handed(_)), Some(targets)) = (&ended, &staged) {
+            self.note(node, targets)?;
+        }
+        Ok(ended.is_err())
+    }
+
+    fn request(&self, node: String) -> Request {
         let role = self.graph.node(&node).map(|node| node.role.clone()).unwrap_or_default();
         Request { node, role, wish: Wish::Command { command: "make".to_owned() } }
     }
 
-    /// No artifact is handed over with two blocks.
-    fn note(&mut self, before: &FlowRun, ended: Option<&Ended>) -> Result<(), TestCaseError> {
-        if !matches!(ended, Some(Ended::Handed(_))) {
-            return Ok(());
-        }
-        self.blocks += 1;
-        let (old, new) = (history(before), history(&self.flow));
-        for (edge, list) in &new {
-            for artifact in list.iter().filter(|artifact| !old.get(edge).is_some_and(|old| old.contains(artifact))) {
-                let block = *self.used.entry(artifact.clone()).or_insert(self.blocks);
-                prop_assert_eq!(block, self.blocks, "{} is handed over again along {}", artifact, edge);
-            }
+    /// No artifact is handed over with two blocks, and the history has all of them.
+    fn note(&mut self, from: &str, targets: &[Target]) -> Result<(), TestCaseError> {
+        let history = history(&self.flow);
+        for target in targets {
+            let (edge, artifact) = (edge_key(from, &target.node), target.artifact.clone().unwrap_or_default());
+            prop_assert!(history.get(&edge).is_some_and(|list| list.contains(&artifact)), "{} is unknown", artifact);
+            let block = *self.used.entry(artifact.clone()).or_insert(self.blocks);
+            prop_assert_eq!(block, self.blocks, "{} is handed over again along {}", artifact, edge);
         }
         Ok(())
     }
@@ -199,25 +274,36 @@ impl Walk {
         let running: HashSet<&str> = flow.running().collect();
         let waiting: HashSet<&str> = flow.waits().map(|wait| wait.node).collect();
         prop_assert!(running.is_disjoint(&waiting), "both at work and waiting");
-        let mut roles: HashMap<&str, &str> = HashMap::new();
+        prop_assert!(flow.awaiting_handoff().all(|node| !running.contains(node)), "both at work and suspended");
+        let mut roles: HashMap<String, &str> = HashMap::new();
         for node in running.union(&waiting).filter_map(|node| self.graph.node(node)) {
-            let other = roles.insert(&node.role, &node.id);
+            let other = roles.insert(RoleId::key(&node.role), &node.id);
             prop_assert_eq!(other, None, "{} is twice at work or waiting", node.role.clone());
         }
         let visited: HashSet<&str> = flow.visited().collect();
-        prop_assert!(visited.is_empty() || running.is_subset(&visited));
-        let edges: HashSet<String> = self.graph.edges().map(|(from, to)| format!("{from}=>{to}")).collect();
+        prop_assert!(running.is_subset(&visited));
+        let edges: HashSet<String> = self.graph.edges().map(|(from, to)| edge_key(from, to)).collect();
         prop_assert!(flow.completed().all(|key| edges.contains(key)));
         let staged: HashSet<&str> =
-            flow.object("pendingHandoffApprovals").into_iter().flat_map(super::json::Members::keys).collect();
-        let asks = flow.waits().filter(|wait| wait.reason == Reason::HandoffApproval.word());
-        prop_assert_eq!(staged, asks.map(|wait| wait.node).collect::<HashSet<_>>());
-        let (old, new) = (history(before), history(flow));
+            flow.object("pendingHandoffApprovals").into_iter().flat_map(Members::keys).collect();
+        prop_assert_eq!(staged, self::waiting(flow, Reason::HandoffApproval).collect::<HashSet<_>>());
+        self.history_grows(before)?;
+        self.is_a_fixed_point()?;
+        self.claims_once()
+    }
+
+    /// Nothing is in the history that was not handed over, and nothing goes.
+    fn history_grows(&self, before: &FlowRun) -> Result<(), TestCaseError> {
+        let (old, new) = (history(before), history(&self.flow));
         for (edge, list) in &old {
             prop_assert!(new.get(edge).is_some_and(|new| new.starts_with(list)), "the history of {} shrank", edge);
         }
-        self.is_a_fixed_point()?;
-        self.claims_once()
+        for (edge, list) in &new {
+            let known: HashSet<&String> = list.iter().collect();
+            prop_assert_eq!(known.len(), list.len(), "the history of {} repeats itself", edge);
+            prop_assert!(list.iter().all(|artifact| self.used.contains_key(artifact)), "{} has more", edge);
+        }
+        Ok(())
     }
 
     /// What is written is what is read.
@@ -241,19 +327,23 @@ impl Walk {
     }
 }
 
+/// Nodes that wait for just that.
+fn waiting(flow: &FlowRun, reason: Reason) -> impl Iterator<Item = &str> {
+    flow.waits().filter(move |wait| wait.reason == reason.word()).map(|wait| wait.node)
+}
+
 fn history(flow: &FlowRun) -> BTreeMap<String, Vec<String>> {
-    let edges = flow.object("historyHandoff").into_iter().flat_map(super::json::Members::iter);
+    let edges = flow.object("historyHandoff").into_iter().flat_map(Members::iter);
     let texts =
         |list: &Json| list.as_list().unwrap_or_default().iter().filter_map(Json::as_text).map(str::to_owned).collect();
     edges.map(|(edge, list)| (edge.to_owned(), texts(list))).collect()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
     fn what_must_hold_holds_on_every_walk(graph in graphs(), acts in acts()) {
-        let mut walk =
-            Walk { flow: new_flow(), graph, initial: Vec::new(), used: HashMap::new(), blocks: 0 };
+        let mut walk = Walk::begin(graph)?;
         for act in &acts {
             walk.act(act)?;
         }
