@@ -11,14 +11,16 @@
 //!   merge      the queue in which finished work reaches its base branch
 //!   heartbeat  the session of each worker: its beats, and whether it is still ours
 //!   loops      one agent, again and again with a fresh context
-//!   flow       roles that hand work to each other, with people in the loop
+//!   flow       the rules of flows: roles that hand work to each other, with people in the loop
+//!   flows      flows at work: turns of roles, each a worker's
 //!   run        specs or jobs become finished work: order, attempts, dependencies
 //!   nudges     text that is typed into windows on a schedule
 //! ```
 //!
-//! Rooms ask only downwards (supervisor → run, loops → merge, worker → registry) and cast upwards.
+//! Rooms ask only downwards (supervisor → run, loops, flows → merge, worker → registry) and cast upwards.
 
 pub mod flow;
+pub mod flows;
 pub mod heartbeat;
 pub mod loops;
 pub mod merge;

@@ -9,12 +9,14 @@ mod api;
 mod attempt;
 mod cli;
 mod daemon;
+mod duration;
 #[cfg(not(test))]
 mod entry;
 mod forkserver;
 mod guard;
 mod memory;
 mod paths;
+mod role;
 mod runner;
 mod shim;
 mod wiring;
@@ -46,6 +48,7 @@ fn start(words: Vec<OsString>) -> u8 {
             runner::main(arguments)
         }
         Some(adapters::runs::order::VERB) => attempt::main(arguments),
+        Some(adapters::flows::turns::VERB) => role::main(arguments),
         Some("__resolve") => attempt::resolve(arguments),
         Some("__supervisor") => daemon::main(arguments),
         _ => cli::main(&words),

@@ -70,6 +70,10 @@ impl Paths {
     pub fn loops(&self) -> PathBuf {
         self.root.join("ralph")
     }
+    /// A directory for each flow that is run.
+    pub fn flows(&self) -> PathBuf {
+        self.root.join("flow")
+    }
     /// A file for each nudge, as the original has them.
     pub fn heartbeats(&self) -> PathBuf {
         self.root.join("heartbeats")

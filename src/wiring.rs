@@ -10,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::adapters::clock::SystemClock;
 use crate::adapters::events::EventLog;
+use crate::adapters::flows::runner::DiskFlows;
 use crate::adapters::git::Git;
 use crate::adapters::landing::GitLandings;
 use crate::adapters::launcher::ShimLauncher;
@@ -46,6 +47,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
     let ports = Ports {
         clock: Arc::new(SystemClock::new()),
         events: Arc::<EventLog>::clone(&events),
+        flows: Arc::new(DiskFlows::new(paths.clone(), installed.clone())),
         landings: Arc::new(GitLandings::new(paths.clone(), executable.clone())),
         launcher: Arc::new(ShimLauncher::new(paths.clone(), executable)),
         logs: Arc::new(LogKeeper::start(paths.logs())?),

@@ -235,6 +235,11 @@ impl Gate {
         object_in(object_in(&mut self.state, part), list).set(key, grant);
     }
 
+    /// Puts back the mode that questions were opened under another one of.
+    pub fn restore_mode(&mut self, mode: Mode) {
+        self.state.set("mode", mode.word());
+    }
+
     /// Changes the mode; with full access all questions are settled. None where it has
     /// that mode already.
     pub fn set_mode(&mut self, mode: Mode) -> Option<Vec<Request>> {

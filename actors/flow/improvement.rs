@@ -205,6 +205,11 @@ fn has(flow: &FlowRun, list: &str, role: &str) -> bool {
     list.iter().any(|known| known.as_text() == Some(role))
 }
 
+/// Whether a role is at its step, or waits in it.
+pub fn is_at_work(flow: &FlowRun, role: &str) -> bool {
+    has(flow, "runningRoles", role)
+}
+
 fn is_kept(flow: &FlowRun, map: &str, role: &str) -> bool {
     let map = flow.phase().and_then(|phase| phase.get(map)).and_then(Json::as_object);
     map.and_then(|map| map.get(role)).is_some_and(Json::is_truthy)

@@ -82,6 +82,13 @@ impl FlowRun {
         self.running().any(|running| running == node)
     }
 
+    /// Takes those out of the running nodes that are to be claimed anew.
+    pub fn take_running(&mut self, taken: impl Fn(&str) -> bool) -> Vec<String> {
+        let out: Vec<String> = self.running().filter(|node| taken(node)).map(str::to_owned).collect();
+        self.drop("runningNodes", |node| taken(node));
+        out
+    }
+
     pub fn awaits_handoff(&self, node: &str) -> bool {
         self.awaiting_handoff().any(|waiting| waiting == node)
     }

@@ -99,6 +99,12 @@ pub enum EventKind {
     /// A run began, or goes on that was stopped; what it tells is in its own home.
     #[serde(rename = "run.began")]
     RunBegan { run: String, home: String },
+    /// A node or role of a flow waits for a person from now on; `node` is empty where the
+    /// flow itself does.
+    #[serde(rename = "flow.waiting")]
+    FlowWaiting { flow: String, node: String, role: String, reason: String, text: String },
+    #[serde(rename = "flow.ended")]
+    FlowEnded { flow: String },
     /// A loop of `worker` begins, or goes on that another process looked after.
     #[serde(rename = "loop.started")]
     LoopStarted { iteration: u32, max: u32 },

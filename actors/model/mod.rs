@@ -2,6 +2,7 @@
 //! nothing else. No file, clock or process is touched here.
 
 mod event;
+mod flow;
 mod loops;
 mod merge;
 mod metadata;
@@ -17,6 +18,7 @@ mod session_plan;
 mod view;
 
 pub use event::{Event, EventKind};
+pub use flow::{FlowLine, FlowOrder, FlowPlace, FlowRequest, FlowRules};
 pub use loops::{LoopLine, LoopOrder, LoopRequest};
 pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};
 pub use metadata::Metadata;

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::flow::FlowLine;
 use super::loops::LoopLine;
 use super::merge::MergeLine;
 use super::nudge::NudgeLine;
@@ -121,6 +122,8 @@ pub enum Answer {
     Run(RunLine),
     /// A loop was begun or changed.
     Loop(LoopLine),
+    /// A flow was begun or changed.
+    Flow(FlowLine),
     /// A nudge was changed.
     Nudge(NudgeLine),
     /// For stderr, while it goes on.

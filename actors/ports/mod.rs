@@ -4,6 +4,7 @@
 //! All of it may block or take long, so each method returns a future; an
 //! implementation moves blocking work off the actors' thread.
 
+mod flows;
 mod landing;
 mod launch;
 mod loops;
@@ -19,6 +20,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub use flows::{Flows, Opened};
 pub use landing::{Completed, Completion, Landings};
 pub use launch::{LaunchError, Launcher, Prepared, StopOrder};
 pub use loops::{Filed, Found, Loops};
@@ -83,6 +85,7 @@ pub trait Logs: Send + Sync {
 pub struct Ports {
     pub clock: Arc<dyn Clock>,
     pub events: Arc<dyn Events>,
+    pub flows: Arc<dyn Flows>,
     pub landings: Arc<dyn Landings>,
     pub launcher: Arc<dyn Launcher>,
     pub logs: Arc<dyn Logs>,

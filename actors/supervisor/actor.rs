@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::adopt;
 use super::error::SupervisorError;
+use super::flows::Flows;
 use super::loops::Loops;
 use super::machine::{Child, Effect, Event, Machine};
 use super::merges::Merges;
@@ -46,6 +47,7 @@ pub struct State {
     pub(super) runs: Runs,
     pub(super) heartbeat: HeartbeatHandle,
     pub(super) loops: Loops,
+    pub(super) flows: Flows,
     pub(super) nudges: NudgesHandle,
     pub(super) children: BTreeMap<ActorId, Child>,
     /// The idle timer that is armed.
@@ -79,6 +81,7 @@ impl Actor for Supervisor {
             merges: Merges::default(),
             runs: Runs::default(),
             loops: Loops::default(),
+            flows: Flows::default(),
             heartbeat,
             nudges,
             children,
@@ -92,6 +95,7 @@ impl Actor for Supervisor {
         // After both: a run asks them what became of its work.
         state.resume_runs().await?;
         state.resume_loops().await?;
+        state.resume_flows().await?;
         let effects = state.machine.arm_when_idle();
         state.perform(effects).await?;
         Ok(state)
@@ -127,6 +131,11 @@ impl Actor for Supervisor {
                 drop(reply.send(state.open_loop(&name, begin).await?));
             }
             SupervisorMessage::Loop(name, told) => state.loop_told(name, told).await?,
+            SupervisorMessage::FlowRequest(request, answers) => {
+                state.feed(Event::RequestBegan).await?;
+                state.begin_flow(*request, answers).await?;
+            }
+            SupervisorMessage::Flow(place, told) => state.flow_told(place, told).await?,
             SupervisorMessage::Land(wish, reply) => {
                 state.feed(Event::RequestBegan).await?;
                 state.land(*wish, reply);
@@ -240,6 +249,7 @@ impl State {
                 Effect::RestartHeartbeat => self.restart_heartbeat().await?,
                 Effect::RestartRun(home) => Box::pin(self.restart_run(&home)).await?,
                 Effect::RestartLoop(name) => Box::pin(self.restart_loop(&name)).await?,
+                Effect::RestartFlow(place) => Box::pin(self.restart_flow(&place)).await?,
                 Effect::End(exit) => {
                     let reason = format!("{exit:?}").to_lowercase();
                     self.emit(EventKind::SupervisorStopped { reason });

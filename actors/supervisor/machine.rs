@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::message::Exit;
-use crate::model::{Row, Target};
+use crate::model::{FlowPlace, Row, Target};
 use crate::ports::{DirFacts, SpecFacts};
 use crate::registry::reconcile;
 
@@ -31,6 +31,8 @@ pub enum Child {
     Heartbeat,
     /// As a queue; named by its worker.
     Loop(String),
+    /// As a queue: its files say what is at work.
+    Flow(FlowPlace),
     /// Restarted alone: what it knows is on disk.
     Nudges,
 }
@@ -63,6 +65,7 @@ pub enum Effect {
     RestartRun(String),
     RestartHeartbeat,
     RestartLoop(String),
+    RestartFlow(FlowPlace),
     RestartNudges,
     RestartAll,
     End(Exit),
@@ -132,8 +135,7 @@ impl Machine {
         // What the failed one needed is told anew by its successor, or by nobody.
         let mut effects = match child {
             Child::Registry => {
-                self.live
-                    .retain(|child| matches!(child, Child::Merge(_) | Child::Run(_) | Child::Loop(_) | Child::Nudges));
+                self.live.retain(|child| !matches!(child, Child::Registry | Child::Worker(_) | Child::Heartbeat));
                 vec![Effect::RestartAll]
             }
             Child::Worker(name) => {
@@ -152,6 +154,10 @@ impl Machine {
             Child::Loop(name) => {
                 self.live.remove(&Child::Loop(name.clone()));
                 vec![Effect::RestartLoop(name)]
+            }
+            Child::Flow(place) => {
+                self.live.remove(&Child::Flow(place.clone()));
+                vec![Effect::RestartFlow(place)]
             }
             Child::Nudges => {
                 self.live.remove(&Child::Nudges);

@@ -6,8 +6,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::loops::{Begin, LoopHandle};
 use crate::merge::{MergeHandle, Told};
 use crate::model::{
-    Answer, CleanRequest, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest, Refusal,
-    RespawnRequest, RunRequest, SpawnRequest, Target,
+    Answer, CleanRequest, FlowPlace, FlowRequest, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest,
+    Refusal, RespawnRequest, RunRequest, SpawnRequest, Target,
 };
 use crate::run::{RunHandle, Wish};
 use crate::worker::{Report, WorkerHandle};
@@ -53,6 +53,10 @@ pub enum SupervisorMessage {
     OpenLoop(String, Option<Begin>, RpcReplyPort<Result<Option<LoopHandle>, Refusal>>),
     /// From a loop.
     Loop(String, crate::loops::Told),
+    /// The same about flows.
+    FlowRequest(Box<FlowRequest>, UnboundedSender<Answer>),
+    /// From a flow.
+    Flow(FlowPlace, crate::flows::Told),
     /// The same about nudges.
     NudgeRequest(Box<NudgeRequest>, UnboundedSender<Answer>),
     /// From the task that carried out a request.

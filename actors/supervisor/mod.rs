@@ -6,6 +6,7 @@
 //!          ├── merge × N       restarted alone; each resumes its journal
 //!          ├── run × N         as a queue; asks the workers and queues beside it
 //!          ├── loop × N        as a run
+//!          ├── flow × N        as a run
 //!          ├── nudges          restarted alone; goes on with what is on disk
 //!          └── heartbeat       restarted alone; the workers tell it what lives
 //! ```
@@ -19,6 +20,7 @@ mod actor;
 mod adopt;
 mod below;
 mod error;
+mod flows;
 mod loops;
 pub mod machine;
 mod merges;
@@ -38,7 +40,7 @@ pub use error::SupervisorError;
 use message::SupervisorMessage;
 pub use message::{Exit, Request};
 
-use crate::model::{Answer, LoopRequest, MergeRequest, NudgeRequest, QueueView, RunRequest};
+use crate::model::{Answer, FlowRequest, LoopRequest, MergeRequest, NudgeRequest, QueueView, RunRequest};
 use crate::ports::Ports;
 use crate::run::progress::Run;
 
@@ -103,6 +105,13 @@ impl SupervisorHandle {
     pub fn ralph(&self, request: LoopRequest) -> mpsc::UnboundedReceiver<Answer> {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::LoopRequest(Box::new(request), answers));
+        receiver
+    }
+
+    /// The same for a request about flows.
+    pub fn flow(&self, request: FlowRequest) -> mpsc::UnboundedReceiver<Answer> {
+        let (answers, receiver) = mpsc::unbounded_channel();
+        let _ = self.actor.cast(SupervisorMessage::FlowRequest(Box::new(request), answers));
         receiver
     }
 

@@ -8,6 +8,7 @@
 //!           └── FakeLauncher, FakeProcesses, FakeWorktrees, FakeEvents, FakeLogs, FakeClock
 //!   FakeLandings             one repository and one merge queue's journal
 //!   FakeRuns                 the journals of runs
+//!   FakeFlows                flows whose turns are known beforehand
 //!   FakeSessions             states of sessions, and how often was beaten
 //!   FakeLoops                the records of loops, and their prompts
 //!   FakeNudges               files of nudges
@@ -19,6 +20,7 @@
 
 mod clock;
 mod events;
+mod flows;
 mod invariants;
 mod kernel;
 mod landings;
@@ -36,6 +38,7 @@ mod world;
 
 pub use clock::FakeClock;
 pub use events::{FakeEvents, FakeLogs};
+pub use flows::FakeFlows;
 pub use kernel::Kernel;
 pub use landings::FakeLandings;
 pub use launcher::FakeLauncher;

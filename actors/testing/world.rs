@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::clock::FakeClock;
 use super::events::{FakeEvents, FakeLogs};
+use super::flows::FakeFlows;
 use super::kernel::Kernel;
 use super::landings::FakeLandings;
 use super::launcher::FakeLauncher;
@@ -29,6 +30,7 @@ pub struct World {
     pub root: PathBuf,
     pub clock: Arc<FakeClock>,
     pub events: Arc<FakeEvents>,
+    pub flows: Arc<FakeFlows>,
     pub kernel: Arc<Kernel>,
     pub landings: Arc<FakeLandings>,
     pub launcher: Arc<FakeLauncher>,
@@ -66,6 +68,7 @@ impl World {
             root,
             clock,
             events: Arc::default(),
+            flows: Arc::new(FakeFlows::new(Arc::clone(&script))),
             kernel,
             landings: Arc::new(FakeLandings::new(Arc::clone(&script))),
             launcher: Arc::new(shims),
@@ -86,6 +89,7 @@ impl World {
         Ports {
             clock: self.clock.clone(),
             events: self.events.clone(),
+            flows: self.flows.clone(),
             landings: self.landings.clone(),
             launcher: self.launcher.clone(),
             logs: self.logs.clone(),

@@ -261,7 +261,8 @@ impl Parser for Reader {
         let (spent, total) = self.spent();
         let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
         let session = id.map(|id| Session { id, spent: total });
-        Report { outcome: self.outcome(end), spent, session }
+        let said = self.result.as_ref().and_then(|result| result.result.clone());
+        Report { outcome: self.outcome(end), spent, session, said }
     }
 }
 

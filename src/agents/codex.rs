@@ -14,7 +14,10 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
         argv.push("resume".to_owned());
     }
     argv.extend(["--json", "--skip-git-repo-check"].map(str::to_owned));
-    argv.push("--dangerously-bypass-approvals-and-sandbox".to_owned());
+    // Where the words for it say how it is held back, they hold.
+    if !config.arguments.iter().any(|word| word.starts_with("sandbox_mode=")) {
+        argv.push("--dangerously-bypass-approvals-and-sandbox".to_owned());
+    }
     if let Some(model) = &config.model {
         argv.extend(["-m".to_owned(), model.clone()]);
     }
@@ -123,7 +126,7 @@ impl Parser for Reader {
         };
         let id = self.session.clone().or_else(|| Some(self.before.id.clone()).filter(|id| !id.is_empty()));
         let session = id.map(|id| Session { id, spent: total });
-        Report { outcome: self.outcome(end), spent, session }
+        Report { outcome: self.outcome(end), spent, session, said: self.message }
     }
 }
 

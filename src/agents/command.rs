@@ -44,6 +44,6 @@ impl Parser for Reader {
                 format!("{}\n{}", last_lines(end.output, EVIDENCE_LINES), last_lines(end.stderr, EVIDENCE_LINES));
             failure(cause, Some(evidence.trim().to_owned()).filter(|text| !text.is_empty()), FaultKind::Task)
         };
-        Report { outcome, spent: Spent { unpriced: true, ..Spent::default() }, session: None }
+        Report { outcome, spent: Spent { unpriced: true, ..Spent::default() }, session: None, said: None }
     }
 }

@@ -7,6 +7,7 @@
 mod claude;
 mod codex;
 mod command;
+pub mod consent;
 mod fault;
 pub mod hooks;
 pub mod resume;
@@ -129,6 +130,8 @@ pub struct Report {
     pub spent: Spent,
     /// The conversation as it is now.
     pub session: Option<Session>,
+    /// Its last message as it said it, for agents that print events.
+    pub said: Option<String>,
 }
 
 /// What is known when an agent's process has ended.

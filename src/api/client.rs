@@ -54,6 +54,7 @@ pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn F
             Answer::Refused(refusal) => refusal.name.clone(),
             Answer::Run(line) => Some(line.home.clone()),
             Answer::Loop(line) => Some(format!("{} {}", line.done, line.name)),
+            Answer::Flow(line) => Some(line.place.to_string()),
             Answer::Nudge(line) => Some(line.worker.clone()),
             Answer::Accepted | Answer::Warning(_) | Answer::Done => None,
         };

@@ -14,8 +14,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
 use swarm_actors::model::{
-    Answer, CleanRequest, Hello, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest, RespawnRequest,
-    RunRequest, SpawnRequest,
+    Answer, CleanRequest, FlowRequest, Hello, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest,
+    RespawnRequest, RunRequest, SpawnRequest,
 };
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -58,6 +58,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
         .route("/v1/merge", post(merge).get(queues))
         .route("/v1/run", post(run).get(runs))
         .route("/v1/loop", post(ralph))
+        .route("/v1/flow", post(flow))
         .route("/v1/nudges", post(nudge).get(nudges))
         .layer(admitted);
     let router = work
@@ -138,6 +139,11 @@ async fn run(State(context): State<Context>, body: Bytes) -> Result<Response, Ma
 async fn ralph(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
     let request: LoopRequest = parse(&body)?;
     Ok(stream(context.handle.ralph(request)).await)
+}
+
+async fn flow(State(context): State<Context>, body: Bytes) -> Result<Response, Malformed> {
+    let request: FlowRequest = parse(&body)?;
+    Ok(stream(context.handle.flow(request)).await)
 }
 
 async fn runs(State(context): State<Context>) -> Response {

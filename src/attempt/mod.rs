@@ -7,8 +7,8 @@
 mod diary;
 mod log;
 mod resolve;
-mod session;
-mod turn;
+pub mod session;
+pub mod turn;
 
 use std::ffi::OsString;
 use std::fs;

@@ -29,6 +29,7 @@ impl Told {
             | Answer::Merge(_)
             | Answer::Run(_)
             | Answer::Loop(_)
+            | Answer::Flow(_)
             | Answer::Nudge(_)
             | Answer::Done => {}
             Answer::Spawned(spawned) => self.line(&spawned_line(verb, &spawned), spawned_object(&spawned), screen),

@@ -11,6 +11,7 @@ use super::follow::Follow;
 use super::render::{Clock, ended_word, escape, words};
 use super::screen::Screen;
 use super::tail::{From, Pending, Tail};
+use crate::agents::short;
 use crate::paths::Paths;
 
 /// Events shown before those that `--follow` waits for.
@@ -143,6 +144,8 @@ fn sentence(kind: &EventKind) -> String {
             format!("{state}, item {item} of {base}{what}")
         }
         EventKind::MergeRefused { cause } => format!("cannot be queued: {cause}"),
+        EventKind::FlowWaiting { flow, node, role, reason, text } => waiting(flow, node, role, reason, text),
+        EventKind::FlowEnded { flow } => format!("flow {flow} is over"),
         EventKind::LoopStarted { iteration, max } => format!("its loop goes on with iteration {iteration} of {max}"),
         EventKind::LoopIteration { iteration, max } => format!("iteration {iteration} of {max}"),
         EventKind::LoopPaused { reason } => format!("its loop is paused ({reason})"),
@@ -170,6 +173,12 @@ fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>
     };
     let after = duration_ms.map(|ms| format!(" after {}", words(ms / 1000))).unwrap_or_default();
     format!("{how}{why}{after}")
+}
+
+fn waiting(flow: &str, node: &str, role: &str, reason: &str, text: &str) -> String {
+    let who = if node.is_empty() { String::new() } else { format!("{node} ({role}) ") };
+    let text = if text.is_empty() { String::new() } else { format!(": {}", short(text)) };
+    format!("flow {flow}: {who}waits for a person, {reason}{text}")
 }
 
 #[cfg(test)]

@@ -129,6 +129,22 @@ Examples:
   swarm flow new shop --workflow workflow.yaml --task 'add rate limiting'
   swarm flow new shop --workflow workflow.yaml --task - --base main < task.md";
 
+pub const FLOW_RUN: &str = "\
+Examples:
+  swarm flow run 20260527T143000123Z
+  swarm flow run shop/20260527T143000123Z --max 4 --wait
+
+The supervisor works on it; it goes on when this terminal is gone. Which agent plays which role is said in
+swarm.toml, [flow.roles.ROLE].";
+
+pub const FLOW_EMIT: &str = "\
+Examples:
+  swarm flow emit --to review --artifact \"$SWARM_RECORD/02-build.md\"
+  swarm flow emit --ask 'Which limit is meant?'
+  swarm flow emit --close
+
+It is checked against the flow as it is now, and counts when the agent's turn ends. Said again, the last one counts.";
+
 pub const FLOW_ANSWER: &str = "\
 Examples:
   swarm flow answer 20260527T143000123Z 'use the token bucket'

@@ -13,7 +13,6 @@ mod bars;
 mod caller;
 mod clean;
 mod diff;
-mod duration;
 mod error;
 mod events;
 mod examples;
@@ -55,6 +54,7 @@ use std::ffi::OsString;
 use swarm_actors::model::RefusalKind;
 
 use crate::adapters::views::{Detail, Pick, Registry, load, load_where};
+use crate::duration;
 use crate::paths::Paths;
 use args::Command;
 use error::Failure;

@@ -51,6 +51,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         | Answer::Merge(_)
         | Answer::Run(_)
         | Answer::Loop(_)
+        | Answer::Flow(_)
         | Answer::Nudge(_)
         | Answer::Accepted
         | Answer::Done => {}

@@ -56,6 +56,22 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     String::from_utf8(bytes).map(Some).map_err(|_| io::Error::other("it is no text"))
 }
 
+/// The beginning of what a file says, whatever bytes are in it, and whether that is all.
+///
+/// # Errors
+/// When it is no plain file, or the system refuses.
+pub fn read_text_up_to(path: &Path, bytes_max: u64) -> io::Result<(String, bool)> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), meta.size() <= bytes_max))
+}
+
 /// A name that no other writer has.
 fn temporary(name: &str) -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);

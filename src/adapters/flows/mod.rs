@@ -1,14 +1,19 @@
 //! The files of flows.
 
+pub mod advance;
+pub mod config;
 mod file;
 mod make;
 pub mod place;
+mod prompt;
+pub mod runner;
 pub mod sidecar;
 pub mod store;
+pub mod turns;
 pub mod yaml;
 mod yaml_write;
 
-pub use file::read_text;
+pub use file::{read_text, replace};
 pub use make::Make;
 
 #[cfg(test)]

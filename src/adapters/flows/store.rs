@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
+use swarm_actors::flow::consent::Gate;
 use swarm_actors::flow::document::{FLOW_BYTES_MAX, FlowRun, LoadError};
 use swarm_actors::flow::graph::Graph;
 use swarm_actors::flow::handoff::Artifact;
@@ -101,6 +102,12 @@ impl Open {
     }
 }
 
+/// Who may do what in a flow.
+pub fn gate_of(flow: &FlowRun) -> Gate {
+    let state = flow.object("consentState").map(|state| Json::Object(state.clone()));
+    Gate::of(state.as_ref())
+}
+
 /// What a change began from.
 struct Before {
     stamp: Option<Stamp>,
@@ -115,6 +122,10 @@ impl FlowFiles {
 
     pub fn id(&self) -> &FlowRef {
         &self.id
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     pub fn dir(&self) -> &Path {

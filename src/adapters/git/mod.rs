@@ -19,6 +19,7 @@ pub(super) mod objects;
 pub(super) mod parse;
 mod plan;
 mod remove;
+pub mod role;
 mod site;
 pub mod topic;
 pub(super) mod trash;

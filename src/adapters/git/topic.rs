@@ -258,7 +258,7 @@ impl Drop for Store {
 }
 
 /// Whether an untracked path is of a kind that is made by tools and not meant.
-fn is_never_committed(path: &str) -> bool {
+pub(super) fn is_never_committed(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let (name, above) = parts.split_last().expect("splitting gives one part at least");
     above.first() == Some(&TOP)

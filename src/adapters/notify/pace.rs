@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use swarm_actors::model::{Ended, Event, EventKind, Reason};
 
 use super::config::Group;
+use crate::agents::short;
 
 /// What happens within this time, in milliseconds, is told as one.
 const GATHER_MS: u64 = 300;
@@ -75,6 +76,12 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
             "killed" => return None,
             _ => (Group::Failed, about(format!("has ended its loop: {reason}"))),
         },
+        EventKind::FlowWaiting { flow, node, reason, text, .. } => {
+            let who = if node.is_empty() { String::new() } else { format!("{node} ") };
+            let why = if text.is_empty() { reason } else { text };
+            (Group::Waiting, format!("flow {flow}: {who}waits for you: {}", short(why)))
+        }
+        EventKind::FlowEnded { flow } => (Group::Finished, format!("flow {flow} is over")),
         _ => return None,
     })
 }

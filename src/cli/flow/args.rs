@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use crate::cli::examples;
 
@@ -26,6 +26,25 @@ pub enum FlowAction {
     Status(FlowOf),
     /// Show who hands over to whom
     Graph(GraphArgs),
+    /// Work on a flow: begin what can be begun, and go on as its roles hand over
+    #[command(after_help = examples::FLOW_RUN)]
+    Run(RunArgs),
+    /// The same for one that was left
+    Resume(RunArgs),
+    /// End one turn of a flow, or all of them and work on it no longer
+    Stop(StopArgs),
+    /// For agents: say what comes next
+    #[command(after_help = examples::FLOW_EMIT)]
+    Emit(EmitArgs),
+    /// Show what waits for a person, and what helps
+    Requests(FlowOf),
+    /// Let an agent do what it asks for
+    Allow(AllowArgs),
+    /// Do not, and end its turn
+    Deny(AllowArgs),
+    /// For hooks of agents: ask whether a tool may be used
+    #[command(hide = true)]
+    ConsentCheck,
     /// Answer a node that asked, or that waits for a handoff
     #[command(after_help = examples::FLOW_ANSWER)]
     Answer(AnswerArgs),
@@ -173,4 +192,64 @@ pub struct ConsentArgs {
     /// Ask for everything, for what was not granted yet, or for nothing
     #[arg(value_parser = ["no-access", "partial-access", "full-access"])]
     pub mode: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub of: FlowOf,
+    /// Turns at work at the same time
+    #[arg(long, value_name = "N")]
+    pub max: Option<usize>,
+    /// Begin what can be begun now, and nothing after it
+    #[arg(long)]
+    pub once: bool,
+    /// Return when nothing is at work any more: it is over, or waits for a person
+    #[arg(long)]
+    pub wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    #[command(flatten)]
+    pub of: FlowOf,
+    /// The node, or the role that looks back, whose turn is ended; the node waits for words then
+    pub node: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("word").required(true).args(["to", "ask", "wait", "close", "findings", "feedback"])))]
+pub struct EmitArgs {
+    /// Hand over to this node; may be given several times
+    #[arg(long, value_name = "NODE", requires = "artifact")]
+    pub to: Vec<String>,
+    /// What is handed over; one for each --to, or one for all
+    #[arg(long, value_name = "FILE", requires = "to")]
+    pub artifact: Vec<PathBuf>,
+    /// Ask a person; `-` reads the question from standard input
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub ask: Option<String>,
+    /// Wait for a handoff that is still to come
+    #[arg(long = "await")]
+    pub wait: bool,
+    /// Everything is done
+    #[arg(long)]
+    pub close: bool,
+    /// Looking back is done, and this is what was found
+    #[arg(long, value_name = "FILE")]
+    pub findings: Option<PathBuf>,
+    /// The feedback is written
+    #[arg(long, value_name = "FILE")]
+    pub feedback: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct AllowArgs {
+    #[command(flatten)]
+    pub of: FlowOf,
+    /// Its number, as `requests` shows it
+    pub request: u64,
+    /// For all roles of the flow, and from now on
+    #[arg(long)]
+    pub flow_wide: bool,
 }

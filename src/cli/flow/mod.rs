@@ -3,8 +3,11 @@
 
 pub mod args;
 mod check;
+mod consent;
+mod emit;
 mod make;
 mod past;
+mod run;
 mod show;
 mod voice;
 
@@ -31,6 +34,13 @@ pub fn run(action: &FlowAction, screen: &mut Screen) -> Result<u8, Failure> {
         FlowAction::Ls(args) => show::list(args, screen),
         FlowAction::Status(args) => show::status(args, screen),
         FlowAction::Graph(args) => show::graph(args, screen),
+        FlowAction::Run(args) | FlowAction::Resume(args) => run::run(args, screen),
+        FlowAction::Stop(args) => run::stop(args, screen),
+        FlowAction::Emit(args) => emit::run(args, screen),
+        FlowAction::Requests(args) => consent::requests(args, screen),
+        FlowAction::Allow(args) => consent::allow(args, screen),
+        FlowAction::Deny(args) => consent::deny(args, screen),
+        FlowAction::ConsentCheck => consent::check(screen),
         FlowAction::Answer(args) => voice::answer(args, screen),
         FlowAction::Approve(args) => voice::approve(args, screen),
         FlowAction::Decline(args) => voice::decline(args, screen),

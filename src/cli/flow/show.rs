@@ -6,7 +6,7 @@ use swarm_actors::flow::improvement;
 use swarm_actors::flow::status::{Doing, FlowStatus, NodeStatus, Stall, status as status_of};
 
 use super::args::{FlowOf, GraphArgs, LsArgs};
-use crate::adapters::flows::store::Open;
+use crate::adapters::flows::store::{Open, gate_of};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
@@ -129,7 +129,7 @@ fn status_value(open: &Open, status: &FlowStatus) -> serde_json::Map<String, Val
         ("summary", json!(flow.record_summary)),
         ("base", json!(open.sidecar.base)),
         ("task", json!(open.sidecar.task)),
-        ("consent", json!(super::voice::gate_of(flow).mode().word())),
+        ("consent", json!(gate_of(flow).mode().word())),
         ("nodes", status.nodes.iter().map(node).collect()),
         ("next", json!(status.next)),
         ("stalled", json!(stall)),

@@ -2,11 +2,10 @@
 //! flow's file under its lock.
 
 use serde_json::{Value, json};
-use swarm_actors::flow::consent::{self, Answer, Gate, Mode, Request, Wish};
+use swarm_actors::flow::consent::{self, Mode};
 use swarm_actors::flow::document::FlowRun;
 use swarm_actors::flow::handoff::Ended;
 use swarm_actors::flow::improvement::{self, Feedback};
-use swarm_actors::flow::json::Json;
 use swarm_actors::flow::operator::{self, Denied, To};
 use swarm_actors::flow::plan::{ImprovementMode, Plan};
 use swarm_actors::flow::state::Reason;
@@ -14,7 +13,7 @@ use swarm_actors::model::RefusalKind;
 
 use super::args::{AnswerArgs, ApproveArgs, Common, ConsentArgs, DeclineArgs, FeedbackArgs, ImproveArgs};
 use crate::adapters::clock::now_iso;
-use crate::adapters::flows::store::{FlowFiles, Open, StoreError};
+use crate::adapters::flows::store::{FlowFiles, Open, StoreError, gate_of};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
@@ -26,7 +25,7 @@ impl From<Denied> for Failure {
     }
 }
 
-/// Says what was done, and to which node or role.
+/// Says what was done, and to which node or role; whoever runs the flow hears of it.
 pub fn told(
     files: &FlowFiles,
     common: &Common,
@@ -34,6 +33,7 @@ pub fn told(
     who: Option<&str>,
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
+    super::run::wake(files, screen);
     if common.json {
         let id = files.id();
         let object = json::object([
@@ -129,6 +129,7 @@ pub fn improve(args: &ImproveArgs, screen: &mut Screen) -> Result<u8, Failure> {
             files.write_plan(&open.flow, &plan, mode).map_err(StoreError::from)?;
         }
         open.tell("improvement.chosen", [("mode", json!(args.mode))]);
+        tell_completed(open);
         Ok::<_, Failure>(())
     })?;
     told(&files, &args.of.common, &format!("improvement: {}", args.mode), None, screen)
@@ -140,10 +141,17 @@ pub fn feedback(args: &FeedbackArgs, screen: &mut Screen) -> Result<u8, Failure>
     files.update(|open| {
         improvement::decide(&mut open.flow, decision)?;
         open.tell("feedback.decided", [("decision", json!(args.decision))]);
+        tell_completed(open);
         Ok::<_, Failure>(())
     })?;
     let word = if decision == Feedback::Granted { "granted" } else { "denied" };
     told(&files, &args.of.common, &format!("feedback: {word}"), None, screen)
+}
+
+fn tell_completed(open: &mut Open) {
+    if open.flow.status() == "completed" {
+        open.tell("flow.completed", []);
+    }
 }
 
 pub fn consent(args: &ConsentArgs, screen: &mut Screen) -> Result<u8, Failure> {
@@ -157,28 +165,10 @@ pub fn consent(args: &ConsentArgs, screen: &mut Screen) -> Result<u8, Failure> {
         }
         consent::keep(&mut open.flow, &gate);
         if mode == Mode::FullAccess {
-            settle_all(&mut open.flow);
+            super::consent::settle_all(open);
         }
         open.tell("consent.mode_changed", [("mode", json!(args.mode))]);
         Ok::<_, Failure>(())
     })?;
     told(&files, &args.of.common, &format!("consent: {}", args.mode), None, screen)
-}
-
-pub fn gate_of(flow: &FlowRun) -> Gate {
-    let state = flow.object("consentState").map(|state| Json::Object(state.clone()));
-    Gate::of(state.as_ref())
-}
-
-/// With full access no question stays open.
-fn settle_all(flow: &mut FlowRun) {
-    let is_open = |reason: &str| reason == Reason::Consent.word();
-    let wish = || Wish::Command { command: String::new() };
-    let request = |node: &str, role: &str| Request { node: node.to_owned(), role: role.to_owned(), wish: wish() };
-    let of_nodes = flow.waits().filter(|wait| is_open(wait.reason)).map(|wait| request(wait.node, wait.role));
-    let of_roles = improvement::waits(flow).filter(|(_, reason)| is_open(reason)).map(|(role, _)| request("", role));
-    let open: Vec<Request> = of_nodes.chain(of_roles).collect();
-    for request in &open {
-        consent::settle(flow, request, Answer::AllowOnce);
-    }
 }

@@ -78,6 +78,7 @@ pub fn ask(worker: &str, order: NudgeOrder, paths: &Paths) -> Result<NudgeLine, 
         | Answer::Merge(_)
         | Answer::Run(_)
         | Answer::Loop(_)
+        | Answer::Flow(_)
         | Answer::Warning(_)
         | Answer::Accepted
         | Answer::Done => {}

@@ -84,6 +84,7 @@ fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) ->
         | Answer::Worker(_)
         | Answer::Run(_)
         | Answer::Loop(_)
+        | Answer::Flow(_)
         | Answer::Nudge(_)
         | Answer::Accepted
         | Answer::Done => {}

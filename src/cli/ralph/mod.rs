@@ -105,7 +105,13 @@ fn send(order: LoopOrder, paths: &Paths, screen: &mut Screen) -> Result<Done, Fa
         Answer::Spawned(spawned) => done.spawned = Some(spawned),
         Answer::Warning(text) => screen.warning(&text),
         Answer::Refused(refusal) => refused = Some(refusal),
-        Answer::Worker(_) | Answer::Merge(_) | Answer::Run(_) | Answer::Nudge(_) | Answer::Accepted | Answer::Done => {}
+        Answer::Worker(_)
+        | Answer::Merge(_)
+        | Answer::Run(_)
+        | Answer::Flow(_)
+        | Answer::Nudge(_)
+        | Answer::Accepted
+        | Answer::Done => {}
     })?;
     match refused {
         Some(refusal) => Err(refusal.into()),

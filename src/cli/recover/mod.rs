@@ -245,6 +245,7 @@ fn recover(name: &str, paths: &Paths, screen: &mut Screen) -> Result<Answer, Fai
         | Answer::Merge(_)
         | Answer::Run(_)
         | Answer::Loop(_)
+        | Answer::Flow(_)
         | Answer::Nudge(_)
         | Answer::Accepted
         | Answer::Done => {}

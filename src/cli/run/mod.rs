@@ -98,6 +98,7 @@ fn send(paths: &Paths, order: RunOrder) -> Result<RunLine, Failure> {
         | Answer::Worker(_)
         | Answer::Merge(_)
         | Answer::Loop(_)
+        | Answer::Flow(_)
         | Answer::Nudge(_)
         | Answer::Warning(_)
         | Answer::Accepted

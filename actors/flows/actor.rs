@@ -1,0 +1,186 @@
+//! The shell around [`machine`](super::machine): goes by the flow's files, has turns
+//! attended, and goes on listening meanwhile.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use tokio::task::AbortHandle;
+
+use super::attend::Attendant;
+use super::error::FlowError;
+use super::machine::{Effect, Event, Machine};
+use super::message::{FlowMessage, Told};
+use super::turn::{News, Standing};
+use super::worker_name;
+use crate::model::{Caller, EventKind, FlowPlace, FlowRules};
+use crate::ports::Ports;
+use crate::run::Fleet;
+
+pub struct FlowActor;
+
+/// A flow that is run now, as a person asked for it.
+#[derive(Clone, Debug)]
+pub struct Begin {
+    pub rules: FlowRules,
+    pub caller: Caller,
+}
+
+#[derive(Clone)]
+pub struct FlowArguments {
+    pub place: FlowPlace,
+    /// None where one that was run before goes on.
+    pub begin: Option<Begin>,
+    pub ports: Ports,
+    pub fleet: Arc<dyn Fleet>,
+    /// Upwards, without waiting.
+    pub tell: Arc<dyn Fn(Told) + Send + Sync>,
+}
+
+pub struct State {
+    arguments: FlowArguments,
+    myself: ActorRef<FlowMessage>,
+    caller: Caller,
+    machine: Machine,
+    /// Who was known to wait for a person.
+    waits: BTreeSet<News>,
+    resting: Vec<RpcReplyPort<bool>>,
+    tasks: Vec<AbortHandle>,
+}
+
+impl Actor for FlowActor {
+    type Msg = FlowMessage;
+    type State = State;
+    type Arguments = FlowArguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<FlowMessage>,
+        arguments: FlowArguments,
+    ) -> Result<State, ActorProcessingErr> {
+        let flows = Arc::clone(&arguments.ports.flows);
+        let opened = flows.open(&arguments.place, arguments.begin.as_ref()).await.map_err(FlowError::Open)?;
+        let _ = myself.cast(FlowMessage::Wake);
+        let (machine, caller) = (Machine::new(opened.rules), opened.caller);
+        let (waits, resting, tasks) = (BTreeSet::new(), Vec::new(), Vec::new());
+        Ok(State { arguments, myself, caller, machine, waits, resting, tasks })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<FlowMessage>,
+        message: FlowMessage,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            FlowMessage::Wake | FlowMessage::Advance => state.feed(Event::Changed).await,
+            FlowMessage::Ended(ended) => state.feed(Event::Ended(*ended)).await,
+            FlowMessage::StopNode(node, reply) => drop(reply.send(state.stop_node(node))),
+            FlowMessage::Stop => state.feed(Event::Stop).await,
+            FlowMessage::Rests(reply) if state.machine.rests() => drop(reply.send(state.machine.is_over())),
+            FlowMessage::Rests(reply) => state.resting.push(reply),
+        }
+        Ok(())
+    }
+
+    async fn post_stop(&self, _: ActorRef<FlowMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.tasks.drain(..).for_each(|task| task.abort());
+        Ok(())
+    }
+}
+
+impl State {
+    async fn feed(&mut self, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for effect in self.machine.on(event) {
+                events.extend(self.perform(effect).await);
+            }
+        }
+    }
+
+    async fn perform(&mut self, effect: Effect) -> Option<Event> {
+        let (flows, place) = (Arc::clone(&self.arguments.ports.flows), self.arguments.place.clone());
+        match effect {
+            Effect::Advance { ended, claim } => match flows.advance(&place, &ended, claim).await {
+                Ok(standing) => {
+                    self.announce(&standing);
+                    return Some(Event::Advanced(standing));
+                }
+                Err(error) => {
+                    tracing::error!(flow = %place, error, "the flow waits for its files");
+                    return Some(Event::Failed(ended));
+                }
+            },
+            Effect::Attend(turn) => {
+                let attendant = self.attendant();
+                self.task(async move { attendant.attend(turn).await });
+            }
+            Effect::Kill(turn) => {
+                let attendant = self.attendant();
+                self.task(async move { attendant.kill(&worker_name(&attendant.place, &turn.role)).await });
+            }
+            Effect::Arm(ms) => drop(self.myself.send_after(Duration::from_millis(ms), || FlowMessage::Advance)),
+            Effect::Rested => {
+                let over = self.machine.is_over();
+                self.resting.drain(..).for_each(|reply| drop(reply.send(over)));
+            }
+            Effect::Finish => {
+                let attendant = self.attendant();
+                attendant.land().await;
+                self.emit(EventKind::FlowEnded { flow: place.to_string() });
+                self.leave(false).await;
+            }
+            Effect::Leave => self.leave(true).await,
+        }
+        None
+    }
+
+    /// `unfinished`: what was at work is kept for whoever runs it next.
+    async fn leave(&mut self, unfinished: bool) {
+        self.arguments.ports.flows.close(&self.arguments.place, unfinished).await;
+        (self.arguments.tell)(Told::Over);
+        self.myself.stop(None);
+    }
+
+    fn stop_node(&mut self, node: String) -> Result<(), FlowError> {
+        let found = self.machine.turns().find(|turn| turn.node.as_ref().unwrap_or(&turn.role) == &node).cloned();
+        let turn = found.ok_or(FlowError::NotAtWork(node))?;
+        let attendant = self.attendant();
+        self.task(async move { attendant.kill(&worker_name(&attendant.place, &turn.role)).await });
+        Ok(())
+    }
+
+    /// Tells of those that wait for a person and did not before.
+    fn announce(&mut self, standing: &Standing) {
+        let waits: BTreeSet<News> = standing.waits.iter().cloned().collect();
+        for news in waits.difference(&self.waits) {
+            let News { who, role, reason, text } = news.clone();
+            let flow = self.arguments.place.to_string();
+            self.emit(EventKind::FlowWaiting { flow, node: who, role, reason, text });
+        }
+        self.waits = waits;
+    }
+
+    fn emit(&self, kind: EventKind) {
+        let at_ms = self.arguments.ports.clock.wall_ms();
+        let event = crate::model::Event { at_ms, worker: None, generation: None, request: None, kind };
+        self.arguments.ports.events.emit(event);
+    }
+
+    fn attendant(&self) -> Attendant {
+        Attendant {
+            place: self.arguments.place.clone(),
+            ports: self.arguments.ports.clone(),
+            fleet: Arc::clone(&self.arguments.fleet),
+            caller: self.caller.clone(),
+            actor: self.myself.clone(),
+        }
+    }
+
+    fn task(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.retain(|task| !task.is_finished());
+        self.tasks.push(tokio::spawn(work).abort_handle());
+    }
+}

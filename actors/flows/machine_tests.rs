@@ -1,0 +1,96 @@
+use super::machine::{Effect, Event, Machine};
+use super::turn::{Ended, How, Standing, Turn};
+use crate::model::FlowRules;
+
+fn turn(role: &str, number: u64) -> Turn {
+    Turn { role: role.to_owned(), number, node: Some(format!("{role}-node")) }
+}
+
+fn ended(turn: Turn) -> Ended {
+    Ended { turn, how: How::Exit(None) }
+}
+
+fn standing<const N: usize>(turns: [&Turn; N]) -> Standing {
+    Standing { turns: turns.map(Turn::clone).to_vec(), ..Standing::default() }
+}
+
+fn advance(ended: Vec<Ended>) -> Vec<Effect> {
+    vec![Effect::Advance { ended, claim: true }]
+}
+
+#[test]
+fn each_turn_is_attended_once_and_a_role_waits_for_its_last_worker() {
+    let mut machine = Machine::default();
+    assert_eq!(machine.on(Event::Changed), advance(Vec::new()));
+    let (first, second) = (turn("dev", 1), turn("dev", 2));
+    assert_eq!(machine.on(Event::Advanced(standing([&first]))), vec![Effect::Attend(first.clone())]);
+    assert_eq!(machine.on(Event::Changed), advance(Vec::new()));
+    assert_eq!(machine.on(Event::Advanced(standing([&first]))), Vec::new(), "it is attended already");
+    // Its own process handed over and is just ending, when the next one was claimed.
+    assert_eq!(machine.on(Event::Advanced(standing([&second]))), Vec::new());
+    assert!(!machine.rests());
+    assert_eq!(machine.on(Event::Ended(ended(first.clone()))), advance(vec![ended(first)]));
+    assert_eq!(machine.on(Event::Advanced(standing([&second]))), vec![Effect::Attend(second)]);
+}
+
+#[test]
+fn no_more_turns_are_at_work_than_allowed() {
+    let mut machine = Machine::new(FlowRules { max: Some(1), once: false });
+    let both = [turn("dev", 1), turn("dev_2", 1)];
+    assert_eq!(machine.on(Event::Advanced(standing([&both[0], &both[1]]))), vec![Effect::Attend(both[0].clone())]);
+    machine.on(Event::Ended(ended(both[0].clone())));
+    assert_eq!(machine.on(Event::Advanced(standing([&both[1]]))), vec![Effect::Attend(both[1].clone())]);
+}
+
+#[test]
+fn one_round_claims_once_and_leaves() {
+    let mut machine = Machine::new(FlowRules { max: None, once: true });
+    assert_eq!(machine.on(Event::Changed), advance(Vec::new()));
+    let only = turn("dev", 1);
+    machine.on(Event::Advanced(standing([&only])));
+    let last = machine.on(Event::Ended(ended(only.clone())));
+    assert_eq!(last, vec![Effect::Advance { ended: vec![ended(only)], claim: false }]);
+    assert_eq!(machine.on(Event::Advanced(standing([]))), vec![Effect::Rested, Effect::Leave]);
+}
+
+#[test]
+fn what_ended_is_told_until_the_files_have_it() {
+    let mut machine = Machine::default();
+    let only = turn("dev", 1);
+    machine.on(Event::Advanced(standing([&only])));
+    machine.on(Event::Ended(ended(only.clone())));
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        let armed = machine.on(Event::Failed(vec![ended(only.clone())]));
+        let [Effect::Arm(pause)] = armed[..] else { panic!("{armed:?}") };
+        pauses.push(pause / 1000);
+        assert!(!machine.rests());
+        assert_eq!(machine.on(Event::Changed), advance(vec![ended(only.clone())]));
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    assert_eq!(machine.on(Event::Advanced(standing([]))), vec![Effect::Rested]);
+    assert!(machine.rests());
+}
+
+#[test]
+fn a_flow_that_is_stopped_ends_its_turns_and_claims_nothing_more() {
+    let mut machine = Machine::default();
+    let both = [turn("dev", 1), turn("qa", 4)];
+    machine.on(Event::Advanced(standing([&both[0], &both[1]])));
+    assert_eq!(machine.on(Event::Stop), both.clone().map(Effect::Kill).to_vec());
+    assert_eq!(machine.on(Event::Changed), Vec::new());
+    assert_eq!(machine.on(Event::Ended(ended(both[1].clone()))), Vec::new());
+    assert_eq!(machine.on(Event::Ended(ended(both[0].clone()))), vec![Effect::Rested, Effect::Leave]);
+}
+
+#[test]
+fn a_flow_that_is_over_is_finished_once_nothing_is_at_work() {
+    let mut machine = Machine::default();
+    let only = turn("owner", 3);
+    machine.on(Event::Advanced(standing([&only])));
+    machine.on(Event::Ended(ended(only)));
+    let over = Standing { over: true, ..Standing::default() };
+    assert_eq!(machine.on(Event::Advanced(over)), vec![Effect::Rested, Effect::Finish]);
+    assert!(machine.is_over());
+    assert_eq!(machine.on(Event::Changed), Vec::new());
+}

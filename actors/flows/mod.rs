@@ -1,0 +1,103 @@
+//! A flow at work: turns of its roles, each a worker's.
+//!
+//! ```text
+//!            claimed                 handed over, asked, suspended
+//!  (file) ───────────▶ turn at work ───────────────────────────────▶ (file)
+//!                        │      ▲
+//!                        │ ends without a result: again, so often as is allowed
+//!                        ▼      │
+//!                     (the file says for whom it waits)
+//! ```
+//!
+//! One actor for each flow that somebody has run. All that has happened is in the
+//! flow's own files, which people, agents and another program write as well; the actor
+//! keeps in memory whose worker it waits for, and nothing else. After a crash it finds
+//! by the files which turns are at work, and by the request of a turn its worker: each
+//! is started once. A turn's own process brings its result into the file, so that none
+//! is lost when there is no supervisor.
+
+mod actor;
+mod attend;
+mod error;
+pub mod machine;
+mod message;
+mod turn;
+
+use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
+
+pub use actor::{Begin, FlowArguments};
+pub use error::FlowError;
+use message::FlowMessage;
+pub use message::Told;
+pub use turn::{Ended, How, News, Standing, Turn};
+
+use crate::model::{FlowPlace, WorkerName};
+
+/// How long a question may take, in milliseconds.
+const CALL_MS_MAX: u64 = 30_000;
+
+/// The way to one flow.
+#[derive(Clone, Debug)]
+pub struct FlowHandle {
+    actor: ActorRef<FlowMessage>,
+}
+
+impl FlowHandle {
+    /// Starts the actor under `parent`: a flow that is run now, or one that goes on.
+    ///
+    /// # Errors
+    /// When it cannot be opened, somebody else runs it, or the runtime refuses.
+    pub async fn start(arguments: FlowArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
+        let (actor, _) = actor::FlowActor::spawn_linked(None, actor::FlowActor, arguments, parent).await?;
+        Ok(Self { actor })
+    }
+
+    pub fn cell(&self) -> ActorCell {
+        self.actor.get_cell()
+    }
+
+    /// The file was changed; returns at once.
+    pub fn wake(&self) {
+        let _ = self.actor.cast(FlowMessage::Wake);
+    }
+
+    /// Ends the turn at a node.
+    ///
+    /// # Errors
+    /// When none is at work there, or the actor has ended.
+    pub async fn stop_node(&self, node: String) -> Result<(), FlowError> {
+        ractor::call_t!(self.actor, FlowMessage::StopNode, CALL_MS_MAX, node).unwrap_or(Err(FlowError::Closed))
+    }
+
+    /// Ends all turns, and then the actor. What they were at is kept for later.
+    pub fn stop(&self) {
+        let _ = self.actor.cast(FlowMessage::Stop);
+    }
+
+    /// Returns when nothing of the flow is at work: whether it is over. None when the
+    /// actor has ended before.
+    pub async fn rests(&self) -> Option<bool> {
+        ractor::call!(self.actor, FlowMessage::Rests).ok()
+    }
+}
+
+/// The name of the worker that plays a role: the last six characters of the flow's id,
+/// which are random, and the role.
+pub fn worker_name(place: &FlowPlace, role: &str) -> String {
+    let six = place.flow.rsplit('-').next().unwrap_or_default();
+    let plain = format!("{six}-{role}");
+    if WorkerName::parse(&plain).is_ok() { plain } else { crate::run::worker_name(&place.flow, role) }
+}
+
+/// Under which request the worker of a turn is started: the same after a crash.
+pub fn request_of(place: &FlowPlace, turn: &Turn) -> String {
+    format!("{}{}", request_prefix(place, &turn.role), turn.number)
+}
+
+/// What the requests of all turns of a role begin with.
+pub fn request_prefix(place: &FlowPlace, role: &str) -> String {
+    format!("flow/{place}/{role}/")
+}
+
+#[cfg(test)]
+mod machine_tests;

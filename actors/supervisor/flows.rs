@@ -1,0 +1,150 @@
+//! Flows: who runs them, and what people ask of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ractor::{ActorProcessingErr, SpawnErr};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::actor::State;
+use super::below::Below;
+use super::machine::{Child, Event};
+use super::message::SupervisorMessage;
+use crate::flows::{Begin, FlowArguments, FlowHandle, Told};
+use crate::model::{Answer, FlowLine, FlowOrder, FlowPlace, FlowRequest, Refusal, RefusalKind};
+
+/// How long the workers of a flow that is stopped may take to end.
+const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The flows that are run.
+#[derive(Default)]
+pub struct Flows(BTreeMap<FlowPlace, FlowHandle>);
+
+impl State {
+    /// Every flow that was run goes on. One that cannot is told of, and the others are
+    /// none the worse for it.
+    pub(super) async fn resume_flows(&mut self) -> Result<(), ActorProcessingErr> {
+        match self.ports.flows.active().await {
+            Ok(places) => {
+                for place in places {
+                    self.restart_flow(&place).await?;
+                }
+            }
+            Err(error) => tracing::error!(%error, "the flows cannot be listed"),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn restart_flow(&mut self, place: &FlowPlace) -> Result<(), ActorProcessingErr> {
+        self.flows.0.remove(place);
+        if let Err(refusal) = self.open_flow(place, None).await? {
+            tracing::error!(flow = %place, cause = %refusal.cause, "a flow cannot go on");
+        }
+        Ok(())
+    }
+
+    async fn open_flow(
+        &mut self,
+        place: &FlowPlace,
+        begin: Option<Begin>,
+    ) -> Result<Result<(), Refusal>, ActorProcessingErr> {
+        let (myself, about) = (self.myself.clone(), place.clone());
+        let arguments = FlowArguments {
+            place: place.clone(),
+            begin,
+            ports: self.ports.clone(),
+            fleet: Arc::new(Below(self.myself.clone())),
+            tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Flow(about.clone(), told)))),
+        };
+        let flow = match FlowHandle::start(arguments, self.myself.get_cell()).await {
+            Ok(flow) => flow,
+            // Its own sentence, without the runtime's words about it.
+            Err(SpawnErr::StartupFailed(cause)) => {
+                return Ok(Err(Refusal::new(RefusalKind::Invalid, cause.to_string())));
+            }
+            Err(error) => return Ok(Err(Refusal::new(RefusalKind::Internal, error.to_string()))),
+        };
+        let child = Child::Flow(place.clone());
+        self.children.insert(flow.cell().get_id(), child.clone());
+        self.flows.0.insert(place.clone(), flow);
+        self.feed(Event::Live { child, live: true }).await?;
+        Ok(Ok(()))
+    }
+
+    pub(super) async fn flow_told(&mut self, place: FlowPlace, told: Told) -> Result<(), ActorProcessingErr> {
+        match told {
+            Told::Over => {
+                self.flows.0.remove(&place);
+                self.feed(Event::Live { child: Child::Flow(place), live: false }).await
+            }
+        }
+    }
+
+    /// Carries out what a person asked for.
+    pub(super) async fn begin_flow(
+        &mut self,
+        request: FlowRequest,
+        answers: UnboundedSender<Answer>,
+    ) -> Result<(), ActorProcessingErr> {
+        let FlowRequest { caller, place, order } = request;
+        let known = self.flows.0.get(&place).cloned();
+        let answer = match (order, known) {
+            (FlowOrder::Run(_), Some(flow)) => {
+                flow.wake();
+                Ok("running")
+            }
+            (FlowOrder::Run(rules), None) => {
+                let opened = self.open_flow(&place, Some(Begin { rules, caller })).await?;
+                opened.map(|()| "running")
+            }
+            (FlowOrder::Wake, Some(flow)) => {
+                flow.wake();
+                Ok("woken")
+            }
+            // Who runs it next reads what was said.
+            (FlowOrder::Wake, None) => Ok("woken"),
+            (FlowOrder::Stop { .. } | FlowOrder::Rest, None) => {
+                let refusal = Refusal::new(RefusalKind::NotFound, format!("nobody runs flow '{place}'"));
+                Err(refusal.remedy(format!("swarm flow run {place}")))
+            }
+            (order, Some(flow)) => {
+                self.beside(async move {
+                    let answer = match carry_out(&flow, order).await {
+                        Ok(done) => Answer::Flow(FlowLine { place, done: done.to_owned() }),
+                        Err(refusal) => Answer::Refused(refusal),
+                    };
+                    let _ = answers.send(answer);
+                    let _ = answers.send(Answer::Done);
+                });
+                return Ok(());
+            }
+        };
+        let answer = answer.map(|done| Answer::Flow(FlowLine { place, done: done.to_owned() }));
+        let _ = answers.send(answer.unwrap_or_else(Answer::Refused));
+        let _ = answers.send(Answer::Done);
+        self.feed(Event::RequestEnded).await
+    }
+}
+
+async fn carry_out(flow: &FlowHandle, order: FlowOrder) -> Result<&'static str, Refusal> {
+    match order {
+        FlowOrder::Stop { node: Some(node) } => {
+            let stopped = flow.stop_node(node).await;
+            stopped.map_err(|error| Refusal::new(RefusalKind::NotFound, error.to_string()))?;
+            Ok("stopping")
+        }
+        FlowOrder::Stop { node: None } => {
+            flow.stop();
+            match flow.cell().wait(Some(STOP_MAX)).await {
+                Ok(()) => Ok("stopped"),
+                Err(_) => Ok("stopping"),
+            }
+        }
+        FlowOrder::Rest => match flow.rests().await {
+            Some(true) => Ok("over"),
+            Some(false) => Ok("waiting"),
+            None => Ok("stopped"),
+        },
+        FlowOrder::Run(_) | FlowOrder::Wake => Ok("running"),
+    }
+}

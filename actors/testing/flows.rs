@@ -1,0 +1,140 @@
+//! Flows whose turns are known beforehand: each waits for the one before it, and is done
+//! when its worker ends with success.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::script::Script;
+use crate::flows::{Begin, Ended, How, Standing, Turn, request_of, request_prefix, worker_name};
+use crate::model::{Caller, Contract, FlowPlace, SpawnRequest};
+use crate::ports::{BoxFuture, Flows, Opened};
+use crate::run::Wish;
+
+pub struct FakeFlows {
+    script: Arc<Script>,
+    flows: Mutex<BTreeMap<FlowPlace, Flow>>,
+}
+
+#[derive(Default)]
+struct Flow {
+    opened: Option<Opened>,
+    active: bool,
+    /// Each entry is claimed as a whole when nothing is at work.
+    ahead: VecDeque<Vec<Turn>>,
+    at_work: Vec<Turn>,
+    /// Turns that did not end well are begun again; so often yet.
+    again: u32,
+}
+
+impl FakeFlows {
+    pub fn new(script: Arc<Script>) -> Self {
+        Self { script, flows: Mutex::default() }
+    }
+
+    /// What is to be done, wave after wave.
+    pub fn plan(&self, place: &FlowPlace, waves: Vec<Vec<Turn>>) {
+        self.with(place, |flow| flow.ahead.extend(waves));
+    }
+
+    /// Turns that are at work by the file.
+    pub fn at_work(&self, place: &FlowPlace) -> Vec<Turn> {
+        self.with(place, |flow| flow.at_work.clone())
+    }
+
+    pub fn is_active(&self, place: &FlowPlace) -> bool {
+        self.with(place, |flow| flow.active)
+    }
+
+    fn with<T>(&self, place: &FlowPlace, work: impl FnOnce(&mut Flow) -> T) -> T {
+        let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        work(flows.entry(place.clone()).or_default())
+    }
+}
+
+impl Flow {
+    fn advance(&mut self, ended: &[Ended], claim: bool) -> Standing {
+        for Ended { turn, how } in ended {
+            let Some(at) = self.at_work.iter().position(|known| known == turn) else { continue };
+            let well = matches!(how, How::Exit(Some(exit)) if exit.ended.is_success());
+            if well {
+                self.at_work.remove(at);
+            } else {
+                self.again += 1;
+                self.at_work[at].number += 1;
+            }
+        }
+        if claim && self.at_work.is_empty() {
+            self.at_work = self.ahead.pop_front().unwrap_or_default();
+        }
+        let over = self.at_work.is_empty() && self.ahead.is_empty();
+        Standing { turns: self.at_work.clone(), over, waits: Vec::new() }
+    }
+}
+
+impl Flows for FakeFlows {
+    fn active(&self) -> BoxFuture<'_, io::Result<Vec<FlowPlace>>> {
+        Box::pin(async {
+            self.script.before("flow.active", "all").await.map_err(io::Error::other)?;
+            let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(flows.iter().filter(|(_, flow)| flow.active).map(|(place, _)| place.clone()).collect())
+        })
+    }
+
+    fn open<'a>(&'a self, place: &'a FlowPlace, begin: Option<&'a Begin>) -> BoxFuture<'a, Result<Opened, String>> {
+        Box::pin(async move {
+            self.script.before("flow.open", &place.flow).await?;
+            self.with(place, |flow| {
+                if let Some(begin) = begin {
+                    flow.active = true;
+                    flow.opened = Some(Opened { caller: begin.caller.clone(), rules: begin.rules.clone() });
+                }
+                flow.opened.clone().ok_or_else(|| "it was never run".to_owned())
+            })
+        })
+    }
+
+    fn advance<'a>(
+        &'a self,
+        place: &'a FlowPlace,
+        ended: &'a [Ended],
+        claim: bool,
+    ) -> BoxFuture<'a, Result<Standing, String>> {
+        Box::pin(async move {
+            self.script.before("flow.advance", &place.flow).await?;
+            let standing = self.with(place, |flow| flow.advance(ended, claim));
+            self.script.after("flow.advance").await?;
+            Ok(standing)
+        })
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        place: &'a FlowPlace,
+        turn: &'a Turn,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<SpawnRequest, String>> {
+        Box::pin(async move {
+            self.script.before("flow.prepare", &turn.role).await?;
+            Ok(SpawnRequest {
+                caller: Caller { request: request_of(place, turn), ..caller.clone() },
+                name: worker_name(place, &turn.role),
+                contract: Contract { argv: vec!["role".to_owned()], ..Contract::default() },
+                worktree: None,
+                replaces: Some(request_prefix(place, &turn.role)),
+                takes_over: None,
+            })
+        })
+    }
+
+    fn wish<'a>(&'a self, _: &'a FlowPlace, _: &'a Caller) -> BoxFuture<'a, Option<Wish>> {
+        Box::pin(async { None })
+    }
+
+    fn close<'a>(&'a self, place: &'a FlowPlace, _: bool) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let _ = self.script.before("flow.close", &place.flow).await;
+            self.with(place, |flow| flow.active = false);
+        })
+    }
+}

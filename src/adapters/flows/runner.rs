@@ -1,0 +1,371 @@
+//! Flows that are run: who runs them, where their roles work, and what is to land.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use swarm_actors::flow::names::{FlowRef, RoleId};
+use swarm_actors::flows::{Begin, Ended, Standing, Turn, request_of, request_prefix, worker_name};
+use swarm_actors::model::{
+    Caller, Contract, FlowPlace, FlowRules, MergeSettings, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest,
+};
+use swarm_actors::ports::{BoxFuture, Flows, Opened};
+use swarm_actors::run::Wish;
+use swarm_actors::worker::LOG_LIMIT_BYTES;
+
+use super::advance::{Stage, is_open};
+use super::config::{Config, Mode, Player};
+use super::file::Lock;
+use super::place::Workspace;
+use super::store::{FlowFiles, StoreError};
+use super::turns;
+use crate::adapters::git;
+use crate::adapters::records::{blocking, write_durably};
+use crate::adapters::runs::home::make_all;
+use crate::paths::{Paths, digest};
+
+const CALLER: &str = "caller.json";
+
+pub struct DiskFlows {
+    paths: Paths,
+    executable: PathBuf,
+    /// The rights to run that this process has.
+    open: Arc<Mutex<BTreeMap<FlowPlace, Lock>>>,
+}
+
+/// `caller.json`: a flow that is run, and as whom.
+#[derive(Serialize, Deserialize)]
+struct Active {
+    place: FlowPlace,
+    caller: Caller,
+    rules: FlowRules,
+}
+
+impl DiskFlows {
+    pub fn new(paths: Paths, executable: PathBuf) -> Self {
+        Self { paths, executable, open: Arc::default() }
+    }
+}
+
+/// The files of the flow at a place.
+///
+/// # Errors
+/// When it is no name of one.
+pub fn files_of(place: &FlowPlace) -> Result<FlowFiles, String> {
+    let root = Path::new(&place.root);
+    let space = Workspace::find(Some(root), root).map_err(|error| format!("{}: {error}", place.root))?;
+    Ok(space.flow(FlowRef::new(&place.project, &place.flow)?))
+}
+
+/// Where a flow works, and by what configuration.
+pub struct Site {
+    /// The project's folder, or the root where it has none.
+    dir: PathBuf,
+    /// The repository around it.
+    pub repo: Option<PathBuf>,
+    pub config: Config,
+}
+
+impl Site {
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn of(place: &FlowPlace, caller: &Caller) -> Result<Self, String> {
+        let root = Path::new(&place.root);
+        let dir = Some(root.join(&place.project)).filter(|dir| dir.is_dir()).unwrap_or_else(|| root.to_owned());
+        let repo = git::root(&Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() }).ok();
+        let folders = [Some(dir.as_path()), repo.as_deref(), Some(root)];
+        let config = Config::read(folders.into_iter().flatten())?;
+        Ok(Self { dir, repo, config })
+    }
+
+    fn caller(&self, caller: &Caller) -> Caller {
+        Caller { cwd: self.dir.to_string_lossy().into_owned(), ..caller.clone() }
+    }
+}
+
+fn registration(paths: &Paths, place: &FlowPlace) -> PathBuf {
+    let text = format!("{}\0{}\0{}", place.root, place.project, place.flow);
+    paths.flows().join(digest(text.as_bytes(), 8))
+}
+
+fn read(paths: &Paths, place: &FlowPlace) -> io::Result<Option<Active>> {
+    match fs::read(registration(paths, place).join(CALLER)) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a supervisor runs it, or is to.
+pub fn is_run(paths: &Paths, place: &FlowPlace) -> bool {
+    registration(paths, place).join(CALLER).exists()
+}
+
+fn active(paths: &Paths) -> io::Result<Vec<FlowPlace>> {
+    let entries = match fs::read_dir(paths.flows()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut places = Vec::new();
+    for entry in entries.flatten() {
+        let text = match fs::read(entry.path().join(CALLER)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        match serde_json::from_slice::<Active>(&text) {
+            Ok(active) => places.push(active.place),
+            Err(error) => tracing::error!(dir = %entry.path().display(), %error, "a flow cannot be read"),
+        }
+    }
+    places.sort();
+    Ok(places)
+}
+
+/// All that is wrong with how a flow is to be run, before anything of it is.
+fn check(files: &FlowFiles, site: &Site) -> Result<(), String> {
+    let open = files.open().map_err(|error| error.to_string())?;
+    let wrong: Vec<String> =
+        open.graph.nodes().iter().filter_map(|node| site.config.player(&RoleId::key(&node.role)).err()).collect();
+    let mut distinct: Vec<String> = Vec::new();
+    wrong.into_iter().for_each(|cause| {
+        if !distinct.contains(&cause) {
+            distinct.push(cause);
+        }
+    });
+    if distinct.is_empty() { Ok(()) } else { Err(distinct.join("; ")) }
+}
+
+/// What is settled when a flow is run for the first time: the branch that its work begins
+/// from and is to land on, and that git passes over its files.
+fn settle(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> {
+    let Some(repo) = &site.repo else { return Ok(()) };
+    if files.root().starts_with(repo) {
+        let below = files.root().strip_prefix(repo).unwrap_or(Path::new("")).join(".a-society");
+        git::exclude(repo, &below.to_string_lossy()).map_err(|error| error.to_string())?;
+    }
+    let base = files.sidecar().map_err(|error| error.to_string())?.base;
+    if base.is_none()
+        && let Ok(found) = git::site(&site.caller(caller), None)
+    {
+        let kept = files.update(|open| {
+            open.sidecar.base = Some(found.base.clone());
+            Ok::<_, StoreError>(())
+        });
+        kept.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn open(
+    paths: &Paths,
+    locks: &Mutex<BTreeMap<FlowPlace, Lock>>,
+    place: &FlowPlace,
+    begin: Option<&Begin>,
+) -> Result<Opened, String> {
+    let text = |error: io::Error| format!("{}: {error}", place.flow);
+    let files = files_of(place)?;
+    let registered = read(paths, place).map_err(text)?;
+    let mut locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
+    if !locks.contains_key(place) {
+        let lock = files.run_lock().map_err(|error| error.to_string())?;
+        let lock = lock.ok_or_else(|| format!("another process runs flow '{place}'"))?;
+        if let Some(begin) = begin {
+            let site = Site::of(place, &begin.caller)?;
+            check(&files, &site)?;
+            settle(&files, &site, &begin.caller)?;
+        }
+        locks.insert(place.clone(), lock);
+    }
+    let Some(begin) = begin else {
+        let active = registered.ok_or_else(|| format!("nobody has run flow '{place}'"))?;
+        return Ok(Opened { caller: active.caller, rules: active.rules });
+    };
+    let dir = registration(paths, place);
+    let active = Active { place: place.clone(), caller: begin.caller.clone(), rules: begin.rules.clone() };
+    let written = make_all(&dir).and_then(|()| write_durably(&dir, CALLER, &serde_json::to_vec(&active)?));
+    if let Err(error) = written {
+        locks.remove(place);
+        return Err(text(error));
+    }
+    Ok(Opened { caller: active.caller, rules: active.rules })
+}
+
+fn prepare(
+    place: &FlowPlace,
+    turn: &Turn,
+    caller: &Caller,
+    executable: &Path,
+    session: &str,
+) -> Result<SpawnRequest, String> {
+    let files = files_of(place)?;
+    let site = Site::of(place, caller)?;
+    let player = site.config.player(&turn.role)?;
+    let name = worker_name(place, &turn.role);
+    let dir = turns::dir(files.dir(), turn).to_string_lossy().into_owned();
+    let sidecar = files.sidecar().map_err(|error| error.to_string())?;
+    let cwd = site.dir.to_string_lossy().into_owned();
+    let about = turn.node.clone().unwrap_or_else(|| "looking back".to_owned());
+    let contract = Contract {
+        argv: vec![executable.to_string_lossy().into_owned(), turns::VERB.to_owned(), dir],
+        cwd: cwd.clone(),
+        environment: caller.environment.clone(),
+        tags: vec![format!("flow:{}", place.flow), format!("role:{}", turn.role)],
+        umask: caller.umask,
+        rlimits: caller.rlimits.clone(),
+        nice: caller.nice,
+        tmux: tmux(&player, session),
+        timeout_ms: player.timeout_ms,
+        log_limit_bytes: LOG_LIMIT_BYTES,
+        session: SessionRules {
+            prompt: Some(format!("{about} ({place})")),
+            provider: Some(player.agent.name.clone()),
+            ..SessionRules::default()
+        },
+        ..Contract::default()
+    };
+    let worktree = site.repo.as_ref().map(|_| WorktreeRequest {
+        cwd: cwd.clone(),
+        branch: Some(branch(place, &turn.role)),
+        dir: None,
+        base: sidecar.base,
+        leaf: None,
+        resume: true,
+    });
+    Ok(SpawnRequest {
+        caller: Caller { request: request_of(place, turn), cwd, ..caller.clone() },
+        name,
+        contract,
+        worktree,
+        replaces: Some(request_prefix(place, &turn.role)),
+        takes_over: None,
+    })
+}
+
+fn tmux(player: &Player, session: &str) -> Option<TmuxPlace> {
+    let place = TmuxPlace { session: session.to_owned(), socket: None, socket_path: None };
+    (player.mode == Mode::Tmux).then_some(place)
+}
+
+/// The branch that a role works on.
+pub fn branch(place: &FlowPlace, role: &str) -> String {
+    format!("swarm/{}/{role}", place.flow)
+}
+
+/// The role of the last node that is over has all that was handed over to it.
+fn wish(place: &FlowPlace, caller: &Caller) -> Result<Option<Wish>, String> {
+    let files = files_of(place)?;
+    let site = Site::of(place, caller)?;
+    let open = files.open().map_err(|error| error.to_string())?;
+    if site.repo.is_none() || !(open.sidecar.merge || site.config.flow.merge) {
+        return Ok(None);
+    }
+    let last = open.graph.nodes().iter().find(|node| open.graph.successors(&node.id).next().is_none());
+    let Some(last) = last else { return Ok(None) };
+    let name = open.flow.record_name.clone().unwrap_or_else(|| place.flow.clone());
+    Ok(Some(Wish {
+        key: format!("flow/{place}/merge"),
+        worker: worker_name(place, &RoleId::key(&last.role)),
+        base: open.sidecar.base,
+        priority: 0,
+        settings: MergeSettings::default(),
+        subject: Some(name),
+        caller: site.caller(caller),
+    }))
+}
+
+/// Nothing of it is at work any more. What was stays in the flow and is begun anew.
+fn leave(place: &FlowPlace) -> Result<(), String> {
+    let left = files_of(place)?.update(|open| {
+        for turn in open.sidecar.turns().collect::<Vec<_>>() {
+            if !is_open(&open.flow, &turn) {
+                super::advance::release(open, &turn);
+            }
+            open.sidecar.role(&turn.role).at_work = None;
+        }
+        Ok::<_, StoreError>(())
+    });
+    left.map_err(|error| error.to_string())
+}
+
+fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> BoxFuture<'static, Result<T, String>> {
+    Box::pin(async move {
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("it broke off: {error}")))
+    })
+}
+
+impl Flows for DiskFlows {
+    fn active(&self) -> BoxFuture<'_, io::Result<Vec<FlowPlace>>> {
+        let paths = self.paths.clone();
+        blocking(move || active(&paths))
+    }
+
+    fn open<'a>(&'a self, place: &'a FlowPlace, begin: Option<&'a Begin>) -> BoxFuture<'a, Result<Opened, String>> {
+        let (paths, locks, place, begin) = (self.paths.clone(), Arc::clone(&self.open), place.clone(), begin.cloned());
+        off_thread(move || open(&paths, &locks, &place, begin.as_ref()))
+    }
+
+    fn advance<'a>(
+        &'a self,
+        place: &'a FlowPlace,
+        ended: &'a [Ended],
+        claim: bool,
+    ) -> BoxFuture<'a, Result<Standing, String>> {
+        let (paths, place, ended) = (self.paths.clone(), place.clone(), ended.to_vec());
+        off_thread(move || {
+            let files = files_of(&place)?;
+            let repairs = |role: &str| {
+                let caller = read(&paths, &place).ok().flatten().map(|active| active.caller).unwrap_or_default();
+                let site = Site::of(&place, &caller).and_then(|site| site.config.player(role));
+                site.map_or(0, |player| player.repairs)
+            };
+            let stage = Stage { files: &files, place: &place, repairs: &repairs };
+            stage.advance(&ended, claim).map_err(|error| error.to_string())
+        })
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        place: &'a FlowPlace,
+        turn: &'a Turn,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<SpawnRequest, String>> {
+        let (place, turn, caller, executable) = (place.clone(), turn.clone(), caller.clone(), self.executable.clone());
+        let session = self.paths.session();
+        off_thread(move || prepare(&place, &turn, &caller, &executable, &session))
+    }
+
+    fn wish<'a>(&'a self, place: &'a FlowPlace, caller: &'a Caller) -> BoxFuture<'a, Option<Wish>> {
+        let (about, caller) = (place.clone(), caller.clone());
+        let wished = off_thread(move || wish(&about, &caller));
+        Box::pin(async move {
+            wished.await.unwrap_or_else(|error| {
+                tracing::error!(flow = %place, error, "what it came to does not land");
+                None
+            })
+        })
+    }
+
+    fn close<'a>(&'a self, place: &'a FlowPlace, unfinished: bool) -> BoxFuture<'a, ()> {
+        let (paths, about) = (self.paths.clone(), place.clone());
+        Box::pin(async move {
+            let closed = off_thread(move || {
+                if unfinished {
+                    leave(&about)?;
+                }
+                let dir = registration(&paths, &about);
+                let removed = fs::remove_file(dir.join(CALLER)).and_then(|()| fs::remove_dir(&dir));
+                removed.map_err(|error| format!("{}: {error}", dir.display()))
+            });
+            if let Err(error) = closed.await {
+                tracing::error!(flow = %place, error, "a flow that is left is still on record");
+            }
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(place);
+        })
+    }
+}

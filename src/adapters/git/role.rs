@@ -1,0 +1,132 @@
+//! The worktree of a role in a flow: what others handed over comes in, and what the role
+//! did is kept as a commit. By the user's git, without their hooks.
+
+use std::fs;
+use std::io::{Seek as _, Write as _};
+use std::path::Path;
+
+use swarm_actors::model::{Caller, Refusal, RefusalKind};
+
+use super::cli::Cli;
+use super::fault::Fault;
+use super::{objects, topic, trash};
+
+/// How a merge went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Merged,
+    /// It has begun, and these files have marks in them.
+    Conflict(Vec<String>),
+}
+
+/// Brings a commit into the worktree at `dir`.
+///
+/// # Errors
+/// Why it cannot even begin.
+pub fn take(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<Taken, Refusal> {
+    let taken = || -> Result<Taken, Fault> {
+        let cli = Cli::new(caller)?;
+        if objects::commit(&cli, dir, "HEAD")?.as_deref() == Some(commit) {
+            return Ok(Taken::Merged);
+        }
+        let message = format!("Take what {from} handed over");
+        let merged = cli.write(dir).args(["merge", "--quiet", "--no-gpg-sign", "-m", &message, commit]).run();
+        let Err(error) = merged else { return Ok(Taken::Merged) };
+        let files = unmerged(&cli, dir)?;
+        if files.is_empty() { Err(error.into()) } else { Ok(Taken::Conflict(files)) }
+    };
+    taken().map_err(refusal)
+}
+
+/// Commits what lies in the worktree at `dir`, and gives its last commit. Untracked files
+/// of the kinds that tools make stay out.
+///
+/// # Errors
+/// When a file has marks of a conflict in it, or what git says.
+pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusal> {
+    let kept = || -> Result<String, Fault> {
+        let cli = Cli::new(caller)?;
+        let changes =
+            parse_status(&cli.read(dir).args(["status", "--porcelain=v1", "-z", "--untracked-files=all"]).run()?);
+        let head = || {
+            let head = objects::commit(&cli, dir, "HEAD")?;
+            head.ok_or_else(|| Fault::new(format!("{} has no commit", dir.display())))
+        };
+        let merging = || -> Result<bool, Fault> {
+            Ok(cli.read(dir).args(["rev-parse", "--quiet", "--verify", "MERGE_HEAD"]).line_if_any()?.is_some())
+        };
+        if changes.is_empty() && !merging()? {
+            return head();
+        }
+        if let Some(path) = changes.iter().find(|(code, path)| is_unmerged(*code) && has_marks(&dir.join(path))) {
+            return Err(Fault::new(format!("{} has marks of a conflict in it", path.1)));
+        }
+        cli.write(dir).args(["add", "-u"]).run()?;
+        let new: Vec<&str> = changes
+            .iter()
+            .filter(|(code, path)| *code == *b"??" && !topic::is_never_committed(path))
+            .map(|(_, path)| path.as_str())
+            .collect();
+        if new.len() > topic::UNTRACKED_MAX {
+            let cause = format!("{} untracked files, more than {}", new.len(), topic::UNTRACKED_MAX);
+            return Err(Fault::new(cause).remedy("commit what is meant, ignore the rest (.gitignore)"));
+        }
+        if !new.is_empty() {
+            let git_dir = cli.read(dir).args(["rev-parse", "--absolute-git-dir"]).line()?;
+            let list = trash::Scratch::new(Path::new(&git_dir), "list");
+            let mut file = list.create()?;
+            let written = file.write_all(new.join("\0").as_bytes()).and_then(|()| file.rewind());
+            written.map_err(Fault::at(dir))?;
+            let add = ["add", "--pathspec-from-file=-", "--pathspec-file-nul"];
+            cli.write(dir).env("GIT_LITERAL_PATHSPECS", "1").args(add).input(file).run()?;
+        }
+        let staged = cli.read(dir).args(["diff", "--cached", "--name-only", "-z", "--no-ext-diff"]).run()?;
+        if !staged.is_empty() || merging()? {
+            cli.write(dir).args(["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", message]).run()?;
+        }
+        head()
+    };
+    kept().map_err(refusal)
+}
+
+fn refusal(fault: Fault) -> Refusal {
+    Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) }
+}
+
+fn unmerged(cli: &Cli, dir: &Path) -> Result<Vec<String>, Fault> {
+    let listed = cli.read(dir).args(["diff", "--name-only", "--diff-filter=U", "-z", "--no-ext-diff"]).run()?;
+    Ok(fields(&listed))
+}
+
+fn fields(bytes: &[u8]) -> Vec<String> {
+    let fields = bytes.split(|byte| *byte == 0).filter(|field| !field.is_empty());
+    fields.map(|field| String::from_utf8_lossy(field).into_owned()).collect()
+}
+
+/// Two letters and the path; behind a path that was renamed comes the old one.
+fn parse_status(bytes: &[u8]) -> Vec<([u8; 2], String)> {
+    let mut all = fields(bytes).into_iter();
+    let mut changes = Vec::new();
+    while let Some(field) = all.next() {
+        let (Some(code), Some(path)) = (field.as_bytes().first_chunk::<2>().copied(), field.get(3..)) else { continue };
+        if code.contains(&b'R') || code.contains(&b'C') {
+            all.next();
+        }
+        changes.push((code, path.to_owned()));
+    }
+    changes
+}
+
+fn is_unmerged(code: [u8; 2]) -> bool {
+    code.contains(&b'U') || code == *b"AA" || code == *b"DD"
+}
+
+fn has_marks(path: &Path) -> bool {
+    let text = fs::read(path).unwrap_or_default();
+    let begins = |mark: &[u8]| text.split(|byte| *byte == b'\n').any(|line| line.starts_with(mark));
+    begins(b"<<<<<<< ") && begins(b">>>>>>> ")
+}
+
+#[cfg(test)]
+#[path = "tests_role.rs"]
+mod tests;

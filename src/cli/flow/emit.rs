@@ -1,0 +1,138 @@
+//! `swarm flow emit`: what an agent says that comes next. It is checked against the flow as
+//! it is now, so that the agent hears at once what is wrong with it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use swarm_actors::flow::block::{Refusal, Signal, interpret};
+use swarm_actors::flow::handoff::Artifact;
+use swarm_actors::flow::improvement;
+use swarm_actors::flow::names::FlowRef;
+use swarm_actors::flow::plan::Plan;
+use swarm_actors::flows::Turn;
+use swarm_actors::model::RefusalKind;
+
+use super::args::EmitArgs;
+use crate::adapters::flows::advance::is_open;
+use crate::adapters::flows::place::Workspace;
+use crate::adapters::flows::replace;
+use crate::adapters::flows::store::{FlowFiles, Open};
+use crate::cli::error::Failure;
+use crate::cli::screen::Screen;
+use crate::role::artifact::{self, Found};
+use crate::role::bring::try_out;
+
+/// The turn that this process is part of, as its environment says.
+pub struct Here {
+    pub files: FlowFiles,
+    pub turn: Turn,
+    handoff: PathBuf,
+    worktree: Option<PathBuf>,
+}
+
+impl Here {
+    /// # Errors
+    /// Outside of a turn.
+    pub fn find() -> Result<Self, Failure> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let outside = || {
+            Failure::new(RefusalKind::Invalid, "this is for agents that play a role in a flow, and there is none here")
+        };
+        let flow = variable("SWARM_FLOW").ok_or_else(outside)?;
+        let (project, flow) = flow.split_once('/').ok_or_else(outside)?;
+        let root = PathBuf::from(variable("SWARM_FLOW_ROOT").ok_or_else(outside)?);
+        let number = variable("SWARM_TURN").and_then(|text| text.parse().ok()).ok_or_else(outside)?;
+        let space = Workspace::find(Some(&root), &root).map_err(|error| Failure::system(root.display(), &error))?;
+        let id = FlowRef::new(project, flow).map_err(|_| outside())?;
+        Ok(Self {
+            files: space.flow(id),
+            turn: Turn { role: variable("SWARM_ROLE").ok_or_else(outside)?, number, node: variable("SWARM_NODE") },
+            handoff: PathBuf::from(variable("SWARM_HANDOFF").ok_or_else(outside)?),
+            worktree: variable("SWARM_WORKTREE").map(PathBuf::from),
+        })
+    }
+
+    /// # Errors
+    /// Where its role is at another turn by now.
+    pub fn check(&self, open: &Open) -> Result<(), Failure> {
+        if open.sidecar.is_at(&self.turn) && is_open(&open.flow, &self.turn) {
+            return Ok(());
+        }
+        let who = self.turn.node.as_ref().unwrap_or(&self.turn.role);
+        Err(Failure::new(RefusalKind::Invalid, format!("'{who}' is not at work, or at another turn by now")))
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let message = refusal.message.strip_prefix("Error: ").unwrap_or(&refusal.message);
+        Self::new(RefusalKind::Invalid, message)
+    }
+}
+
+pub fn run(args: &EmitArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let here = Here::find()?;
+    let open = here.files.open()?;
+    here.check(&open)?;
+    let block = block(args, &open)?;
+    let signal = interpret(&block)?;
+    check(&here, &open, &signal)?;
+    replace(&here.handoff, format!("{block}\n").as_bytes())
+        .map_err(|error| Failure::system(here.handoff.display(), &error))?;
+    screen.line("taken; end your turn now")?;
+    Ok(0)
+}
+
+fn block(args: &EmitArgs, open: &Open) -> Result<Value, Failure> {
+    let cwd = std::env::current_dir().map_err(|error| Failure::system("find this directory", &error))?;
+    let named = |path: &Path| named(open, &cwd, path);
+    if let Some(question) = &args.ask {
+        return Ok(json!({"type": "prompt-human", "question": super::text_of(question)?}));
+    }
+    if args.wait {
+        return Ok(json!({"type": "await-handoff"}));
+    }
+    if args.close {
+        return Ok(json!({"type": "forward-pass-closed"}));
+    }
+    if let Some(path) = &args.findings {
+        return Ok(json!({"type": "meta-analysis-complete", "findings_path": named(path)}));
+    }
+    if let Some(path) = &args.feedback {
+        return Ok(json!({"type": "backward-pass-complete", "artifact_path": named(path)}));
+    }
+    let targets = args.to.iter().enumerate().map(|(at, to)| {
+        // One file may go to all of them.
+        let path = args.artifact.get(at).or(args.artifact.last().filter(|_| args.artifact.len() == 1));
+        let path = path.ok_or_else(|| {
+            Failure::new(RefusalKind::Invalid, "there is no --artifact for each --to; one alone goes to all of them")
+        })?;
+        Ok(json!({"target_node_id": to, "artifact_path": named(path)}))
+    });
+    targets.collect::<Result<Vec<Value>, Failure>>().map(Value::Array)
+}
+
+/// What a file is called in a flow: by its path from the root, where it is below that.
+fn named(open: &Open, cwd: &Path, path: &Path) -> String {
+    let root = Path::new(open.flow.workspace_root());
+    let from_here = cwd.join(path);
+    let found = from_here.canonicalize().or_else(|_| root.join(path).canonicalize()).unwrap_or(from_here);
+    let text = found.to_string_lossy();
+    if found.starts_with(root) { improvement::relative(open.flow.workspace_root(), &text) } else { text.into_owned() }
+}
+
+fn check(here: &Here, open: &Open, signal: &Signal) -> Result<(), Failure> {
+    let look = |path: &str| match artifact::look(&open.flow, here.worktree.as_deref(), path) {
+        Found::Missing => Artifact::Missing,
+        Found::Here(_) | Found::Elsewhere(_) => Artifact::File,
+    };
+    if let Some(node) = &here.turn.node {
+        try_out(open, node, signal, look)?;
+        return Ok(());
+    }
+    let plan = improvement::mode(&open.flow).and_then(|mode| Plan::of(&open.graph, mode).ok());
+    let entry = plan.as_ref().and_then(|plan| plan.entry(&here.turn.role));
+    let entry = entry.ok_or_else(|| Failure::new(RefusalKind::Invalid, "its role has no step in looking back"))?;
+    improvement::finish(&mut open.flow.clone(), entry, signal, |path| here.files.look(path))?;
+    Ok(())
+}

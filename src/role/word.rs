@@ -1,0 +1,130 @@
+//! What an agent says that comes next, where it says it, and what it may do meanwhile.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde_json::Value;
+use swarm_actors::flow::block::{self, BLOCK_BYTES_MAX, Code, Refusal, Signal, Which};
+use swarm_actors::flow::consent::Mode;
+use swarm_actors::model::FlowPlace;
+
+use super::Fail;
+use crate::adapters::flows::store::{FlowFiles, gate_of};
+use crate::adapters::flows::yaml;
+use crate::agents::{Agent, Kind, consent};
+
+/// What the `shell` agent does when it looks back: it has nothing to add.
+pub const LOOK_BACK: &str = r#"file=$(sed -n 's/^Write it to \(.*\), then stop with$/\1/p' "$SWARM_PROMPT" | tail -n 1)
+mkdir -p "$(dirname "$file")"
+printf '# %s\n\nA script: it did what it says.\n' "$SWARM_ROLE" > "$file"
+sed -n '/^```handoff$/,/^```$/p' "$SWARM_PROMPT" | tail -n 4
+"#;
+
+/// The word, and what was said beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Word {
+    pub signal: Signal,
+    pub question: String,
+}
+
+/// What the agent left in its file, else the last block of its last message.
+pub fn find(file: &Path, message: &str) -> Result<Word, Refusal> {
+    match fs::read_to_string(file) {
+        Ok(text) => read(&text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let signal = block::parse(message, Which::Last, yaml::parse)?;
+            Ok(Word { signal, question: above(message) })
+        }
+        Err(error) => {
+            let message = format!("Error: {} cannot be read: {error}. Say it again.", file.display());
+            Err(Refusal::new(Code::MissingBlock, "Handoff file cannot be read", message))
+        }
+    }
+}
+
+/// A file may hold the block alone, or a text with the block in it.
+pub fn read(text: &str) -> Result<Word, Refusal> {
+    if text.contains("```") {
+        let signal = block::parse(text, Which::Last, yaml::parse)?;
+        return Ok(Word { signal, question: above(text) });
+    }
+    let wrong = |cause: String| {
+        let message = format!("Error: The handoff file is not valid YAML: {cause}. Write it again.");
+        Refusal::new(Code::YamlParse, "Malformed handoff file", message)
+    };
+    if text.len() > BLOCK_BYTES_MAX {
+        return Err(wrong("it is far too long".to_owned()));
+    }
+    let value = yaml::parse(text).map_err(wrong)?;
+    let question = value.get("question").and_then(Value::as_str).unwrap_or_default().trim().to_owned();
+    Ok(Word { signal: block::interpret(&value)?, question })
+}
+
+/// What stands above the last block: where the agent asks, this is what it asks.
+fn above(message: &str) -> String {
+    let end = message.to_lowercase().rfind("```handoff").filter(|at| message.is_char_boundary(*at));
+    message[..end.unwrap_or(message.len())].trim().to_owned()
+}
+
+/// Its process did not end well.
+pub fn failed(cause: &str) -> Refusal {
+    let message =
+        format!("Your last turn ended badly: {cause}. Go on where you were, and end your turn as you were told.");
+    Refusal::new(Code::MissingBlock, cause, message)
+}
+
+/// Has the agent ask before what the flow does not allow, as far as its program offers that.
+pub fn hold_back(agent: &mut Agent, files: &FlowFiles, place: &FlowPlace) -> Result<(), Fail> {
+    let flow = files.read()?;
+    let mode = gate_of(&flow).mode();
+    match agent.kind {
+        Kind::Claude => {
+            let program = std::env::current_exe()?;
+            agent.config.arguments.extend(consent::claude(&program.to_string_lossy()));
+        }
+        Kind::Codex => {
+            let roots = [flow.record_folder(), &place.root];
+            agent.config.arguments.extend(consent::codex(mode == Mode::NoAccess, mode == Mode::FullAccess, &roots));
+        }
+        Kind::Shell | Kind::Command => {}
+    }
+    Ok(())
+}
+
+/// Where programs are found, this one among them.
+pub fn search_path() -> Option<String> {
+    let program = std::env::current_exe().ok()?;
+    let own =
+        program.parent().filter(|_| program.file_name().is_some_and(|name| name == "swarm"))?.to_str()?.to_owned();
+    let known = std::env::var("PATH").unwrap_or_default();
+    (!known.split(':').any(|dir| dir == own)).then(|| format!("{known}:{own}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_holds_the_block_alone_or_a_text_with_it() {
+        let asks = Word { signal: Signal::PromptHuman, question: "Which one?".to_owned() };
+        assert_eq!(read("type: prompt-human\nquestion: Which one?\n"), Ok(asks.clone()));
+        assert_eq!(read("Which one?\n```handoff\ntype: prompt-human\n```\n"), Ok(asks));
+        for text in ["", "[]", "a: [", &"x".repeat(BLOCK_BYTES_MAX + 1), "```\nnothing\n```"] {
+            assert!(read(text).is_err(), "{text:.20}");
+        }
+    }
+
+    #[test]
+    fn the_last_block_of_a_message_counts_and_the_question_stands_above_it() {
+        let message =
+            "Ünï first\n```handoff\ntype: await-handoff\n```\nor rather: who?\n```handoff\ntype: prompt-human\n```";
+        let word = find(Path::new("/nowhere/at/all"), message).expect("it can be read");
+        assert_eq!(word.signal, Signal::PromptHuman);
+        assert!(word.question.ends_with("or rather: who?"));
+        assert_eq!(
+            find(Path::new("/nowhere/at/all"), "no block").map_err(|refusal| refusal.code),
+            Err(Code::MissingBlock)
+        );
+    }
+}
