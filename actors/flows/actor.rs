@@ -12,7 +12,7 @@ use super::attend::Attendant;
 use super::error::FlowError;
 use super::machine::{Effect, Event, Machine};
 use super::message::{FlowMessage, Told};
-use super::turn::{News, Standing};
+use super::turn::{News, Standing, Turn};
 use super::worker_name;
 use crate::model::{Caller, EventKind, FlowPlace, FlowRules};
 use crate::ports::Ports;
@@ -114,6 +114,9 @@ impl State {
                 }
             },
             Effect::Attend(turn) => {
+                let Turn { role, number, node } = turn.clone();
+                let worker = Some(worker_name(&place, &role));
+                self.emit(worker, EventKind::FlowTurn { flow: place.to_string(), node, role, number });
                 let attendant = self.attendant();
                 self.task(async move { attendant.attend(turn).await });
             }
@@ -129,7 +132,7 @@ impl State {
             Effect::Finish => {
                 let attendant = self.attendant();
                 attendant.land().await;
-                self.emit(EventKind::FlowEnded { flow: place.to_string() });
+                self.emit(None, EventKind::FlowEnded { flow: place.to_string() });
                 self.leave(false).await;
             }
             Effect::Leave => self.leave(true).await,
@@ -157,15 +160,17 @@ impl State {
         let waits: BTreeSet<News> = standing.waits.iter().cloned().collect();
         for news in waits.difference(&self.waits) {
             let News { who, role, reason, text } = news.clone();
-            let flow = self.arguments.place.to_string();
-            self.emit(EventKind::FlowWaiting { flow, node: who, role, reason, text });
+            let place = &self.arguments.place;
+            let worker = (!role.is_empty()).then(|| worker_name(place, &role));
+            let flow = place.to_string();
+            self.emit(worker, EventKind::FlowWaiting { flow, node: who, role, reason, text });
         }
         self.waits = waits;
     }
 
-    fn emit(&self, kind: EventKind) {
+    fn emit(&self, worker: Option<String>, kind: EventKind) {
         let at_ms = self.arguments.ports.clock.wall_ms();
-        let event = crate::model::Event { at_ms, worker: None, generation: None, request: None, kind };
+        let event = crate::model::Event { at_ms, worker, generation: None, request: None, kind };
         self.arguments.ports.events.emit(event);
     }
 

@@ -103,6 +103,9 @@ pub enum EventKind {
     /// flow itself does.
     #[serde(rename = "flow.waiting")]
     FlowWaiting { flow: String, node: String, role: String, reason: String, text: String },
+    /// `worker` is started for a turn of its role.
+    #[serde(rename = "flow.turn")]
+    FlowTurn { flow: String, node: Option<String>, role: String, number: u64 },
     #[serde(rename = "flow.ended")]
     FlowEnded { flow: String },
     /// A loop of `worker` begins, or goes on that another process looked after.

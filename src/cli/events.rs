@@ -145,6 +145,9 @@ fn sentence(kind: &EventKind) -> String {
         }
         EventKind::MergeRefused { cause } => format!("cannot be queued: {cause}"),
         EventKind::FlowWaiting { flow, node, role, reason, text } => waiting(flow, node, role, reason, text),
+        EventKind::FlowTurn { flow, node, role, number } => {
+            format!("turn {number} of {role} in flow {flow}: {}", node.as_deref().unwrap_or("looking back"))
+        }
         EventKind::FlowEnded { flow } => format!("flow {flow} is over"),
         EventKind::LoopStarted { iteration, max } => format!("its loop goes on with iteration {iteration} of {max}"),
         EventKind::LoopIteration { iteration, max } => format!("iteration {iteration} of {max}"),

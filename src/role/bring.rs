@@ -12,6 +12,7 @@ use swarm_actors::flow::state::Reason;
 use swarm_actors::flow::validate::OwnerRules;
 
 use super::{Fail, Role, artifact, word};
+use crate::adapters::flows::feed::Kind;
 use crate::adapters::flows::store::{Open, StoreError};
 use crate::adapters::flows::turns::HANDOFF;
 use crate::adapters::git;
@@ -58,13 +59,15 @@ impl Role<'_> {
             _ => signal.clone(),
         };
         let commit = self.keep(&signal).map_err(Not::Refused)?;
-        self.files.update(|open| {
+        let handed = self.files.update(|open| {
             self.check(open).map_err(Not::Fail)?;
             match &self.order.turn.node {
                 Some(node) => self.end_node(open, node, &signal, question, commit.as_deref()),
-                None => self.end_role(open, &signal, question),
+                None => self.end_role(open, &signal, question).map(|()| None),
             }
-        })
+        })?;
+        self.note(&handed.map(|to| (Kind::Handoff, to)).into_iter().collect::<Vec<_>>());
+        Ok(())
     }
 
     fn look(&self, open: &Open, path: &str) -> handoff::Artifact {
@@ -88,6 +91,7 @@ impl Role<'_> {
         })
     }
 
+    /// What it handed over to whom, in words.
     fn end_node(
         &self,
         open: &mut Open,
@@ -95,7 +99,7 @@ impl Role<'_> {
         signal: &Signal,
         question: &str,
         commit: Option<&str>,
-    ) -> Result<(), Not> {
+    ) -> Result<Option<String>, Not> {
         let rules = if open.sidecar.relaxed { OwnerRules::Relaxed } else { OwnerRules::Strict };
         let look = |path: &str| self.files.look(path);
         let ended = handoff::finish(&mut open.flow, &open.graph, node, signal, look, rules).map_err(Not::Refused)?;
@@ -108,10 +112,12 @@ impl Role<'_> {
                     }
                 }
                 open.sidecar.role(role).about = None;
+                let to: Vec<String> = targets.iter().map(|(node, role)| format!("{node} ({role})")).collect();
                 let targets: Vec<Value> =
                     targets.iter().map(|(node, role)| json!({"nodeId": node, "role": role})).collect();
                 let members = [("fromNodeId", json!(node)), ("fromRole", json!(role)), ("targets", json!(targets))];
                 open.tell("handoff.applied", members);
+                return Ok(Some(format!("{node} ({role}) handed off to {}.", to.join(", "))));
             }
             Ended::Staged => {
                 for target in operator::staged(&open.flow, node).unwrap_or_default() {
@@ -128,7 +134,7 @@ impl Role<'_> {
                 open.tell("flow.forward_pass_closed", [("nodeId", json!(node))]);
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn asks(&self, open: &mut Open, who: &str, reason: Reason, text: &str) {

@@ -31,11 +31,12 @@ use self::teller::Spoken;
 use crate::adapters::clock::{random_uuid, wall_ms};
 use crate::adapters::flows::advance::{abort, is_open};
 use crate::adapters::flows::config::Player;
+use crate::adapters::flows::feed::{self, Kind};
 use crate::adapters::flows::runner::{Site, files_of};
 use crate::adapters::flows::store::{FlowFiles, Open, StoreError};
 use crate::adapters::flows::turns::{self, HANDOFF, Order, PROMPT};
 use crate::adapters::{flows, git};
-use crate::agents::{Kind, Report, Session, Turn, shell_script};
+use crate::agents::{self, Report, Session, Turn, shell_script};
 use crate::attempt::turn::take_turn;
 
 /// Before it is tried again what failed on the way, by how often it was …
@@ -127,6 +128,7 @@ impl Role<'_> {
         if self.dir.join(HANDOFF).exists() && matches!(self.bring("")?, Brought::Done) {
             return Ok(());
         }
+        self.note(&[self.activation()]);
         let conflicts = self.take_in()?;
         if !conflicts.is_empty() && self.player.agent.converses() {
             said = format!("{said}\n{conflicts}");
@@ -161,6 +163,13 @@ impl Role<'_> {
         }
     }
 
+    /// In the role's feed, for people; not worth failing for.
+    fn note(&self, items: &[(Kind, String)]) {
+        if let Err(error) = feed::add(self.files.dir(), &self.order.turn.role, items) {
+            eprintln!("swarm: warning: the role's feed cannot be written: {error}");
+        }
+    }
+
     /// # Errors
     /// Where this turn is not the one that its role is at.
     fn check(&self, open: &Open) -> Result<(), Fail> {
@@ -170,7 +179,8 @@ impl Role<'_> {
 
     /// What nothing holds back is begun where something is allowed only.
     fn check_consent(&self, open: &Open) -> Result<(), Fail> {
-        let is_free = matches!(self.player.agent.kind, Kind::Command | Kind::Shell) && !self.player.is_unsafe;
+        let is_free =
+            matches!(self.player.agent.kind, agents::Kind::Command | agents::Kind::Shell) && !self.player.is_unsafe;
         if !is_free || flows::store::gate_of(&open.flow).mode() != Consent::NoAccess {
             return Ok(());
         }
@@ -179,6 +189,11 @@ impl Role<'_> {
             "'{agent}' asks nobody before it does something, and this flow allows nothing without asking: \
              swarm flow consent {id} full-access, or unsafe = true for the role in swarm.toml; then answer"
         )))
+    }
+
+    fn activation(&self) -> (Kind, String) {
+        let role = &self.order.turn.role;
+        (Kind::Activation, format!("{} ({role}) is active.", self.order.turn.node.as_ref().unwrap_or(role)))
     }
 
     fn session(&self, open: &Open) -> Option<Session> {
@@ -201,7 +216,7 @@ impl Role<'_> {
     fn prompt(&self, knows: bool) -> Result<String, Fail> {
         let said = if knows { &self.order.prompt } else { &self.order.whole };
         fs::write(self.dir.join(PROMPT), said)?;
-        if self.player.agent.kind == Kind::Shell {
+        if self.player.agent.kind == agents::Kind::Shell {
             return self.script();
         }
         Ok(said.clone())
@@ -218,7 +233,7 @@ impl Role<'_> {
     fn again(&self, refusal: &Refusal) -> Result<String, Fail> {
         let text = format!("{}\n## What was wrong with your last answer\n\n{}\n", self.order.whole, refusal.message);
         fs::write(self.dir.join(PROMPT), &text)?;
-        if self.player.agent.kind == Kind::Shell { self.script() } else { Ok(text) }
+        if self.player.agent.kind == agents::Kind::Shell { self.script() } else { Ok(text) }
     }
 
     /// Brings in what others handed over. What conflicts is the agent's to settle.
@@ -313,6 +328,7 @@ impl Role<'_> {
     fn repair(&self, refusal: &Refusal, why: &str) -> Result<(), Fail> {
         let Refusal { code, summary, .. } = refusal;
         println!("sent back: {summary}");
+        self.note(&[(Kind::Repair, summary.clone())]);
         let turn = &self.order.turn;
         let is_enough = self.files.update(|open| {
             let repairs = open.sidecar.repairs.entry(turn.role.clone()).or_default();

@@ -1,13 +1,17 @@
 //! What an agent does, for whoever reads its worker's output and its role's feed.
 
 use std::io::Write as _;
+use std::time::{Duration, Instant};
 
 use swarm_actors::run::words::Word;
 
 use super::Role;
+use crate::adapters::flows::feed::Kind;
 use crate::attempt::session::Doings;
 use crate::attempt::turn::Teller;
 
+/// What is told is written down this often, while there is much of it.
+const PAUSE: Duration = Duration::from_secs(1);
 /// What is kept of the end of what it printed, in bytes.
 const TAIL_BYTES: usize = 256 << 10;
 
@@ -16,18 +20,31 @@ pub struct Spoken<'a> {
     raw: bool,
     role: &'a Role<'a>,
     doings: Doings,
+    /// Not yet in the feed.
+    items: Vec<(Kind, String)>,
+    written: Option<Instant>,
     /// The last of what it printed, for agents that print no events.
     tail: Vec<u8>,
 }
 
 impl<'a> Spoken<'a> {
     pub fn new(raw: bool, role: &'a Role<'a>) -> Self {
-        Self { raw, role, doings: Doings::here(), tail: Vec::new() }
+        Self { raw, role, doings: Doings::here(), items: Vec::new(), written: None, tail: Vec::new() }
     }
 
-    /// All that it said.
-    pub fn end(self) -> String {
-        String::from_utf8_lossy(&self.tail).into_owned()
+    /// All that it said, for agents that print no events.
+    pub fn end(mut self) -> String {
+        let spoken = String::from_utf8_lossy(&self.tail).into_owned();
+        if self.raw && !spoken.trim().is_empty() {
+            self.items.push((Kind::Assistant, spoken.trim().to_owned()));
+        }
+        self.write();
+        spoken
+    }
+
+    fn write(&mut self) {
+        self.role.note(&std::mem::take(&mut self.items));
+        self.written = Some(Instant::now());
     }
 }
 
@@ -50,6 +67,10 @@ impl Teller for Spoken<'_> {
             && !self.raw
         {
             println!("{text}");
+            let is_tool = self.items.last().is_some_and(|(kind, last)| *kind == Kind::Tool && last == text);
+            if !is_tool {
+                self.items.push((Kind::Assistant, text.clone()));
+            }
         }
     }
 
@@ -63,6 +84,7 @@ impl Teller for Spoken<'_> {
 
     fn tool(&mut self, what: &str) {
         self.doings.tool(what);
+        self.items.push((Kind::Tool, what.to_owned()));
     }
 
     fn says(&mut self) {
@@ -75,6 +97,9 @@ impl Teller for Spoken<'_> {
 
     fn looked(&mut self) {
         self.doings.write();
+        if self.written.is_none_or(|written| written.elapsed() >= PAUSE) {
+            self.write();
+        }
     }
 
     fn wants_raw(&self) -> bool {

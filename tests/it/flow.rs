@@ -77,7 +77,8 @@ fn a_new_flow_is_listed_and_shown() {
          owner-intake  owner     running\n\
          build         dev       idle\n\
          review        reviewer  idle\n\
-         owner-close   owner     idle\n"
+         owner-close   owner     idle\n\
+         nobody runs it: swarm flow run {id}\n"
     );
     site.flow("status", &[]).is(0, &expected, "");
     let status = site.json("status", &[]);
@@ -257,7 +258,7 @@ fn the_end_of_a_flow_is_chosen() {
     fs::write(site.dir().join("flow.json"), text).expect("written");
     site.flow("feedback", &["deny"]).is(0, "feedback: denied\n", "");
     assert_eq!(site.json("status", &[])["status"], "completed");
-    assert_eq!(site.events(), ["improvement.chosen", "feedback.decided"]);
+    assert_eq!(site.events(), ["improvement.chosen", "feedback.decided", "flow.completed"]);
 }
 
 #[test]

@@ -120,6 +120,22 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_if(path, bytes, || true).map(drop)
 }
 
+/// As [`replace`], for what is worth having and not worth a wait for the disk: after a crash
+/// of the machine it may be the old one, or none.
+///
+/// # Errors
+/// What the system says.
+pub fn replace_lightly(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Err(io::Error::other("it is no name of a file"));
+    };
+    let temporary = dir.join(temporary(name));
+    let _ = fs::remove_file(&temporary);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&temporary)?;
+    let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
+    written.inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
 /// Appends lines. What a writer that was killed left of a line is ended first.
 ///
 /// # Errors

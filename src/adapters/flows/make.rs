@@ -3,6 +3,7 @@
 use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
+use swarm_actors::flow::consent::{self, Mode};
 use swarm_actors::flow::document::{FlowRun, NewFlow};
 use swarm_actors::flow::graph::Graph;
 use swarm_actors::flow::names::{FlowRef, flow_id};
@@ -10,7 +11,7 @@ use swarm_actors::flow::names::{FlowRef, flow_id};
 use super::file;
 use super::place::Workspace;
 use super::sidecar::Sidecar;
-use super::store::{FLOW, FlowFiles, StoreError, WORKFLOW, sync_record};
+use super::store::{FLOW, FlowFiles, StoreError, WORKFLOW, gate_of, sync_record};
 use super::yaml;
 use crate::adapters::clock::now_iso;
 
@@ -21,6 +22,8 @@ pub struct Make<'a> {
     /// The text of a workflow that was found to be right.
     pub workflow: &'a str,
     pub sidecar: Sidecar,
+    /// What agents may do without asking; nothing where nothing is said.
+    pub consent: Option<Mode>,
 }
 
 impl Workspace {
@@ -46,7 +49,13 @@ impl Workspace {
         let record_folder = record.to_str().ok_or_else(|| other("the folder of the flow is no text".to_owned()))?;
         let new = NewFlow { id: files.id(), workspace_root: root, record_folder, first_node: first.id.as_str() };
         // Last: the flow is there when this is.
-        file::replace(&files.dir().join(FLOW), FlowRun::new(&new).render().as_bytes())?;
+        let mut flow = FlowRun::new(&new);
+        if let Some(mode) = make.consent {
+            let mut gate = gate_of(&flow);
+            gate.set_mode(mode);
+            consent::keep(&mut flow, &gate);
+        }
+        file::replace(&files.dir().join(FLOW), flow.render().as_bytes())?;
         Ok(files)
     }
 }

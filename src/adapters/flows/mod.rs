@@ -2,6 +2,7 @@
 
 pub mod advance;
 pub mod config;
+pub mod feed;
 mod file;
 mod make;
 pub mod place;

@@ -26,7 +26,9 @@ enum Failed {
 fn made() -> (tempfile::TempDir, Workspace, FlowFiles) {
     let dir = tempfile::tempdir().expect("a directory");
     let space = Workspace::find(Some(dir.path()), Path::new("/")).expect("is there");
-    let files = space.make(&Make { project: "demo", workflow: LINE, sidecar: Sidecar::default() }).expect("made");
+    let files = space
+        .make(&Make { project: "demo", workflow: LINE, sidecar: Sidecar::default(), consent: None })
+        .expect("made");
     (dir, space, files)
 }
 
@@ -217,7 +219,9 @@ fn every_stored_flow_is_read_and_written_as_it_was() {
 #[test]
 fn flows_are_found_by_how_they_begin() {
     let (_dir, space, files) = made();
-    let other = space.make(&Make { project: "next", workflow: LINE, sidecar: Sidecar::default() }).expect("made");
+    let other = space
+        .make(&Make { project: "next", workflow: LINE, sidecar: Sidecar::default(), consent: None })
+        .expect("made");
     let id = files.id().flow.as_str();
     for text in [id.to_owned(), format!("demo/{}", &id[..8]), files.id().to_string()] {
         assert_eq!(space.resolve(&text).expect("found").id(), files.id(), "{text}");
@@ -232,7 +236,9 @@ fn flows_are_found_by_how_they_begin() {
 #[test]
 fn the_list_shows_what_cannot_be_opened_and_says_what_is_broken() {
     let (_dir, space, files) = made();
-    let broken = space.make(&Make { project: "demo", workflow: LINE, sidecar: Sidecar::default() }).expect("made");
+    let broken = space
+        .make(&Make { project: "demo", workflow: LINE, sidecar: Sidecar::default(), consent: None })
+        .expect("made");
     fs::write(broken.dir().join(FLOW), "{").expect("written");
     fs::write(files.dir().join(FLOW), flow_json(&files).replace("\"11\"", "\"9\"")).expect("written");
     let listing = space.list(Some("demo")).expect("lists");

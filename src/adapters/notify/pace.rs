@@ -153,7 +153,7 @@ pub struct Pace {
     waiting: BTreeMap<Key, Waiting>,
     told: BTreeMap<Key, u64>,
     told_of: BTreeMap<Group, u64>,
-    /// Workers whose loop begins them again and again: the end of the loop is told.
+    /// Workers that a loop or flow begins again and again: its end is told.
     loops: BTreeSet<String>,
 }
 
@@ -177,7 +177,7 @@ impl Pace {
     fn is_one_of_many(&mut self, event: &Event) -> bool {
         let Some(worker) = &event.worker else { return false };
         match &event.kind {
-            EventKind::LoopStarted { .. } | EventKind::LoopIteration { .. } => {
+            EventKind::LoopStarted { .. } | EventKind::LoopIteration { .. } | EventKind::FlowTurn { .. } => {
                 self.loops.insert(worker.clone());
             }
             EventKind::LoopEnded { .. } => {

@@ -59,7 +59,9 @@ pub enum FlowAction {
     /// Say what agents may do without asking
     Consent(ConsentArgs),
     /// Show what happened in a flow, oldest first
-    Events(FlowOf),
+    Events(EventsArgs),
+    /// Show what was said in the conversations of roles
+    Feed(FeedArgs),
     /// Remove a flow that nobody runs, with its record; worktrees and branches stay
     Rm(FlowOf),
 }
@@ -114,6 +116,18 @@ pub struct NewArgs {
     /// Any role may begin and end it, not the owner alone
     #[arg(long)]
     pub relaxed: bool,
+    /// What agents may do without asking [default: no-access]
+    #[arg(long, value_parser = ["no-access", "partial-access", "full-access"])]
+    pub consent: Option<String>,
+    /// What it comes to goes into the merge queue of its base when it is over
+    #[arg(long)]
+    pub merge: bool,
+    /// Work on it at once
+    #[arg(long)]
+    pub start: bool,
+    /// Write what A-Society asks of a project before it goes on with its flows, where that is missing
+    #[arg(long)]
+    pub a_docs: bool,
     #[command(flatten)]
     pub common: Common,
 }
@@ -252,4 +266,25 @@ pub struct AllowArgs {
     /// For all roles of the flow, and from now on
     #[arg(long)]
     pub flow_wide: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    #[command(flatten)]
+    pub of: FlowOf,
+    /// Go on with those that are still to come
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct FeedArgs {
+    #[command(flatten)]
+    pub of: FlowOf,
+    /// Only this role
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<String>,
+    /// Go on with what is still to come
+    #[arg(short, long)]
+    pub follow: bool,
 }

@@ -26,13 +26,16 @@ const SAID_BYTES_MAX: u64 = 64 << 20;
 const LOOK_PAUSE: Duration = Duration::from_secs(60);
 
 /// One thing that waits for a person.
-struct Waiting {
+pub struct Waiting {
     number: Option<u64>,
-    who: String,
+    /// The node, or the role that looks back.
+    pub who: String,
     role: String,
-    reason: String,
-    what: String,
-    helps: String,
+    pub reason: String,
+    /// What it asks.
+    pub what: String,
+    /// What a person may type.
+    pub helps: String,
 }
 
 pub fn requests(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
@@ -59,7 +62,8 @@ pub fn requests(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn waiting(open: &Open) -> Vec<Waiting> {
+/// All of a flow that waits for a person.
+pub fn waiting(open: &Open) -> Vec<Waiting> {
     let (flow, id) = (&open.flow, open.flow.id().flow);
     let mut list = Vec::new();
     for (number, asked) in open.sidecar.requests.iter().filter(|(_, asked)| asked.answer.is_none()) {
@@ -150,8 +154,13 @@ fn respond(args: &AllowArgs, answer: Answer, done: &str, screen: &mut Screen) ->
 
 /// With full access no question stays open.
 pub fn settle_all(open: &mut Open) {
-    let gate = gate_with_open(open);
-    let requests: Vec<Request> = gate.open().cloned().collect();
+    // Those that another program asked for are in the flow alone.
+    let is_open = |reason: &str| reason == Reason::Consent.word();
+    let wish = || Wish::Command { command: String::new() };
+    let request = |node: &str, role: &str| Request { node: node.to_owned(), role: role.to_owned(), wish: wish() };
+    let waits = open.flow.waits().filter(|wait| is_open(wait.reason)).map(|wait| request(wait.node, wait.role));
+    let roles = improvement::waits(&open.flow).filter(|(_, reason)| is_open(reason)).map(|(role, _)| request("", role));
+    let requests: Vec<Request> = waits.chain(roles).collect();
     requests.iter().for_each(|request| settle(open, request, Answer::AllowOnce));
 }
 

@@ -1,18 +1,22 @@
 //! `swarm flow new`.
 
 use serde_json::json;
-use swarm_actors::flow::names::FlowRef;
+use swarm_actors::flow::consent::Mode;
+use swarm_actors::flow::names::{FlowRef, RoleId};
 use swarm_actors::flow::validate::validate;
-use swarm_actors::model::{Refusal, RefusalKind};
+use swarm_actors::model::{Caller, FlowRules, Refusal, RefusalKind};
 
 use super::args::NewArgs;
 use super::check::{faults, rules};
 use crate::adapters::flows::Make;
+use crate::adapters::flows::place::Workspace;
 use crate::adapters::flows::sidecar::Sidecar;
+use crate::adapters::flows::store::FlowFiles;
+use crate::adapters::{flows, git};
 use crate::cli::error::Failure;
-use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
+use crate::cli::{caller, json};
 
 pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let project = FlowRef::new(&args.project, "x").map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?.project;
@@ -27,8 +31,19 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
         return Err(Refusal::new(RefusalKind::Invalid, cause).into());
     }
     let task = args.task.as_deref().map(super::text_of).transpose()?;
-    let sidecar = Sidecar { base: args.base.clone(), task, relaxed: args.relaxed, ..Sidecar::default() };
-    let files = space.make(&Make { project: &project, workflow: &workflow, sidecar })?;
+    if let Some(base) = &args.base {
+        check_base(&space, &project, base)?;
+    }
+    let (base, merge) = (args.base.clone(), args.merge);
+    let sidecar = Sidecar { base, task, relaxed: args.relaxed, merge, ..Sidecar::default() };
+    let consent = args.consent.as_deref().and_then(Mode::of);
+    let files = space.make(&Make { project: &project, workflow: &workflow, sidecar, consent })?;
+    if args.a_docs {
+        a_docs(&files).map_err(|error| Failure::system("write the project's documents", &error))?;
+    }
+    if args.start {
+        super::run::begin(&files, FlowRules::default(), screen)?;
+    }
     let id = files.id();
     if args.common.json {
         let record = files.dir().join("record");
@@ -43,4 +58,32 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
         screen.line(&escape(&id.flow))?;
     }
     Ok(0)
+}
+
+/// A base that is none is told before anything is made.
+fn check_base(space: &Workspace, project: &str, base: &str) -> Result<(), Failure> {
+    let dir = Some(space.root().join(project)).filter(|dir| dir.is_dir()).unwrap_or_else(|| space.root().to_owned());
+    let caller = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller::collect()?.caller };
+    let wanted = format!("{base}^{{commit}}");
+    let found = git::lines(&dir, &["rev-parse", "--quiet", "--verify", "--end-of-options", &wanted], &caller);
+    if found.is_some_and(|lines| !lines.is_empty()) {
+        return Ok(());
+    }
+    Err(Failure::new(RefusalKind::Invalid, format!("'{base}' is no commit, branch or tag of {}", dir.display())))
+}
+
+/// That program reads a list of readings for each role before the role's first turn.
+fn a_docs(files: &FlowFiles) -> std::io::Result<()> {
+    let open = files.open().map_err(std::io::Error::other)?;
+    let roles = files.root().join(&files.id().project).join("a-docs/roles");
+    for node in open.graph.nodes() {
+        let dir = roles.join(RoleId::base_of(&node.role));
+        let file = dir.join("required-readings.yaml");
+        if !file.exists() {
+            std::fs::create_dir_all(&dir)?;
+            let text = format!("role: {}\nrequired_readings: []\n", RoleId::base_of(&node.role));
+            flows::replace(&file, text.as_bytes())?;
+        }
+    }
+    Ok(())
 }

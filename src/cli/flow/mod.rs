@@ -48,6 +48,7 @@ pub fn run(action: &FlowAction, screen: &mut Screen) -> Result<u8, Failure> {
         FlowAction::Feedback(args) => voice::feedback(args, screen),
         FlowAction::Consent(args) => voice::consent(args, screen),
         FlowAction::Events(args) => past::events(args, screen),
+        FlowAction::Feed(args) => past::feed(args, screen),
         FlowAction::Rm(args) => past::remove(args, screen),
     }
 }

@@ -1,23 +1,103 @@
-//! `swarm flow events` and `rm`.
+//! `swarm flow events`, `feed` and `rm`.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
 use swarm_actors::model::{Refusal, RefusalKind};
 
-use super::args::FlowOf;
+use super::args::{EventsArgs, FeedArgs, FlowOf};
+use crate::adapters::flows::feed;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
+use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
 
-pub fn events(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
-    for event in super::flow_of(args)?.events()? {
-        if args.common.json {
-            json::print(screen, "swarm.flow.event/1", &event)?;
-        } else {
-            screen.line(&escape(&line(&event)))?;
+pub fn events(args: &EventsArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let files = super::flow_of(&args.of)?;
+    let mut shown = 0;
+    watched(args.follow, files.dir(), screen, &mut |screen| {
+        let events = files.events()?;
+        for event in events.iter().skip(shown) {
+            if args.of.common.json {
+                json::print(screen, "swarm.flow.event/1", event)?;
+            } else {
+                screen.line(&escape(&line(event)))?;
+            }
         }
+        shown = events.len();
+        Ok(())
+    })
+}
+
+pub fn feed(args: &FeedArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let files = super::flow_of(&args.of)?;
+    files.read()?;
+    let mut shown: BTreeMap<String, (String, String)> = BTreeMap::new();
+    watched(args.follow, &files.dir().join("roles"), screen, &mut |screen| {
+        let roles = args.role.clone().map_or_else(|| feed::roles(files.dir()), |role| vec![role]);
+        for role in roles {
+            for item in feed::read(files.dir(), &role) {
+                let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+                let (id, said) = (text("id"), text("text"));
+                // An item that has grown is shown with what is new in it.
+                let before = shown.insert(id.clone(), (text("type"), said.clone()));
+                let new = match &before {
+                    Some((_, known)) if *known == said => continue,
+                    Some((_, known)) => said.strip_prefix(known.as_str()).unwrap_or(&said),
+                    None => said.as_str(),
+                };
+                if args.of.common.json {
+                    let object = json::object([("role", json!(role)), ("item", item.clone())]);
+                    json::print(screen, "swarm.flow.feed/1", &object)?;
+                } else {
+                    for (at, line) in new.trim_matches('\n').lines().enumerate() {
+                        let head = if at == 0 { format!("{}: ", text("label")) } else { "  ".to_owned() };
+                        screen.line(&format!("{}  {head}{}", escape(&role), escape(line)))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Shows what is there, and what comes, until Ctrl-C or until the reader has gone.
+fn watched(
+    follow: bool,
+    dir: &Path,
+    screen: &mut Screen,
+    show: &mut dyn FnMut(&mut Screen) -> Result<(), Failure>,
+) -> Result<u8, Failure> {
+    if !follow {
+        show(screen)?;
+        return Ok(0);
     }
-    Ok(0)
+    let (changes, interrupt) = (Changes::new()?, Interrupt::catch()?);
+    let watch = |changes: &Changes| -> Result<(), Failure> {
+        let deeper = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let there = deeper.filter(|path| path.is_dir()).chain(Some(dir.to_owned()).filter(|dir| dir.is_dir()));
+        there.chain(dir.parent().map(Path::to_owned)).try_for_each(|dir| changes.add_dir(&dir))
+    };
+    loop {
+        // Watched before it is read, so that nothing falls between the two.
+        watch(&changes)?;
+        show(screen)?;
+        screen.flush()?;
+        let stdout = std::io::stdout();
+        let sources =
+            [(changes.as_fd(), Until::Readable), (interrupt.as_fd(), Until::Readable), (stdout.as_fd(), Until::HungUp)];
+        let ready = wait_any(&sources, None)?;
+        if ready[1] {
+            return Ok(0);
+        }
+        if ready[2] {
+            return Err(Failure::Output(std::io::ErrorKind::BrokenPipe.into()));
+        }
+        changes.take()?;
+    }
 }
 
 /// `TIME KIND KEY=VALUE …`

@@ -23,12 +23,19 @@ pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
     if open.flow.status() == "completed" {
         return told(&files, args.of.common.json, "over", screen);
     }
-    let rules = FlowRules { max: args.max, once: args.once };
-    let mut done = ask(&paths, place_of(&files)?, FlowOrder::Run(rules), screen)?;
+    let mut done = begin(&files, FlowRules { max: args.max, once: args.once }, screen)?;
     if args.wait {
         done = ask(&paths, place_of(&files)?, FlowOrder::Rest, screen).or_else(gone)?;
     }
     told(&files, args.of.common.json, &done, screen)
+}
+
+/// Has the supervisor work on it.
+///
+/// # Errors
+/// Why it does not.
+pub fn begin(files: &FlowFiles, rules: FlowRules, screen: &mut Screen) -> Result<String, Failure> {
+    ask(&paths()?, place_of(files)?, FlowOrder::Run(rules), screen)
 }
 
 /// It was over, and nobody ran it any more, before anybody could ask.
@@ -69,7 +76,7 @@ fn paths() -> Result<Paths, Failure> {
     Paths::from_env().map_err(|error| Failure::new(RefusalKind::Invalid, error.to_string()))
 }
 
-fn place_of(files: &FlowFiles) -> Result<FlowPlace, Failure> {
+pub fn place_of(files: &FlowFiles) -> Result<FlowPlace, Failure> {
     let root = files
         .root()
         .to_str()

@@ -1,16 +1,22 @@
 //! `swarm flow ls`, `status` and `graph`: nothing is changed by looking.
 
 use serde_json::{Value, json};
+use swarm_actors::flow::consent::Mode;
 use swarm_actors::flow::document::{FlowRun, FlowSummary};
 use swarm_actors::flow::improvement;
+use swarm_actors::flow::names::RoleId;
 use swarm_actors::flow::status::{Doing, FlowStatus, NodeStatus, Stall, status as status_of};
 
 use super::args::{FlowOf, GraphArgs, LsArgs};
-use crate::adapters::flows::store::{Open, gate_of};
+use super::consent::waiting;
+use crate::adapters::flows::runner;
+use crate::adapters::flows::store::{FlowFiles, Open, gate_of};
+use crate::agents::short;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
+use crate::paths::Paths;
 
 pub fn list(args: &LsArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let space = super::workspace(&args.common)?;
@@ -56,10 +62,15 @@ fn row_value(row: &FlowSummary) -> Value {
 }
 
 pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
-    let open = super::flow_of(args)?.open()?;
+    let files = super::flow_of(args)?;
+    let open = files.open()?;
     let status = status_of(&open.flow, &open.graph);
+    let company = company(&files, &open);
     if args.common.json {
-        json::print(screen, "swarm.flow/1", &status_value(&open, &status))?;
+        let mut object = status_value(&open, &status);
+        object.insert("run".to_owned(), json!(is_run(&files)));
+        object.insert("roles".to_owned(), company.iter().map(Part::value).collect());
+        json::print(screen, "swarm.flow/1", &object)?;
         return Ok(0);
     }
     let flow = &open.flow;
@@ -71,13 +82,72 @@ pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     if !status.next.is_empty() {
         screen.line(&format!("next: {}", escape(&status.next.join(", "))))?;
     }
-    for (role, reason) in improvement::waits(flow) {
-        screen.line(&format!("{} looks back and waits: {}", escape(role), escape(reason)))?;
+    for one in waiting(&open) {
+        let what = one.what.lines().next().unwrap_or_default();
+        let what = if what.is_empty() { one.reason.clone() } else { short(what) };
+        screen.line(&format!("{}: {} → {}", escape(&one.who), escape(&what), escape(&one.helps)))?;
+    }
+    let free = company.iter().filter(|part| !part.held_back && !part.agent.is_empty());
+    let free: Vec<String> = free.map(|part| format!("{} ({})", part.role, part.agent)).collect();
+    let mode = gate_of(flow).mode();
+    if mode != Mode::FullAccess && !free.is_empty() {
+        let what = "nothing holds these roles back, they do what they do";
+        screen.line(&format!("consent {}: {what}: {}", mode.word(), escape(&free.join(", "))))?;
+    }
+    if !is_run(&files) && flow.status() == "running" && status.stall.is_none() {
+        screen.line(&format!("nobody runs it: swarm flow run {}", escape(&flow.id().flow)))?;
     }
     if let Some(line) = what_helps(flow, status.stall) {
         screen.line(line)?;
     }
     Ok(0)
+}
+
+fn is_run(files: &FlowFiles) -> bool {
+    let place = super::run::place_of(files).ok();
+    place.zip(Paths::from_env().ok()).is_some_and(|(place, paths)| runner::is_run(&paths, &place))
+}
+
+/// One role, and who plays it.
+struct Part {
+    role: String,
+    /// Empty where that cannot be told.
+    agent: String,
+    /// It asks before what the flow does not allow.
+    held_back: bool,
+    worker: Option<String>,
+    turn: u64,
+}
+
+impl Part {
+    fn value(&self) -> Value {
+        json!({
+            "role": self.role, "agent": Some(&self.agent).filter(|agent| !agent.is_empty()),
+            "held_back": self.held_back, "worker": self.worker, "turn": self.turn,
+        })
+    }
+}
+
+fn company(files: &FlowFiles, open: &Open) -> Vec<Part> {
+    let caller = crate::cli::caller::collect().map(|collected| collected.caller).unwrap_or_default();
+    let site = super::run::place_of(files).ok().and_then(|place| runner::Site::of(&place, &caller).ok());
+    let mut parts: Vec<Part> = Vec::new();
+    for node in open.graph.nodes() {
+        let role = RoleId::key(&node.role);
+        if parts.iter().any(|part| part.role == role) {
+            continue;
+        }
+        let player = site.as_ref().and_then(|site| site.config.player(&role).ok());
+        let side = open.sidecar.roles.get(&role);
+        parts.push(Part {
+            held_back: player.as_ref().is_some_and(|player| player.agent.resumes()),
+            agent: player.map(|player| player.agent.name).unwrap_or_default(),
+            worker: side.map(|side| side.worker.clone()),
+            turn: side.map_or(0, |side| side.turn),
+            role,
+        });
+    }
+    parts
 }
 
 fn what_helps(flow: &FlowRun, stall: Option<Stall>) -> Option<&'static str> {

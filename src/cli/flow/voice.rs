@@ -6,6 +6,7 @@ use swarm_actors::flow::consent::{self, Mode};
 use swarm_actors::flow::document::FlowRun;
 use swarm_actors::flow::handoff::Ended;
 use swarm_actors::flow::improvement::{self, Feedback};
+use swarm_actors::flow::names::RoleId;
 use swarm_actors::flow::operator::{self, Denied, To};
 use swarm_actors::flow::plan::{ImprovementMode, Plan};
 use swarm_actors::flow::state::Reason;
@@ -13,6 +14,7 @@ use swarm_actors::model::RefusalKind;
 
 use super::args::{AnswerArgs, ApproveArgs, Common, ConsentArgs, DeclineArgs, FeedbackArgs, ImproveArgs};
 use crate::adapters::clock::now_iso;
+use crate::adapters::flows::feed;
 use crate::adapters::flows::store::{FlowFiles, Open, StoreError, gate_of};
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -71,6 +73,9 @@ pub fn answer(args: &AnswerArgs, screen: &mut Screen) -> Result<u8, Failure> {
         open.tell("human.answered", [(key, json!(who))]);
         Ok::<_, Failure>(who)
     })?;
+    let role = files.open().ok().and_then(|open| open.graph.node(&who).map(|node| RoleId::key(&node.role)));
+    // For those who look on; the answer is in the flow.
+    let _ = feed::add(files.dir(), &role.unwrap_or_else(|| who.clone()), &[(feed::Kind::User, text)]);
     told(&files, &args.of.common, "answered", Some(&who), screen)
 }
 

@@ -1,0 +1,440 @@
+//! Flows at work: roles by the embedded `shell` agent and by commands that stand in for
+//! agents, each in a worktree of its own.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::common::proc::{self, Signal};
+use crate::common::{Rig, SOON, Said, wait_until};
+
+/// A repository with one flow of the project `demo`.
+struct Site {
+    rig: Rig,
+    repo: PathBuf,
+    id: String,
+}
+
+/// A node, its role, more of its keys, and the script that its turns run.
+type Node<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+fn workflow(nodes: &[Node<'_>], edges: &[(&str, &str)]) -> String {
+    let mut text = "workflow:\n  name: Work\n  nodes:\n".to_owned();
+    for (id, role, more, script) in nodes {
+        let _ = write!(text, "    - id: {id}\n      role: {role}\n{more}      work:\n        - |\n          ```sh\n");
+        for line in script.lines() {
+            let _ = writeln!(text, "          {line}");
+        }
+        text.push_str("          ```\n");
+    }
+    text.push_str("  edges:\n");
+    for (from, to) in edges {
+        let _ = writeln!(text, "    - {{from: {from}, to: {to}}}");
+    }
+    text
+}
+
+const BEGIN: &str = "echo plan > $SWARM_RECORD/plan-$SWARM_TURN.md\n\
+                     swarm flow emit --to build --artifact $SWARM_RECORD/plan-$SWARM_TURN.md";
+
+/// Intake, build by `script`, close.
+fn line(script: &str, more: &str) -> String {
+    let nodes = [
+        ("owner-intake", "owner", "", BEGIN),
+        ("build", "dev", more, script),
+        ("owner-close", "owner", "", "swarm flow emit --close"),
+    ];
+    workflow(&nodes, &[("owner-intake", "build"), ("build", "owner-close")])
+}
+
+impl Site {
+    fn new(workflow: &str) -> Self {
+        Self::with(workflow, "[flow]\nagent = 'shell'\n", &["--consent", "full-access"])
+    }
+
+    fn with(workflow: &str, config: &str, words: &[&str]) -> Self {
+        let rig = Rig::new();
+        let repo = rig.repo();
+        fs::write(repo.join("swarm.toml"), config).expect("written");
+        rig.git(&repo, &["add", "-A"]);
+        rig.git(&repo, &["commit", "-q", "-m", "config"]);
+        let file = rig.file("w.yaml", workflow);
+        let words = [&["flow", "new", "demo", "--workflow", &file], words].concat();
+        let id = rig.swarm_in(&repo, &words).ok().trim_end().to_owned();
+        Self { rig, repo, id }
+    }
+
+    fn flow(&self, verb: &str, words: &[&str]) -> Said {
+        self.rig.swarm_in(&self.repo, &[&["flow", verb, &self.id], words].concat())
+    }
+
+    #[track_caller]
+    fn json(&self, verb: &str, words: &[&str]) -> Value {
+        let said = self.flow(verb, &[words, &["--json"]].concat()).ok();
+        serde_json::from_str(&said).expect("JSON")
+    }
+
+    /// Runs it until it rests, and says how.
+    #[track_caller]
+    fn run(&self) -> String {
+        self.json("run", &["--wait"])["done"].as_str().expect("a word").to_owned()
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.repo.join(".a-society/state/demo").join(&self.id)
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.dir().join("flow.json")).expect("a flow")
+    }
+
+    fn file(&self) -> Value {
+        serde_json::from_str(&self.text()).expect("JSON")
+    }
+
+    fn status(&self) -> String {
+        self.file()["status"].as_str().expect("a status").to_owned()
+    }
+
+    /// Why a node waits for a person; empty where it does not.
+    fn reason(&self, node: &str) -> String {
+        self.file()["awaitingHumanNodes"][node]["reason"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What it asks.
+    fn words(&self, node: &str) -> String {
+        let list = self.json("requests", &[]);
+        let list = list["requests"].as_array().expect("a list");
+        let one = list.iter().find(|one| one["node"] == node).unwrap_or(&Value::Null);
+        one["text"].as_str().unwrap_or_default().to_owned()
+    }
+
+    fn worker(&self, role: &str) -> String {
+        format!("{}-{role}", self.id.rsplit('-').next().expect("six characters"))
+    }
+
+    fn worktree(&self, role: &str) -> PathBuf {
+        self.rig.path("repo-worktrees").join(self.worker(role))
+    }
+
+    /// How often an event of this kind is told.
+    fn count(&self, kind: &str) -> usize {
+        let text = fs::read_to_string(self.dir().join("events.jsonl")).unwrap_or_default();
+        text.lines().filter(|line| line.contains(&format!("\"kind\":\"{kind}\""))).count()
+    }
+
+    /// Waits until a script has made this file below the rig.
+    fn until(&self, name: &str) {
+        let path = self.rig.path(name);
+        wait_until(name, SOON, || path.exists());
+    }
+}
+
+/// The README's example: a backward handoff, a question from another terminal, an
+/// approval, a supervisor that is killed in the middle, looking back, no feedback.
+#[test]
+fn a_flow_goes_from_intake_to_its_end_with_people_in_the_loop() {
+    let review = "if [ $(wc -l < code.txt) = 1 ]; then\n\
+                  echo 'not enough' > $SWARM_RECORD/back.md\n\
+                  swarm flow emit --to build --artifact $SWARM_RECORD/back.md\n\
+                  elif [ -z \"$SWARM_ANSWER\" ]; then swarm flow emit --ask 'Is it good?'\n\
+                  else echo \"$SWARM_ANSWER\" > $SWARM_RECORD/good.md\n\
+                  swarm flow emit --to owner-close --artifact $SWARM_RECORD/good.md; fi";
+    let build = "echo \"turn $SWARM_TURN\" >> code.txt\nswarm flow emit --to review --artifact code.txt";
+    let nodes = [
+        ("owner-intake", "owner", "", BEGIN),
+        ("build", "dev", "", build),
+        ("review", "reviewer", "      human-colab: true\n", review),
+        ("owner-close", "owner", "", "grep -q 'turn 2' code.txt && swarm flow emit --close"),
+    ];
+    let edges = [("owner-intake", "build"), ("build", "review"), ("review", "owner-close")];
+    let site = Site::with(
+        &workflow(&nodes, &edges),
+        "[flow]\nagent = 'shell'\nmerge = true\n",
+        &["--consent", "full-access", "--task", "limit the rate"],
+    );
+    assert_eq!(site.run(), "waiting");
+    assert_eq!((site.reason("review").as_str(), site.words("review").as_str()), ("prompt-human", "Is it good?"));
+    assert_eq!(site.file()["completedHandoffs"].as_array().map(Vec::len), Some(2));
+    let (supervisor, _) = site.rig.keepers();
+    proc::kill(supervisor.expect("one runs"));
+    site.flow("answer", &["yes"]).is(0, "answered: review\n", "");
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.reason("review"), "handoff-approval");
+    site.flow("approve", &["review"]).is(0, "approved: review\n", "");
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+    site.flow("improve", &["graph-based"]).ok();
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_feedback_consent");
+    for role in ["reviewer", "dev", "owner"] {
+        assert!(site.dir().join(format!("record/findings/{role}-findings.md")).exists(), "{role}");
+    }
+    site.flow("feedback", &["deny"]).ok();
+    assert_eq!((site.run().as_str(), site.status().as_str()), ("over", "completed"));
+    let landed = || site.rig.git_says(&site.repo, &["show", "main:code.txt"]).out;
+    wait_until("it lands", SOON, || landed() == "turn 1\nturn 2\n");
+    assert_eq!((site.count("handoff.applied"), site.count("human.resumed"), site.count("flow.completed")), (5, 1, 1));
+    let feed = site.flow("feed", &["--role", "dev"]).ok();
+    assert!(feed.starts_with("dev  Activation: build (dev) is active.\n"), "{feed}");
+    assert!(feed.contains("dev  Handoff: build (dev) handed off to review (reviewer).\n"), "{feed}");
+    let torn = fs::read_dir(site.dir()).expect("there").flatten();
+    assert_eq!(torn.filter(|file| file.file_name().to_string_lossy().contains("tmp-")).count(), 0);
+}
+
+#[test]
+fn what_is_refused_goes_back_a_few_times_and_leaves_the_flow_as_it_was() {
+    let script = "echo x >> ../tries\n\
+                  printf '```handoff\\ntarget_node_id: nowhere\\nartifact_path: plan\\n```\\n'\n\
+                  cp $SWARM_FLOW_ROOT/.a-society/state/$SWARM_FLOW/flow.json ../seen-$(wc -l < ../tries)";
+    let site = Site::new(&line(script, ""));
+    assert_eq!(site.run(), "waiting");
+    let seen = |number: u32| fs::read_to_string(site.rig.path("repo-worktrees").join(format!("seen-{number}")));
+    assert_eq!(seen(1).expect("the first try"), seen(4).expect("the fourth try"), "byte for byte");
+    assert!(seen(5).is_err(), "three times and no more");
+    assert_eq!(site.reason("build"), "autonomous-abort");
+    assert!(site.words("build").contains("'nowhere' not found in workflow"), "{}", site.words("build"));
+    assert_eq!((site.count("repair.requested"), site.count("handoff.applied")), (3, 1));
+    // A person's word begins it anew, with all its tries.
+    site.flow("answer", &["once more"]).ok();
+    assert_eq!(site.run(), "waiting");
+    assert!(seen(8).is_ok() && seen(9).is_err());
+}
+
+#[test]
+fn emit_says_at_once_what_is_wrong_and_the_last_word_counts() {
+    let script = "swarm flow emit --to owner-intake --artifact nothing.md 2> ../first || true\n\
+                  swarm flow emit --close 2> ../second || true\n\
+                  swarm flow emit --ask 'who?'\n\
+                  echo done > done.md\n\
+                  swarm flow emit --to owner-close --artifact done.md";
+    let site = Site::new(&line(script, ""));
+    assert_eq!(site.run(), "waiting");
+    let said = |name: &str| fs::read_to_string(site.rig.path("repo-worktrees").join(name)).expect("it was said");
+    assert!(said("first").contains("there is no file at that path"), "{}", said("first"));
+    assert!(said("second").contains("Only the last owner node"), "{}", said("second"));
+    assert_eq!((site.status().as_str(), site.count("repair.requested")), ("awaiting_improvement_choice", 0));
+    let history = site.file()["historyHandoff"]["build=>owner-close"][0].as_str().expect("a path").to_owned();
+    assert_eq!(fs::read_to_string(site.repo.join(history)).expect("copied into the record"), "done\n");
+    // Outside of a turn there is nobody to say it for.
+    site.rig
+        .swarm_in(&site.repo, &["flow", "emit", "--close"])
+        .refused(1, "this is for agents that play a role in a flow, and there is none here");
+}
+
+#[test]
+fn a_turn_that_is_killed_is_begun_again_and_its_word_is_not_lost() {
+    let script = "echo x >> ../tries\n\
+                  if [ $(wc -l < ../tries) = 1 ]; then touch ../begun; exec sleep 600; fi\n\
+                  echo done > done.md\n\
+                  swarm flow emit --to owner-close --artifact done.md";
+    let site = Site::new(&line(script, ""));
+    site.flow("run", &[]).ok();
+    site.until("repo-worktrees/begun");
+    proc::kill(site.rig.pid(&site.worker("dev")));
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+    assert_eq!((site.count("turn.again"), site.count("handoff.applied")), (1, 2));
+    let tries = fs::read_to_string(site.rig.path("repo-worktrees/tries")).expect("counted");
+    assert_eq!(tries.lines().count(), 2);
+}
+
+#[test]
+fn a_word_that_was_said_is_brought_in_by_the_next_turn() {
+    let script = "echo x >> ../tries\n\
+                  echo done > done.md\n\
+                  swarm flow emit --to owner-close --artifact done.md\n\
+                  touch ../said; exec sleep 600";
+    let site = Site::new(&line(script, ""));
+    site.flow("run", &[]).ok();
+    site.until("repo-worktrees/said");
+    proc::kill(site.rig.pid(&site.worker("dev")));
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+    let tries = fs::read_to_string(site.rig.path("repo-worktrees/tries")).expect("counted");
+    assert_eq!(tries.lines().count(), 1, "its agent was not asked again");
+}
+
+#[test]
+fn a_flow_is_stopped_and_goes_on_and_one_turn_is_ended_by_a_person() {
+    let script = "echo x >> ../tries; touch ../begun\n\
+                  if [ -z \"$SWARM_ANSWER\" ]; then exec sleep 600; fi\n\
+                  echo \"$SWARM_ANSWER\" > done.md\n\
+                  swarm flow emit --to owner-close --artifact done.md";
+    let site = Site::new(&line(script, ""));
+    site.flow("stop", &[]).refused(1, &format!("nobody runs flow 'demo/{}'", site.id));
+    site.flow("run", &[]).is(0, &format!("running: demo/{}\n", site.id), "");
+    site.until("repo-worktrees/begun");
+    site.flow("stop", &[]).is(0, &format!("stopped: demo/{}\n", site.id), "");
+    assert_eq!(site.file()["runningNodes"][0], "build");
+    fs::remove_file(site.rig.path("repo-worktrees/begun")).expect("there");
+    site.flow("resume", &[]).ok();
+    site.until("repo-worktrees/begun");
+    site.flow("stop", &["review"]).refused(1, "no turn is at work at node 'review'");
+    site.flow("stop", &["build"]).is(0, &format!("stopping: demo/{}\n", site.id), "");
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.reason("build"), "autonomous-abort");
+    assert_eq!(site.words("build"), "its turn was stopped");
+    site.flow("answer", &["go on"]).ok();
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+    assert_eq!(site.count("handoff.applied"), 2);
+}
+
+#[test]
+fn everything_is_killed_and_the_flow_goes_on_where_it_was() {
+    let script = "echo x >> ../tries\n\
+                  if [ $(wc -l < ../tries) = 1 ]; then touch ../begun; exec sleep 600; fi\n\
+                  echo done > done.md; swarm flow emit --to owner-close --artifact done.md";
+    let site = Site::new(&line(script, ""));
+    site.flow("run", &[]).ok();
+    site.until("repo-worktrees/begun");
+    // The guard first: nobody begins anything anew meanwhile.
+    let (supervisor, guard) = site.rig.keepers();
+    let shim = site.rig.shim(&site.worker("dev"));
+    [guard, supervisor, Some(shim), Some(site.rig.pid(&site.worker("dev")))].into_iter().flatten().for_each(proc::kill);
+    assert_eq!(site.run(), "waiting");
+    assert_eq!((site.status().as_str(), site.count("handoff.applied")), ("awaiting_improvement_choice", 2));
+}
+
+#[test]
+fn what_nothing_holds_back_is_not_begun_where_nothing_is_allowed() {
+    let site = Site::with(&line("true", ""), "[flow]\nagent = 'shell'\n", &[]);
+    assert_eq!(site.run(), "waiting");
+    assert!(site.words("owner-intake").contains("swarm flow consent"), "{}", site.words("owner-intake"));
+    assert!(!site.dir().join("record/plan-1.md").exists());
+    site.flow("consent", &["partial-access"]).ok();
+    site.flow("answer", &["now"]).ok();
+    assert_eq!(site.run(), "waiting");
+    assert!(site.dir().join("record/plan-2.md").exists());
+    assert!(site.flow("status", &[]).ok().contains("nothing holds these roles back"));
+}
+
+#[test]
+fn a_permission_is_asked_for_and_given_from_another_terminal() {
+    // As the hook of an agent does it.
+    let script = "ask() { printf '{\"tool_name\": \"Bash\", \"tool_input\": {\"command\": \"%s\"}}' \"$1\" | swarm flow consent-check; }\n\
+                  ask pwd > ../free; ask 'swarm flow emit --close' > ../own\n\
+                  ask 'make test' > ../once; ask 'make test' > ../again\n\
+                  ask 'make test' > ../granted; ask 'rm -r x' > ../denied\n\
+                  exec sleep 600";
+    let site = Site::with(
+        &line(script, ""),
+        "[flow]\nagent = 'shell'\n[flow.roles.owner]\nunsafe = true\n[flow.roles.dev]\nunsafe = true\n",
+        &[],
+    );
+    site.flow("run", &[]).ok();
+    let request = |number: u64| {
+        let open = || site.json("requests", &[])["requests"][0].clone();
+        wait_until("the question", SOON, || open()["request"] == number);
+        open()
+    };
+    let said = |name: &str| fs::read_to_string(site.rig.path("repo-worktrees").join(name)).expect("answered");
+    let first = request(1);
+    assert_eq!((&first["node"], &first["text"]), (&"build".into(), &"make test".into()));
+    assert!(said("free").contains("\"allow\"") && said("own").contains("\"allow\""));
+    assert_eq!(site.reason("build"), "consent");
+    site.flow("answer", &["no text"]).refused(1, "The runtime is not currently accepting human input.");
+    site.flow("allow", &["7"]).refused(1, "no request 7 is open in this flow");
+    site.flow("allow", &["1"]).is(0, "allowed: build\n", "");
+    request(2);
+    site.flow("allow", &["2", "--flow-wide"]).ok();
+    let last = request(3);
+    assert_eq!(last["text"], "rm -r x", "what was granted is not asked for again");
+    assert!(said("granted").contains("\"allow\""));
+    site.flow("deny", &["3"]).ok();
+    assert_eq!(site.reason("build"), "consent-denied");
+    wait_until("the answer", SOON, || said("denied").contains("\"continue\":false"));
+    assert_eq!(site.file()["consentState"]["bash"]["allowedCommands"]["make test"]["command"], "make test");
+    site.flow("stop", &["build"]).ok();
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.reason("build"), "consent-denied");
+}
+
+#[test]
+fn what_two_roles_changed_comes_together_and_conflicts_are_told_to_who_joins_them() {
+    let begin = "echo plan > $SWARM_RECORD/plan.md\n\
+                 swarm flow emit --to one --to two --artifact $SWARM_RECORD/plan.md";
+    let side = "echo $SWARM_NODE > both.txt; echo $SWARM_NODE > $SWARM_NODE.txt\n\
+                swarm flow emit --to owner-close --artifact $SWARM_NODE.txt";
+    let nodes = [
+        ("owner-intake", "owner", "", begin),
+        ("one", "dev", "", side),
+        ("two", "dev_2", "", side),
+        ("owner-close", "owner", "      await-all-inputs: true\n", ""),
+    ];
+    let edges = [("owner-intake", "one"), ("owner-intake", "two"), ("one", "owner-close"), ("two", "owner-close")];
+    let text = workflow(&nodes, &edges);
+    let agent = "cat > said.txt\nif [ \"$SWARM_NODE\" = owner-intake ]; then\n\
+                 echo plan > $SWARM_RECORD/plan.md\n\
+                 swarm flow emit --to one --to two --artifact $SWARM_RECORD/plan.md; exit; fi\n\
+                 cp said.txt $SWARM_RECORD/../joined\n\
+                 echo settled > both.txt\n\
+                 swarm flow emit --close";
+    let rig_agent = |rig: &Rig| {
+        let path = rig.file("owner-agent", &format!("#!/bin/sh\n{agent}"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+        path
+    };
+    let site = Site::new(&text);
+    let path = rig_agent(&site.rig);
+    let config = format!("[flow]\nagent = 'shell'\n[flow.roles.owner]\ncommand = ['{path}']\n");
+    fs::write(site.repo.join("swarm.toml"), config).expect("written");
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+    let said = fs::read_to_string(site.dir().join("joined")).expect("said");
+    assert!(said.contains("conflicts with your worktree; the marks are in both.txt"), "{said}");
+    let owner = site.worktree("owner");
+    for name in ["one.txt", "both.txt"] {
+        assert!(owner.join(name).exists(), "{name}");
+    }
+    assert_eq!(fs::read_to_string(owner.join("both.txt")).expect("there"), "settled\n");
+}
+
+#[test]
+fn roles_without_a_repository_work_in_the_projects_folder() {
+    let rig = Rig::new();
+    rig.file("cwd/swarm.toml", "[flow]\nagent = 'shell'\n");
+    let script = "pwd > where.txt; swarm flow emit --to owner-close --artifact where.txt";
+    rig.file("cwd/w.yaml", &line(script, ""));
+    fs::create_dir(rig.cwd().join("demo")).expect("made");
+    let words = ["flow", "new", "demo", "--workflow", "w.yaml", "--consent", "full-access", "--start"];
+    let id = rig.swarm(&words).ok().trim_end().to_owned();
+    let done = rig.swarm(&["flow", "run", &id, "--wait", "--json"]).ok();
+    assert!(done.contains("\"waiting\""), "{done}");
+    let place = rig.cwd().join("demo").canonicalize().expect("there");
+    assert_eq!(fs::read_to_string(place.join("where.txt")).expect("there").trim_end(), place.to_str().expect("text"));
+    assert!(rig.swarm(&["flow", "status", &id]).ok().contains("swarm flow improve"));
+}
+
+#[test]
+fn a_flow_that_cannot_be_run_is_told_before_anything_is() {
+    let site = Site::with(&line("true", ""), "[flow.roles.dev]\nagent = 'nobody'\n", &[]);
+    let said = site.flow("run", &[]);
+    assert!(said.code == Some(1) && said.err.contains("role 'dev': there is no agent 'nobody'"), "{said:?}");
+    fs::write(site.repo.join("swarm.toml"), "[flow]\nagents = 1\n").expect("written");
+    let said = site.flow("run", &[]);
+    assert!(said.code == Some(1) && said.err.contains("swarm.toml, line 2: unknown field `agents`"), "{said:?}");
+    assert_eq!(site.file()["visitedNodeIds"].as_array().map(Vec::len), Some(0));
+    site.rig.swarm_in(&site.repo, &["flow", "new", "demo", "--workflow", "w.yaml", "--base", "nobranch"]);
+}
+
+#[test]
+fn a_supervisor_of_another_directory_does_not_run_the_same_flow() {
+    let site = Site::new(&line("touch ../begun; exec sleep 600", ""));
+    site.flow("run", &[]).ok();
+    site.until("repo-worktrees/begun");
+    let mut command = site.rig.command(&["flow", "run", &site.id]);
+    command.current_dir(&site.repo).env("SWARM_DIR", site.rig.path("other"));
+    let said = crate::common::run(command);
+    assert!(said.code == Some(1) && said.err.contains("another process runs flow"), "{said:?}");
+    let mut command = site.rig.command(&["supervisor", "stop"]);
+    command.env("SWARM_DIR", site.rig.path("other"));
+    crate::common::run(command);
+    let refused = site.flow("rm", &[]);
+    assert!(refused.code == Some(1) && refused.err.contains("is being run"), "{refused:?}");
+    proc::signal(site.rig.pid(&site.worker("dev")), Signal::TERM);
+}
