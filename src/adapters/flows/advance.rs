@@ -20,8 +20,8 @@ use swarm_actors::model::{FlowPlace, Reason as Why};
 use super::prompt::{Facts, Said};
 use super::sidecar::Step;
 use super::store::{FlowFiles, Open, StoreError};
-use crate::adapters::clock::now_iso;
 use super::turns::{self, Order};
+use crate::adapters::clock::now_iso;
 
 /// The flow that this is about, and who plays in it.
 pub struct Stage<'a> {

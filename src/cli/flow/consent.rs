@@ -12,8 +12,9 @@ use swarm_actors::model::RefusalKind;
 
 use super::args::{AllowArgs, FlowOf};
 use super::emit::Here;
+use crate::adapters::clock::now_iso;
 use crate::adapters::flows::sidecar::Asked;
-use crate::adapters::flows::store::{Open, StoreError, gate_of, now_iso};
+use crate::adapters::flows::store::{Open, StoreError, gate_of};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
