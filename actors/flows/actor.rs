@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::attend::Attendant;
 use super::error::FlowError;
@@ -76,6 +76,7 @@ impl Actor for FlowActor {
         match message {
             FlowMessage::Wake | FlowMessage::Advance => state.feed(Event::Changed).await,
             FlowMessage::Ended(ended) => state.feed(Event::Ended(*ended)).await,
+            FlowMessage::Unattended(turn) => state.feed(Event::Unattended(turn)).await,
             FlowMessage::StopNode(node, reply) => drop(reply.send(state.stop_node(node))),
             FlowMessage::Stop => state.feed(Event::Stop).await,
             FlowMessage::Rests(reply) if state.machine.rests() => drop(reply.send(state.machine.is_over())),
@@ -117,8 +118,15 @@ impl State {
                 let Turn { role, number, node } = turn.clone();
                 let worker = Some(worker_name(&place, &role));
                 self.emit(worker, EventKind::FlowTurn { flow: place.to_string(), node, role, number });
-                let attendant = self.attendant();
-                self.task(async move { attendant.attend(turn).await });
+                let (attendant, myself, attended) = (self.attendant(), self.myself.clone(), turn.clone());
+                self.task(async move {
+                    // Ends with this task.
+                    let mut alone = JoinSet::new();
+                    alone.spawn(async move { attendant.attend(attended).await });
+                    if alone.join_next().await.is_some_and(|ended| ended.is_err()) {
+                        let _ = myself.cast(FlowMessage::Unattended(turn));
+                    }
+                });
             }
             Effect::Kill(turn) => {
                 let attendant = self.attendant();

@@ -18,6 +18,8 @@ pub enum Event {
     /// They could not be read or written. What ended is told again.
     Failed(Vec<Ended>),
     Ended(Ended),
+    /// Whoever waited for its worker failed: somebody else is to.
+    Unattended(Turn),
     Stop,
 }
 
@@ -89,6 +91,10 @@ impl Machine {
                 }
                 self.ended.push(ended);
                 self.advance()
+            }
+            Event::Unattended(turn) => {
+                self.at_work.remove(&turn.role);
+                if self.stopping { self.leave_when_free() } else { self.advance() }
             }
             Event::Stop => {
                 self.stopping = true;

@@ -3,7 +3,7 @@
 use ractor::RpcReplyPort;
 
 use super::error::FlowError;
-use super::turn::Ended;
+use super::turn::{Ended, Turn};
 
 #[derive(Debug)]
 pub enum FlowMessage {
@@ -13,6 +13,8 @@ pub enum FlowMessage {
     Advance,
     /// From the task that attends a turn.
     Ended(Box<Ended>),
+    /// The same, where that task itself failed.
+    Unattended(Turn),
     StopNode(String, RpcReplyPort<Result<(), FlowError>>),
     Stop,
     /// Answered when nothing is at work: whether the flow is over.

@@ -4,6 +4,7 @@
 mod adoption;
 mod crash;
 mod fixture;
+mod flows;
 mod landing;
 mod loop_edges;
 mod loop_theirs;

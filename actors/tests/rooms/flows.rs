@@ -1,0 +1,169 @@
+//! A flow at work, through the supervisor: each turn's worker is started once, whatever is
+//! cut off on the way.
+
+use std::time::Duration;
+
+use swarm_actors::flows::Turn;
+use swarm_actors::model::{Answer, Ended, FineState, FlowOrder, FlowPlace, FlowRequest, FlowRules, Refusal};
+use swarm_actors::supervisor::Exit;
+use swarm_actors::testing::Fault;
+
+use crate::fixture::{Rig, caller};
+
+fn place() -> FlowPlace {
+    FlowPlace { root: "/ws".to_owned(), project: "demo".to_owned(), flow: "20260527T143000123Z-abcdef".to_owned() }
+}
+
+fn turn(role: &str, number: u64) -> Turn {
+    Turn { role: role.to_owned(), number, node: Some(format!("{role}-{number}")) }
+}
+
+async fn order(rig: &Rig, order: FlowOrder) -> Result<String, Refusal> {
+    let request = FlowRequest { caller: caller(), place: place(), order };
+    match rig.swarm().flow(request).recv().await.expect("an answer") {
+        Answer::Flow(line) => Ok(line.done),
+        Answer::Refused(refusal) => Err(refusal),
+        answer => panic!("{answer:?}"),
+    }
+}
+
+async fn run(rig: &Rig, rules: FlowRules) -> String {
+    let done = order(rig, FlowOrder::Run(rules)).await.expect("it is run");
+    rig.world.settle().await;
+    done
+}
+
+/// The worker of a role ends, when it is at work.
+fn end(rig: &Rig, role: &str, code: i32) {
+    rig.world.end(&format!("abcdef-{role}"), Ended::Code(code));
+}
+
+async fn pass(rig: &Rig) {
+    rig.world.pass(Duration::from_secs(90)).await;
+}
+
+/// How often the worker of a role was executed.
+fn starts(rig: &Rig, role: &str) -> usize {
+    let call = format!("open abcdef-{role}.");
+    rig.world.script.calls().iter().filter(|made| made.starts_with(&call)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_wave_of_turns_follows_the_other_to_the_end() {
+    let rig = Rig::start().await;
+    let waves = vec![vec![turn("owner", 1)], vec![turn("dev", 1), turn("dev_2", 1)], vec![turn("owner", 2)]];
+    rig.world.flows.plan(&place(), waves);
+    assert_eq!(run(&rig, FlowRules::default()).await, "running");
+    assert_eq!(run(&rig, FlowRules::default()).await, "running", "asked again, it is the same");
+    end(&rig, "owner", 0);
+    pass(&rig).await;
+    assert_eq!(rig.world.flows.at_work(&place()).len(), 2);
+    end(&rig, "dev_2", 0);
+    end(&rig, "dev", 0);
+    pass(&rig).await;
+    end(&rig, "owner", 0);
+    pass(&rig).await;
+    assert!(!rig.world.flows.is_active(&place()), "it is over, and nobody is to resume it");
+    assert_eq!((starts(&rig, "owner"), starts(&rig, "dev")), (2, 1));
+    rig.check();
+    assert_eq!(rig.swarm().ended().await, Exit::Idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_it_hears_when_nothing_is_at_work() {
+    let rig = Rig::start().await;
+    assert!(order(&rig, FlowOrder::Rest).await.is_err_and(|refusal| refusal.cause.contains("nobody runs flow")));
+    rig.world.flows.plan(&place(), vec![vec![turn("owner", 1)]]);
+    run(&rig, FlowRules::default()).await;
+    let (rests, ()) = tokio::join!(order(&rig, FlowOrder::Rest), async {
+        pass(&rig).await;
+        end(&rig, "owner", 0);
+    });
+    assert_eq!(rests.expect("an answer"), "over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_worker_failed_is_begun_again_in_its_place() {
+    let rig = Rig::start().await;
+    rig.world.flows.plan(&place(), vec![vec![turn("dev", 1)]]);
+    run(&rig, FlowRules::default()).await;
+    end(&rig, "dev", 1);
+    pass(&rig).await;
+    assert_eq!(rig.world.flows.at_work(&place()), [Turn { number: 2, ..turn("dev", 1) }]);
+    assert_eq!(starts(&rig, "dev"), 2);
+    end(&rig, "dev", 0);
+    pass(&rig).await;
+    assert!(!rig.world.flows.is_active(&place()));
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_flow_is_left_with_what_it_was_at() {
+    let rig = Rig::start().await;
+    rig.world.flows.plan(&place(), vec![vec![turn("owner", 1), turn("dev", 1)]]);
+    run(&rig, FlowRules::default()).await;
+    assert_eq!(order(&rig, FlowOrder::Stop { node: None }).await.expect("stopped"), "stopped");
+    pass(&rig).await;
+    assert!(!rig.world.flows.is_active(&place()));
+    assert_eq!(rig.world.flows.at_work(&place()).len(), 2);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_turns_are_at_work_than_were_asked_for() {
+    let rig = Rig::start().await;
+    rig.world.flows.plan(&place(), vec![vec![turn("dev", 1), turn("dev_2", 1)]]);
+    run(&rig, FlowRules { max: Some(1), once: false }).await;
+    assert_eq!((starts(&rig, "dev"), starts(&rig, "dev_2")), (1, 0));
+    end(&rig, "dev", 0);
+    pass(&rig).await;
+    assert_eq!(starts(&rig, "dev_2"), 1);
+}
+
+/// At each step the supervisor is killed, the room fails, or the disk refuses once: every
+/// turn ends, and none was executed twice.
+#[tokio::test(start_paused = true)]
+async fn whatever_is_cut_off_each_turn_is_started_once() {
+    let steps =
+        ["flow.open", "flow.advance", "flow.advance.after", "flow.prepare", "reserve", "prepare", "open", "flow.close"];
+    for step in steps {
+        for fault in ["killed", "panics", "refused"] {
+            // A step that cannot fail has no such misfortune.
+            if fault == "refused" && ["flow.open", "flow.close", "open"].contains(&step) {
+                continue;
+            }
+            let mut rig = Rig::start().await;
+            rig.world.flows.plan(&place(), vec![vec![turn("owner", 1)], vec![turn("dev", 1), turn("dev_2", 1)]]);
+            rig.world.script.at(
+                step,
+                match fault {
+                    "killed" => Fault::Hang,
+                    "panics" => Fault::Panic,
+                    _ => Fault::Error("the disk is full"),
+                },
+            );
+            let request = FlowRequest { caller: caller(), place: place(), order: FlowOrder::Run(FlowRules::default()) };
+            let _answers = rig.swarm().flow(request.clone());
+            for round in 0..6 {
+                pass(&rig).await;
+                if fault == "killed" && round == 1 {
+                    rig.crash().await;
+                    rig.up().await;
+                }
+                // Whoever got no answer asks again.
+                let _answers = rig.swarm().flow(request.clone());
+                pass(&rig).await;
+                for Turn { role, .. } in rig.world.flows.at_work(&place()) {
+                    let name = format!("abcdef-{role}");
+                    if rig.world.state(&name) == Some(FineState::Running) {
+                        end(&rig, &role, 0);
+                    }
+                }
+            }
+            pass(&rig).await;
+            assert_eq!(rig.world.script.unmet(), Vec::<String>::new(), "{step} {fault}");
+            assert_eq!(rig.world.flows.at_work(&place()), [], "{step} {fault}");
+            rig.check();
+        }
+    }
+}
