@@ -7,7 +7,8 @@ const SECONDS_MAX: u32 = 7 * 24 * 3600;
 
 /// `claude` asks `program` before each use of a tool, and goes by its answer.
 pub fn claude(program: &str) -> Vec<String> {
-    let command = format!("'{}' flow consent-check", program.replace('\'', r"'\''"));
+    // An agent takes any other failure of a hook for a yes.
+    let command = format!("'{}' flow consent-check || exit 2", program.replace('\'', r"'\''"));
     let hook =
         json!([{ "matcher": "*", "hooks": [{ "type": "command", "command": command, "timeout": SECONDS_MAX }] }]);
     let settings = json!({ "hooks": { "PreToolUse": hook } });
