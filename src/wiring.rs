@@ -47,7 +47,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
     let ports = Ports {
         clock: Arc::new(SystemClock::new()),
         events: Arc::<EventLog>::clone(&events),
-        flows: Arc::new(DiskFlows::new(paths.clone(), installed.clone())),
+        flows: Arc::new(DiskFlows::start(paths.clone(), installed.clone())?),
         landings: Arc::new(GitLandings::new(paths.clone(), executable.clone())),
         launcher: Arc::new(ShimLauncher::new(paths.clone(), executable)),
         logs: Arc::new(LogKeeper::start(paths.logs())?),

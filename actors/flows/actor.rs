@@ -62,8 +62,18 @@ impl Actor for FlowActor {
         let flows = Arc::clone(&arguments.ports.flows);
         let opened = flows.open(&arguments.place, arguments.begin.as_ref()).await.map_err(FlowError::Open)?;
         let _ = myself.cast(FlowMessage::Wake);
+        let (listener, place) = (myself.clone(), arguments.place.clone());
+        // People and other programs write to it as well.
+        let watch = tokio::spawn(async move {
+            loop {
+                flows.changed(&place).await;
+                if listener.cast(FlowMessage::Wake).is_err() {
+                    return;
+                }
+            }
+        });
         let (machine, caller) = (Machine::new(opened.rules), opened.caller);
-        let (waits, resting, tasks) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let (waits, resting, tasks) = (BTreeSet::new(), Vec::new(), vec![watch.abort_handle()]);
         Ok(State { arguments, myself, caller, machine, waits, resting, tasks })
     }
 
@@ -76,8 +86,16 @@ impl Actor for FlowActor {
         match message {
             FlowMessage::Wake | FlowMessage::Advance => state.feed(Event::Changed).await,
             FlowMessage::Ended(ended) => state.feed(Event::Ended(*ended)).await,
+            FlowMessage::Started(turn) => state.feed(Event::Started(turn)).await,
+            FlowMessage::Run(reply) => {
+                let goes_on = !state.machine.is_leaving();
+                let _ = reply.send(goes_on);
+                if goes_on {
+                    state.feed(Event::Changed).await;
+                }
+            }
             FlowMessage::Unattended(turn) => state.feed(Event::Unattended(turn)).await,
-            FlowMessage::StopNode(node, reply) => drop(reply.send(state.stop_node(node))),
+            FlowMessage::StopNode(node, reply) => drop(reply.send(state.stop_node(node).await)),
             FlowMessage::Stop => state.feed(Event::Stop).await,
             FlowMessage::Rests(reply) if state.machine.rests() => drop(reply.send(state.machine.is_over())),
             FlowMessage::Rests(reply) => state.resting.push(reply),
@@ -155,11 +173,10 @@ impl State {
         self.myself.stop(None);
     }
 
-    fn stop_node(&mut self, node: String) -> Result<(), FlowError> {
+    async fn stop_node(&mut self, node: String) -> Result<(), FlowError> {
         let found = self.machine.turns().find(|turn| turn.node.as_ref().unwrap_or(&turn.role) == &node).cloned();
         let turn = found.ok_or(FlowError::NotAtWork(node))?;
-        let attendant = self.attendant();
-        self.task(async move { attendant.kill(&worker_name(&attendant.place, &turn.role)).await });
+        self.feed(Event::StopTurn(turn)).await;
         Ok(())
     }
 

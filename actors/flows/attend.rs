@@ -36,6 +36,7 @@ impl Attendant {
             Some(remedy) => format!("{} ({remedy})", refusal.cause),
             None => refusal.cause,
         })?;
+        let _ = self.actor.cast(FlowMessage::Started(turn.clone()));
         Ok(How::Exit(ended(&self.ports, &name, spawned.generation).await))
     }
 

@@ -1,6 +1,6 @@
 //! Whose worker is waited for, and when the files are looked at again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::turn::{Ended, Standing, Turn};
 use crate::model::FlowRules;
@@ -17,7 +17,11 @@ pub enum Event {
     Advanced(Standing),
     /// They could not be read or written. What ended is told again.
     Failed(Vec<Ended>),
+    /// The worker of a turn runs.
+    Started(Turn),
     Ended(Ended),
+    /// A person wants the turn at this node, or of this role, to end.
+    StopTurn(Turn),
     /// Whoever waited for its worker failed: somebody else is to.
     Unattended(Turn),
     Stop,
@@ -49,6 +53,8 @@ pub struct Machine {
     /// By role: one turn each.
     at_work: BTreeMap<String, Turn>,
     ended: Vec<Ended>,
+    /// Roles whose turn is to end: its worker is killed as soon as it is there.
+    doomed: BTreeSet<String>,
     /// Turns were begun, and by the rules no others are to.
     begun: bool,
     stopping: bool,
@@ -71,7 +77,12 @@ impl Machine {
 
     /// Nothing is at work, and nothing is about to be.
     pub fn rests(&self) -> bool {
-        self.at_work.is_empty() && self.failures == 0
+        self.at_work.is_empty()
+    }
+
+    /// It is being left, and begins nothing more.
+    pub fn is_leaving(&self) -> bool {
+        self.stopping || self.over
     }
 
     pub fn on(&mut self, event: Event) -> Vec<Effect> {
@@ -82,10 +93,20 @@ impl Machine {
                 self.ended = ended;
                 let pause = PAUSE_MS.saturating_mul(1 << self.failures.min(10)).min(PAUSE_MS_MAX);
                 self.failures += 1;
-                vec![Effect::Arm(pause)]
+                let rests = self.at_work.is_empty().then_some(Effect::Rested);
+                [Effect::Arm(pause)].into_iter().chain(rests).collect()
+            }
+            Event::Started(turn) => {
+                let is_doomed = self.stopping || self.doomed.contains(&turn.role);
+                if is_doomed { vec![Effect::Kill(turn)] } else { Vec::new() }
+            }
+            Event::StopTurn(turn) => {
+                self.doomed.insert(turn.role.clone());
+                vec![Effect::Kill(turn)]
             }
             Event::Ended(ended) => {
                 self.at_work.remove(&ended.turn.role);
+                self.doomed.remove(&ended.turn.role);
                 if self.stopping {
                     return self.leave_when_free();
                 }
@@ -94,6 +115,7 @@ impl Machine {
             }
             Event::Unattended(turn) => {
                 self.at_work.remove(&turn.role);
+                self.doomed.remove(&turn.role);
                 if self.stopping { self.leave_when_free() } else { self.advance() }
             }
             Event::Stop => {
@@ -116,6 +138,12 @@ impl Machine {
     fn advanced(&mut self, standing: Standing) -> Vec<Effect> {
         self.failures = 0;
         let mut effects = Vec::new();
+        // A person has said no to what its agent asked.
+        for role in standing.denied {
+            if let Some(turn) = self.at_work.get(&role).filter(|_| self.doomed.insert(role.clone())) {
+                effects.push(Effect::Kill(turn.clone()));
+            }
+        }
         for turn in standing.turns {
             // A role whose last worker is still there waits for its end; what was begun
             // meanwhile is found in the files again.

@@ -62,9 +62,8 @@ fn what_ended_is_told_until_the_files_have_it() {
     let mut pauses = Vec::new();
     for _ in 0..9 {
         let armed = machine.on(Event::Failed(vec![ended(only.clone())]));
-        let [Effect::Arm(pause)] = armed[..] else { panic!("{armed:?}") };
+        let [Effect::Arm(pause), Effect::Rested] = armed[..] else { panic!("{armed:?}") };
         pauses.push(pause / 1000);
-        assert!(!machine.rests());
         assert_eq!(machine.on(Event::Changed), advance(vec![ended(only.clone())]));
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
@@ -93,4 +92,30 @@ fn a_flow_that_is_over_is_finished_once_nothing_is_at_work() {
     assert_eq!(machine.on(Event::Advanced(over)), vec![Effect::Rested, Effect::Finish]);
     assert!(machine.is_over());
     assert_eq!(machine.on(Event::Changed), Vec::new());
+}
+
+#[test]
+fn a_turn_that_is_to_end_is_ended_also_when_its_worker_is_just_starting() {
+    let mut machine = Machine::default();
+    let (dev, qa) = (turn("dev", 1), turn("qa", 1));
+    machine.on(Event::Advanced(standing([&dev, &qa])));
+    assert_eq!(machine.on(Event::Started(dev.clone())), Vec::new());
+    assert_eq!(machine.on(Event::StopTurn(dev.clone())), vec![Effect::Kill(dev.clone())]);
+    assert_eq!(machine.on(Event::Started(dev.clone())), vec![Effect::Kill(dev.clone())], "it was not there before");
+    machine.on(Event::Ended(ended(dev)));
+    let next = turn("dev", 2);
+    machine.on(Event::Advanced(standing([&next, &qa])));
+    assert_eq!(machine.on(Event::Started(next)), Vec::new(), "the next one is another");
+    machine.on(Event::Stop);
+    assert_eq!(machine.on(Event::Started(qa.clone())), vec![Effect::Kill(qa)]);
+}
+
+#[test]
+fn a_turn_whose_question_was_answered_with_no_is_ended_once() {
+    let mut machine = Machine::default();
+    let dev = turn("dev", 1);
+    machine.on(Event::Advanced(standing([&dev])));
+    let denied = || Event::Advanced(Standing { denied: vec!["dev".to_owned()], ..Standing::default() });
+    assert_eq!(machine.on(denied()), vec![Effect::Kill(dev)]);
+    assert_eq!(machine.on(denied()), Vec::new());
 }

@@ -12,11 +12,14 @@ pub enum FlowMessage {
     /// From the timer, or from the actor itself: go by what the files say now.
     Advance,
     /// From the task that attends a turn.
+    Started(Turn),
     Ended(Box<Ended>),
     /// The same, where that task itself failed.
     Unattended(Turn),
     StopNode(String, RpcReplyPort<Result<(), FlowError>>),
     Stop,
+    /// Work on it: refused by one that is being left.
+    Run(RpcReplyPort<bool>),
     /// Answered when nothing is at work: whether the flow is over.
     Rests(RpcReplyPort<bool>),
 }

@@ -56,6 +56,11 @@ impl FlowHandle {
         self.actor.get_cell()
     }
 
+    /// Has it work on what there is. False where it is being left, and begins nothing more.
+    pub async fn run(&self) -> bool {
+        ractor::call_t!(self.actor, FlowMessage::Run, CALL_MS_MAX).unwrap_or(false)
+    }
+
     /// The file was changed; returns at once.
     pub fn wake(&self) {
         let _ = self.actor.cast(FlowMessage::Wake);

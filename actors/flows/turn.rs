@@ -34,6 +34,8 @@ pub enum How {
 pub struct Standing {
     /// The turns that are at work, whether their workers run or not.
     pub turns: Vec<Turn>,
+    /// Roles whose agent was told no by a person, and is to do nothing more.
+    pub denied: Vec<String>,
     /// Nothing will follow.
     pub over: bool,
     /// Those that wait for a person, and why.

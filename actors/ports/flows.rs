@@ -32,6 +32,9 @@ pub trait Flows: Send + Sync {
         claim: bool,
     ) -> BoxFuture<'a, Result<Standing, String>>;
 
+    /// Resolves when somebody has changed the flow's file since this was asked last.
+    fn changed<'a>(&'a self, place: &'a FlowPlace) -> BoxFuture<'static, ()>;
+
     /// The request that starts the worker of a turn.
     ///
     /// # Errors

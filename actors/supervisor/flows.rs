@@ -89,9 +89,20 @@ impl State {
         let FlowRequest { caller, place, order } = request;
         let known = self.flows.0.get(&place).cloned();
         let answer = match (order, known) {
-            (FlowOrder::Run(_), Some(flow)) => {
-                flow.wake();
-                Ok("running")
+            (FlowOrder::Run(rules), Some(flow)) => {
+                let myself = self.myself.clone();
+                self.beside(async move {
+                    if flow.run().await {
+                        let _ = answers.send(Answer::Flow(FlowLine { place, done: "running".to_owned() }));
+                        let _ = answers.send(Answer::Done);
+                        return;
+                    }
+                    // It is being left: it is begun anew behind that.
+                    let _ = flow.cell().wait(Some(STOP_MAX)).await;
+                    let request = FlowRequest { caller, place, order: FlowOrder::Run(rules) };
+                    let _ = myself.cast(SupervisorMessage::FlowRequest(Box::new(request), answers));
+                });
+                return Ok(());
             }
             (FlowOrder::Run(rules), None) => {
                 let opened = self.open_flow(&place, Some(Begin { rules, caller })).await?;
@@ -145,6 +156,9 @@ async fn carry_out(flow: &FlowHandle, order: FlowOrder) -> Result<&'static str, 
             Some(false) => Ok("waiting"),
             None => Ok("stopped"),
         },
-        FlowOrder::Run(_) | FlowOrder::Wake => Ok("running"),
+        FlowOrder::Run(_) | FlowOrder::Wake => {
+            flow.wake();
+            Ok("running")
+        }
     }
 }

@@ -68,7 +68,7 @@ impl Flow {
             self.at_work = self.ahead.pop_front().unwrap_or_default();
         }
         let over = self.at_work.is_empty() && self.ahead.is_empty();
-        Standing { turns: self.at_work.clone(), over, waits: Vec::new() }
+        Standing { turns: self.at_work.clone(), over, ..Standing::default() }
     }
 }
 
@@ -106,6 +106,10 @@ impl Flows for FakeFlows {
             self.script.after("flow.advance").await?;
             Ok(standing)
         })
+    }
+
+    fn changed<'a>(&'a self, _: &'a FlowPlace) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
     }
 
     fn prepare<'a>(

@@ -24,7 +24,10 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["claude".to_owned()]);
     // The prompt goes to standard input: a command line has an end.
     argv.extend(["-p", "--output-format", "stream-json", "--verbose"].map(str::to_owned));
-    argv.extend(["--permission-mode", "acceptEdits", "--allowedTools", "Bash(*)"].map(str::to_owned));
+    // Where the words for it say how it is held back, they hold.
+    if !config.arguments.iter().any(|word| word == "--permission-mode") {
+        argv.extend(["--permission-mode", "acceptEdits", "--allowedTools", "Bash(*)"].map(str::to_owned));
+    }
     if let Some(model) = &config.model {
         argv.extend(["--model".to_owned(), model.clone()]);
     }

@@ -2,17 +2,19 @@
 
 use serde_json::json;
 
-/// A person may take their time: after so many seconds the agent takes it for a no.
-const SECONDS_MAX: u32 = 7 * 24 * 3600;
+/// A person may take their time. A hook that takes longer is passed over, so that whoever
+/// answers for it has to say no before.
+pub const SECONDS_MAX: u32 = 7 * 24 * 3600;
 
-/// `claude` asks `program` before each use of a tool, and goes by its answer.
+/// `claude` asks `program` before each use of a tool, and goes by its answer; without one
+/// it does nothing but read.
 pub fn claude(program: &str) -> Vec<String> {
-    // An agent takes any other failure of a hook for a yes.
+    // It passes over a hook that fails in any other way.
     let command = format!("'{}' flow consent-check || exit 2", program.replace('\'', r"'\''"));
     let hook =
         json!([{ "matcher": "*", "hooks": [{ "type": "command", "command": command, "timeout": SECONDS_MAX }] }]);
-    let settings = json!({ "hooks": { "PreToolUse": hook } });
-    vec!["--settings".to_owned(), settings.to_string()]
+    let settings = json!({ "disableAllHooks": false, "hooks": { "PreToolUse": hook } });
+    ["--permission-mode", "default", "--settings", &settings.to_string()].map(str::to_owned).to_vec()
 }
 
 /// `codex` has a sandbox: what it refuses is not asked for. `roots` may be written to

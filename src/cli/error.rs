@@ -56,6 +56,15 @@ impl Failure {
         }
     }
 
+    /// Why, in one sentence.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Refused { refusal, .. } => refusal.cause.clone(),
+            Self::Said { line, .. } | Self::Plain { line, .. } => line.clone(),
+            Self::Output(error) => error.to_string(),
+        }
+    }
+
     /// Tells standard error and gives the exit code.
     pub fn report(&self, err: &mut dyn Write) -> u8 {
         // When standard error is gone as well, the exit code has to do.

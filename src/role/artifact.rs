@@ -31,7 +31,8 @@ pub fn look(flow: &FlowRun, worktree: Option<&Path>, said: &str) -> Found {
     let in_worktree = |path: &Path| above.as_ref().is_some_and(|tree| path.starts_with(tree));
     let here = resolve(root.join(said)).filter(|path| within(path) && !in_worktree(path));
     if here.is_some() {
-        return Found::Here(said.to_owned());
+        let is_absolute = Path::new(said).is_absolute();
+        return Found::Here(if is_absolute { relative(flow.workspace_root(), said) } else { said.to_owned() });
     }
     let beside = worktree.and_then(|tree| resolve(tree.join(said)));
     match beside {

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 use swarm_actors::flow::block::{Code, Refusal, Signal};
+use swarm_actors::flow::consent::{self, Answer, Request, Wish};
 use swarm_actors::flow::handoff::{self, Ended};
 use swarm_actors::flow::improvement::{self, RoleEnded};
 use swarm_actors::flow::names::edge_key;
@@ -100,6 +101,7 @@ impl Role<'_> {
         question: &str,
         commit: Option<&str>,
     ) -> Result<Option<String>, Not> {
+        self.forget_questions(open, node);
         let rules = if open.sidecar.relaxed { OwnerRules::Relaxed } else { OwnerRules::Strict };
         let look = |path: &str| self.files.look(path);
         let ended = handoff::finish(&mut open.flow, &open.graph, node, signal, look, rules).map_err(Not::Refused)?;
@@ -135,6 +137,17 @@ impl Role<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Its agent has ended: nobody waits for an answer any more.
+    fn forget_questions(&self, open: &mut Open, node: &str) {
+        let role = &self.order.turn.role;
+        open.sidecar.requests.retain(|_, asked| asked.role != *role);
+        if open.flow.wait(node).is_some_and(|wait| wait.reason == Reason::Consent.word()) {
+            let wish = Wish::Command { command: String::new() };
+            let request = Request { node: node.to_owned(), role: role.clone(), wish };
+            consent::settle(&mut open.flow, &request, Answer::AllowOnce);
+        }
     }
 
     fn asks(&self, open: &mut Open, who: &str, reason: Reason, text: &str) {
@@ -177,5 +190,11 @@ pub fn try_out(
     look: impl Fn(&str) -> handoff::Artifact,
 ) -> Result<Ended, Refusal> {
     let rules = if open.sidecar.relaxed { OwnerRules::Relaxed } else { OwnerRules::Strict };
-    handoff::finish(&mut open.flow.clone(), &open.graph, node, signal, look, rules)
+    let mut flow = open.flow.clone();
+    if let Some(wait) = open.flow.wait(node).filter(|wait| wait.reason == Reason::Consent.word()) {
+        let wish = Wish::Command { command: String::new() };
+        let request = Request { node: node.to_owned(), role: wait.role.to_owned(), wish };
+        consent::settle(&mut flow, &request, Answer::AllowOnce);
+    }
+    handoff::finish(&mut flow, &open.graph, node, signal, look, rules)
 }

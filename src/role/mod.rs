@@ -34,11 +34,13 @@ use crate::adapters::flows::config::Player;
 use crate::adapters::flows::feed::{self, Kind};
 use crate::adapters::flows::runner::{Site, files_of};
 use crate::adapters::flows::store::{FlowFiles, Open, StoreError};
-use crate::adapters::flows::turns::{self, HANDOFF, Order, PROMPT};
+use crate::adapters::flows::turns::{self, HANDOFF, Order, PROMPT, TOLD};
 use crate::adapters::{flows, git};
 use crate::agents::{self, Report, Session, Turn, shell_script};
 use crate::attempt::turn::take_turn;
 
+/// The kernel takes 128 KiB for one variable.
+const ANSWER_BYTES_MAX: usize = 100 << 10;
 /// Before it is tried again what failed on the way, by how often it was …
 const PAUSE: Duration = Duration::from_secs(2);
 /// … and longest.
@@ -61,7 +63,7 @@ fn play(dir: &Path) -> Result<(), String> {
     let caller = caller()?;
     let site = Site::of(&order.place, &caller)?;
     let player = site.config.player(&order.turn.role)?;
-    let worktree = site.repo.is_some().then(|| PathBuf::from(&caller.cwd));
+    let worktree = worktree(&site, &caller)?;
     let role = Role { dir, order, files, player, caller, worktree };
     match role.play() {
         Ok(()) => Ok(()),
@@ -72,6 +74,14 @@ fn play(dir: &Path) -> Result<(), String> {
         Err(Fail::Store(error)) => Err(error.to_string()),
         Err(Fail::Over(cause)) => role.give_up(&cause),
     }
+}
+
+/// Where the role works, when that is a worktree of its own: nobody else's checkout is
+/// committed.
+fn worktree(site: &Site, caller: &Caller) -> Result<Option<PathBuf>, String> {
+    let Some(repo) = &site.repo else { return Ok(None) };
+    let here = git::root(caller).map_err(|refusal| refusal.cause)?;
+    if here == *repo { Err(format!("{} is not a worktree of its own", here.display())) } else { Ok(Some(here)) }
 }
 
 /// As whom git is run: as this process is.
@@ -124,13 +134,20 @@ impl Role<'_> {
         self.check_consent(&open)?;
         let mut session = self.session(&open);
         let mut said = self.prompt(session.is_some())?;
+        if let Some(worktree) = &self.worktree {
+            git::role::free(worktree);
+        }
         // Of a turn that was killed when it had said this.
-        if self.dir.join(HANDOFF).exists() && matches!(self.bring("")?, Brought::Done) {
+        if self.brings_what_was_left()? {
             return Ok(());
         }
         self.note(&[self.activation()]);
         let conflicts = self.take_in()?;
-        if !conflicts.is_empty() && self.player.agent.converses() {
+        if !conflicts.is_empty() {
+            // A script would go on as if it had them.
+            if !self.player.agent.converses() {
+                return Err(Fail::Over(conflicts));
+            }
             said = format!("{said}\n{conflicts}");
         }
         let mut failures = 0;
@@ -149,6 +166,8 @@ impl Role<'_> {
                     }
                 },
                 Outcome::Stopped => return Err(Fail::Over("its turn was stopped".to_owned())),
+                // It had said what comes next, whatever became of its process then.
+                Outcome::Failure { .. } if self.brings_what_was_left()? => return Ok(()),
                 Outcome::Failure { cause, fault, .. } => {
                     failures += 1;
                     self.pause(&cause, fault, failures)?;
@@ -160,6 +179,25 @@ impl Role<'_> {
                 true => refusal.message,
                 false => self.again(&refusal)?,
             };
+        }
+    }
+
+    /// Whether what lies in the handoff file was brought in. What is refused goes.
+    fn brings_what_was_left(&self) -> Result<bool, Fail> {
+        if !self.dir.join(HANDOFF).exists() {
+            return Ok(false);
+        }
+        match self.bring("")? {
+            Brought::Done => Ok(true),
+            Brought::Refused(_) => self.forget_word().map(|()| false),
+        }
+    }
+
+    /// What was refused is not what a next turn begins with.
+    fn forget_word(&self) -> Result<(), Fail> {
+        match fs::remove_file(self.dir.join(HANDOFF)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
         }
     }
 
@@ -262,12 +300,13 @@ impl Role<'_> {
 
     fn turn(&self, said: &str, session: Option<&Session>) -> Result<(Report, String), Fail> {
         let mut agent = self.player.agent.clone();
-        word::hold_back(&mut agent, &self.files, &self.order.place)?;
+        word::hold_back(&mut agent, &self.files, self.dir)?;
         let fresh_id = random_uuid();
         let turn = Turn { prompt: said, session, fresh_id: &fresh_id };
         let mut launch = agent.launch(&turn);
         launch.env.extend(self.environment()?);
         let parser = agent.parser(session);
+        fs::write(self.dir.join(TOLD), "")?;
         let mut teller = Spoken::new(!agent.resumes(), self);
         let report = take_turn(&launch, parser, &mut teller);
         let spoken = teller.end();
@@ -292,7 +331,9 @@ impl Role<'_> {
             ("SWARM_HANDOFF", path(HANDOFF)),
             ("SWARM_PROMPT", path(PROMPT)),
         ];
-        variables.extend(self.order.answer.clone().map(|answer| ("SWARM_ANSWER", answer)));
+        // What is longer does not fit into an environment; the prompt has it.
+        let answer = self.order.answer.clone().filter(|answer| answer.len() <= ANSWER_BYTES_MAX);
+        variables.extend(answer.map(|answer| ("SWARM_ANSWER", answer)));
         if let Some(worktree) = &self.worktree {
             variables.push(("SWARM_WORKTREE", worktree.to_string_lossy().into_owned()));
         }
@@ -345,11 +386,7 @@ impl Role<'_> {
             }
             Ok::<_, StoreError>(is_enough)
         })?;
-        // What was refused is not what a next turn begins with.
-        match fs::remove_file(self.dir.join(HANDOFF)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
-        }
+        self.forget_word()?;
         if is_enough { Err(Fail::Over(why.to_owned())) } else { Ok(()) }
     }
 

@@ -1,19 +1,19 @@
 //! What an agent says that comes next, where it says it, and what it may do meanwhile.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use serde_json::Value;
 use swarm_actors::flow::block::{self, BLOCK_BYTES_MAX, Code, Refusal, Signal, Which};
 use swarm_actors::flow::consent::Mode;
-use swarm_actors::model::FlowPlace;
 
 use super::Fail;
 use crate::adapters::flows::store::{FlowFiles, gate_of};
-use crate::adapters::flows::yaml;
+use crate::adapters::flows::turns::HANDOFF_BYTES_MAX;
+use crate::adapters::flows::{self, yaml};
 use crate::agents::{Agent, Kind, consent};
 
+/// Of a question, what goes on is left out.
+const QUESTION_BYTES_MAX: usize = 16 << 10;
 /// What the `shell` agent does when it looks back: it has nothing to add.
 pub const LOOK_BACK: &str = r#"file=$(sed -n 's/^Write it to \(.*\), then stop with$/\1/p' "$SWARM_PROMPT" | tail -n 1)
 mkdir -p "$(dirname "$file")"
@@ -30,9 +30,9 @@ pub struct Word {
 
 /// What the agent left in its file, else the last block of its last message.
 pub fn find(file: &Path, message: &str) -> Result<Word, Refusal> {
-    match fs::read_to_string(file) {
-        Ok(text) => read(&text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+    match flows::read_text(file, HANDOFF_BYTES_MAX) {
+        Ok(Some(text)) => read(&text),
+        Ok(None) => {
             let signal = block::parse(message, Which::Last, yaml::parse)?;
             Ok(Word { signal, question: above(message) })
         }
@@ -57,14 +57,24 @@ pub fn read(text: &str) -> Result<Word, Refusal> {
         return Err(wrong("it is far too long".to_owned()));
     }
     let value = yaml::parse(text).map_err(wrong)?;
-    let question = value.get("question").and_then(Value::as_str).unwrap_or_default().trim().to_owned();
+    let question = value.get("question").and_then(Value::as_str).unwrap_or_default();
+    let question = cut(question.trim());
     Ok(Word { signal: block::interpret(&value)?, question })
 }
 
 /// What stands above the last block: where the agent asks, this is what it asks.
 fn above(message: &str) -> String {
     let end = message.to_lowercase().rfind("```handoff").filter(|at| message.is_char_boundary(*at));
-    message[..end.unwrap_or(message.len())].trim().to_owned()
+    cut(message[..end.unwrap_or(message.len())].trim())
+}
+
+/// So much of a question as a person reads.
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(QUESTION_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    if end < text.len() { format!("{}…", &text[..end]) } else { text.to_owned() }
 }
 
 /// Its process did not end well.
@@ -74,8 +84,9 @@ pub fn failed(cause: &str) -> Refusal {
     Refusal::new(Code::MissingBlock, cause, message)
 }
 
-/// Has the agent ask before what the flow does not allow, as far as its program offers that.
-pub fn hold_back(agent: &mut Agent, files: &FlowFiles, place: &FlowPlace) -> Result<(), Fail> {
+/// Has the agent ask before what the flow does not allow, as far as its program offers
+/// that. `dir` is the folder of its turn, where it may leave its word.
+pub fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path) -> Result<(), Fail> {
     let flow = files.read()?;
     let mode = gate_of(&flow).mode();
     match agent.kind {
@@ -84,7 +95,8 @@ pub fn hold_back(agent: &mut Agent, files: &FlowFiles, place: &FlowPlace) -> Res
             agent.config.arguments.extend(consent::claude(&program.to_string_lossy()));
         }
         Kind::Codex => {
-            let roots = [flow.record_folder(), &place.root];
+            let own = dir.to_string_lossy();
+            let roots = [flow.record_folder(), &own];
             agent.config.arguments.extend(consent::codex(mode == Mode::NoAccess, mode == Mode::FullAccess, &roots));
         }
         Kind::Shell | Kind::Command => {}

@@ -126,6 +126,10 @@ impl Site {
         text.lines().filter(|line| line.contains(&format!("\"kind\":\"{kind}\""))).count()
     }
 
+    fn fine(&self, worker: &str) -> String {
+        self.rig.fine(worker)
+    }
+
     /// Waits until a script has made this file below the rig.
     fn until(&self, name: &str) {
         let path = self.rig.path(name);
@@ -347,11 +351,12 @@ fn a_permission_is_asked_for_and_given_from_another_terminal() {
     assert!(said("granted").contains("\"allow\""));
     site.flow("deny", &["3"]).ok();
     assert_eq!(site.reason("build"), "consent-denied");
-    wait_until("the answer", SOON, || said("denied").contains("\"continue\":false"));
     assert_eq!(site.file()["consentState"]["bash"]["allowedCommands"]["make test"]["command"], "make test");
-    site.flow("stop", &["build"]).ok();
+    // Its turn is ended, and a word begins it anew.
     assert_eq!(site.run(), "waiting");
-    assert_eq!(site.reason("build"), "consent-denied");
+    assert_eq!((site.reason("build").as_str(), site.fine(&site.worker("dev")).as_str()), ("consent-denied", "stopped"));
+    site.flow("answer", &["otherwise"]).ok();
+    request(4);
 }
 
 #[test]
@@ -437,4 +442,30 @@ fn a_supervisor_of_another_directory_does_not_run_the_same_flow() {
     let refused = site.flow("rm", &[]);
     assert!(refused.code == Some(1) && refused.err.contains("is being run"), "{refused:?}");
     proc::signal(site.rig.pid(&site.worker("dev")), Signal::TERM);
+}
+
+/// What is in the README between these two lines, behind `from`.
+fn block<'a>(readme: &'a str, from: usize, open: &str, close: &str) -> (&'a str, usize) {
+    let begin = from + readme[from..].find(open).expect("a block") + open.len();
+    let end = begin + readme[begin..].find(close).expect("its end");
+    (&readme[begin..end], end)
+}
+
+#[test]
+fn the_example_of_the_readme_runs_as_it_stands() {
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("there");
+    let (workflow, end) = block(&readme, 0, "\n````yaml\n", "````\n");
+    let (script, _) = block(&readme, end, "\n```sh\n", "```\n");
+    let rig = Rig::new();
+    let repo = rig.repo();
+    fs::write(repo.join("workflow.yaml"), workflow).expect("written");
+    let programs = PathBuf::from(env!("CARGO_BIN_EXE_swarm"));
+    let path = format!("{}:{}", programs.parent().expect("a folder").display(), std::env::var("PATH").expect("set"));
+    let mut command = rig.program("sh");
+    command.args(["-e", "-c", script]).current_dir(&repo).env("PATH", path);
+    let said = crate::common::run(command);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains(": Add rate limiting, completed\n"), "{said:?}");
+    let landed = || rig.git_says(&repo, &["show", "main:limit.txt"]).out;
+    wait_until("it lands", SOON, || landed() == "a limit, turn 1\na limit, turn 2\n");
 }

@@ -4,12 +4,14 @@
 //! All of it is one change of the flow. The orders of turns are written before: one that
 //! is cut off leaves orders that nobody names, and those are written over.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use swarm_actors::flow::consent::{self, Answer, Request, Wish};
 use swarm_actors::flow::document::FlowRun;
 use swarm_actors::flow::entry::{Conversation, Entry};
 use swarm_actors::flow::improvement::{self, Begun, ResumePath};
-use swarm_actors::flow::names::RoleId;
+use swarm_actors::flow::names::{RoleId, edge_key, split_edge_key};
 use swarm_actors::flow::operator;
 use swarm_actors::flow::plan::{Plan, PlanEntry};
 use swarm_actors::flow::schedule::claim;
@@ -27,8 +29,8 @@ use crate::adapters::clock::now_iso;
 pub struct Stage<'a> {
     pub files: &'a FlowFiles,
     pub place: &'a FlowPlace,
-    /// How often a turn of this role may be sent back.
-    pub repairs: &'a dyn Fn(&str) -> u32,
+    /// How often a turn may be sent back, by the roles whose turns ended.
+    pub repairs: &'a BTreeMap<String, u32>,
 }
 
 impl Stage<'_> {
@@ -76,7 +78,9 @@ impl Stage<'_> {
     /// The same once more, unless it was often enough.
     fn again(&self, open: &mut Open, turn: &Turn, cause: &str) -> Result<(), StoreError> {
         let repairs = open.sidecar.repairs.entry(turn.role.clone()).or_default();
-        if *repairs >= (self.repairs)(&turn.role) {
+        let most = self.repairs.get(&turn.role).copied().unwrap_or_default();
+        // One that has said what comes next only has to be heard.
+        if *repairs >= most && !turns::has_word(self.files.dir(), turn) {
             return abort(open, turn, cause);
         }
         *repairs += 1;
@@ -84,6 +88,8 @@ impl Stage<'_> {
         let side = open.sidecar.role(&turn.role);
         side.turn += 1;
         order.turn.number = side.turn;
+        turns::forget_word(self.files.dir(), &order.turn)?;
+        order.was_told |= turns::was_told(self.files.dir(), turn);
         order.prompt = format!("Your turn was cut off ({cause}). Go on where you were.\n\n{}", order.whole);
         turns::write(self.files.dir(), &order)?;
         // What it had handed over, and could not bring in any more.
@@ -134,15 +140,40 @@ impl Stage<'_> {
             open: true,
             spoke_last: side.session.is_some(),
         });
+        // Earlier turns of the same visit took what was handed over, and may not have been
+        // told of it.
+        let last = Turn { role: RoleId::key(&entry.role), number: side.turn, node: Some(entry.node.clone()) };
         let about = side.about.as_deref() == Some(&entry.node);
-        let said = self.facts(open, before).of_node(entry, side.session.is_some(), about);
+        let earlier =
+            turns::read(&turns::dir(self.files.dir(), &last)).ok().filter(|order| about && order.turn == last);
+        let earlier = earlier.unwrap_or_default();
+        let about = about && (earlier.was_told || turns::was_told(self.files.dir(), &last));
+        let said = self.facts(open, before).of_node(entry, side.session.is_some(), about, &earlier.inbox);
         let commits = entry.taken.iter().filter_map(|taken| {
-            let key = swarm_actors::flow::names::edge_key(&taken.from, &entry.node);
+            let key = edge_key(&taken.from, &entry.node);
             Some((taken.from.clone(), open.sidecar.commits.get(&key)?.clone()))
         });
-        let commits = commits.collect();
+        let mut commits: BTreeMap<String, String> = commits.collect();
+        if entry.taken.is_empty() {
+            // Of what was taken before: what is there already is merged by nothing.
+            let into = open.sidecar.commits.iter().filter_map(|(key, commit)| {
+                let (from, to) = split_edge_key(key)?;
+                (to == entry.node).then(|| (from.to_owned(), commit.clone()))
+            });
+            commits.extend(into);
+        }
         let node = open.graph.node(&entry.node).map(|node| node.work.clone()).unwrap_or_default();
-        self.begin(open, &entry.role, Step::Node(entry.node.clone()), said, node, commits)?;
+        let order = Order { work: node, commits, was_told: about, ..Order::default() };
+        let goes_on = entry.interrupted && entry.answer.is_none() && !entry.by_handoff() && earlier.turn == last;
+        // It was left in the middle: it is told the same, and has what it had.
+        let said = match goes_on {
+            true => Said { whole: earlier.whole, answer: earlier.answer, ..said },
+            false => said,
+        };
+        let begun = self.begin(open, &entry.role, Step::Node(entry.node.clone()), said, order)?;
+        if goes_on {
+            turns::take_along(self.files.dir(), &last, &begun)?;
+        }
         open.sidecar.words.remove(&entry.node);
         for event in entry.events(conversation.as_ref()) {
             open.tell(event.kind(), [("nodeId", json!(entry.node)), ("role", json!(entry.role))]);
@@ -172,7 +203,7 @@ impl Stage<'_> {
         let begun = improvement::begin(&mut open.flow, &entry.role);
         let knows = open.sidecar.role(&entry.role).session.is_some();
         let said = self.facts(open, &open.flow).of_role(entry, &begun, knows);
-        self.begin(open, &entry.role, Step::Back, said, Vec::new(), Default::default())?;
+        self.begin(open, &entry.role, Step::Back, said, Order::default())?;
         open.sidecar.words.remove(&entry.role);
         let kind = if matches!(begun, Begun::Answered(_)) { "human.resumed" } else { "role.active" };
         open.tell(kind, [("role", json!(entry.role))]);
@@ -183,15 +214,7 @@ impl Stage<'_> {
         Facts { files: self.files, flow, graph: &open.graph, sidecar: &open.sidecar }
     }
 
-    fn begin(
-        &self,
-        open: &mut Open,
-        role: &str,
-        step: Step,
-        said: Said,
-        work: Vec<String>,
-        commits: std::collections::BTreeMap<String, String>,
-    ) -> Result<(), StoreError> {
+    fn begin(&self, open: &mut Open, role: &str, step: Step, said: Said, order: Order) -> Result<Turn, StoreError> {
         let role = RoleId::key(role);
         let side = open.sidecar.role(&role);
         side.worker = worker_name(self.place, &role);
@@ -202,10 +225,12 @@ impl Stage<'_> {
         side.at_work = Some(step);
         let turn = open.sidecar.turns().find(|turn| turn.role == role).expect("it is at work by now");
         open.sidecar.repairs.remove(&role);
-        let Said { prompt, whole, answer } = said;
+        let Said { prompt, whole, inbox, answer } = said;
         let place = self.place.clone();
-        turns::write(self.files.dir(), &Order { place, turn, prompt, whole, answer, work, commits })?;
-        Ok(())
+        // Of a claim that was cut off under this number.
+        turns::forget_word(self.files.dir(), &turn)?;
+        turns::write(self.files.dir(), &Order { place, turn: turn.clone(), prompt, whole, inbox, answer, ..order })?;
+        Ok(turn)
     }
 }
 
@@ -230,6 +255,7 @@ pub fn release(open: &mut Open, turn: &Turn) {
     let side = open.sidecar.role(&turn.role);
     side.at_work = None;
     side.ended_at = Some(now_iso());
+    turns::tidy(open.dir(), turn);
     open.sidecar.repairs.remove(&turn.role);
     open.sidecar.requests.retain(|_, asked| asked.role != turn.role);
 }
@@ -263,6 +289,7 @@ fn deny(open: &mut Open, turn: &Turn) {
 }
 
 fn deny_all_but(open: &mut Open, at_work: &[String]) {
+    open.sidecar.requests.retain(|_, asked| asked.node.as_ref().is_some_and(|node| at_work.contains(node)));
     let waits = open.flow.waits().filter(|wait| wait.reason == Reason::Consent.word());
     let stale: Vec<Turn> = waits
         .filter(|wait| !at_work.iter().any(|known| known == wait.node))
@@ -291,5 +318,14 @@ pub fn standing(open: &Open) -> Standing {
     if matches!(flow.status(), "awaiting_improvement_choice" | "awaiting_feedback_consent") {
         waits.push(news("", "", flow.status()));
     }
-    Standing { turns: open.sidecar.turns().collect(), over: flow.status() == "completed", waits }
+    let no = Reason::ConsentDenied.word();
+    let denied = flow.waits().filter(|wait| wait.reason == no).map(|wait| RoleId::key(wait.role));
+    let denied =
+        denied.chain(improvement::waits(flow).filter(|(_, reason)| *reason == no).map(|(role, _)| role.to_owned()));
+    Standing {
+        denied: denied.collect(),
+        turns: open.sidecar.turns().collect(),
+        over: flow.status() == "completed",
+        waits,
+    }
 }

@@ -5,10 +5,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
 use swarm_actors::flow::json::Json;
 
 use super::file;
+use super::turns::folder;
 
 /// The oldest ones go first.
 const ITEMS_MAX: usize = 400;
@@ -41,13 +41,25 @@ impl Kind {
 }
 
 pub fn path(flow: &Path, role: &str) -> PathBuf {
-    flow.join("roles").join(role).join("feed.json")
+    flow.join("roles").join(folder(role)).join("feed.json")
 }
 
 /// What is in it; nothing where there is no file, or one that is none.
-pub fn read(flow: &Path, role: &str) -> Vec<Value> {
-    let text = file::read_text(&path(flow, role), FILE_BYTES_MAX).ok().flatten();
-    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+pub fn read(flow: &Path, role: &str) -> Vec<Json> {
+    load(flow, role).unwrap_or_default()
+}
+
+fn load(flow: &Path, role: &str) -> io::Result<Vec<Json>> {
+    let Some(text) = file::read_text(&path(flow, role), FILE_BYTES_MAX)? else { return Ok(Vec::new()) };
+    match Json::parse(&text).map_err(io::Error::other)? {
+        Json::List(items) => Ok(items),
+        _ => Err(io::Error::other("it is no list")),
+    }
+}
+
+/// A member of an item; empty where it has none.
+pub fn text<'a>(item: &'a Json, key: &str) -> &'a str {
+    item.as_object().and_then(|item| item.text(key)).unwrap_or_default()
 }
 
 /// The roles that have one, by name.
@@ -70,30 +82,36 @@ pub fn add(flow: &Path, role: &str, items: &[(Kind, String)]) -> io::Result<()> 
         return Ok(());
     }
     let path = path(flow, role);
-    let mut all = read(flow, role);
+    // One that cannot be read may just be written: it is left alone.
+    let mut all = load(flow, role)?;
     let mut next = next_number(&all, role);
     for (kind, text) in items {
         let text = cut(text);
         if *kind == Kind::Assistant
-            && let Some(last) = all.last_mut().filter(|last| last["type"] == "assistant")
+            && let Some(last) = all.last_mut().filter(|last| self::text(last, "type") == "assistant")
         {
-            last["text"] = json!(cut(&format!("{}\n{text}", last["text"].as_str().unwrap_or_default())));
+            let whole = format!("{}\n{text}", self::text(last, "text"));
+            if let Some(last) = last.as_object_mut() {
+                last.set("text", cut(&whole));
+            }
             continue;
         }
         let (kind, label) = kind.words();
-        all.push(json!({"id": format!("{role}_{next}"), "type": kind, "label": label, "text": text}));
+        let id = format!("{role}_{next}");
+        let item = [("id", id.as_str()), ("type", kind), ("label", label), ("text", text)];
+        all.push(Json::from(item.map(|(key, text)| (key, Json::from(text)))));
         next += 1;
     }
     all.drain(..all.len().saturating_sub(ITEMS_MAX));
     if let Some(dir) = path.parent() {
         file::make_dirs(dir)?;
     }
-    let text = Json::from(&Value::Array(all)).render();
+    let text = Json::List(all).render();
     file::replace_lightly(&path, text.as_bytes())
 }
 
-fn next_number(items: &[Value], role: &str) -> u64 {
-    let number = |item: &Value| item["id"].as_str()?.strip_prefix(role)?.strip_prefix('_')?.parse::<u64>().ok();
+fn next_number(items: &[Json], role: &str) -> u64 {
+    let number = |item: &Json| text(item, "id").strip_prefix(role)?.strip_prefix('_')?.parse::<u64>().ok();
     items.iter().filter_map(number).max().map_or(0, |last| last + 1)
 }
 
@@ -119,8 +137,7 @@ mod tests {
         add(&[(Kind::Activation, "build (dev_2) is active."), (Kind::Assistant, "one"), (Kind::Assistant, "two")]);
         add(&[(Kind::Assistant, "three"), (Kind::Tool, "Bash: ls")]);
         let items = read(dir.path(), "dev_2");
-        let shown: Vec<_> =
-            items.iter().map(|item| (item["id"].as_str().unwrap(), item["text"].as_str().unwrap())).collect();
+        let shown: Vec<_> = items.iter().map(|item| (text(item, "id"), text(item, "text"))).collect();
         assert_eq!(
             shown,
             [("dev_2_0", "build (dev_2) is active."), ("dev_2_1", "one\ntwo\nthree"), ("dev_2_2", "Bash: ls")]
@@ -133,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_and_what_is_none_is_begun_anew() {
+    fn what_is_there_stays_and_the_oldest_go() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = path(dir.path(), "dev");
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -141,10 +158,14 @@ mod tests {
             .unwrap();
         add(dir.path(), "dev", &[(Kind::User, "go on".to_owned())]).unwrap();
         let items = read(dir.path(), "dev");
-        assert_eq!((items[0]["more"].as_u64(), items[1]["id"].as_str()), (Some(1), Some("dev_42")));
+        assert!(items[0].as_object().is_some_and(|item| item.has("more")));
+        assert_eq!(text(&items[1], "id"), "dev_42");
         std::fs::write(&file, "torn").unwrap();
+        assert!(add(dir.path(), "dev", &[(Kind::User, "x".to_owned())]).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "torn", "it may just be written");
+        std::fs::remove_file(&file).unwrap();
         add(dir.path(), "dev", &vec![(Kind::Tool, "x".to_owned()); ITEMS_MAX + 3]).unwrap();
         let items = read(dir.path(), "dev");
-        assert_eq!((items.len(), items[0]["id"].as_str()), (ITEMS_MAX, Some("dev_3")));
+        assert_eq!((items.len(), text(&items[0], "id")), (ITEMS_MAX, "dev_3"));
     }
 }

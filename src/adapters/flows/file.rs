@@ -78,6 +78,17 @@ fn temporary(name: &str) -> String {
     format!(".{name}.tmp-{}-{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Removes what killed writers left half-written in a folder that nobody writes to now.
+pub fn remove_torn(dir: &Path) {
+    for file in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with('.') && name.contains(".tmp-") {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
 /// Replaces a file as a whole and durably. One that is there keeps its mode, a new one is
 /// private. `still` is asked at the last moment whether it is to be done; says whether it
 /// was.

@@ -11,6 +11,7 @@ pub mod runner;
 pub mod sidecar;
 pub mod store;
 pub mod turns;
+mod watch;
 pub mod yaml;
 mod yaml_write;
 

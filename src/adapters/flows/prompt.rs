@@ -21,6 +21,8 @@ const ARTIFACT_BYTES_MAX: u64 = 64 << 10;
 pub struct Said {
     pub prompt: String,
     pub whole: String,
+    /// What was handed over.
+    pub inbox: String,
     /// Of a person, where there is one.
     pub answer: Option<String>,
 }
@@ -35,16 +37,18 @@ pub struct Facts<'a> {
 
 impl Facts<'_> {
     /// What a node is told. `knows` says whether its role has a conversation, `about`
-    /// whether that is about this node.
-    pub fn of_node(&self, entry: &Entry, knows: bool, about: bool) -> Said {
+    /// whether that is about this node, and `before` what was handed over with earlier
+    /// turns of the same visit.
+    pub fn of_node(&self, entry: &Entry, knows: bool, about: bool, before: &str) -> Said {
         let Some(node) = self.graph.node(&entry.node) else { return Said::default() };
         let (head, contract, end) = (self.head(entry), self.contract(node), self.how_to_end(node));
-        let (inbox, state) = (self.inbox(entry), state(entry));
+        let (new, state) = (self.inbox(entry), state(entry));
+        let inbox = format!("{before}{new}");
         let question = self.sidecar.words.get(&entry.node);
         let whole = match &entry.answer {
             Some(answer) => {
                 let asked = question.map(|text| format!("## What you had asked\n\n{text}\n\n")).unwrap_or_default();
-                format!("{head}{contract}{asked}## What a person says to that\n\n{answer}\n\n{state}{end}")
+                format!("{head}{contract}{inbox}{asked}## What a person says to that\n\n{answer}\n\n{state}{end}")
             }
             None => format!("{head}{contract}{inbox}{state}{end}"),
         };
@@ -53,10 +57,12 @@ impl Facts<'_> {
             None if !entry.by_handoff() && about && knows => {
                 format!("{head}Your turn was cut off. Go on where you were.\n\n{state}{}", self.short_end(node))
             }
-            None if !entry.first_visit && knows => format!("{head}{inbox}{state}{}", self.short_end(node)),
+            None if !entry.first_visit && knows && before.is_empty() => {
+                format!("{head}{new}{state}{}", self.short_end(node))
+            }
             Some(_) | None => whole.clone(),
         };
-        Said { prompt, whole, answer: entry.answer.clone() }
+        Said { prompt, whole, inbox, answer: entry.answer.clone() }
     }
 
     fn head(&self, entry: &Entry) -> String {
@@ -179,11 +185,11 @@ impl Facts<'_> {
             let again = *begun == Begun::Again && knows;
             let prompt =
                 if again { format!("Your step was cut off. Go on where you were.\n\n{task}") } else { task.clone() };
-            return Said { prompt, whole: task, answer: None };
+            return Said { prompt, whole: task, ..Said::default() };
         };
         let whole = format!("{task}\n## What a person says to your question\n\n{answer}\n");
         let prompt = if knows { answer.clone() } else { whole.clone() };
-        Said { prompt, whole, answer: Some(answer.clone()) }
+        Said { prompt, whole, answer: Some(answer.clone()), ..Said::default() }
     }
 
     fn look_back(&self, entry: &PlanEntry) -> String {

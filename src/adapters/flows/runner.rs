@@ -22,6 +22,7 @@ use super::file::Lock;
 use super::place::Workspace;
 use super::store::{FlowFiles, StoreError};
 use super::turns;
+use super::watch::Watches;
 use crate::adapters::git;
 use crate::adapters::records::{blocking, write_durably};
 use crate::adapters::runs::home::make_all;
@@ -34,6 +35,7 @@ pub struct DiskFlows {
     executable: PathBuf,
     /// The rights to run that this process has.
     open: Arc<Mutex<BTreeMap<FlowPlace, Lock>>>,
+    watches: Arc<Watches>,
 }
 
 /// `caller.json`: a flow that is run, and as whom.
@@ -45,8 +47,12 @@ struct Active {
 }
 
 impl DiskFlows {
-    pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        Self { paths, executable, open: Arc::default() }
+    /// Within a runtime.
+    ///
+    /// # Errors
+    /// When the kernel refuses to watch files.
+    pub fn start(paths: Paths, executable: PathBuf) -> io::Result<Self> {
+        Ok(Self { paths, executable, open: Arc::default(), watches: Watches::start()? })
     }
 }
 
@@ -75,7 +81,12 @@ impl Site {
     pub fn of(place: &FlowPlace, caller: &Caller) -> Result<Self, String> {
         let root = Path::new(&place.root);
         let dir = Some(root.join(&place.project)).filter(|dir| dir.is_dir()).unwrap_or_else(|| root.to_owned());
-        let repo = git::root(&Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() }).ok();
+        let at = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() };
+        let repo = match git::root(&at) {
+            Ok(repo) => Some(repo),
+            Err(refusal) if dir.ancestors().any(|dir| dir.join(".git").exists()) => return Err(refusal.cause),
+            Err(_) => None,
+        };
         let folders = [Some(dir.as_path()), repo.as_deref(), Some(root)];
         let config = Config::read(folders.into_iter().flatten())?;
         Ok(Self { dir, repo, config })
@@ -117,12 +128,21 @@ fn active(paths: &Paths) -> io::Result<Vec<FlowPlace>> {
             Err(error) => return Err(error),
         };
         match serde_json::from_slice::<Active>(&text) {
+            // Removed meanwhile: nobody is to hear of it again.
+            Ok(active) if is_gone(&active.place) => {
+                let _ = fs::remove_dir_all(entry.path());
+            }
             Ok(active) => places.push(active.place),
             Err(error) => tracing::error!(dir = %entry.path().display(), %error, "a flow cannot be read"),
         }
     }
     places.sort();
     Ok(places)
+}
+
+fn is_gone(place: &FlowPlace) -> bool {
+    let missing = |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    files_of(place).is_ok_and(|files| missing(&files.dir().join(super::store::FLOW)))
 }
 
 /// All that is wrong with how a flow is to be run, before anything of it is.
@@ -169,8 +189,9 @@ fn open(
     let text = |error: io::Error| format!("{}: {error}", place.flow);
     let files = files_of(place)?;
     let registered = read(paths, place).map_err(text)?;
-    let mut locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
-    if !locks.contains_key(place) {
+    let is_held = || locks.lock().unwrap_or_else(PoisonError::into_inner).contains_key(place);
+    let forget = || drop(locks.lock().unwrap_or_else(PoisonError::into_inner).remove(place));
+    if !is_held() {
         let lock = files.run_lock().map_err(|error| error.to_string())?;
         let lock = lock.ok_or_else(|| format!("another process runs flow '{place}'"))?;
         if let Some(begin) = begin {
@@ -178,19 +199,16 @@ fn open(
             check(&files, &site)?;
             settle(&files, &site, &begin.caller)?;
         }
-        locks.insert(place.clone(), lock);
+        locks.lock().unwrap_or_else(PoisonError::into_inner).insert(place.clone(), lock);
     }
     let Some(begin) = begin else {
-        let active = registered.ok_or_else(|| format!("nobody has run flow '{place}'"))?;
+        let active = registered.ok_or_else(|| format!("nobody has run flow '{place}'")).inspect_err(|_| forget())?;
         return Ok(Opened { caller: active.caller, rules: active.rules });
     };
     let dir = registration(paths, place);
     let active = Active { place: place.clone(), caller: begin.caller.clone(), rules: begin.rules.clone() };
     let written = make_all(&dir).and_then(|()| write_durably(&dir, CALLER, &serde_json::to_vec(&active)?));
-    if let Err(error) = written {
-        locks.remove(place);
-        return Err(text(error));
-    }
+    written.map_err(text).inspect_err(|_| forget())?;
     Ok(Opened { caller: active.caller, rules: active.rules })
 }
 
@@ -277,6 +295,17 @@ fn wish(place: &FlowPlace, caller: &Caller) -> Result<Option<Wish>, String> {
     }))
 }
 
+/// Asked before the flow's lock is taken: it may take its time.
+fn repairs(paths: &Paths, place: &FlowPlace, ended: &[Ended]) -> BTreeMap<String, u32> {
+    if ended.is_empty() {
+        return BTreeMap::new();
+    }
+    let caller = read(paths, place).ok().flatten().map(|active| active.caller).unwrap_or_default();
+    let site = Site::of(place, &caller);
+    let of = |role: &str| site.as_ref().ok()?.config.player(role).ok().map(|player| player.repairs);
+    ended.iter().map(|ended| (ended.turn.role.clone(), of(&ended.turn.role).unwrap_or_default())).collect()
+}
+
 /// Nothing of it is at work any more. What was stays in the flow and is begun anew.
 fn leave(place: &FlowPlace) -> Result<(), String> {
     let left = files_of(place)?.update(|open| {
@@ -319,14 +348,21 @@ impl Flows for DiskFlows {
         let (paths, place, ended) = (self.paths.clone(), place.clone(), ended.to_vec());
         off_thread(move || {
             let files = files_of(&place)?;
-            let repairs = |role: &str| {
-                let caller = read(&paths, &place).ok().flatten().map(|active| active.caller).unwrap_or_default();
-                let site = Site::of(&place, &caller).and_then(|site| site.config.player(role));
-                site.map_or(0, |player| player.repairs)
-            };
+            let repairs = repairs(&paths, &place, &ended);
             let stage = Stage { files: &files, place: &place, repairs: &repairs };
-            stage.advance(&ended, claim).map_err(|error| error.to_string())
+            match stage.advance(&ended, claim) {
+                // Removed under it: nothing will follow.
+                Err(StoreError::NotFound { .. }) => Ok(Standing { over: true, ..Standing::default() }),
+                advanced => advanced.map_err(|error| error.to_string()),
+            }
         })
+    }
+
+    fn changed<'a>(&'a self, place: &'a FlowPlace) -> BoxFuture<'static, ()> {
+        match files_of(place) {
+            Ok(files) => self.watches.changed(files.dir()),
+            Err(_) => Box::pin(std::future::pending()),
+        }
     }
 
     fn prepare<'a>(
@@ -355,15 +391,17 @@ impl Flows for DiskFlows {
         let (paths, about) = (self.paths.clone(), place.clone());
         Box::pin(async move {
             let closed = off_thread(move || {
-                if unfinished {
-                    leave(&about)?;
-                }
+                let left = if unfinished { leave(&about) } else { Ok(()) };
+                // Whatever became of that: it was stopped, and is not to go on by itself.
                 let dir = registration(&paths, &about);
-                let removed = fs::remove_file(dir.join(CALLER)).and_then(|()| fs::remove_dir(&dir));
-                removed.map_err(|error| format!("{}: {error}", dir.display()))
+                let removed = fs::remove_file(dir.join(CALLER)).and_then(|()| fs::remove_dir_all(&dir));
+                left.and(removed.map_err(|error| format!("{}: {error}", dir.display())))
             });
             if let Err(error) = closed.await {
                 tracing::error!(flow = %place, error, "a flow that is left is still on record");
+            }
+            if let Ok(files) = files_of(place) {
+                self.watches.forget(files.dir());
             }
             self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(place);
         })

@@ -37,6 +37,8 @@ pub struct Sidecar {
     /// Questions of permission, by number; those that were answered until their asker has
     /// read it.
     pub requests: BTreeMap<u64, Asked>,
+    /// The last number of one: none is given twice.
+    pub last_request: u64,
 }
 
 /// A question of permission.
@@ -96,6 +98,7 @@ impl Default for Sidecar {
             repairs: BTreeMap::new(),
             words: BTreeMap::new(),
             requests: BTreeMap::new(),
+            last_request: 0,
         }
     }
 }

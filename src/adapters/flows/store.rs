@@ -89,9 +89,14 @@ pub struct Open {
     pub graph: Graph,
     pub sidecar: Sidecar,
     events: Vec<Value>,
+    dir: PathBuf,
 }
 
 impl Open {
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Says what happened; it is written down when the change is.
     pub fn tell<const N: usize>(&mut self, kind: &str, members: [(&str, Value); N]) {
         let mut event = Map::new();
@@ -186,8 +191,14 @@ impl FlowFiles {
     pub fn graph(&self, flow: &FlowRun) -> Result<Graph, StoreError> {
         let path = Path::new(flow.record_folder()).join(WORKFLOW);
         let unreadable = |cause: String| StoreError::Unreadable { path: path.clone(), cause };
-        let document = read_yaml(&path).map_err(unreadable)?;
-        let document = document.ok_or_else(|| unreadable("there is no such file".to_owned()))?;
+        let mut document = read_yaml(&path);
+        let began = Instant::now();
+        // An agent may just be writing it.
+        while document.is_err() && began.elapsed() < TORN_MAX {
+            thread::sleep(LOOK_PAUSE);
+            document = read_yaml(&path);
+        }
+        let document = document.map_err(unreadable)?.ok_or_else(|| unreadable("there is no such file".to_owned()))?;
         let shared = self.root.join(&self.id.project).join("a-docs/workflow/main.yaml");
         let canonical = read_yaml(&shared).map_err(|cause| StoreError::Unreadable { path: shared, cause })?;
         Graph::resolve(&document, canonical.as_ref()).map_err(|error| unreadable(error.to_string()))
@@ -199,7 +210,13 @@ impl FlowFiles {
     /// Why it cannot be opened.
     pub fn open(&self) -> Result<Open, StoreError> {
         let flow = self.read()?;
-        Ok(Open { graph: self.graph(&flow)?, flow, sidecar: self.sidecar()?, events: Vec::new() })
+        Ok(Open {
+            graph: self.graph(&flow)?,
+            flow,
+            sidecar: self.sidecar()?,
+            events: Vec::new(),
+            dir: self.dir.clone(),
+        })
     }
 
     /// # Errors
@@ -253,7 +270,7 @@ impl FlowFiles {
         let before = Before { stamp, flow: flow.render(), sidecar: self.sidecar()? };
         sync_record(Path::new(flow.record_folder()))?;
         let graph = self.graph(&flow)?;
-        Ok((Open { flow, graph, sidecar: before.sidecar.clone(), events: Vec::new() }, before))
+        Ok((Open { flow, graph, sidecar: before.sidecar.clone(), events: Vec::new(), dir: self.dir.clone() }, before))
     }
 
     /// Says whether it was written; not when somebody else wrote meanwhile.
@@ -266,10 +283,13 @@ impl FlowFiles {
         // Before the flow, which then never names what is not known here. Killed after
         // this, it knows of a step too many, which is taken again.
         let beside = open.sidecar != before.sidecar;
-        if beside {
-            file::replace(&sidecar, open.sidecar.render().as_bytes())?;
+        let (side, text) = (open.sidecar.render(), open.flow.render());
+        if side.len() as u64 > SIDECAR_BYTES_MAX || text.len() as u64 > FLOW_BYTES_MAX {
+            return Err(io::Error::other("it would be larger than what can be read again"));
         }
-        let text = open.flow.render();
+        if beside {
+            file::replace(&sidecar, side.as_bytes())?;
+        }
         if text != before.flow && !file::replace_if(&flow, text.as_bytes(), is_same)? {
             if beside {
                 file::replace(&sidecar, before.sidecar.render().as_bytes())?;

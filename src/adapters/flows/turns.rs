@@ -7,18 +7,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use swarm_actors::flow::names::RoleId;
 use swarm_actors::flows::Turn;
 use swarm_actors::model::FlowPlace;
 
 use super::file;
+use crate::paths::digest;
 
 /// How the command of a worker that plays a role goes on behind the program.
 pub const VERB: &str = "__role";
+/// There when its agent was started with it.
+pub const TOLD: &str = "told";
 const ORDER: &str = "order.json";
 /// The same as the text that its agent gets.
 pub const PROMPT: &str = "prompt.md";
 /// Where an agent may leave its handoff block.
 pub const HANDOFF: &str = "handoff.yaml";
+/// A longer handoff file is none.
+pub const HANDOFF_BYTES_MAX: u64 = 1 << 20;
 const ORDER_BYTES_MAX: u64 = 64 << 20;
 
 /// What a turn is begun with.
@@ -30,6 +36,12 @@ pub struct Order {
     pub prompt: String,
     /// The same for an agent that does not remember what it was told before.
     pub whole: String,
+    /// Its agent was told all of it by an earlier turn of the same visit.
+    #[serde(default)]
+    pub was_told: bool,
+    /// What was handed over, in words.
+    #[serde(default)]
+    pub inbox: String,
     /// What a person has said, where the turn is begun for that.
     #[serde(default)]
     pub answer: Option<String>,
@@ -41,7 +53,25 @@ pub struct Order {
 
 /// Where the folder of a turn is.
 pub fn dir(flow: &Path, turn: &Turn) -> PathBuf {
-    flow.join("turns").join(&turn.role).join(turn.number.to_string())
+    flow.join("turns").join(folder(&turn.role)).join(turn.number.to_string())
+}
+
+/// A folder's name for a role. A workflow may be edited at any time, and name what is none.
+pub fn folder(role: &str) -> String {
+    match RoleId::parse(role) {
+        Ok(role) => role.instance,
+        Err(_) => format!("x{}", digest(role.as_bytes(), 8)),
+    }
+}
+
+/// Whether the agent of a turn was started with what it was to be told.
+pub fn was_told(flow: &Path, turn: &Turn) -> bool {
+    fs::exists(dir(flow, turn).join(TOLD)).unwrap_or(false)
+}
+
+/// Whether there is a word of its agent that was not brought in.
+pub fn has_word(flow: &Path, turn: &Turn) -> bool {
+    fs::exists(dir(flow, turn).join(HANDOFF)).unwrap_or(false)
 }
 
 /// # Errors
@@ -65,14 +95,34 @@ pub fn is_there(flow: &Path, turn: &Turn) -> bool {
     fs::exists(dir(flow, turn).join(ORDER)).unwrap_or(false)
 }
 
+/// There is no word of its agent yet.
+///
+/// # Errors
+/// What the system says.
+pub fn forget_word(flow: &Path, turn: &Turn) -> io::Result<()> {
+    match fs::remove_file(dir(flow, turn).join(HANDOFF)) {
+        Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what killed processes left half-written; under the flow's lock, when the turn
+/// is over.
+pub fn tidy(flow: &Path, turn: &Turn) {
+    let of_role = flow.join("roles").join(folder(&turn.role));
+    for dir in [flow.to_owned(), dir(flow, turn), of_role, flow.join("record")] {
+        file::remove_torn(&dir);
+    }
+}
+
 /// What an agent handed over goes with the turn that is begun in the place of its own.
 ///
 /// # Errors
 /// What the system says.
 pub fn take_along(flow: &Path, from: &Turn, to: &Turn) -> io::Result<()> {
-    match fs::read(dir(flow, from).join(HANDOFF)) {
-        Ok(block) => file::replace(&dir(flow, to).join(HANDOFF), &block),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+    // What is no file of a sane length says nothing.
+    match file::read_text(&dir(flow, from).join(HANDOFF), HANDOFF_BYTES_MAX) {
+        Ok(Some(block)) => file::replace(&dir(flow, to).join(HANDOFF), block.as_bytes()),
+        Ok(None) | Err(_) => Ok(()),
     }
 }

@@ -3,13 +3,13 @@
 
 use std::fs;
 use std::io::{Seek as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use swarm_actors::model::{Caller, Refusal, RefusalKind};
 
 use super::cli::Cli;
 use super::fault::Fault;
-use super::{objects, topic, trash};
+use super::{admin, holders, objects, topic, trash};
 
 /// How a merge went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,20 @@ pub fn take(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<Tak
         if files.is_empty() { Err(error.into()) } else { Ok(Taken::Conflict(files)) }
     };
     taken().map_err(refusal)
+}
+
+/// Removes the locks that a git of an earlier turn left when it was killed with it: nobody
+/// else works in the worktree at `dir`.
+pub fn free(dir: &Path) {
+    let (Ok(Some(entry)), Ok(common)) = (admin::link_of(dir), admin::common_dir(dir)) else { return };
+    let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
+    let branch = head.trim().strip_prefix("ref: ").map(|name| common.join(format!("{name}.lock")));
+    let own = ["index.lock", "HEAD.lock", "AUTO_MERGE.lock", "ORIG_HEAD.lock", "MERGE_HEAD.lock"];
+    let mut locks: Vec<PathBuf> = own.iter().map(|name| entry.join(name)).chain(branch).collect();
+    locks.push(common.join("packed-refs.lock"));
+    for left in holders::clear_stale_locks(&locks, None) {
+        println!("a lock is in the way: {}", left.display());
+    }
 }
 
 /// Commits what lies in the worktree at `dir`, and gives its last commit. Untracked files

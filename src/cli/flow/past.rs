@@ -40,7 +40,7 @@ pub fn feed(args: &FeedArgs, screen: &mut Screen) -> Result<u8, Failure> {
         let roles = args.role.clone().map_or_else(|| feed::roles(files.dir()), |role| vec![role]);
         for role in roles {
             for item in feed::read(files.dir(), &role) {
-                let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+                let text = |key: &str| feed::text(&item, key).to_owned();
                 let (id, said) = (text("id"), text("text"));
                 // An item that has grown is shown with what is new in it.
                 let before = shown.insert(id.clone(), (text("type"), said.clone()));
@@ -50,7 +50,10 @@ pub fn feed(args: &FeedArgs, screen: &mut Screen) -> Result<u8, Failure> {
                     None => said.as_str(),
                 };
                 if args.of.common.json {
-                    let object = json::object([("role", json!(role)), ("item", item.clone())]);
+                    let object = json::object([
+                        ("role", json!(role)),
+                        ("item", serde_json::from_str(&item.render_compact()).unwrap_or_default()),
+                    ]);
                     json::print(screen, "swarm.flow.feed/1", &object)?;
                 } else {
                     for (at, line) in new.trim_matches('\n').lines().enumerate() {

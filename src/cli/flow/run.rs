@@ -20,12 +20,17 @@ pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
     // What cannot be opened is told with its own code, and no supervisor is started for it.
     let open = files.open()?;
     let paths = paths()?;
-    if open.flow.status() == "completed" {
+    // One that is on record goes on until what it came to is queued.
+    if open.flow.status() == "completed" && !is_run(&paths, &place_of(&files)?) {
         return told(&files, args.of.common.json, "over", screen);
     }
     let mut done = begin(&files, FlowRules { max: args.max, once: args.once }, screen)?;
     if args.wait {
         done = ask(&paths, place_of(&files)?, FlowOrder::Rest, screen).or_else(gone)?;
+        // Nobody may have been there any more to say so.
+        if files.read()?.status() == "completed" {
+            "over".clone_into(&mut done);
+        }
     }
     told(&files, args.of.common.json, &done, screen)
 }
