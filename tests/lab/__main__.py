@@ -1,4 +1,4 @@
-"""The laboratory's commands: sweep, errors, real, agents, ssh, hammer, soak, audit, bench, and ci for all but the last.
+"""The laboratory's commands: sweep, errors, real, agents, ssh, hammer, the soaks, audit, bench, and ci for all but the last.
 
     python3 -m lab sweep --sample 20 --seed 7
     python3 -m lab real --only tmux
@@ -15,7 +15,8 @@ import time
 
 from . import cases
 
-MODULES = ("sweep", "errors", "real", "agents", "ssh", "hammer", "soak", "soak_runs", "audit", "bench")
+MODULES = ("sweep", "sweep_flows", "errors", "real", "agents", "ssh", "hammer", "soak", "soak_runs", "soak_flows", "audit",
+           "bench")
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed", re.M)
 
 
@@ -58,7 +59,10 @@ def ci(argv: list[str]) -> int:
     plan = [("audit", []), ("hammer", []), ("real", []), ("ssh", []), ("agents", []),
             ("sweep", sample), ("errors", sample), ("soak", ["--seconds", str(args.soak_seconds), "--seed", str(seed)]),
             ("soak_runs", ["--seconds", str(args.soak_seconds * 2 / 3), "--seed", str(seed)]),
-            ("soak_runs", ["--seconds", str(args.soak_seconds / 3), "--seed", str(seed), "--jobs-file"])]
+            ("soak_runs", ["--seconds", str(args.soak_seconds / 3), "--seed", str(seed), "--jobs-file"]),
+            ("soak_flows", ["--seconds", "20", "--seed", str(seed)]),
+            ("soak_flows", ["--seconds", "8", "--seed", str(seed), "--other-writer"]),
+            ("sweep_flows", [*sample[:-1], "20"])]
     results = [(module, *run(module, words)) for module, words in plan]
     print("== total")
     for module, _, passed, failed in results:

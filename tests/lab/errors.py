@@ -11,7 +11,7 @@ from . import sweep
 
 
 def main(argv=None) -> int:
-    return sweep.main(argv, errors=True, doc=__doc__)
+    return sweep.main(argv, errors=True, doc=__doc__, module="errors")
 
 
 if __name__ == "__main__":

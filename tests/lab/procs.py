@@ -15,7 +15,7 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 INTERNAL_VERBS = {"__guard": "guard", "__supervisor": "supervisor", "__forkserver": "forkserver", "__shim": "shim",
-                  "__runner": "runner"}
+                  "__runner": "runner", "__role": "role"}
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _own: set[int] = set()

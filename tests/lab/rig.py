@@ -5,6 +5,7 @@ Every process that descends from it carries SWARM_RIG=<uuid> in its environment,
 which is how it is found and ended again, whatever it did to hide.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -123,7 +124,7 @@ class Rig:
         self.script = self.root / "worker"
         self.script.write_text(WORKER.replace("@LEDGER@", str(self.ledger)).replace("@PYTHON@", shutil.which("python3")))
         self.script.chmod(0o755)
-        self.runs = 0
+        self.runs = itertools.count(1)
         self.env = self.make_env()
         if not home_length:
             self.env["SWARM_DIR"] = str(self.dir)
@@ -154,8 +155,8 @@ class Rig:
 
     def start(self, argv: list[str], *, cwd=None, env=None, prepare=None):
         """Starts a program with its output in files, which no daemon can keep open on us."""
-        self.runs += 1
-        paths = [self.out / f"{self.runs}.{kind}" for kind in ("stdout", "stderr")]
+        number = next(self.runs)
+        paths = [self.out / f"{number}.{kind}" for kind in ("stdout", "stderr")]
         with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
             process = procs.launch(
                 argv, cwd=cwd or self.work, env={**self.env, **(env or {})},

@@ -13,10 +13,10 @@ from . import cases, inject
 from .scenarios import SCENARIOS
 
 
-def points_of(names: list[str], jobs: int, *, errors: bool, tally: cases.Tally) -> list[tuple[str, dict]]:
+def points_of(names: list[str], jobs: int, *, errors: bool, tally: cases.Tally, kit=inject) -> list[tuple[str, dict]]:
     """All points of some scenarios; a scenario that fails undisturbed is a failed case."""
     found = []
-    for name, points, problem in cases.in_parallel(_enumerate, names, jobs):
+    for name, points, problem in cases.in_parallel(_enumerate, [(kit.enumerate_points, name) for name in names], jobs):
         if problem:
             tally.record(f"{name}|undisturbed", [problem])
             continue
@@ -29,30 +29,32 @@ def points_of(names: list[str], jobs: int, *, errors: bool, tally: cases.Tally) 
     return sorted(found, key=lambda item: inject.show(*item))
 
 
-def _enumerate(name: str) -> tuple[str, list[dict], str]:
+def _enumerate(item) -> tuple[str, list[dict], str]:
+    enumerate_points, name = item
     try:
-        return name, inject.enumerate_points(name), ""
+        return name, enumerate_points(name), ""
     except Exception as error:
         return name, [], f"{type(error).__name__}: {error}"
 
 
 def _run(item):
     """One case, in a job of its own; None instead of findings when time has run out."""
-    name, point, deadline = item
+    disturb, name, point, deadline = item
     if deadline and time.monotonic() > deadline:
         return name, point, None, False, 0.0
     begun = time.monotonic()
     try:
-        findings, hit = inject.disturb(name, point)
+        findings, hit = disturb(name, point)
     except Exception as error:
         findings, hit = [f"{type(error).__name__}: {error}"], True
     return name, point, findings, hit, time.monotonic() - begun
 
 
-def run_points(points, jobs: int, deadline: float | None, module: str, tally: cases.Tally) -> None:
+def run_points(points, jobs: int, deadline: float | None, module: str, tally: cases.Tally, kit=inject) -> None:
     """Runs the cases and prints a line and a reproduction for each failure."""
     missed = left = 0
-    for name, point, findings, hit, seconds in cases.in_parallel(_run, [(n, p, deadline) for n, p in points], jobs):
+    items = [(kit.disturb, name, point, deadline) for name, point in points]
+    for name, point, findings, hit, seconds in cases.in_parallel(_run, items, jobs):
         if findings is None:
             left += 1
             continue
@@ -66,7 +68,7 @@ def run_points(points, jobs: int, deadline: float | None, module: str, tally: ca
         print(f"      {left} points were left for another seed: the time was up", flush=True)
 
 
-def main(argv=None, *, errors: bool = False, doc: str = __doc__) -> int:
+def main(argv=None, *, errors: bool = False, doc: str = __doc__, kit=inject, scenarios=SCENARIOS, module="sweep") -> int:
     parser = cases.parser(doc)
     parser.add_argument("--full", action="store_true", help="every point (the default without --sample)")
     parser.add_argument("--sample", type=int, metavar="N", help="N points, chosen by the seed")
@@ -79,14 +81,14 @@ def main(argv=None, *, errors: bool = False, doc: str = __doc__) -> int:
     cases.ends_on_term()
     tally = cases.Tally()
     deadline = time.monotonic() + args.budget if args.budget else None
-    module = "errors" if errors else "sweep"
     if args.point:
         points = [inject.parse(text) for text in args.point]
     else:
         # --only may name a scenario or go on to role and call.
-        names = [n for n in SCENARIOS if (_may_match(n, args.only) if args.only else args.full or not SCENARIOS[n].large)]
-        names = [n for n in names if not (errors and SCENARIOS[n].large)]
-        points = points_of(names, args.jobs, errors=errors, tally=tally)
+        names = [n for n, scenario in scenarios.items()
+                 if (_may_match(n, args.only, scenarios) if args.only else args.full or not scenario.large)]
+        names = [n for n in names if not (errors and scenarios[n].large)]
+        points = points_of(names, args.jobs, errors=errors, tally=tally, kit=kit)
         points = [p for p in points if not args.only or cases.chosen([inject.show(*p)], args.only)]
     seed = args.seed if args.seed is not None else int(time.time() // 86400)
     shuffled = random.Random(seed).sample(points, len(points))
@@ -96,13 +98,13 @@ def main(argv=None, *, errors: bool = False, doc: str = __doc__) -> int:
     if args.list:
         print("\n".join(inject.show(*point) for point in points))
         return 0
-    run_points(shuffled, args.jobs, deadline, module, tally)
+    run_points(shuffled, args.jobs, deadline, module, tally, kit)
     return tally.close()
 
 
-def _may_match(name: str, only: str) -> bool:
+def _may_match(name: str, only: str, scenarios) -> bool:
     """Whether points of a scenario can match: by its own name, or the pattern is about more than that."""
-    return bool(cases.chosen([name + "|"], only)) or not any(cases.chosen([n + "|"], only) for n in SCENARIOS)
+    return bool(cases.chosen([name + "|"], only)) or not any(cases.chosen([n + "|"], only) for n in scenarios)
 
 
 if __name__ == "__main__":
