@@ -64,7 +64,8 @@ fn play(dir: &Path) -> Result<(), String> {
     let site = Site::of(&order.place, &caller)?;
     let player = site.config.player(&order.turn.role)?;
     let worktree = worktree(&site, &caller)?;
-    let role = Role { dir, order, files, player, caller, worktree };
+    let record = files.read().map_err(|error| error.to_string())?.record_folder().to_owned();
+    let role = Role { dir, order, files, player, caller, worktree, record };
     match role.play() {
         Ok(()) => Ok(()),
         Err(Fail::Gone) => {
@@ -125,6 +126,8 @@ struct Role<'a> {
     player: Player,
     caller: Caller,
     worktree: Option<PathBuf>,
+    /// Where what is handed over goes.
+    record: String,
 }
 
 impl Role<'_> {
@@ -155,7 +158,6 @@ impl Role<'_> {
             let (report, spoken) = self.turn(&said, session.as_ref())?;
             session = report.session.or(session);
             self.keep_session(session.as_ref())?;
-            self.check(&self.files.open()?)?;
             let (refusal, why) = match report.outcome {
                 Outcome::Success { .. } => match self.bring(report.said.as_deref().unwrap_or(&spoken))? {
                     Brought::Done => return Ok(()),
@@ -169,6 +171,8 @@ impl Role<'_> {
                 // It had said what comes next, whatever became of its process then.
                 Outcome::Failure { .. } if self.brings_what_was_left()? => return Ok(()),
                 Outcome::Failure { cause, fault, .. } => {
+                    // A person may have said no, or ended it.
+                    self.check(&self.files.open()?)?;
                     failures += 1;
                     self.pause(&cause, fault, failures)?;
                     (word::failed(&cause), cause)
@@ -304,7 +308,7 @@ impl Role<'_> {
         let fresh_id = random_uuid();
         let turn = Turn { prompt: said, session, fresh_id: &fresh_id };
         let mut launch = agent.launch(&turn);
-        launch.env.extend(self.environment()?);
+        launch.env.extend(self.environment());
         let parser = agent.parser(session);
         fs::write(self.dir.join(TOLD), "")?;
         let mut teller = Spoken::new(!agent.resumes(), self);
@@ -317,8 +321,7 @@ impl Role<'_> {
         Ok((report, spoken))
     }
 
-    fn environment(&self) -> Result<Vec<(String, String)>, Fail> {
-        let flow = self.files.read()?;
+    fn environment(&self) -> Vec<(String, String)> {
         let (place, turn) = (&self.order.place, &self.order.turn);
         let path = |name: &str| self.dir.join(name).to_string_lossy().into_owned();
         let mut variables = vec![
@@ -327,7 +330,7 @@ impl Role<'_> {
             ("SWARM_NODE", turn.node.clone().unwrap_or_default()),
             ("SWARM_ROLE", turn.role.clone()),
             ("SWARM_TURN", turn.number.to_string()),
-            ("SWARM_RECORD", flow.record_folder().to_owned()),
+            ("SWARM_RECORD", self.record.clone()),
             ("SWARM_HANDOFF", path(HANDOFF)),
             ("SWARM_PROMPT", path(PROMPT)),
         ];
@@ -340,7 +343,7 @@ impl Role<'_> {
         if let Some(search) = word::search_path() {
             variables.push(("PATH", search));
         }
-        Ok(variables.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        variables.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     /// What is passing may be over by the next time; what is not is a person's.

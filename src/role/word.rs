@@ -87,14 +87,14 @@ pub fn failed(cause: &str) -> Refusal {
 /// Has the agent ask before what the flow does not allow, as far as its program offers
 /// that. `dir` is the folder of its turn, where it may leave its word.
 pub fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path) -> Result<(), Fail> {
-    let flow = files.read()?;
-    let mode = gate_of(&flow).mode();
     match agent.kind {
         Kind::Claude => {
             let program = std::env::current_exe()?;
             agent.config.arguments.extend(consent::claude(&program.to_string_lossy()));
         }
         Kind::Codex => {
+            let flow = files.read()?;
+            let mode = gate_of(&flow).mode();
             let own = dir.to_string_lossy();
             let roots = [flow.record_folder(), &own];
             agent.config.arguments.extend(consent::codex(mode == Mode::NoAccess, mode == Mode::FullAccess, &roots));

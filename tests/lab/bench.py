@@ -10,13 +10,14 @@ import json
 import sys
 
 from . import cases, procs
+from .bench_flows import FLOWS_ROWS as FLOWS
 from .bench_landing import LANDING
 from .bench_runs import RUNS
 from .bench_rows import ROWS as FLEET
 from .bench_rows import Row
 from .bench_sessions import SESSIONS
 
-ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS}
+ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS}
 
 
 def show(rows: list[Row]) -> None:

@@ -45,10 +45,11 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
         }
         Err(error) => return Err(error),
     };
-    if !file.metadata()?.is_file() {
+    let meta = file.metadata()?;
+    if !meta.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.size().min(bytes_max)).unwrap_or(0) + 1);
     file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")));

@@ -364,8 +364,13 @@ fn synced(folder: &Path) -> (Record, Rewrite) {
     let document = |name| read_yaml(&folder.join(name)).ok().flatten();
     let known = document(RECORD);
     let named = |key: &str| known.as_ref().is_some_and(|known| known["record"][key].is_string());
-    // Most of them have both, and then the workflow has no say.
-    let workflow = if named("name") && named("summary") { None } else { document(WORKFLOW) };
+    // Most of them have both, and then the workflow has no say; nor where it has not been
+    // written since.
+    let written = |name| std::fs::metadata(folder.join(name)).and_then(|meta| meta.modified()).ok();
+    let has_summary = || known.as_ref().is_some_and(|known| known["record"].get("summary").is_some());
+    let is_current = || has_summary() && written(RECORD) > written(WORKFLOW);
+    let is_settled = named("name") && (named("summary") || is_current());
+    let workflow = if is_settled { None } else { document(WORKFLOW) };
     record::sync(known.as_ref(), workflow.as_ref())
 }
 

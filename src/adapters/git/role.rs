@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use git2::{Repository, RepositoryState, StatusOptions};
 use swarm_actors::model::{Caller, Refusal, RefusalKind};
 
 use super::cli::Cli;
@@ -59,17 +60,18 @@ pub fn free(dir: &Path) {
 /// When a file has marks of a conflict in it, or what git says.
 pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusal> {
     let kept = || -> Result<String, Fault> {
+        if let Some(head) = clean_head(dir) {
+            return Ok(head);
+        }
         let cli = Cli::new(caller)?;
-        let changes =
-            parse_status(&cli.read(dir).args(["status", "--porcelain=v1", "-z", "--untracked-files=all"]).run()?);
+        let status = ["status", "--porcelain=v1", "-z", "--untracked-files=all"];
+        let changes = parse_status(&cli.read(dir).args(status).run()?);
         let head = || {
             let head = objects::commit(&cli, dir, "HEAD")?;
             head.ok_or_else(|| Fault::new(format!("{} has no commit", dir.display())))
         };
-        let merging = || -> Result<bool, Fault> {
-            Ok(cli.read(dir).args(["rev-parse", "--quiet", "--verify", "MERGE_HEAD"]).line_if_any()?.is_some())
-        };
-        if changes.is_empty() && !merging()? {
+        let merging = is_merging(dir);
+        if changes.is_empty() && !merging {
             return head();
         }
         if let Some(path) = changes.iter().find(|(code, path)| is_unmerged(*code) && has_marks(&dir.join(path))) {
@@ -95,12 +97,30 @@ pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusa
             cli.write(dir).env("GIT_LITERAL_PATHSPECS", "1").args(add).input(file).run()?;
         }
         let staged = cli.read(dir).args(["diff", "--cached", "--name-only", "-z", "--no-ext-diff"]).run()?;
-        if !staged.is_empty() || merging()? {
+        if !staged.is_empty() || merging {
             cli.write(dir).args(["commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", message]).run()?;
         }
         head()
     };
     kept().map_err(refusal)
+}
+
+/// The last commit, where nothing lies beside it: most turns change nothing, and git takes
+/// longer to start than this to look. None where something does, or cannot be told.
+fn clean_head(dir: &Path) -> Option<String> {
+    let repo = Repository::open(dir).ok()?;
+    let mut options = StatusOptions::new();
+    options.include_untracked(true).include_ignored(false).exclude_submodules(false);
+    let clean = repo.state() == RepositoryState::Clean && repo.statuses(Some(&mut options)).ok()?.is_empty();
+    if !clean {
+        return None;
+    }
+    Some(repo.head().ok()?.peel_to_commit().ok()?.id().to_string())
+}
+
+fn is_merging(dir: &Path) -> bool {
+    let at = |place: PathBuf| place.join("MERGE_HEAD").exists();
+    admin::link_of(dir).ok().flatten().map_or_else(|| at(dir.join(".git")), at)
 }
 
 fn refusal(fault: Fault) -> Refusal {
