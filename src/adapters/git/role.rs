@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use git2::{Repository, RepositoryState, StatusOptions};
+use git2::{Oid, Repository, RepositoryState, StatusOptions};
 use swarm_actors::model::{Caller, Refusal, RefusalKind};
 
 use super::cli::Cli;
@@ -20,23 +20,83 @@ pub enum Taken {
     Conflict(Vec<String>),
 }
 
-/// Brings a commit into the worktree at `dir`.
+/// There while a commit is being brought in: where it is found, a git was killed at it.
+const TAKING: &str = "swarm-taking";
+
+/// Brings a commit into the worktree at `dir`. What lies there uncommitted is committed
+/// before, so that a git that is killed leaves nothing but its own behind.
 ///
 /// # Errors
 /// Why it cannot even begin.
 pub fn take(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<Taken, Refusal> {
-    let taken = || -> Result<Taken, Fault> {
-        let cli = Cli::new(caller)?;
-        if objects::commit(&cli, dir, "HEAD")?.as_deref() == Some(commit) {
-            return Ok(Taken::Merged);
+    let cli = Cli::new(caller).map_err(|error| refusal(error.into()))?;
+    let mark = mark(dir).map_err(refusal)?;
+    undo(&cli, dir, &mark).map_err(refusal)?;
+    if has(dir, commit) {
+        return Ok(Taken::Merged);
+    }
+    // Begun by an earlier turn, and the role's to settle.
+    if merge_head(dir).as_deref() == Some(commit) {
+        let files = unmerged(&cli, dir).map_err(refusal)?;
+        if files.iter().any(|file| has_marks(&dir.join(file))) {
+            return Ok(Taken::Conflict(files));
         }
+    }
+    keep(dir, "What was under way", caller)?;
+    if has(dir, commit) {
+        return Ok(Taken::Merged);
+    }
+    let taken = || -> Result<Taken, Fault> {
+        fs::write(&mark, commit).map_err(Fault::at(&mark))?;
         let message = format!("Take what {from} handed over");
         let merged = cli.write(dir).args(["merge", "--quiet", "--no-gpg-sign", "-m", &message, commit]).run();
         let Err(error) = merged else { return Ok(Taken::Merged) };
         let files = unmerged(&cli, dir)?;
         if files.is_empty() { Err(error.into()) } else { Ok(Taken::Conflict(files)) }
     };
-    taken().map_err(refusal)
+    let taken = taken();
+    match fs::remove_file(&mark) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(refusal(Fault::at(&mark)(error))),
+        _ => taken.map_err(refusal),
+    }
+}
+
+fn mark(dir: &Path) -> Result<PathBuf, Fault> {
+    let entry = admin::link_of(dir).map_err(Fault::at(dir))?;
+    Ok(entry.unwrap_or_else(|| dir.join(".git")).join(TAKING))
+}
+
+/// Takes back what a git that was killed had brought in so far: nothing else lay there.
+fn undo(cli: &Cli, dir: &Path, mark: &Path) -> Result<(), Fault> {
+    let commit = match fs::read_to_string(mark) {
+        Ok(commit) => commit,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Fault::at(mark)(error)),
+    };
+    // Cut off before anything was done, it may name none.
+    if !commit.is_empty() && !has(dir, &commit) {
+        cli.write(dir).args(["reset", "--hard", "--quiet"]).run()?;
+        let added = ["diff", "--name-only", "--diff-filter=A", "--no-renames", "--no-ext-diff", "-z", "HEAD", &commit];
+        for path in fields(&cli.read(dir).args(added).run()?) {
+            match fs::remove_file(dir.join(&path)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Fault::at(&dir.join(&path))(error));
+                }
+                _ => {}
+            }
+        }
+    }
+    fs::remove_file(mark).map_err(Fault::at(mark))
+}
+
+/// Whether a commit is part of what is there already.
+fn has(dir: &Path, commit: &str) -> bool {
+    let known = || -> Result<bool, git2::Error> {
+        let repo = Repository::open(dir)?;
+        let (head, commit) = (repo.head()?.peel_to_commit()?.id(), Oid::from_str(commit)?);
+        Ok(head == commit || repo.graph_descendant_of(head, commit)?)
+    };
+    known().unwrap_or(false)
 }
 
 /// Removes the locks that a git of an earlier turn left when it was killed with it: nobody
@@ -119,8 +179,14 @@ fn clean_head(dir: &Path) -> Option<String> {
 }
 
 fn is_merging(dir: &Path) -> bool {
-    let at = |place: PathBuf| place.join("MERGE_HEAD").exists();
-    admin::link_of(dir).ok().flatten().map_or_else(|| at(dir.join(".git")), at)
+    merge_head(dir).is_some()
+}
+
+/// What is being merged.
+fn merge_head(dir: &Path) -> Option<String> {
+    let place = admin::link_of(dir).ok().flatten().unwrap_or_else(|| dir.join(".git"));
+    let text = fs::read_to_string(place.join("MERGE_HEAD")).ok()?;
+    Some(text.trim().to_owned())
 }
 
 fn refusal(fault: Fault) -> Refusal {

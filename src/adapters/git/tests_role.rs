@@ -62,3 +62,36 @@ fn a_commit_that_is_not_there_is_told() {
     let fix = Fixture::new();
     assert!(take(&fix.repo, &"0".repeat(40), "build", &fix.caller).is_err());
 }
+
+#[test]
+fn what_a_killed_git_left_of_a_merge_is_taken_back_and_nothing_else() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    fs::write(dev.join("f"), "of dev\n").unwrap();
+    fs::write(dev.join("new"), "of dev\n").unwrap();
+    let first = keep(&dev, "dev 1", &fix.caller).unwrap();
+    fs::write(qa.join("own"), "under way\n").unwrap();
+    keep(&qa, "what was under way", &fix.caller).unwrap();
+    // As it is killed in the middle: a file is there in part, the index knows of nothing.
+    fs::write(mark(&qa).unwrap(), &first).unwrap();
+    fs::write(qa.join("new"), "of d").unwrap();
+    fs::write(qa.join("f"), "of").unwrap();
+    assert_eq!(take(&qa, &first, "build", &fix.caller).unwrap(), Taken::Merged);
+    let read = |name: &str| fs::read_to_string(qa.join(name)).unwrap();
+    assert_eq!((read("f"), read("new"), read("own")), ("of dev\n".into(), "of dev\n".into(), "under way\n".into()));
+    assert!(!mark(&qa).unwrap().exists());
+    // Before anything was done.
+    fs::write(mark(&qa).unwrap(), "").unwrap();
+    assert_eq!(take(&qa, &first, "build", &fix.caller).unwrap(), Taken::Merged);
+}
+
+#[test]
+fn what_lies_uncommitted_is_committed_before_something_comes_in() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    fs::write(dev.join("new"), "of dev\n").unwrap();
+    let first = keep(&dev, "dev 1", &fix.caller).unwrap();
+    fs::write(qa.join("new"), "of qa\n").unwrap();
+    assert_eq!(take(&qa, &first, "build", &fix.caller).unwrap(), Taken::Conflict(vec!["new".to_owned()]));
+    assert!(text(&fix.at(&qa, &["show", "HEAD:new"])).contains("of qa"));
+}
