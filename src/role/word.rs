@@ -128,6 +128,30 @@ mod tests {
     }
 
     #[test]
+    fn hostile_words_are_refused_in_time() {
+        let aliases = format!("a: &a [x]\n{}", (0..200).map(|n| format!("b{n}: [*a, *a, *a]\n")).collect::<String>());
+        let blocks = [
+            "[".repeat(40_000),
+            "{a: ".repeat(10_000),
+            "a: &a [*a, *a]".to_owned(),
+            format!("{aliases}c: *nobody"),
+            "- &x [1]\n- *x".to_owned(),
+            "target_node_id: [a, b]\nartifact_path: {c: d}".to_owned(),
+            "target_node_id: build".repeat(9_000),
+            "!!python/object:os.system x".to_owned(),
+            "type: [prompt-human]".to_owned(),
+            "\u{0}\u{1}".to_owned(),
+            "- null\n- null".to_owned(),
+            "type: forward-pass-closed\ntype: prompt-human".to_owned(),
+        ];
+        for block in blocks {
+            assert!(read(&block).is_err(), "{block:.60}");
+            let message = format!("```handoff\n{block}\n```");
+            assert!(find(Path::new("/nowhere/at/all"), &message).is_err(), "{block:.60}");
+        }
+    }
+
+    #[test]
     fn the_last_block_of_a_message_counts_and_the_question_stands_above_it() {
         let message =
             "Ünï first\n```handoff\ntype: await-handoff\n```\nor rather: who?\n```handoff\ntype: prompt-human\n```";

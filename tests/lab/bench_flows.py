@@ -67,7 +67,9 @@ def listing(quick: bool) -> list[Row]:
         flow = begin(rig, line(4))
         place = rig.repo / ".a-society" / "state" / "demo"
         text = (place / flow / "flow.json").read_text()
-        record = {file.name: file.read_text() for file in (place / flow / "record").iterdir()}
+        # In the order in which they are made: the record comes behind the workflow.
+        files = sorted((place / flow / "record").iterdir(), reverse=True)
+        record = {file.name: file.read_text() for file in files}
         for number in range(1, FLOWS):
             name = f"{flow[:-6]}{number:06x}"
             (place / name / "record").mkdir(parents=True)

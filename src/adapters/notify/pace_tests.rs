@@ -125,3 +125,20 @@ fn nobody_hears_of_the_same_more_often_than_every_five_seconds() {
     assert_eq!(pace.due(60_300).len(), 1);
     assert_eq!(pace.told.len(), 1, "what is long past is forgotten");
 }
+
+#[test]
+fn of_a_flow_it_is_told_who_waits_and_not_each_turn() {
+    let mut pace = Pace::default();
+    let (flow, node, role) = ("shop/1".to_owned(), "build".to_owned(), "dev".to_owned());
+    for number in 1..=3 {
+        let (flow, node, role) = (flow.clone(), Some(node.clone()), role.clone());
+        pace.take(&event("1-dev", EventKind::FlowTurn { flow, node, role, number }), 0);
+        pace.take(&finished("1-dev"), 0);
+    }
+    assert_eq!(pace.next_ms(), None);
+    let (reason, text) = ("prompt-human".to_owned(), "Which limit?\nThis one?".to_owned());
+    pace.take(&event("1-dev", EventKind::FlowWaiting { flow, node, role, reason, text }), 0);
+    let told: Vec<(Group, String)> =
+        pace.due(60_000).into_iter().map(|notice| (notice.group, notice.message)).collect();
+    assert_eq!(told, [(Group::Waiting, "flow shop/1: build waits for you: Which limit?".to_owned())]);
+}
