@@ -469,3 +469,22 @@ fn the_example_of_the_readme_runs_as_it_stands() {
     let landed = || rig.git_says(&repo, &["show", "main:limit.txt"]).out;
     wait_until("it lands", SOON, || landed() == "a limit, turn 1\na limit, turn 2\n");
 }
+
+#[test]
+fn what_another_program_writes_is_heard_and_a_flow_that_is_removed_is_nobodys() {
+    let script = "if [ -z \"$SWARM_ANSWER\" ]; then swarm flow emit --ask 'which?'\n\
+                  else echo \"$SWARM_ANSWER\" > done.md; swarm flow emit --to owner-close --artifact done.md; fi";
+    let site = Site::new(&line(script, ""));
+    assert_eq!(site.run(), "waiting");
+    // In place and without a lock, as that program does it.
+    let mut flow = site.file();
+    flow["pendingHumanInputs"]["build"] = serde_json::json!({"text": "this", "receivedAt": "2026-05-27T14:30:00.123Z"});
+    fs::write(site.dir().join("flow.json"), flow.to_string()).expect("written");
+    wait_until("it goes on", SOON, || site.status() == "awaiting_improvement_choice");
+    let history = site.file()["historyHandoff"]["build=>owner-close"][0].as_str().expect("a path").to_owned();
+    assert_eq!(fs::read_to_string(site.repo.join(history)).expect("there"), "this\n");
+    assert_eq!(site.run(), "waiting");
+    fs::rename(site.dir(), site.rig.path("gone")).expect("moved away");
+    let registered = || fs::read_dir(site.rig.root().join("flow")).map_or(0, Iterator::count);
+    wait_until("nobody runs it", SOON, || registered() == 0);
+}

@@ -18,6 +18,7 @@ use crate::adapters::readable::Readable;
 const FLAGS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO
     .union(AddWatchFlags::IN_CLOSE_WRITE)
     .union(AddWatchFlags::IN_DELETE_SELF)
+    .union(AddWatchFlags::IN_MOVE_SELF)
     .union(AddWatchFlags::IN_ONLYDIR);
 
 /// One watch of the kernel for all flows: a user may have few.

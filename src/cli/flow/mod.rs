@@ -5,6 +5,7 @@ pub mod args;
 mod check;
 mod consent;
 mod emit;
+mod hook;
 mod make;
 mod past;
 mod run;
@@ -40,7 +41,7 @@ pub fn run(action: &FlowAction, screen: &mut Screen) -> Result<u8, Failure> {
         FlowAction::Requests(args) => consent::requests(args, screen),
         FlowAction::Allow(args) => consent::allow(args, screen),
         FlowAction::Deny(args) => consent::deny(args, screen),
-        FlowAction::ConsentCheck => consent::check(screen),
+        FlowAction::ConsentCheck => hook::check(screen),
         FlowAction::Answer(args) => voice::answer(args, screen),
         FlowAction::Approve(args) => voice::approve(args, screen),
         FlowAction::Decline(args) => voice::decline(args, screen),

@@ -1,0 +1,329 @@
+//! `swarm flow consent-check`: the hook by which an agent asks whether it may use a tool. It
+//! waits until a person has answered.
+
+use std::io::Read as _;
+use std::path::{Component, Path};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use swarm_actors::flow::consent::{self, Answer, Request, Wish};
+
+use super::emit::Here;
+use crate::adapters::clock::now_iso;
+use crate::adapters::flows::sidecar::Asked;
+use crate::adapters::flows::store::{StoreError, gate_of};
+use crate::agents::consent::SECONDS_MAX;
+use crate::cli::error::Failure;
+use crate::cli::screen::Screen;
+use crate::cli::watch::{Changes, Until, wait_any};
+
+/// Tools of `claude` that neither write nor execute, or only by others that are asked for.
+const HARMLESS: [&str; 22] = [
+    "Agent",
+    "AskUserQuestion",
+    "BashOutput",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "Glob",
+    "Grep",
+    "KillBash",
+    "KillShell",
+    "LS",
+    "ListMcpResourcesTool",
+    "NotebookRead",
+    "Read",
+    "ReadMcpResourceTool",
+    "Skill",
+    "SlashCommand",
+    "Task",
+    "TaskOutput",
+    "TodoWrite",
+    "ToolSearch",
+    "WebFetch",
+    "WebSearch",
+];
+/// A hook's message is not longer.
+const SAID_BYTES_MAX: u64 = 64 << 20;
+/// A longer command, or a longer use of a tool, is not asked for.
+const COMMAND_BYTES_MAX: usize = 64 << 10;
+/// A day before the agent passes over the hook that asks.
+const ANSWER_MAX: Duration = Duration::from_secs(SECONDS_MAX as u64 - 24 * 3600);
+/// It is looked again at least so often: another file system may tell nothing of changes.
+const LOOK_PAUSE: Duration = Duration::from_secs(60);
+
+/// What an agent's hook is told, which waits for it.
+enum Decision {
+    Proceed,
+    Deny(String),
+    /// The agent is to stop altogether.
+    End(String),
+}
+
+/// Whatever goes wrong is a no: an agent passes over a hook that fails.
+pub fn check(screen: &mut Screen) -> Result<u8, Failure> {
+    let mut text = String::new();
+    let read = std::io::stdin().take(SAID_BYTES_MAX).read_to_string(&mut text);
+    let said: Value = match read
+        .map_err(|error| error.to_string())
+        .and_then(|_| serde_json::from_str(&text).map_err(|error| error.to_string()))
+    {
+        Ok(said) => said,
+        Err(cause) => {
+            let denied = Decision::Deny(format!("what is asked cannot be read: {cause}"));
+            screen.line(&answer_to(&json!({"tool_name": ""}), &denied).to_string())?;
+            return Ok(0);
+        }
+    };
+    let decision = decide(&said).unwrap_or_else(|failure| Decision::Deny(failure.cause()));
+    screen.line(&answer_to(&said, &decision).to_string())?;
+    Ok(0)
+}
+
+fn decide(said: &Value) -> Result<Decision, Failure> {
+    let here = Here::find()?;
+    let flow = here.files.read()?;
+    let (tool, input) = confined(wish_of(said), flow.record_folder());
+    let node = here.turn.node.clone().unwrap_or_default();
+    let Some(request) = consent::request(&tool, &input, &node, &here.turn.role) else { return Ok(Decision::Proceed) };
+    match &request.wish {
+        Wish::Command { command } if is_own(command) => return Ok(Decision::Proceed),
+        Wish::Command { command } if command.len() > COMMAND_BYTES_MAX => {
+            return Ok(Decision::Deny(format!("it is longer than {COMMAND_BYTES_MAX} bytes: put it into a file")));
+        }
+        _ => {}
+    }
+    let changes = Changes::new()?;
+    changes.add_dir(here.files.dir())?;
+    let until = Instant::now() + ANSWER_MAX;
+    loop {
+        match ask(&here, &request, &tool, &input)? {
+            Question::NotNeeded => return Ok(Decision::Proceed),
+            Question::Open(number) => {
+                super::run::wake_quietly(&here.files);
+                return wait_for_answer(&here, number, &request, &changes, until);
+            }
+            // One question of a role at a time: this one comes behind that of its helper.
+            Question::Behind => wait_for_change(&changes, until)?,
+        }
+    }
+}
+
+/// What became of wanting to ask.
+enum Question {
+    NotNeeded,
+    Open(u64),
+    Behind,
+}
+
+fn ask(here: &Here, request: &Request, tool: &str, input: &Value) -> Result<Question, Failure> {
+    here.files.update(|open| {
+        here.check(open)?;
+        if gate_of(&open.flow).is_granted(&request.wish) {
+            return Ok(Question::NotNeeded);
+        }
+        let of_turn = |asked: &Asked| asked.role == here.turn.role && asked.turn == here.turn.number;
+        if open.sidecar.requests.values().any(of_turn) {
+            return Ok(Question::Behind);
+        }
+        open.sidecar.requests.retain(|_, asked| asked.role != here.turn.role);
+        open.sidecar.last_request += 1;
+        let number = open.sidecar.last_request;
+        let input = if input.to_string().len() > COMMAND_BYTES_MAX {
+            json!({"left out": "it is too long"})
+        } else {
+            input.clone()
+        };
+        let asked = Asked {
+            role: here.turn.role.clone(),
+            turn: here.turn.number,
+            node: here.turn.node.clone(),
+            tool: tool.to_owned(),
+            input,
+            asked_at: now_iso(),
+            answer: None,
+        };
+        open.sidecar.requests.insert(number, asked);
+        consent::await_answer(&mut open.flow, request);
+        let members = [("role", json!(here.turn.role)), ("nodeId", json!(here.turn.node)), ("request", json!(number))];
+        open.tell("consent.requested", members);
+        Ok(Question::Open(number))
+    })
+}
+
+fn wait_for_answer(
+    here: &Here,
+    number: u64,
+    request: &Request,
+    changes: &Changes,
+    until: Instant,
+) -> Result<Decision, Failure> {
+    let no = |why: &str| Ok(Decision::End(why.to_owned()));
+    loop {
+        let answer = match here.files.sidecar() {
+            Ok(sidecar) if !sidecar.is_at(&here.turn) => return no("its turn is over"),
+            Ok(sidecar) => match sidecar.requests.get(&number) {
+                None => return no("its question is no question any more"),
+                Some(asked) => asked.answer.clone(),
+            },
+            // Another version of it is looked at next.
+            Err(StoreError::Unreadable { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(answer) = answer {
+            let answer = if answer == Answer::Deny.word() { Answer::Deny } else { Answer::AllowOnce };
+            // Whoever gave it may have been killed before the flow said so.
+            here.files.update(|open| {
+                open.sidecar.requests.remove(&number);
+                consent::settle(&mut open.flow, request, answer);
+                Ok::<_, Failure>(())
+            })?;
+            return if answer == Answer::Deny { no("a person has said no") } else { Ok(Decision::Proceed) };
+        }
+        if Instant::now() >= until {
+            return no("nobody has answered");
+        }
+        wait_for_change(changes, until)?;
+    }
+}
+
+fn wait_for_change(changes: &Changes, until: Instant) -> Result<(), Failure> {
+    let deadline = until.min(Instant::now() + LOOK_PAUSE);
+    wait_any(&[(std::os::fd::AsFd::as_fd(changes), Until::Readable)], Some(deadline))?;
+    changes.take()?;
+    Ok(())
+}
+
+/// A file outside of where the role works is written to only when a person says so.
+fn confined((tool, input): (String, Value), record: &str) -> (String, Value) {
+    let Some(path) = Some(&input["path"]).filter(|_| tool == "write_file") else { return (tool, input) };
+    let said = path.as_str().unwrap_or_default();
+    let Ok(cwd) = std::env::current_dir() else { return (tool, input) };
+    if is_within(&cwd.join(said), &cwd, Path::new(record)) {
+        return (tool, input);
+    }
+    ("run_command".to_owned(), json!({"command": format!("write {said}")}))
+}
+
+/// Below one of both, and not in what says how agents and git behave.
+fn is_within(path: &Path, worktree: &Path, record: &Path) -> bool {
+    // The deepest part that is there, with links followed, and the rest as it is named.
+    let there = path.ancestors().find_map(|part| Some((part.canonicalize().ok()?, path.strip_prefix(part).ok()?)));
+    let Some((there, rest)) = there else { return false };
+    let plain = rest.components().all(|part| matches!(part, Component::Normal(_)));
+    let whole = there.join(rest);
+    let below = |base: &Path| {
+        base.canonicalize().is_ok_and(|base| {
+            whole.strip_prefix(base).is_ok_and(|rest| {
+                rest.components().all(|part| {
+                    ![".git", ".claude", ".a-society", ".agent"].iter().any(|name| part.as_os_str() == *name)
+                })
+            })
+        })
+    };
+    plain && (below(worktree) || below(record))
+}
+
+/// The tool and what it is used with, in the words of the rules.
+fn wish_of(said: &Value) -> (String, Value) {
+    let text = |key: &str| said.get(key).and_then(Value::as_str);
+    let (Some(tool), input) = (text("tool_name"), &said["tool_input"]) else {
+        return (text("tool").unwrap_or_default().to_owned(), said["input"].clone());
+    };
+    match tool {
+        "Bash" => ("run_command".to_owned(), json!({"command": input["command"]})),
+        "Write" | "Edit" | "MultiEdit" => ("write_file".to_owned(), json!({"path": input["file_path"]})),
+        "NotebookEdit" => ("write_file".to_owned(), json!({"path": input["notebook_path"]})),
+        _ if tool.starts_with("mcp__") || HARMLESS.contains(&tool) => (tool.to_owned(), input.clone()),
+        // One that nobody knows here may do anything.
+        _ => ("run_command".to_owned(), json!({"command": format!("{tool} {input}")})),
+    }
+}
+
+/// How an agent ends its turn is nothing to ask for.
+fn is_own(command: &str) -> bool {
+    let steers = |c: char| "\n\r;&|<>`$(){}".contains(c);
+    let quoted = !command.replace("$SWARM_RECORD", "").contains(steers);
+    let words: Vec<&str> = command.split_whitespace().take(3).collect();
+    quoted && matches!(words.as_slice(), ["swarm", "flow", "emit"])
+}
+
+fn answer_to(said: &Value, decision: &Decision) -> Value {
+    if said.get("tool_name").is_none() {
+        let word = if matches!(decision, Decision::Proceed) { "proceed" } else { "deny" };
+        return json!({ "decision": word });
+    }
+    let hook = |word: &str, why: &str| {
+        json!({
+            "hookEventName": "PreToolUse", "permissionDecision": word, "permissionDecisionReason": why,
+        })
+    };
+    match decision {
+        Decision::Proceed => json!({ "hookSpecificOutput": hook("allow", "the flow allows it") }),
+        Decision::Deny(why) => json!({ "hookSpecificOutput": hook("deny", why) }),
+        Decision::End(why) => {
+            json!({ "continue": false, "stopReason": why, "hookSpecificOutput": hook("deny", why) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tool_wants_is_asked_in_the_words_of_the_rules() {
+        let wish = |tool: &str, input: Value| {
+            let (tool, input) = wish_of(&json!({"tool_name": tool, "tool_input": input}));
+            consent::request(&tool, &input, "n", "dev").map(|request| request.wish)
+        };
+        let command = |text: &str| Some(Wish::Command { command: text.to_owned() });
+        assert_eq!(wish("Bash", json!({"command": " make "})), command("make"));
+        assert!(matches!(wish("Edit", json!({"file_path": "a"})), Some(Wish::Write { path, .. }) if path == "a"));
+        assert!(
+            matches!(wish("NotebookEdit", json!({"notebook_path": "b"})), Some(Wish::Write { path, .. }) if path == "b")
+        );
+        assert!(matches!(wish("mcp__x__y", json!({})), Some(Wish::Tool { .. })));
+        for tool in HARMLESS {
+            assert_eq!(wish(tool, json!({"file_path": "a"})), None, "{tool}");
+        }
+        assert_eq!(wish("Launch", json!({"a": 1})), command(r#"Launch {"a":1}"#), "one that nobody knows is asked for");
+    }
+
+    #[test]
+    fn files_are_written_where_the_role_works() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (tree, record) = (dir.path().join("tree"), dir.path().join("flow/record"));
+        for folder in [tree.join(".git"), tree.join("src"), record.clone()] {
+            std::fs::create_dir_all(folder).expect("made");
+        }
+        std::os::unix::fs::symlink(dir.path(), tree.join("out")).expect("linked");
+        let within = |path: &str| is_within(&tree.join(path), &tree, &record);
+        for path in ["a", "src/new/deep.rs", "../flow/record/01.md", record.join("x").to_str().expect("text")] {
+            assert!(within(path), "{path}");
+        }
+        for path in
+            ["../flow/flow.json", "/etc/passwd", ".git/config", "out/x", "src/../../x", ".claude/settings.json", ""]
+        {
+            assert!(!within(path) || path.is_empty(), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_the_plain_word_of_an_agent_is_its_own() {
+        for command in ["swarm flow emit --close", r#"swarm flow emit --to b --artifact "$SWARM_RECORD/x.md""#] {
+            assert!(is_own(command), "{command}");
+        }
+        for command in [
+            "swarm flow emit --close; rm x",
+            "swarm flow emit --ask $(rm x)",
+            "swarm flow emit --close\nrm x",
+            "swarm flow emit --close > x",
+            "swarm flow allow 1",
+            "cd x && swarm flow emit --close",
+            "swarm flow emit --ask `rm x`",
+            "swarm flow emit --close & rm x",
+        ] {
+            assert!(!is_own(command), "{command}");
+        }
+    }
+}
