@@ -7,7 +7,7 @@ use ractor::ActorRef;
 
 use super::message::FlowMessage;
 use super::turn::{Ended, How, Turn};
-use crate::model::{Caller, FlowPlace};
+use crate::model::{Caller, Event, EventKind, FlowPlace};
 use crate::ports::Ports;
 use crate::run::Fleet;
 use crate::worker::{ended, tried};
@@ -56,7 +56,9 @@ impl Attendant {
             return;
         }
         if let Err(refusal) = tried(|| self.fleet.land(wish.clone())).await {
-            tracing::error!(flow = %self.place, cause = %refusal.cause, "what it came to could not be queued");
+            let cause = format!("what flow {} came to: {}", self.place, refusal.cause);
+            let (at_ms, kind) = (self.ports.clock.wall_ms(), EventKind::MergeRefused { cause });
+            self.ports.events.emit(Event { at_ms, worker: Some(wish.worker), generation: None, request: None, kind });
         }
     }
 }

@@ -53,6 +53,8 @@ pub struct Machine {
     /// By role: one turn each.
     at_work: BTreeMap<String, Turn>,
     ended: Vec<Ended>,
+    /// Roles whose agent stands still until a person answers.
+    asking: BTreeSet<String>,
     /// Roles whose turn is to end: its worker is killed as soon as it is there.
     doomed: BTreeSet<String>,
     /// Turns were begun, and by the rules no others are to.
@@ -75,9 +77,9 @@ impl Machine {
         self.over
     }
 
-    /// Nothing is at work, and nothing is about to be.
+    /// Nothing is at work but for those who stand still until a person answers.
     pub fn rests(&self) -> bool {
-        self.at_work.is_empty()
+        self.at_work.keys().all(|role| self.asking.contains(role))
     }
 
     /// It is being left, and begins nothing more.
@@ -137,6 +139,7 @@ impl Machine {
 
     fn advanced(&mut self, standing: Standing) -> Vec<Effect> {
         self.failures = 0;
+        self.asking = standing.asking.into_iter().collect();
         let mut effects = Vec::new();
         // A person has said no to what its agent asked.
         for role in standing.denied {
@@ -162,6 +165,8 @@ impl Machine {
             } else if self.rules.once {
                 effects.push(Effect::Leave);
             }
+        } else if self.rests() {
+            effects.push(Effect::Rested);
         }
         effects
     }

@@ -33,6 +33,8 @@ pub use turn::{Ended, How, News, Standing, Turn};
 
 use crate::model::{FlowPlace, WorkerName};
 
+/// How the tag of a worker that plays a role begins; its flow follows.
+pub const TAG: &str = "flow:";
 /// How long a question may take, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
 

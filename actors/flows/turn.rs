@@ -36,6 +36,8 @@ pub struct Standing {
     pub turns: Vec<Turn>,
     /// Roles whose agent was told no by a person, and is to do nothing more.
     pub denied: Vec<String>,
+    /// Roles whose agent waits until a person allows what it asks.
+    pub asking: Vec<String>,
     /// Nothing will follow.
     pub over: bool,
     /// Those that wait for a person, and why.

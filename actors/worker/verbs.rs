@@ -197,6 +197,12 @@ impl State {
             return Ok(spawned);
         }
         let contract = subject.contract(caller).ok_or_else(|| error::not_found(self.name()))?;
+        if let Some(flow) = contract.tags.iter().find_map(|tag| tag.strip_prefix(crate::flows::TAG)) {
+            // It would be in the way of the turn that its flow begins next.
+            let cause = format!("'{}' plays a role in flow {flow}, which begins its turns itself", self.name());
+            let remedy = format!("swarm flow run {flow}; where it waits, swarm flow answer {flow} TEXT");
+            return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).of(self.name()));
+        }
         let doomed = row.worktree.clone().filter(|_| removal.rm_worktree);
         if let Some(tree) = &doomed {
             // Asked before anything is stopped: a refusal must leave the worker running.

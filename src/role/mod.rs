@@ -11,7 +11,7 @@
 pub mod artifact;
 pub mod bring;
 mod teller;
-mod word;
+pub mod word;
 
 use std::ffi::OsString;
 use std::fs;
@@ -152,6 +152,7 @@ impl Role<'_> {
                 return Err(Fail::Over(conflicts));
             }
             said = format!("{said}\n{conflicts}");
+            fs::write(self.dir.join(PROMPT), &said)?;
         }
         let mut failures = 0;
         loop {

@@ -13,7 +13,7 @@ use crate::adapters::flows::{self, yaml};
 use crate::agents::{Agent, Kind, consent};
 
 /// Of a question, what goes on is left out.
-const QUESTION_BYTES_MAX: usize = 16 << 10;
+pub const QUESTION_BYTES_MAX: usize = 16 << 10;
 /// What the `shell` agent does when it looks back: it has nothing to add.
 pub const LOOK_BACK: &str = r#"file=$(sed -n 's/^Write it to \(.*\), then stop with$/\1/p' "$SWARM_PROMPT" | tail -n 1)
 mkdir -p "$(dirname "$file")"
@@ -86,7 +86,7 @@ pub fn failed(cause: &str) -> Refusal {
 
 /// Has the agent ask before what the flow does not allow, as far as its program offers
 /// that. `dir` is the folder of its turn, where it may leave its word.
-pub fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path) -> Result<(), Fail> {
+pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path) -> Result<(), Fail> {
     match agent.kind {
         Kind::Claude => {
             let program = std::env::current_exe()?;

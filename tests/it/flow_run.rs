@@ -12,10 +12,10 @@ use crate::common::proc::{self, Signal};
 use crate::common::{Rig, SOON, Said, wait_until};
 
 /// A repository with one flow of the project `demo`.
-struct Site {
-    rig: Rig,
-    repo: PathBuf,
-    id: String,
+pub struct Site {
+    pub rig: Rig,
+    pub repo: PathBuf,
+    pub id: String,
 }
 
 /// A node, its role, more of its keys, and the script that its turns run.
@@ -41,7 +41,7 @@ const BEGIN: &str = "echo plan > $SWARM_RECORD/plan-$SWARM_TURN.md\n\
                      swarm flow emit --to build --artifact $SWARM_RECORD/plan-$SWARM_TURN.md";
 
 /// Intake, build by `script`, close.
-fn line(script: &str, more: &str) -> String {
+pub fn line(script: &str, more: &str) -> String {
     let nodes = [
         ("owner-intake", "owner", "", BEGIN),
         ("build", "dev", more, script),
@@ -51,11 +51,11 @@ fn line(script: &str, more: &str) -> String {
 }
 
 impl Site {
-    fn new(workflow: &str) -> Self {
+    pub fn new(workflow: &str) -> Self {
         Self::with(workflow, "[flow]\nagent = 'shell'\n", &["--consent", "full-access"])
     }
 
-    fn with(workflow: &str, config: &str, words: &[&str]) -> Self {
+    pub fn with(workflow: &str, config: &str, words: &[&str]) -> Self {
         let rig = Rig::new();
         let repo = rig.repo();
         fs::write(repo.join("swarm.toml"), config).expect("written");
@@ -67,71 +67,71 @@ impl Site {
         Self { rig, repo, id }
     }
 
-    fn flow(&self, verb: &str, words: &[&str]) -> Said {
+    pub fn flow(&self, verb: &str, words: &[&str]) -> Said {
         self.rig.swarm_in(&self.repo, &[&["flow", verb, &self.id], words].concat())
     }
 
     #[track_caller]
-    fn json(&self, verb: &str, words: &[&str]) -> Value {
+    pub fn json(&self, verb: &str, words: &[&str]) -> Value {
         let said = self.flow(verb, &[words, &["--json"]].concat()).ok();
         serde_json::from_str(&said).expect("JSON")
     }
 
     /// Runs it until it rests, and says how.
     #[track_caller]
-    fn run(&self) -> String {
+    pub fn run(&self) -> String {
         self.json("run", &["--wait"])["done"].as_str().expect("a word").to_owned()
     }
 
-    fn dir(&self) -> PathBuf {
+    pub fn dir(&self) -> PathBuf {
         self.repo.join(".a-society/state/demo").join(&self.id)
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         fs::read_to_string(self.dir().join("flow.json")).expect("a flow")
     }
 
-    fn file(&self) -> Value {
+    pub fn file(&self) -> Value {
         serde_json::from_str(&self.text()).expect("JSON")
     }
 
-    fn status(&self) -> String {
+    pub fn status(&self) -> String {
         self.file()["status"].as_str().expect("a status").to_owned()
     }
 
     /// Why a node waits for a person; empty where it does not.
-    fn reason(&self, node: &str) -> String {
+    pub fn reason(&self, node: &str) -> String {
         self.file()["awaitingHumanNodes"][node]["reason"].as_str().unwrap_or_default().to_owned()
     }
 
     /// What it asks.
-    fn words(&self, node: &str) -> String {
+    pub fn words(&self, node: &str) -> String {
         let list = self.json("requests", &[]);
         let list = list["requests"].as_array().expect("a list");
         let one = list.iter().find(|one| one["node"] == node).unwrap_or(&Value::Null);
         one["text"].as_str().unwrap_or_default().to_owned()
     }
 
-    fn worker(&self, role: &str) -> String {
+    pub fn worker(&self, role: &str) -> String {
         format!("{}-{role}", self.id.rsplit('-').next().expect("six characters"))
     }
 
-    fn worktree(&self, role: &str) -> PathBuf {
+    pub fn worktree(&self, role: &str) -> PathBuf {
         self.rig.path("repo-worktrees").join(self.worker(role))
     }
 
     /// How often an event of this kind is told.
-    fn count(&self, kind: &str) -> usize {
+    pub fn count(&self, kind: &str) -> usize {
         let text = fs::read_to_string(self.dir().join("events.jsonl")).unwrap_or_default();
         text.lines().filter(|line| line.contains(&format!("\"kind\":\"{kind}\""))).count()
     }
 
-    fn fine(&self, worker: &str) -> String {
+    pub fn fine(&self, worker: &str) -> String {
         self.rig.fine(worker)
     }
 
     /// Waits until a script has made this file below the rig.
-    fn until(&self, name: &str) {
+    pub fn until(&self, name: &str) {
         let path = self.rig.path(name);
         wait_until(name, SOON, || path.exists());
     }
@@ -314,7 +314,9 @@ fn what_nothing_holds_back_is_not_begun_where_nothing_is_allowed() {
     site.flow("answer", &["now"]).ok();
     assert_eq!(site.run(), "waiting");
     assert!(site.dir().join("record/plan-2.md").exists());
-    assert!(site.flow("status", &[]).ok().contains("nothing holds these roles back"));
+    assert!(
+        site.flow("status", &[]).ok().contains("nothing holds these roles back, they do what they do: owner (shell)")
+    );
 }
 
 #[test]
@@ -345,7 +347,8 @@ fn a_permission_is_asked_for_and_given_from_another_terminal() {
     site.flow("allow", &["7"]).refused(1, "no request 7 is open in this flow");
     site.flow("allow", &["1"]).is(0, "allowed: build\n", "");
     request(2);
-    site.flow("allow", &["2", "--flow-wide"]).ok();
+    let wide = "swarm: this flow has partial access from now on: files are written without asking\n";
+    site.flow("allow", &["2", "--flow-wide"]).is(0, "allowed: build\n", wide);
     let last = request(3);
     assert_eq!(last["text"], "rm -r x", "what was granted is not asked for again");
     assert!(said("granted").contains("\"allow\""));
@@ -442,49 +445,4 @@ fn a_supervisor_of_another_directory_does_not_run_the_same_flow() {
     let refused = site.flow("rm", &[]);
     assert!(refused.code == Some(1) && refused.err.contains("is being run"), "{refused:?}");
     proc::signal(site.rig.pid(&site.worker("dev")), Signal::TERM);
-}
-
-/// What is in the README between these two lines, behind `from`.
-fn block<'a>(readme: &'a str, from: usize, open: &str, close: &str) -> (&'a str, usize) {
-    let begin = from + readme[from..].find(open).expect("a block") + open.len();
-    let end = begin + readme[begin..].find(close).expect("its end");
-    (&readme[begin..end], end)
-}
-
-#[test]
-fn the_example_of_the_readme_runs_as_it_stands() {
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("there");
-    let (workflow, end) = block(&readme, 0, "\n````yaml\n", "````\n");
-    let (script, _) = block(&readme, end, "\n```sh\n", "```\n");
-    let rig = Rig::new();
-    let repo = rig.repo();
-    fs::write(repo.join("workflow.yaml"), workflow).expect("written");
-    let programs = PathBuf::from(env!("CARGO_BIN_EXE_swarm"));
-    let path = format!("{}:{}", programs.parent().expect("a folder").display(), std::env::var("PATH").expect("set"));
-    let mut command = rig.program("sh");
-    command.args(["-e", "-c", script]).current_dir(&repo).env("PATH", path);
-    let said = crate::common::run(command);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.out.contains(": Add rate limiting, completed\n"), "{said:?}");
-    let landed = || rig.git_says(&repo, &["show", "main:limit.txt"]).out;
-    wait_until("it lands", SOON, || landed() == "a limit, turn 1\na limit, turn 2\n");
-}
-
-#[test]
-fn what_another_program_writes_is_heard_and_a_flow_that_is_removed_is_nobodys() {
-    let script = "if [ -z \"$SWARM_ANSWER\" ]; then swarm flow emit --ask 'which?'\n\
-                  else echo \"$SWARM_ANSWER\" > done.md; swarm flow emit --to owner-close --artifact done.md; fi";
-    let site = Site::new(&line(script, ""));
-    assert_eq!(site.run(), "waiting");
-    // In place and without a lock, as that program does it.
-    let mut flow = site.file();
-    flow["pendingHumanInputs"]["build"] = serde_json::json!({"text": "this", "receivedAt": "2026-05-27T14:30:00.123Z"});
-    fs::write(site.dir().join("flow.json"), flow.to_string()).expect("written");
-    wait_until("it goes on", SOON, || site.status() == "awaiting_improvement_choice");
-    let history = site.file()["historyHandoff"]["build=>owner-close"][0].as_str().expect("a path").to_owned();
-    assert_eq!(fs::read_to_string(site.repo.join(history)).expect("there"), "this\n");
-    assert_eq!(site.run(), "waiting");
-    fs::rename(site.dir(), site.rig.path("gone")).expect("moved away");
-    let registered = || fs::read_dir(site.rig.root().join("flow")).map_or(0, Iterator::count);
-    wait_until("nobody runs it", SOON, || registered() == 0);
 }

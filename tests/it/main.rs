@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod escaped;
 mod flow;
+mod flow_odds;
 mod flow_run;
 mod hooks;
 mod house;

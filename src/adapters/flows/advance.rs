@@ -281,6 +281,13 @@ pub fn abort(open: &mut Open, turn: &Turn, cause: &str) -> Result<(), StoreError
     Ok(())
 }
 
+/// Whoever asked is gone, and its node is begun anew.
+pub fn ask_no_more(open: &mut Open, turn: &Turn) {
+    let node = turn.node.clone().unwrap_or_default();
+    let wish = Wish::Command { command: String::new() };
+    consent::settle(&mut open.flow, &Request { node, role: turn.role.clone(), wish }, Answer::AllowOnce);
+}
+
 /// Whoever asked is gone: its question was answered with no.
 fn deny(open: &mut Open, turn: &Turn) {
     let node = turn.node.clone().unwrap_or_default();
@@ -318,12 +325,14 @@ pub fn standing(open: &Open) -> Standing {
     if matches!(flow.status(), "awaiting_improvement_choice" | "awaiting_feedback_consent") {
         waits.push(news("", "", flow.status()));
     }
-    let no = Reason::ConsentDenied.word();
-    let denied = flow.waits().filter(|wait| wait.reason == no).map(|wait| RoleId::key(wait.role));
-    let denied =
-        denied.chain(improvement::waits(flow).filter(|(_, reason)| *reason == no).map(|(role, _)| role.to_owned()));
+    let roles = |reason: Reason| -> Vec<String> {
+        let of_nodes = flow.waits().filter(|wait| wait.reason == reason.word()).map(|wait| RoleId::key(wait.role));
+        let of_roles = improvement::waits(flow).filter(|(_, known)| *known == reason.word());
+        of_nodes.chain(of_roles.map(|(role, _)| role.to_owned())).collect()
+    };
     Standing {
-        denied: denied.collect(),
+        denied: roles(Reason::ConsentDenied),
+        asking: roles(Reason::Consent),
         turns: open.sidecar.turns().collect(),
         over: flow.status() == "completed",
         waits,

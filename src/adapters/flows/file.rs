@@ -11,6 +11,8 @@ use swarm_actors::registry::store::{holder, lock_within};
 
 /// Whoever holds the lock writes small files.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
+/// A child of another thread may hold a lock for so long.
+const FORK_MAX: Duration = Duration::from_millis(500);
 const PRIVATE: u32 = 0o600;
 
 /// Tells one version of a file from another.
@@ -181,7 +183,8 @@ pub fn lock(path: &Path) -> io::Result<Lock> {
     held.map(Lock).ok_or_else(locked)
 }
 
-/// The same where it is to be had at once.
+/// The same where it is to be had almost at once: a process that was just forked has all
+/// locks of its parent until it executes something.
 ///
 /// # Errors
 /// What the system says.
@@ -189,7 +192,7 @@ pub fn try_lock(path: &Path) -> io::Result<Option<Lock>> {
     let file = open_lock(path)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(Lock(file))),
-        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::WouldBlock) => Ok(lock_within(file, FORK_MAX)?.map(Lock)),
         Err(fs::TryLockError::Error(error)) => Err(error),
     }
 }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use swarm_actors::flow::graph::Graph;
 use swarm_actors::flow::names::{FlowRef, RoleId};
-use swarm_actors::flows::{Begin, Ended, Standing, Turn, request_of, request_prefix, worker_name};
+use swarm_actors::flows::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
 use swarm_actors::model::{
     Caller, Contract, FlowPlace, FlowRules, MergeSettings, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest,
 };
@@ -69,7 +70,7 @@ pub fn files_of(place: &FlowPlace) -> Result<FlowFiles, String> {
 /// Where a flow works, and by what configuration.
 pub struct Site {
     /// The project's folder, or the root where it has none.
-    dir: PathBuf,
+    pub dir: PathBuf,
     /// The repository around it.
     pub repo: Option<PathBuf>,
     pub config: Config,
@@ -146,17 +147,44 @@ fn is_gone(place: &FlowPlace) -> bool {
 }
 
 /// All that is wrong with how a flow is to be run, before anything of it is.
-fn check(files: &FlowFiles, site: &Site) -> Result<(), String> {
+fn check(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> {
     let open = files.open().map_err(|error| error.to_string())?;
-    let wrong: Vec<String> =
-        open.graph.nodes().iter().filter_map(|node| site.config.player(&RoleId::key(&node.role)).err()).collect();
-    let mut distinct: Vec<String> = Vec::new();
-    wrong.into_iter().for_each(|cause| {
-        if !distinct.contains(&cause) {
-            distinct.push(cause);
+    check_roles(site, &open.graph)?;
+    if open.sidecar.merge || site.config.flow.merge {
+        check_merge(site, open.sidecar.base.as_deref(), caller)?;
+    }
+    Ok(())
+}
+
+/// Where what a flow comes to is to land.
+///
+/// # Errors
+/// Why it could not, with a remedy.
+pub fn check_merge(site: &Site, base: Option<&str>, caller: &Caller) -> Result<(), String> {
+    if site.repo.is_none() {
+        return Err(format!("there is no repository at {} in which it could land", site.dir.display()));
+    }
+    let found = git::site(&site.caller(caller), base);
+    found.map(drop).map_err(|refusal| match refusal.remedy {
+        Some(remedy) => format!("what it comes to could not land: {} ({remedy})", refusal.cause),
+        None => format!("what it comes to could not land: {}", refusal.cause),
+    })
+}
+
+/// What is wrong with who plays the roles of a workflow.
+///
+/// # Errors
+/// All of it, in one sentence.
+pub fn check_roles(site: &Site, graph: &Graph) -> Result<(), String> {
+    let mut wrong: Vec<String> = Vec::new();
+    for node in graph.nodes() {
+        if let Err(cause) = site.config.player(&RoleId::key(&node.role))
+            && !wrong.contains(&cause)
+        {
+            wrong.push(cause);
         }
-    });
-    if distinct.is_empty() { Ok(()) } else { Err(distinct.join("; ")) }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
 /// What is settled when a flow is run for the first time: the branch that its work begins
@@ -196,7 +224,7 @@ fn open(
         let lock = lock.ok_or_else(|| format!("another process runs flow '{place}'"))?;
         if let Some(begin) = begin {
             let site = Site::of(place, &begin.caller)?;
-            check(&files, &site)?;
+            check(&files, &site, &begin.caller)?;
             settle(&files, &site, &begin.caller)?;
         }
         locks.lock().unwrap_or_else(PoisonError::into_inner).insert(place.clone(), lock);
@@ -231,7 +259,7 @@ fn prepare(
         argv: vec![executable.to_string_lossy().into_owned(), turns::VERB.to_owned(), dir],
         cwd: cwd.clone(),
         environment: caller.environment.clone(),
-        tags: vec![format!("flow:{}", place.flow), format!("role:{}", turn.role)],
+        tags: vec![format!("{TAG}{}", place.flow), format!("role:{}", turn.role)],
         umask: caller.umask,
         rlimits: caller.rlimits.clone(),
         nice: caller.nice,
@@ -309,7 +337,10 @@ fn repairs(paths: &Paths, place: &FlowPlace, ended: &[Ended]) -> BTreeMap<String
 /// Nothing of it is at work any more. What was stays in the flow and is begun anew.
 fn leave(place: &FlowPlace) -> Result<(), String> {
     let left = files_of(place)?.update(|open| {
+        // Whoever asked is gone, and asks again.
+        open.sidecar.requests.clear();
         for turn in open.sidecar.turns().collect::<Vec<_>>() {
+            super::advance::ask_no_more(open, &turn);
             if !is_open(&open.flow, &turn) {
                 super::advance::release(open, &turn);
             }

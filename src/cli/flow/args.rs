@@ -214,7 +214,7 @@ pub struct RunArgs {
     pub of: FlowOf,
     /// Turns at work at the same time
     #[arg(long, value_name = "N")]
-    pub max: Option<usize>,
+    pub max: Option<std::num::NonZeroUsize>,
     /// Begin what can be begun now, and nothing after it
     #[arg(long)]
     pub once: bool,

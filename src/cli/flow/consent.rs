@@ -91,6 +91,19 @@ pub fn waiting(open: &Open) -> Vec<Waiting> {
             helps,
         });
     }
+    let choice = match flow.status() {
+        "awaiting_improvement_choice" => Some(("the forward pass is over", "improve", "graph-based|parallel|none")),
+        "awaiting_feedback_consent" => Some(("all have looked back", "feedback", "grant|deny")),
+        _ => None,
+    };
+    list.extend(choice.map(|(what, verb, words)| Waiting {
+        number: None,
+        who: "flow".to_owned(),
+        role: "-".to_owned(),
+        reason: flow.status().to_owned(),
+        what: what.to_owned(),
+        helps: format!("swarm flow {verb} {id} {words}"),
+    }));
     for (role, reason) in improvement::waits(flow).filter(|(_, reason)| *reason != Reason::Consent.word()) {
         list.push(Waiting {
             number: None,
@@ -141,6 +154,9 @@ fn respond(args: &AllowArgs, answer: Answer, done: &str, screen: &mut Screen) ->
         open.tell("consent.resolved", members);
         Ok::<_, Failure>(who)
     })?;
+    if answer == Answer::AllowFlow && !args.of.common.json {
+        screen.aside("", "this flow has partial access from now on: files are written without asking");
+    }
     super::voice::told(&files, &args.of.common, done, Some(&who), screen)
 }
 

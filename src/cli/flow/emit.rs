@@ -21,6 +21,7 @@ use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::role::artifact::{self, Found};
 use crate::role::bring::try_out;
+use crate::role::word::QUESTION_BYTES_MAX;
 
 /// The turn that this process is part of, as its environment says.
 pub struct Here {
@@ -74,7 +75,7 @@ pub fn run(args: &EmitArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let here = Here::find()?;
     let open = here.files.open()?;
     here.check(&open)?;
-    let block = block(args, &open)?;
+    let block = block(args, &open, &here)?;
     let signal = interpret(&block)?;
     check(&here, &open, &signal)?;
     replace(&here.handoff, format!("{block}\n").as_bytes())
@@ -83,11 +84,19 @@ pub fn run(args: &EmitArgs, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn block(args: &EmitArgs, open: &Open) -> Result<Value, Failure> {
+fn block(args: &EmitArgs, open: &Open, here: &Here) -> Result<Value, Failure> {
     let cwd = std::env::current_dir().map_err(|error| Failure::system("find this directory", &error))?;
     let named = |path: &Path| named(open, &cwd, path);
     if let Some(question) = &args.ask {
-        return Ok(json!({"type": "prompt-human", "question": super::text_of(question)?}));
+        let question = super::text_of(question)?;
+        let invalid = |cause: String| Err(Failure::new(RefusalKind::Invalid, cause));
+        return match question.len() {
+            _ if question.trim().is_empty() => invalid("there is nothing in the question".to_owned()),
+            length if length > QUESTION_BYTES_MAX => {
+                invalid(format!("the question is longer than {QUESTION_BYTES_MAX} bytes: put the rest into a file"))
+            }
+            _ => Ok(json!({"type": "prompt-human", "question": question})),
+        };
     }
     if args.wait {
         return Ok(json!({"type": "await-handoff"}));
@@ -107,9 +116,26 @@ fn block(args: &EmitArgs, open: &Open) -> Result<Value, Failure> {
         let path = path.ok_or_else(|| {
             Failure::new(RefusalKind::Invalid, "there is no --artifact for each --to; one alone goes to all of them")
         })?;
+        check_place(open, here, &cwd.join(path))?;
         Ok(json!({"target_node_id": to, "artifact_path": named(path)}))
     });
     targets.collect::<Result<Vec<Value>, Failure>>().map(Value::Array)
+}
+
+/// What is there, and cannot be handed over, is told as what it is.
+fn check_place(open: &Open, here: &Here, path: &Path) -> Result<(), Failure> {
+    let Ok(found) = path.canonicalize() else { return Ok(()) };
+    let invalid = |what: &str| Err(Failure::new(RefusalKind::Invalid, format!("{} {what}", path.display())));
+    let within = |base: &Path| base.canonicalize().is_ok_and(|base| found.starts_with(base));
+    if found.is_dir() {
+        return invalid("is a folder: one file is handed over, which may name others");
+    }
+    let known = within(Path::new(open.flow.workspace_root())) || here.worktree.as_deref().is_some_and(within);
+    if known {
+        Ok(())
+    } else {
+        invalid("is outside of the workspace and of the worktree: copy it to $SWARM_RECORD first")
+    }
 }
 
 /// What a file is called in a flow: by its path from the root, where it is below that.

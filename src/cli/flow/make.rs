@@ -2,14 +2,16 @@
 
 use serde_json::json;
 use swarm_actors::flow::consent::Mode;
+use swarm_actors::flow::graph::Graph;
 use swarm_actors::flow::names::{FlowRef, RoleId};
 use swarm_actors::flow::validate::validate;
-use swarm_actors::model::{Caller, FlowRules, Refusal, RefusalKind};
+use swarm_actors::model::{FlowPlace, FlowRules, Refusal, RefusalKind};
 
 use super::args::NewArgs;
 use super::check::{faults, rules};
 use crate::adapters::flows::Make;
 use crate::adapters::flows::place::Workspace;
+use crate::adapters::flows::runner::{Site, check_merge, check_roles};
 use crate::adapters::flows::sidecar::Sidecar;
 use crate::adapters::flows::store::FlowFiles;
 use crate::adapters::{flows, git};
@@ -31,9 +33,7 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
         return Err(Refusal::new(RefusalKind::Invalid, cause).into());
     }
     let task = args.task.as_deref().map(super::text_of).transpose()?;
-    if let Some(base) = &args.base {
-        check_base(&space, &project, base)?;
-    }
+    check_first(args, &space, &project, &workflow)?;
     let (base, merge) = (args.base.clone(), args.merge);
     let sidecar = Sidecar { base, task, relaxed: args.relaxed, merge, ..Sidecar::default() };
     let consent = args.consent.as_deref().and_then(Mode::of);
@@ -60,16 +60,33 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A base that is none is told before anything is made.
-fn check_base(space: &Workspace, project: &str, base: &str) -> Result<(), Failure> {
-    let dir = Some(space.root().join(project)).filter(|dir| dir.is_dir()).unwrap_or_else(|| space.root().to_owned());
-    let caller = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller::collect()?.caller };
-    let wanted = format!("{base}^{{commit}}");
-    let found = git::lines(&dir, &["rev-parse", "--quiet", "--verify", "--end-of-options", &wanted], &caller);
-    if found.is_some_and(|lines| !lines.is_empty()) {
+/// What could not be run, or could not land, is told before anything is made.
+fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str) -> Result<(), Failure> {
+    if args.base.is_none() && !args.merge && !args.start {
         return Ok(());
     }
-    Err(Failure::new(RefusalKind::Invalid, format!("'{base}' is no commit, branch or tag of {}", dir.display())))
+    let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
+    let root = space.root().to_str().ok_or_else(|| invalid(format!("{} is no text", space.root().display())))?;
+    let place = FlowPlace { root: root.to_owned(), project: project.to_owned(), flow: String::new() };
+    let caller = caller::collect()?.caller;
+    let site = Site::of(&place, &caller).map_err(invalid)?;
+    if let Some(base) = &args.base {
+        let wanted = format!("{base}^{{commit}}");
+        let words = ["rev-parse", "--quiet", "--verify", "--end-of-options", &wanted];
+        if git::lines(&site.dir, &words, &caller).is_none_or(|lines| lines.is_empty()) {
+            return Err(invalid(format!("'{base}' is no commit, branch or tag of {}", site.dir.display())));
+        }
+    }
+    if args.merge {
+        check_merge(&site, args.base.as_deref(), &caller).map_err(invalid)?;
+    }
+    if args.start
+        && let Ok(graph) = flows::yaml::parse(workflow).map(|document| Graph::resolve(&document, None))
+        && let Ok(graph) = graph
+    {
+        check_roles(&site, &graph).map_err(invalid)?;
+    }
+    Ok(())
 }
 
 /// That program reads a list of readings for each role before the role's first turn.

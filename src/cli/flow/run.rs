@@ -24,7 +24,7 @@ pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
     if open.flow.status() == "completed" && !is_run(&paths, &place_of(&files)?) {
         return told(&files, args.of.common.json, "over", screen);
     }
-    let mut done = begin(&files, FlowRules { max: args.max, once: args.once }, screen)?;
+    let mut done = begin(&files, FlowRules { max: args.max.map(Into::into), once: args.once }, screen)?;
     if args.wait {
         done = ask(&paths, place_of(&files)?, FlowOrder::Rest, screen).or_else(gone)?;
         // Nobody may have been there any more to say so.
@@ -128,7 +128,7 @@ fn told(files: &FlowFiles, as_json: bool, done: &str, screen: &mut Screen) -> Re
     } else {
         screen.line(&format!("{done}: {}", escape(&id.to_string())))?;
         if done == "waiting" {
-            screen.aside("", &format!("swarm flow status {} says for whom", id.flow));
+            super::show::waits(&files.open()?, screen)?;
         }
     }
     Ok(0)

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use swarm_actors::flow::consent::Mode;
 use swarm_actors::flow::document::{FlowRun, FlowSummary};
 use swarm_actors::flow::improvement;
+use swarm_actors::flow::json::Json;
 use swarm_actors::flow::names::RoleId;
 use swarm_actors::flow::status::{Doing, FlowStatus, NodeStatus, Stall, status as status_of};
 
@@ -82,16 +83,18 @@ pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     if !status.next.is_empty() {
         screen.line(&format!("next: {}", escape(&status.next.join(", "))))?;
     }
-    for one in waiting(&open) {
-        let what = one.what.lines().next().unwrap_or_default();
-        let what = if what.is_empty() { one.reason.clone() } else { short(what) };
-        screen.line(&format!("{}: {} → {}", escape(&one.who), escape(&what), escape(&one.helps)))?;
-    }
+    looking_back(flow, screen)?;
+    waits(&open, screen)?;
     let free = company.iter().filter(|part| !part.held_back && !part.agent.is_empty());
     let free: Vec<String> = free.map(|part| format!("{} ({})", part.role, part.agent)).collect();
     let mode = gate_of(flow).mode();
     if mode != Mode::FullAccess && !free.is_empty() {
-        let what = "nothing holds these roles back, they do what they do";
+        let what = match mode {
+            Mode::NoAccess => {
+                "nothing would hold these roles back, so they are not begun unless they are marked unsafe"
+            }
+            _ => "nothing holds these roles back, they do what they do",
+        };
         screen.line(&format!("consent {}: {what}: {}", mode.word(), escape(&free.join(", "))))?;
     }
     if !is_run(&files) && flow.status() == "running" && status.stall.is_none() {
@@ -101,6 +104,33 @@ pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
         screen.line(line)?;
     }
     Ok(0)
+}
+
+/// Who looks back, and who has.
+fn looking_back(flow: &FlowRun, screen: &mut Screen) -> Result<(), Failure> {
+    let Some(phase) = flow.phase().filter(|_| improvement::is_running(flow)) else { return Ok(()) };
+    let list = |key: &str| {
+        let roles = phase.get(key).and_then(Json::as_list).unwrap_or_default().iter().filter_map(Json::as_text);
+        let roles: Vec<&str> = roles.collect();
+        if roles.is_empty() { "nobody".to_owned() } else { escape(&roles.join(", ")).into_owned() }
+    };
+    let mode = phase.text("mode").unwrap_or_default();
+    screen.line(&format!(
+        "looking back ({}): {} at it, {} done",
+        escape(mode),
+        list("runningRoles"),
+        list("completedRoles")
+    ))
+}
+
+/// A line for each that waits for a person, with what helps.
+pub fn waits(open: &Open, screen: &mut Screen) -> Result<(), Failure> {
+    for one in waiting(open) {
+        let what = one.what.lines().next().unwrap_or_default();
+        let what = if what.is_empty() { one.reason.clone() } else { short(what) };
+        screen.line(&format!("{}: {} → {}", escape(&one.who), escape(&what), escape(&one.helps)))?;
+    }
+    Ok(())
 }
 
 fn is_run(files: &FlowFiles) -> bool {
@@ -156,8 +186,6 @@ fn what_helps(flow: &FlowRun, stall: Option<Stall>) -> Option<&'static str> {
             Some("stalled: those that wait get no handoff any more; swarm flow answer makes one go on")
         }
         (_, Some(Stall::Dead)) => Some("stalled: nothing will ever run; the workflow or the state was edited"),
-        ("awaiting_improvement_choice", None) => Some("the forward pass is over; swarm flow improve says what is next"),
-        ("awaiting_feedback_consent", None) => Some("all have looked back; swarm flow feedback ends the flow"),
         _ => None,
     }
 }

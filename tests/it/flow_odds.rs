@@ -1,0 +1,100 @@
+//! Flows at work, and what is odd about them: the README's example as it stands, other
+//! programs, what could not land, who waits.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::common::{Rig, SOON, wait_until};
+use crate::flow_run::{Site, line};
+
+/// What is in the README between these two lines, behind `from`.
+fn block<'a>(readme: &'a str, from: usize, open: &str, close: &str) -> (&'a str, usize) {
+    let begin = from + readme[from..].find(open).expect("a block") + open.len();
+    let end = begin + readme[begin..].find(close).expect("its end");
+    (&readme[begin..end], end)
+}
+
+#[test]
+fn the_example_of_the_readme_runs_as_it_stands() {
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("there");
+    let (workflow, end) = block(&readme, 0, "\n````yaml\n", "````\n");
+    let (script, _) = block(&readme, end, "\n```sh\n", "```\n");
+    let rig = Rig::new();
+    let repo = rig.repo();
+    fs::write(repo.join("workflow.yaml"), workflow).expect("written");
+    let programs = PathBuf::from(env!("CARGO_BIN_EXE_swarm"));
+    let path = format!("{}:{}", programs.parent().expect("a folder").display(), std::env::var("PATH").expect("set"));
+    let mut command = rig.program("sh");
+    command.args(["-e", "-c", script]).current_dir(&repo).env("PATH", path);
+    let said = crate::common::run(command);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains(": Add rate limiting, completed\n"), "{said:?}");
+    let landed = || rig.git_says(&repo, &["show", "main:limit.txt"]).out;
+    wait_until("it lands", SOON, || landed() == "a limit, turn 1\na limit, turn 2\n");
+}
+
+#[test]
+fn what_another_program_writes_is_heard_and_a_flow_that_is_removed_is_nobodys() {
+    let script = "if [ -z \"$SWARM_ANSWER\" ]; then swarm flow emit --ask 'which?'\n\
+                  else echo \"$SWARM_ANSWER\" > done.md; swarm flow emit --to owner-close --artifact done.md; fi";
+    let site = Site::new(&line(script, ""));
+    assert_eq!(site.run(), "waiting");
+    // In place and without a lock, as that program does it.
+    let mut flow = site.file();
+    flow["pendingHumanInputs"]["build"] = serde_json::json!({"text": "this", "receivedAt": "2026-05-27T14:30:00.123Z"});
+    fs::write(site.dir().join("flow.json"), flow.to_string()).expect("written");
+    wait_until("it goes on", SOON, || site.status() == "awaiting_improvement_choice");
+    let history = site.file()["historyHandoff"]["build=>owner-close"][0].as_str().expect("a path").to_owned();
+    assert_eq!(fs::read_to_string(site.repo.join(history)).expect("there"), "this\n");
+    assert_eq!(site.run(), "waiting");
+    fs::rename(site.dir(), site.rig.path("gone")).expect("moved away");
+    let registered = || fs::read_dir(site.rig.root().join("flow")).map_or(0, Iterator::count);
+    wait_until("nobody runs it", SOON, || registered() == 0);
+}
+
+#[test]
+fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
+    let site = Site::new(&line("true", ""));
+    let new = |words: &[&str]| {
+        let file = site.rig.path("w.yaml").to_string_lossy().into_owned();
+        site.rig.swarm_in(&site.repo, &[&["flow", "new", "demo", "--workflow", &file], words].concat())
+    };
+    let flows = || site.rig.swarm_in(&site.repo, &["flow", "ls"]).ok().lines().count();
+    let before = flows();
+    for (words, cause) in [
+        (&["--base", "nobranch"][..], "'nobranch' is no commit, branch or tag"),
+        (&["--base", "HEAD", "--merge"], "'HEAD' is no valid branch name"),
+    ] {
+        let said = new(words);
+        assert!(said.code == Some(1) && said.err.contains(cause), "{said:?}");
+    }
+    site.rig.git(&site.repo, &["checkout", "-q", "--detach"]);
+    let said = new(&["--merge"]);
+    assert!(said.code == Some(1) && said.err.contains("HEAD is detached"), "{said:?}");
+    fs::write(site.repo.join("swarm.toml"), "[flow]\nagent = 'nobody'\n").expect("written");
+    let said = new(&["--start"]);
+    assert!(said.code == Some(1) && said.err.contains("there is no agent 'nobody'"), "{said:?}");
+    assert_eq!(flows(), before);
+}
+
+#[test]
+fn whoever_waits_for_a_flow_hears_that_it_waits_for_a_permission() {
+    let script = "printf '{\"tool\": \"run_command\", \"input\": {\"command\": \"make\"}}' | swarm flow consent-check > ../said\n\
+                  echo done > done.md; swarm flow emit --to owner-close --artifact done.md";
+    let config = "[flow]\nagent = 'shell'\n[flow.roles.owner]\nunsafe = true\n[flow.roles.dev]\nunsafe = true\n";
+    let site = Site::with(&line(script, ""), config, &[]);
+    let said = site.flow("run", &["--wait"]).ok();
+    assert!(said.ends_with(&format!("build: make → swarm flow allow {} 1\n", site.id)), "{said}");
+    // A stop forgets the question; whoever is begun anew asks again.
+    site.flow("stop", &[]).ok();
+    site.flow("allow", &["1"]).refused(1, "no request 1 is open in this flow");
+    assert!(site.flow("run", &["--wait"]).ok().contains("swarm flow allow"), "it asks again");
+    let worker = site.worker("dev");
+    let said = site.rig.swarm(&["respawn", &worker]);
+    assert!(said.code == Some(1) && said.err.contains("plays a role in flow"), "{said:?}");
+    site.flow("allow", &["2"]).ok();
+    assert_eq!(site.run(), "waiting");
+    assert_eq!(site.status(), "awaiting_improvement_choice");
+    let said = fs::read_to_string(site.rig.path("repo-worktrees/said")).expect("answered");
+    assert_eq!(said, "{\"decision\":\"proceed\"}\n");
+}
