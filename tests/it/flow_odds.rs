@@ -75,6 +75,13 @@ fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
     let said = new(&["--start"]);
     assert!(said.code == Some(1) && said.err.contains("there is no agent 'nobody'"), "{said:?}");
     assert_eq!(flows(), before);
+    // The workflow of one that nobody has begun, edited since.
+    let workflow = site.dir().join("record/workflow.yaml");
+    let text = fs::read_to_string(&workflow).expect("there").replace("role: dev", "role: Dev");
+    fs::write(&workflow, text).expect("written");
+    let said = site.flow("run", &[]);
+    assert!(said.code == Some(1) && said.err.contains("its workflow is not right: "), "{said:?}");
+    assert!(said.err.contains("(swarm flow check "), "{said:?}");
 }
 
 #[test]

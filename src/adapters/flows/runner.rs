@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use swarm_actors::flow::graph::Graph;
 use swarm_actors::flow::names::{FlowRef, RoleId};
+use swarm_actors::flow::validate::{OwnerRules, validate};
 use swarm_actors::flows::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
 use swarm_actors::model::{
     Caller, Contract, FlowPlace, FlowRules, MergeSettings, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest,
@@ -21,7 +22,7 @@ use super::advance::{Stage, is_open};
 use super::config::{Config, Mode, Player};
 use super::file::Lock;
 use super::place::Workspace;
-use super::store::{FlowFiles, StoreError};
+use super::store::{FlowFiles, StoreError, workflow_of};
 use super::turns;
 use super::watch::Watches;
 use crate::adapters::git;
@@ -149,6 +150,15 @@ fn is_gone(place: &FlowPlace) -> bool {
 /// All that is wrong with how a flow is to be run, before anything of it is.
 fn check(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> {
     let open = files.open().map_err(|error| error.to_string())?;
+    // One that is under way may have been edited, and is gone on with as it is.
+    if open.flow.visited().next().is_none() {
+        let rules = if open.sidecar.relaxed { OwnerRules::Relaxed } else { OwnerRules::Strict };
+        let document = files.workflow(&open.flow).map_err(|error| error.to_string())?;
+        if let Some(first) = validate(&document, rules).first() {
+            let path = workflow_of(&open.flow);
+            return Err(format!("its workflow is not right: {} (swarm flow check {})", first.message, path.display()));
+        }
+    }
     check_roles(site, &open.graph)?;
     if open.sidecar.merge || site.config.flow.merge {
         check_merge(site, open.sidecar.base.as_deref(), caller)?;

@@ -189,8 +189,19 @@ impl FlowFiles {
     /// # Errors
     /// Where it is not there or is none.
     pub fn graph(&self, flow: &FlowRun) -> Result<Graph, StoreError> {
-        let path = Path::new(flow.record_folder()).join(WORKFLOW);
-        let unreadable = |cause: String| StoreError::Unreadable { path: path.clone(), cause };
+        let document = self.workflow(flow)?;
+        let shared = self.root.join(&self.id.project).join("a-docs/workflow/main.yaml");
+        let canonical = read_yaml(&shared).map_err(|cause| StoreError::Unreadable { path: shared, cause })?;
+        let resolved = Graph::resolve(&document, canonical.as_ref());
+        resolved.map_err(|error| StoreError::Unreadable { path: workflow_of(flow), cause: error.to_string() })
+    }
+
+    /// The same as its file says it, be it right or not.
+    ///
+    /// # Errors
+    /// Where it is not there, or no YAML.
+    pub fn workflow(&self, flow: &FlowRun) -> Result<Value, StoreError> {
+        let path = workflow_of(flow);
         let mut document = read_yaml(&path);
         let began = Instant::now();
         // An agent may just be writing it.
@@ -198,10 +209,9 @@ impl FlowFiles {
             thread::sleep(LOOK_PAUSE);
             document = read_yaml(&path);
         }
-        let document = document.map_err(unreadable)?.ok_or_else(|| unreadable("there is no such file".to_owned()))?;
-        let shared = self.root.join(&self.id.project).join("a-docs/workflow/main.yaml");
-        let canonical = read_yaml(&shared).map_err(|cause| StoreError::Unreadable { path: shared, cause })?;
-        Graph::resolve(&document, canonical.as_ref()).map_err(|error| unreadable(error.to_string()))
+        let absent = || Err("there is no such file".to_owned());
+        let document = document.and_then(|document| document.map_or_else(absent, Ok));
+        document.map_err(|cause| StoreError::Unreadable { path, cause })
     }
 
     /// All of it, for those who only look; nothing is written.
@@ -347,6 +357,10 @@ impl FlowFiles {
             Err(_) => Artifact::Missing,
         }
     }
+}
+
+pub fn workflow_of(flow: &FlowRun) -> PathBuf {
+    Path::new(flow.record_folder()).join(WORKFLOW)
 }
 
 fn read_yaml(path: &Path) -> Result<Option<Value>, String> {
