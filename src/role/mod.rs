@@ -60,21 +60,32 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
 fn play(dir: &Path) -> Result<(), String> {
     let order = turns::read(dir).map_err(|error| error.to_string())?;
     let files = files_of(&order.place)?;
-    let caller = caller()?;
-    let site = Site::of(&order.place, &caller)?;
-    let player = site.config.player(&order.turn.role)?;
-    let worktree = worktree(&site, &caller)?;
-    let record = files.read().map_err(|error| error.to_string())?.record_folder().to_owned();
-    let role = Role { dir, order, files, player, caller, worktree, record };
-    match role.play() {
+    let played = Role::prepare(dir, &order, &files).and_then(|role| role.play());
+    match played {
         Ok(()) => Ok(()),
         Err(Fail::Gone) => {
             println!("its node has come to something else meanwhile");
             Ok(())
         }
         Err(Fail::Store(error)) => Err(error.to_string()),
-        Err(Fail::Over(cause)) => role.give_up(&cause),
+        Err(Fail::Over(cause)) => give_up(&order, &files, &cause),
     }
+}
+
+fn give_up(order: &Order, files: &FlowFiles, cause: &str) -> Result<(), String> {
+    println!("it waits for a person: {cause}");
+    let given = files.update(|open| match check(order, open) {
+        Ok(()) => abort(open, &order.turn, cause),
+        Err(_) => Ok(()),
+    });
+    given.map_err(|error| error.to_string())
+}
+
+/// # Errors
+/// Where this turn is not the one that its role is at.
+fn check(order: &Order, open: &Open) -> Result<(), Fail> {
+    let is_at = open.sidecar.is_at(&order.turn) && is_open(&open.flow, &order.turn);
+    if is_at { Ok(()) } else { Err(Fail::Gone) }
 }
 
 /// Where the role works, when that is a worktree of its own: nobody else's checkout is
@@ -121,8 +132,8 @@ impl From<io::Error> for Fail {
 
 struct Role<'a> {
     dir: &'a Path,
-    order: Order,
-    files: FlowFiles,
+    order: &'a Order,
+    files: &'a FlowFiles,
     player: Player,
     caller: Caller,
     worktree: Option<PathBuf>,
@@ -130,7 +141,16 @@ struct Role<'a> {
     record: String,
 }
 
-impl Role<'_> {
+impl<'a> Role<'a> {
+    fn prepare(dir: &'a Path, order: &'a Order, files: &'a FlowFiles) -> Result<Self, Fail> {
+        let caller = caller().map_err(Fail::Over)?;
+        let site = Site::of(&order.place, &caller).map_err(Fail::Over)?;
+        let player = site.config.player(&order.turn.role).map_err(Fail::Over)?;
+        let worktree = worktree(&site, &caller).map_err(Fail::Over)?;
+        let record = files.read()?.record_folder().to_owned();
+        Ok(Self { dir, order, files, player, caller, worktree, record })
+    }
+
     fn play(&self) -> Result<(), Fail> {
         let open = self.files.open()?;
         self.check(&open)?;
@@ -172,7 +192,6 @@ impl Role<'_> {
                 // It had said what comes next, whatever became of its process then.
                 Outcome::Failure { .. } if self.brings_what_was_left()? => return Ok(()),
                 Outcome::Failure { cause, fault, .. } => {
-                    // A person may have said no, or ended it.
                     self.check(&self.files.open()?)?;
                     failures += 1;
                     self.pause(&cause, fault, failures)?;
@@ -213,11 +232,8 @@ impl Role<'_> {
         }
     }
 
-    /// # Errors
-    /// Where this turn is not the one that its role is at.
     fn check(&self, open: &Open) -> Result<(), Fail> {
-        let is_at = open.sidecar.is_at(&self.order.turn) && is_open(&open.flow, &self.order.turn);
-        if is_at { Ok(()) } else { Err(Fail::Gone) }
+        check(self.order, open)
     }
 
     /// What nothing holds back is begun where something is allowed only.
@@ -249,6 +265,12 @@ impl Role<'_> {
     fn keep_session(&self, session: Option<&Session>) -> Result<(), Fail> {
         let Some(session) = session else { return Ok(()) };
         self.files.update(|open| {
+            // A person's no ends a turn, and not its conversation.
+            if !open.sidecar.is_at(&self.order.turn)
+                && open.sidecar.role(&self.order.turn.role).turn != self.order.turn.number
+            {
+                return Err(Fail::Gone);
+            }
             let side = open.sidecar.role(&self.order.turn.role);
             side.agent = Some(self.player.agent.name.clone());
             side.session = Some(session.clone());
@@ -305,7 +327,7 @@ impl Role<'_> {
 
     fn turn(&self, said: &str, session: Option<&Session>) -> Result<(Report, String), Fail> {
         let mut agent = self.player.agent.clone();
-        word::hold_back(&mut agent, &self.files, self.dir)?;
+        word::hold_back(&mut agent, self.files, self.dir)?;
         let fresh_id = random_uuid();
         let turn = Turn { prompt: said, session, fresh_id: &fresh_id };
         let mut launch = agent.launch(&turn);
@@ -376,6 +398,8 @@ impl Role<'_> {
         self.note(&[(Kind::Repair, summary.clone())]);
         let turn = &self.order.turn;
         let is_enough = self.files.update(|open| {
+            // A person may have said no, or ended it.
+            self.check(open)?;
             let repairs = open.sidecar.repairs.entry(turn.role.clone()).or_default();
             let is_enough = *repairs >= self.player.repairs;
             if !is_enough {
@@ -388,18 +412,9 @@ impl Role<'_> {
                 ];
                 open.tell("repair.requested", members);
             }
-            Ok::<_, StoreError>(is_enough)
+            Ok::<_, Fail>(is_enough)
         })?;
         self.forget_word()?;
         if is_enough { Err(Fail::Over(why.to_owned())) } else { Ok(()) }
-    }
-
-    fn give_up(&self, cause: &str) -> Result<(), String> {
-        println!("it waits for a person: {cause}");
-        let given = self.files.update(|open| match self.check(open) {
-            Ok(()) => abort(open, &self.order.turn, cause),
-            Err(_) => Ok(()),
-        });
-        given.map_err(|error| error.to_string())
     }
 }
