@@ -25,6 +25,7 @@ pub mod records;
 pub mod reserve;
 pub mod runs;
 pub mod session;
+mod swap;
 pub mod terminals;
 pub mod tmux;
 pub mod views;

@@ -163,6 +163,10 @@ class Person(Onlooker):
             self.say("resume", self.world.id)
 
 
+# Looks in a row that may see something else than what was written last.
+LOOKS = 50
+
+
 class Writer(Onlooker):
     """Another program, which takes no lock and writes in place, as A-Society does.
 
@@ -180,6 +184,9 @@ class Writer(Onlooker):
         self.writes = 0
         self.excused = 0
         self.answers: dict[str, str] = {}
+        # What was written at the moment of a renaming, with its answers: it may be there, or be redone.
+        self.perhaps: dict[int, dict[str, str]] = {}
+        self.odd = 0
         self.due = 0.0
 
     def look(self) -> None:
@@ -193,14 +200,24 @@ class Writer(Onlooker):
             except ValueError as error:
                 self.findings.append(f"torn: what swarm wrote: {error}")
                 return
-            self.check(flow)
-            self.change(flow, file)
+            if self.check(flow):
+                self.change(flow, file)
 
-    def check(self, flow: dict) -> None:
-        """What was written last is there."""
-        if flow.get("theirs", {}).get("count", 0) != self.count:
+    def check(self, flow: dict) -> bool:
+        """What was written last is there. For a moment a version that goes again may be seen."""
+        found = flow.get("theirs", {}).get("count", 0)
+        if found in self.perhaps:
+            self.count = found
+            self.answers |= self.perhaps[found]
+        if found == self.count:
+            self.odd = 0
+            self.perhaps.clear()
+            return True
+        self.odd += 1
+        if self.odd > LOOKS:
             self.findings.append(f"lost: count {self.count} was written, and there is {flow.get('theirs')}")
-            self.count = flow.get("theirs", {}).get("count", 0)
+            self.count, self.odd = found, 0
+        return False
 
     def change(self, flow: dict, file) -> None:
         # As wide as before, so that the length alone does not tell.
@@ -229,6 +246,7 @@ class Writer(Onlooker):
             if now.st_ctime_ns - begun > self.GAP_NS + (ended - begun):
                 self.findings.append(f"lost: count {count} was written for {ended - begun} ns and replaced")
             self.excused += 1
+            self.perhaps[count] = answers
             return
         self.count, self.writes = count, self.writes + 1
         self.answers |= answers

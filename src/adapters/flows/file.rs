@@ -86,19 +86,18 @@ pub fn remove_torn(dir: &Path) {
     for file in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = file.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with('.') && name.contains(".tmp-") {
+        if (name.starts_with('.') && name.contains(".tmp-")) || name.starts_with("flow.json.tmp.") {
             let _ = fs::remove_file(file.path());
         }
     }
 }
 
 /// Replaces a file as a whole and durably. One that is there keeps its mode, a new one is
-/// private. `still` is asked at the last moment whether it is to be done; says whether it
-/// was.
+/// private.
 ///
 /// # Errors
 /// What the system says; the old one is still there then.
-pub fn replace_if(path: &Path, bytes: &[u8], still: impl FnOnce() -> bool) -> io::Result<bool> {
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Err(io::Error::other("it is no name of a file"));
     };
@@ -113,25 +112,11 @@ pub fn replace_if(path: &Path, bytes: &[u8], still: impl FnOnce() -> bool) -> io
             file.set_permissions(fs::Permissions::from_mode(mode))?;
         }
         file.sync_all()?;
-        let done = still();
-        if done {
-            // Killed before this line, the old one is there; after it, the new one.
-            fs::rename(&temporary, path)?;
-        }
-        Ok(done)
+        // Killed before this line, the old one is there; after it, the new one.
+        fs::rename(&temporary, path)
     })();
-    if !matches!(written, Ok(true)) {
-        let _ = fs::remove_file(&temporary);
-        return written;
-    }
-    File::open(dir)?.sync_all()?;
-    Ok(true)
-}
-
-/// # Errors
-/// As [`replace_if`].
-pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace_if(path, bytes, || true).map(drop)
+    written.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    File::open(dir)?.sync_all()
 }
 
 /// As [`replace`], for what is worth having and not worth a wait for the disk: after a crash

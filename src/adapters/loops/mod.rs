@@ -10,7 +10,6 @@
 mod earlier;
 mod keeper;
 mod log;
-mod swap;
 pub mod wire;
 
 use std::fs;
@@ -22,11 +21,11 @@ use swarm_actors::model::WorkerName;
 use swarm_actors::ports::{BoxFuture, Filed, Found, Loops};
 use swarm_actors::registry::store;
 
-use self::swap::Replaced;
 use self::wire::WireState;
 use super::plain::Plain;
 use super::records::{blocking, write_durably};
 use super::runs::home::make_all;
+use crate::adapters::swap::{self, Replaced};
 use crate::paths::Paths;
 
 const RECORD: &str = "loop.json";

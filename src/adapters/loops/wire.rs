@@ -12,7 +12,7 @@ use serde_json::Value;
 use swarm_actors::loops::progress::{ExitReason, Loop, Plan, Stage, Status, Wire};
 use swarm_actors::model;
 
-use super::swap;
+use crate::adapters::swap;
 
 /// The original's fields in its order, with what it takes for a missing one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,12 +4,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::mem;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::{Errno, retry_on_intr};
 
+const PRIVATE: u32 = 0o600;
 /// More writers in a row than there are.
 const TRIES_MAX: u32 = 64;
 
@@ -26,9 +27,25 @@ pub enum Replaced {
 /// # Errors
 /// What the system says.
 pub fn replace(path: &Path, seen: Option<&[u8]>, text: &[u8], durably: bool) -> io::Result<Replaced> {
+    replace_while(path, seen, text, durably, || true)
+}
+
+/// The same, and not even tried when `still` says no at the last moment: whoever looks at
+/// the file then sees no version of it that goes again.
+///
+/// # Errors
+/// What the system says.
+pub fn replace_while(
+    path: &Path,
+    seen: Option<&[u8]>,
+    text: &[u8],
+    durably: bool,
+    still: impl FnOnce() -> bool,
+) -> io::Result<Replaced> {
     let temporary = temporary(path);
-    let written = write(&temporary, text, durably);
+    let written = write(&temporary, path, text, durably);
     let replaced = written.and_then(|()| match seen {
+        _ if !still() => Ok(Replaced::Overtaken),
         Some(seen) => exchange(&temporary, path, seen, text),
         None => create(&temporary, path),
     })?;
@@ -46,10 +63,15 @@ fn temporary(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn write(temporary: &Path, text: &[u8], durably: bool) -> io::Result<()> {
+/// A file that is there keeps the mode that its maker gave it, a new one is private.
+fn write(temporary: &Path, path: &Path, text: &[u8], durably: bool) -> io::Result<()> {
     absent_ok(fs::remove_file(temporary))?;
+    let mode = fs::metadata(path).map_or(PRIVATE, |meta| meta.permissions().mode() & 0o777);
     let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(temporary)?;
+        if mode != PRIVATE {
+            file.set_permissions(fs::Permissions::from_mode(mode))?;
+        }
         file.write_all(text)?;
         if durably { file.sync_all() } else { Ok(()) }
     })();
