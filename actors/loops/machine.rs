@@ -94,6 +94,9 @@ impl Turn<'_> {
                     self.seen(sight);
                 }
             }
+            Event::Ended { iteration, asked: false, .. } if self.it.detached && at_work(self, *iteration) => {
+                self.ended_unattended();
+            }
             Event::Ended { iteration, code, asked, done } => {
                 if at_work(self, *iteration) {
                     self.ended(*code, *asked, *done);
@@ -284,6 +287,14 @@ impl Turn<'_> {
         self.it.entered = true;
         if self.it.detached {
             self.effects.push(Effect::Forsake);
+        }
+    }
+
+    /// It was quicker than the answer to Enter: what follows is for whoever attends the loop.
+    fn ended_unattended(&mut self) {
+        if let Some(generation) = self.it.stage.generation() {
+            self.it.stage = Stage::Watching { generation };
+            self.entered();
         }
     }
 

@@ -247,6 +247,25 @@ fn one_that_nobody_is_to_look_after_is_left_when_its_prompt_is_typed() {
     assert!(it.is_active());
 }
 
+#[test]
+fn one_that_nobody_looks_after_rests_however_soon_its_agent_ends() {
+    let ended = Event::Ended { iteration: 1, code: Some(0), asked: false, done: false };
+    let prompted = Event::Prompted { iteration: 1, baseline: String::new(), log_from: 0 };
+    for before in [vec![], vec![Event::Typing { iteration: 1 }], vec![Event::Typing { iteration: 1 }, prompted]] {
+        let mut it = Loop::new(Plan { no_run: true, ..plan(3) }, 0);
+        it.on(&Event::Began, 0);
+        it.on(&Event::Started { iteration: 1, generation: 1 }, 0);
+        for event in &before {
+            it.on(event, 0);
+        }
+        assert_eq!(it.on(&ended, 0), [Effect::Forsake], "after {before:?}");
+        assert!(!it.is_active());
+        assert_eq!(it.on(&Event::Attend, 0).last(), Some(&Effect::Attend));
+        it.on(&ended, 0);
+        assert_eq!((it.iteration, &it.stage), (2, &Stage::Starting));
+    }
+}
+
 fn any_event() -> impl Strategy<Value = Event> {
     let i = 1_u32..5;
     let sight = (any::<bool>(), any::<bool>(), 0_u64..400_000, 0_u32..120, proptest::collection::vec(0_usize..4, 0..3));
