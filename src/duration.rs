@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 /// Longest duration taken: a hundred years, far from every overflow.
 const SECONDS_MAX: f64 = 100.0 * 366.0 * 86_400.0;
 
@@ -42,6 +44,23 @@ fn with_units(text: &str) -> Option<f64> {
         rest = after;
     }
     (rest.is_empty() && !text.is_empty()).then_some(total)
+}
+
+/// As files have it: seconds as a number, or the same texts.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+impl NumberOrText {
+    pub fn text(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text.clone(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod agents;
 mod api;
 mod attempt;
 mod cli;
+mod config;
 mod daemon;
 mod duration;
 #[cfg(not(test))]

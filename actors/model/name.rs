@@ -95,17 +95,23 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
         .map(|(_, name)| name)
 }
 
-/// Edit distance (insertions, deletions, substitutions), two rows at a time.
+/// Edit distance (insertions, deletions, substitutions, two neighbours exchanged: the
+/// optimal string alignment), three rows at a time.
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut above: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
+    let mut higher = above.clone();
+    for (i, from) in a.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, to) in b.iter().enumerate() {
-            let substitute = above[j] + usize::from(from != *to);
-            row.push(substitute.min(above[j + 1] + 1).min(row[j] + 1));
+            let substitute = above[j] + usize::from(from != to);
+            let mut least = substitute.min(above[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *from == b[j - 1] && a[i - 1] == *to {
+                least = least.min(higher[j - 1] + 1);
+            }
+            row.push(least);
         }
-        above = row;
+        higher = std::mem::replace(&mut above, row);
     }
     above[b.len()]
 }
@@ -158,6 +164,7 @@ mod tests {
     fn a_slip_finds_its_name_and_a_stranger_none() {
         assert_eq!(nearest("bulider", ["builder", "tester"]), Some("builder"));
         assert_eq!(nearest("job", ["jab", "tester"]), Some("jab"));
+        assert_eq!(nearest("spwan", ["merge", "spawn"]), Some("spawn"));
         assert_eq!(nearest("zebra", ["builder", "tester"]), None);
     }
 }

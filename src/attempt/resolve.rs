@@ -48,7 +48,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
         return Err(io::Error::other(format!("'{name}' is no workstream of this run")));
     };
     let root = Path::new(&run.plan.root);
-    let config = config::read(root).map_err(io::Error::other)?;
+    let config = crate::config::load(Some(root)).map_err(io::Error::other)?;
     let agent =
         Agent::find(work.adapter.as_deref().unwrap_or(config::AGENT), &config.agents).map_err(io::Error::other)?;
     if !agent.converses() {

@@ -191,6 +191,18 @@ Examples:
   swarm events fix --follow
   swarm events --follow --json | jq 'select(.type == \"worker.exited\")'";
 
+pub const CONFIG: &str = "\
+Examples:
+  swarm config                  every key with its value and the file that sets it
+  swarm config spawn merge      two sections
+  swarm config --set            only what is set
+
+swarm.toml at the repository's root wins over ~/.config/swarm/config.toml, and flags over both:
+  [spawn]
+  tmux = true
+  worktree = true
+  timeout = \"2h\"";
+
 pub const NOTIFY: &str = "\
 Example:
   swarm notify test

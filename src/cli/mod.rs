@@ -12,6 +12,7 @@ mod attach;
 mod bars;
 mod caller;
 mod clean;
+mod config;
 mod diff;
 mod error;
 mod events;
@@ -94,6 +95,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Interrupt(args) => terminal::interrupt(args, &paths()?, screen),
         Command::Eof(args) => terminal::eof(args, &paths()?, screen),
         Command::Attach(args) => terminal::attach(args, &paths()?, screen),
+        Command::Config(args) => config::run(args, &paths()?, screen),
         Command::Notify(args) => notify::run(&args.action, &paths()?, screen),
         Command::Supervisor(args) => supervisor::run(&args.action, &paths()?, screen),
     }

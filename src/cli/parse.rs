@@ -9,6 +9,7 @@ use super::args::{
     AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs,
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
+use super::config::ConfigArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::HeartbeatArgs;
 use super::merge::args::MergeArgs;
@@ -45,7 +46,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 26] = [
+const VERBS: [Verb; 27] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -70,6 +71,7 @@ const VERBS: [Verb; 26] = [
     ("init", InitArgs::augment_args),
     ("session", SessionArgs::augment_args),
     ("events", EventsArgs::augment_args),
+    ("config", ConfigArgs::augment_args),
     ("notify", NotifyArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),
 ];

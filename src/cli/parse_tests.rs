@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::cli::args::{Format, Restart};
+use crate::cli::args::Format;
 use crate::cli::sample::command;
 
 fn spawn(words: &[&str]) -> SpawnArgs {
@@ -74,6 +74,7 @@ Commands:
   init        Tell the agents of this project about swarm (AGENTS.md or CLAUDE.md)
   session     Look at the session of a worker, or change it
   events      Show what happened, oldest first
+  config      Show what is set for this repository and this user, and where
   notify      Try whether notifications arrive
   supervisor  Look after the process that looks after the workers
 
@@ -151,7 +152,7 @@ fn options_and_positionals_mix_and_the_last_of_two_wins() {
 #[test]
 fn defaults_are_the_original_ones() {
     let args = spawn(&["--name", "x", "--", "a"]);
-    assert_eq!((args.place.ready_timeout, args.restart, args.timeout), (120, Restart::Never, None));
+    assert_eq!((args.place.ready_timeout, args.restart, args.timeout), (120, None, None));
     let Command::Peek(peek) = command(&["peek", "x"]) else { panic!("not peek") };
     assert_eq!(peek.lines, 30);
     let Command::Wait(wait) = command(&["wait", "x", "--timeout", "0"]) else { panic!("not wait") };

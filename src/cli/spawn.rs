@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use swarm_actors::model::{
-    Answer, Caller, Contract, Every, NameError, NudgeOrder, NudgeSettings, Refusal, RefusalKind, SessionRules,
-    SpawnRequest, Spawned, TmuxPlace, WatchRules, WorkerName, WorktreeRequest,
+    Answer, Caller, Contract, Every, NameError, NudgeOrder, NudgeSettings, Refusal, RefusalKind, RestartPolicy,
+    SessionRules, SpawnRequest, Spawned, TmuxPlace, WatchRules, WorkerName, WorktreeRequest,
 };
+
+mod defaults;
 
 use super::answers::{no_answer, spawned_line, spawned_object};
 use super::args::SpawnArgs;
@@ -25,6 +27,9 @@ use swarm_actors::worker::LOG_LIMIT_BYTES;
 use crate::api::client::post;
 use crate::paths::Paths;
 
+/// What is typed into a worker that says nothing.
+const STUCK_MESSAGE: &str = "continue";
+
 const NAME_RULE: &str = "a name is up to 64 of A-Z a-z 0-9 . _ -, begins with a letter or digit, \
                          has no '..' in it and does not end in '.' or '.lock'";
 
@@ -33,6 +38,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         return Err(Failure::new(RefusalKind::Invalid, "no command provided (use -- command...)"));
     }
     check_name(&args.name)?;
+    let args = &defaults::filled(args)?;
     let nudge = nudge(args).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let collected = caller::collect()?;
     let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
@@ -159,6 +165,7 @@ pub fn build(
     log_limit: Option<&str>,
 ) -> Result<SpawnRequest, Refusal> {
     let env = parse_env(&args.place.env)?;
+    check_together(args)?;
     let cwd = directory(args, &caller)?;
     let path = lookup::path_of(&env, &caller.environment);
     let place = if args.worktree { Place::LaterWorktree } else { Place::Directory(Path::new(&cwd)) };
@@ -182,18 +189,32 @@ pub fn build(
         rlimits: caller.rlimits.clone(),
         nice: caller.nice,
         tmux,
-        restart: args.restart.into(),
+        restart: args.restart.map_or(RestartPolicy::Never, Into::into),
         timeout_ms: args.timeout.map(|life| u64::try_from(life.as_millis()).unwrap_or(u64::MAX).max(1)),
         log_limit_bytes: parse_log_limit(log_limit)?,
         merge: args.merge,
         session: session_rules(args, &caller)?,
         watch: args.stuck_after.map(|after| WatchRules {
             after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
-            message: args.stuck_message.clone(),
+            message: args.stuck_message.clone().unwrap_or_else(|| STUCK_MESSAGE.to_owned()),
         }),
         ..Contract::default()
     };
     Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None, takes_over: None })
+}
+
+/// What is of no use without something else, which may also be set in a file.
+fn check_together(args: &SpawnArgs) -> Result<(), Refusal> {
+    if args.merge && !args.worktree {
+        let refusal =
+            Refusal::new(RefusalKind::Invalid, "--merge lands what is in a worktree, and this worker has none");
+        return Err(refusal.remedy("add --worktree"));
+    }
+    if args.stuck_message.is_some() && args.stuck_after.is_none() {
+        let refusal = Refusal::new(RefusalKind::Invalid, "--stuck-message is typed into a worker that is looked after");
+        return Err(refusal.remedy("add --stuck-after DURATION"));
+    }
+    Ok(())
 }
 
 /// The directory must be there: swarm makes none where it was mistyped.

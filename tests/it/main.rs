@@ -4,6 +4,7 @@
 mod common;
 
 mod coexist;
+mod config;
 mod crash;
 mod damage;
 mod escaped;

@@ -1,66 +1,24 @@
 //! `[flow]` of `swarm.toml`: which agent plays which role.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
-
-use crate::adapters::landing::SWARM_TOML;
-use crate::adapters::runs::specs::NumberOrText;
 use crate::agents::{Agent, AgentConfig};
-use crate::duration;
+pub use crate::config::sections::Mode;
+use crate::config::sections::{FlowConfig, RoleConfig};
+use crate::{config, duration};
 
 /// The agent of roles of which nothing is said.
-const AGENT: &str = "claude";
+pub const AGENT: &str = "claude";
 /// How often a turn may be sent back to its agent.
-const REPAIRS: u32 = 3;
+pub const REPAIRS: u32 = 3;
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+/// What flows need of the configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     pub flow: FlowConfig,
     agents: BTreeMap<String, AgentConfig>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FlowConfig {
-    agent: Option<String>,
-    repairs: Option<u32>,
-    timeout: Option<NumberOrText>,
-    /// What the flow came to goes into the merge queue of its base when it is over.
-    pub merge: bool,
-    /// By role, `dev`, or by one instance of it, `dev_2`.
-    roles: BTreeMap<String, RoleConfig>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct RoleConfig {
-    /// Of `[agents.NAME]`, or a built-in one.
-    agent: Option<String>,
-    /// What is executed for this role alone, as in `[agents.NAME]`.
-    command: Option<Vec<String>>,
-    arguments: Vec<String>,
-    model: Option<String>,
-    env: BTreeMap<String, String>,
-    mode: Mode,
-    timeout: Option<NumberOrText>,
-    repairs: Option<u32>,
-    #[serde(rename = "unsafe")]
-    is_unsafe: bool,
-}
-
-/// Where a role's turns take place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    #[default]
-    Child,
-    Tmux,
 }
 
 /// Who plays a role, and how.
@@ -76,26 +34,14 @@ pub struct Player {
 }
 
 impl Config {
-    /// From the first of these folders that has the file.
+    /// As the first of these folders has it that has the file, over the user's own.
     ///
     /// # Errors
     /// A sentence with the file, the line and what is wrong there.
     pub fn read<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Self, String> {
-        for folder in folders {
-            let path = folder.join(SWARM_TOML);
-            let text = match fs::read_to_string(&path) {
-                Ok(text) => text,
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                    continue;
-                }
-                Err(error) => return Err(format!("{}: {error}", path.display())),
-            };
-            return toml::from_str(&text).map_err(|error| {
-                let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-                format!("{}, line {line}: {}", path.display(), error.message())
-            });
-        }
-        Ok(Self::default())
+        let folder = folders.into_iter().find(|folder| folder.join(config::FILE).symlink_metadata().is_ok());
+        let sections = config::load(folder)?;
+        Ok(Self { flow: sections.flow, agents: sections.agents })
     }
 
     /// # Errors
@@ -139,7 +85,8 @@ mod tests {
     use super::*;
 
     fn config(text: &str) -> Config {
-        toml::from_str(text).expect("it can be read")
+        let sections: config::Sections = toml::from_str(text).expect("it can be read");
+        Config { flow: sections.flow, agents: sections.agents }
     }
 
     #[test]
@@ -164,7 +111,7 @@ mod tests {
     fn what_cannot_be_is_said() {
         assert!(config("[flow.roles.dev]\nagent = 'nobody'").player("dev").is_err_and(|cause| cause.contains("'dev'")));
         assert!(config("[flow]\ntimeout = 'soon'").player("dev").is_err_and(|cause| cause.contains("soon")));
-        assert!(toml::from_str::<Config>("[flow]\nroled = 1").is_err());
-        assert!(toml::from_str::<Config>("[flow.roles.dev]\nmode = 'window'").is_err());
+        assert!(toml::from_str::<config::Sections>("[flow]\nroled = 1").is_err());
+        assert!(toml::from_str::<config::Sections>("[flow.roles.dev]\nmode = 'window'").is_err());
     }
 }

@@ -1,32 +1,22 @@
 //! `[merge]` of `swarm.toml` at the repository's root, and what was typed over it.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
-use serde::Deserialize;
 use swarm_actors::merge::queue::Rules;
 use swarm_actors::model::{MergeSettings, Refusal, RefusalKind};
 
-use super::read_patiently;
-
-pub const FILE: &str = "swarm.toml";
-
-#[derive(Default, Deserialize)]
-struct File {
-    #[serde(default)]
-    merge: MergeSettings,
-}
+use crate::config;
 
 /// The rules that hold for the repository whose root is `toplevel`.
 ///
 /// # Errors
 /// When the file cannot be read or says something that is no rule.
 pub(super) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Rules, Refusal> {
-    let file = match toplevel {
-        Some(toplevel) => read(&toplevel.join(FILE))?,
-        None => MergeSettings::default(),
-    };
+    let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again");
+    merged(config::load(toplevel).map_err(wrong)?.merge, typed)
+}
+
+fn merged(file: MergeSettings, typed: &MergeSettings) -> Result<Rules, Refusal> {
     let standard = Rules::default();
     let rules = Rules {
         batch: typed.batch.or(file.batch).unwrap_or(standard.batch),
@@ -44,25 +34,9 @@ pub(super) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Ru
     Ok(rules)
 }
 
-/// Whether the repository names a resolver of its own.
+/// Whether a resolver is configured here.
 pub fn has_resolver(root: &Path) -> bool {
-    read(&root.join(FILE)).is_ok_and(|settings| settings.resolver.is_some())
-}
-
-fn read(path: &Path) -> Result<MergeSettings, Refusal> {
-    let text = match read_patiently(|| fs::read_to_string(path)) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(MergeSettings::default()),
-        Err(error) => return Err(Refusal::new(RefusalKind::Invalid, format!("{}: {error}", path.display()))),
-    };
-    match toml::from_str::<File>(&text) {
-        Ok(file) => Ok(file.merge),
-        Err(error) => {
-            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            let cause = format!("{}, line {line}: {}", path.display(), error.message());
-            Err(Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again"))
-        }
-    }
+    config::load(Some(root)).is_ok_and(|sections| sections.merge.resolver.is_some())
 }
 
 #[cfg(test)]
@@ -72,14 +46,13 @@ mod tests {
 
     fn with(text: &str, typed: &MergeSettings) -> Result<Rules, String> {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), text).unwrap();
+        std::fs::write(dir.path().join(config::FILE), text).unwrap();
         rules(Some(dir.path()), typed).map_err(|refusal| refusal.cause.replace(dir.path().to_str().unwrap(), ""))
     }
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_the_defaults() {
-        let text =
-            "[worktree]\nx = 1\n[merge]\nverify = \"make test\"\nbatch = 4\nstrategy = \"squash\"\ntimeout = 9\n";
+        let text = "[run]\nlimit = 1\n[merge]\nverify = \"make test\"\nbatch = 4\nstrategy = \"squash\"\ntimeout = 9\n";
         let rules = with(text, &MergeSettings { batch: Some(2), ..MergeSettings::default() }).unwrap();
         assert_eq!((rules.verify.as_deref(), rules.batch, rules.timeout_ms), (Some("make test"), 2, 9_000));
         assert_eq!((rules.strategy, rules.resolver_tries), (Strategy::Squash, 2));
@@ -92,8 +65,9 @@ mod tests {
     fn what_is_wrong_is_named_with_its_line() {
         let none = MergeSettings::default();
         let unknown = with("[merge]\nverfy = \"x\"\n", &none).unwrap_err();
-        assert!(unknown.starts_with("/swarm.toml, line 2: unknown field `verfy`"), "{unknown}");
+        assert!(unknown.starts_with("/swarm.toml, line 2: there is no key 'merge.verfy'"), "{unknown}");
         assert!(with("[merge]\nbatch = \"x\"\n", &none).unwrap_err().contains("line 2"));
-        assert_eq!(with("[merge]\nbatch = 0\n", &none).unwrap_err(), "merge.batch is 0, it must be 1 at least");
+        let zero = with("[merge]\nbatch = 0\n", &none).unwrap_err();
+        assert_eq!(zero, "/swarm.toml: merge.batch is 0, it must be 1 at least");
     }
 }

@@ -43,7 +43,7 @@ use swarm_actors::merge::queue::{Item, Queue};
 use swarm_actors::model::{Refusal, RefusalKind, Target};
 use swarm_actors::ports::{BoxFuture, Completed, Completion, Landings};
 
-pub use config::{FILE as SWARM_TOML, has_resolver};
+pub use config::has_resolver;
 
 use super::git::fault::Fault;
 use super::git::{gc_lock, holders};

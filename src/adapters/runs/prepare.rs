@@ -18,6 +18,7 @@ use super::{config, specs, told};
 use crate::adapters::clock::{random_uuid, wall_ms};
 use crate::adapters::records::write_durably;
 use crate::agents::{Agent, end_words, last_lines, shell_script};
+use crate::config::Sections;
 use crate::paths::Paths;
 
 /// Lines of a command's standard error that the next attempt's log begins with.
@@ -112,7 +113,7 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
         return Ok(());
     }
     let root = Path::new(&plan.root);
-    let config = config::read(root).map_err(lasting)?;
+    let config = crate::config::load(Some(root)).map_err(lasting)?;
     let name = work.adapter.as_deref().unwrap_or(config::AGENT);
     let agent = Agent::find(name, &config.agents).map_err(lasting)?;
     let missing = agent.missing(&work.capabilities);
@@ -162,7 +163,7 @@ fn conversation(home: &Home, id: &str, attempt: u32, agent: &Agent) -> Option<cr
     })
 }
 
-fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &config::Config) -> Result<String, Outcome> {
+fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &Sections) -> Result<String, Outcome> {
     if !agent.converses() {
         return shell_script(body).map_err(lasting);
     }

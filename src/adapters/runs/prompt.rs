@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::config::Config;
 use super::home::Home;
+use crate::config::Sections;
 
 /// A template that a run uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Template {
 }
 
 /// Where a repository may have templates of its own.
-pub fn folders(root: &Path, home: &Home, config: &Config) -> Vec<PathBuf> {
+pub fn folders(root: &Path, home: &Home, config: &Sections) -> Vec<PathBuf> {
     let own = config.run.templates.as_ref().map(|folder| root.join(folder));
     own.into_iter().chain([home.templates()]).collect()
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::duration::NumberOrText;
 use crate::paths::digest;
 
 /// Largest spec, in bytes: more is no text for an agent.
@@ -66,22 +67,6 @@ impl OneOrMany {
         match self {
             Self::One(one) => vec![one.clone()],
             Self::Many(many) => many.clone(),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum NumberOrText {
-    Number(u64),
-    Text(String),
-}
-
-impl NumberOrText {
-    pub fn text(&self) -> String {
-        match self {
-            Self::Number(number) => number.to_string(),
-            Self::Text(text) => text.clone(),
         }
     }
 }

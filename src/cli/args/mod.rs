@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use swarm_actors::model::{RestartPolicy, WORK_TYPES};
 
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
+use super::config::ConfigArgs;
 use super::duration;
 use super::examples;
 use super::flow::args::FlowArgs;
@@ -114,6 +115,9 @@ pub enum Command {
     /// Show what happened, oldest first
     #[command(after_help = examples::EVENTS)]
     Events(EventsArgs),
+    /// Show what is set for this repository and this user, and where
+    #[command(after_help = examples::CONFIG)]
+    Config(ConfigArgs),
     /// Try whether notifications arrive
     #[command(after_help = examples::NOTIFY)]
     Notify(NotifyArgs),
@@ -122,26 +126,32 @@ pub enum Command {
     Supervisor(SupervisorArgs),
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(override_usage = "swarm spawn --name <NAME> [OPTIONS] -- <COMMAND>...")]
 pub struct SpawnArgs {
     /// Name of the worker: letters, digits, `.`, `_` and `-`
     #[arg(long)]
     pub name: String,
     /// Run in a tmux window instead of a process without terminal
-    #[arg(long)]
+    #[arg(long, overrides_with = "no_tmux")]
     pub tmux: bool,
+    /// Not in a window, whatever the configuration says
+    #[arg(long)]
+    pub no_tmux: bool,
     #[command(flatten)]
     pub place: PlaceFlags,
     /// Give the worker a git worktree of its own
-    #[arg(long)]
+    #[arg(long, overrides_with = "no_worktree")]
     pub worktree: bool,
+    /// No worktree, whatever the configuration says
+    #[arg(long)]
+    pub no_worktree: bool,
     /// Longest life of the worker: 90, 90s, 5m, 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub timeout: Option<Duration>,
-    /// When to start the command again after it has ended
-    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Restart::Never)]
-    pub restart: Restart,
+    /// When to start the command again after it has ended [default: never]
+    #[arg(long, value_name = "POLICY", value_enum)]
+    pub restart: Option<Restart>,
     /// Directory for its session (.agent) [default: the worktree; none without one]
     #[arg(long, value_name = "DIR")]
     pub session_dir: Option<String>,
@@ -157,11 +167,11 @@ pub struct SpawnArgs {
     /// Look after it when it says nothing for so long: nudge, interrupt, restart, give up
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub stuck_after: Option<Duration>,
-    /// What a nudge types
-    #[arg(long, value_name = "TEXT", requires = "stuck_after", default_value = "continue")]
-    pub stuck_message: String,
+    /// What a nudge types [default: continue]
+    #[arg(long, value_name = "TEXT")]
+    pub stuck_message: Option<String>,
     /// Land its work on the base branch when it has ended with success (needs --worktree)
-    #[arg(long, requires = "worktree")]
+    #[arg(long)]
     pub merge: bool,
     /// Print one JSON object
     #[arg(long)]

@@ -12,7 +12,7 @@ use super::args::SpawnArgs;
 use super::run::View;
 use crate::adapters::git;
 use crate::cli::answers::{no_answer, spawned_line, spawned_object};
-use crate::cli::args::{self, Restart};
+use crate::cli::args;
 use crate::cli::error::Failure;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
@@ -158,13 +158,15 @@ fn check_pattern(args: &SpawnArgs) -> Result<(), Refusal> {
 fn plain(args: &SpawnArgs) -> args::SpawnArgs {
     args::SpawnArgs {
         stuck_after: None,
-        stuck_message: String::new(),
+        stuck_message: None,
         name: args.name.clone(),
         tmux: true,
+        no_tmux: false,
         place: args.place.clone(),
         worktree: args.wants_worktree(),
+        no_worktree: false,
         timeout: None,
-        restart: Restart::Never,
+        restart: None,
         session_dir: None,
         issue: None,
         work_type: None,

@@ -118,7 +118,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     };
     // Moved away or deleted since: nothing could land.
     git::site(caller, Some(&state.base_branch))?;
-    let config = config::read(&root).map_err(invalid)?;
+    let config = crate::config::load(Some(&root)).map_err(invalid)?;
     let mut planned: Vec<Spec> = Vec::with_capacity(state.workstreams.len());
     for row in &state.workstreams {
         let file = root.join(&row.spec_file);

@@ -7,10 +7,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use swarm_actors::run::plan::{CommandWork, Job, SpecWork, Work};
 
-use crate::adapters::runs::config::{self, RunConfig};
+use crate::adapters::runs::config;
 use crate::adapters::runs::home::ARIAL;
-use crate::adapters::runs::specs::{NumberOrText, OneOrMany, Spec};
+use crate::adapters::runs::specs::{OneOrMany, Spec};
 use crate::cli::duration;
+use crate::config::sections::RunConfig;
+use crate::duration::NumberOrText;
 
 /// What was typed, which wins over the configuration and loses to what a spec says.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -17,7 +17,7 @@ use crate::adapters::records::write_durably;
 use crate::adapters::runs::home::{ARIAL, Home, iso};
 use crate::adapters::runs::specs::{self, Spec};
 use crate::adapters::runs::wire::{self, ArialState, Workstream};
-use crate::adapters::runs::{config, is_under_way, journal};
+use crate::adapters::runs::{is_under_way, journal};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -84,7 +84,7 @@ pub fn refused((cause, remedy): (String, Option<String>)) -> Failure {
 /// What a run would refuse is refused here, before anything is written.
 fn check(root: &Path, specs: &[Spec]) -> Result<(), Failure> {
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
-    let config = config::read(root).map_err(invalid)?;
+    let config = crate::config::load(Some(root)).map_err(invalid)?;
     let typed = Typed::default();
     let jobs = specs.iter().map(|spec| job_of(spec, root, &config.run, &typed)).collect::<Result<_, _>>();
     let plan = Plan { jobs: jobs.map_err(invalid)?, ..Plan::default() };

@@ -1,0 +1,89 @@
+//! `[spawn]` of the configuration, below what was typed.
+
+use swarm_actors::model::{Refusal, RefusalKind, RestartPolicy};
+
+use crate::cli::args::{Restart, SpawnArgs};
+use crate::cli::error::Failure;
+use crate::config::{self, sections::SpawnConfig};
+use crate::duration;
+
+/// What was typed, and where nothing was what is set here.
+pub fn filled(args: &SpawnArgs) -> Result<SpawnArgs, Failure> {
+    let cwd = std::env::current_dir().map_err(|error| Failure::system("the current directory", &error))?;
+    let wrong = |cause: String| Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again");
+    let sections = config::load(config::root_above(&cwd)).map_err(wrong)?;
+    over(args, &sections.spawn).map_err(|cause| wrong(cause).into())
+}
+
+fn over(args: &SpawnArgs, set: &SpawnConfig) -> Result<SpawnArgs, String> {
+    let mut args = args.clone();
+    args.tmux |= set.tmux && !args.no_tmux;
+    args.worktree |= set.worktree && !args.no_worktree;
+    args.restart = args.restart.or_else(|| set.restart.map(restart));
+    for (typed, set) in [(&mut args.timeout, &set.timeout), (&mut args.stuck_after, &set.stuck_after)] {
+        if let (None, Some(time)) = (&typed, set) {
+            *typed = Some(duration::parse_positive(&time.text())?);
+        }
+    }
+    let place = &mut args.place;
+    // What says where a window or a worktree is to be is of no use to a worker without one.
+    if args.tmux {
+        place.session = place.session.take().or_else(|| set.session.clone());
+        place.tmux_socket = place.tmux_socket.take().or_else(|| set.tmux_socket.clone());
+    }
+    if args.worktree {
+        place.base = place.base.take().or_else(|| set.base.clone());
+        place.worktree_dir = place.worktree_dir.take().or_else(|| set.worktree_dir.clone());
+    }
+    place.tags.splice(0..0, set.tags.iter().cloned());
+    // The last of two equal names counts: what was typed.
+    place.env.splice(0..0, set.env.iter().map(|(name, value)| format!("{name}={value}")));
+    Ok(args)
+}
+
+fn restart(policy: RestartPolicy) -> Restart {
+    match policy {
+        RestartPolicy::Never => Restart::Never,
+        RestartPolicy::OnFailure => Restart::OnFailure,
+        RestartPolicy::Always => Restart::Always,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::Command;
+    use crate::cli::sample;
+
+    fn filled(set: &str, words: &[&str]) -> SpawnArgs {
+        let sections: config::Sections = toml::from_str(set).expect("sections");
+        let words = [&["spawn", "--name", "x"], words, &["--", "true"]].concat();
+        match sample::command(&words) {
+            Command::Spawn(args) => over(&args, &sections.spawn).expect("it fits"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_win_over_what_is_set() {
+        let set = "[spawn]\ntmux = true\nworktree = true\nrestart = 'always'\ntimeout = '5m'\ntags = ['a']\n\
+                   base = 'main'\nsession = 's'\n[spawn.env]\nA = '1'\nB = '2'\n";
+        let args = filled(set, &[]);
+        assert!(args.tmux && args.worktree && matches!(args.restart, Some(Restart::Always)));
+        assert_eq!(args.timeout.map(|life| life.as_secs()), Some(300));
+        assert_eq!((args.place.tags.as_slice(), args.place.base.as_deref()), (&["a".to_owned()][..], Some("main")));
+        let typed =
+            ["--no-tmux", "--no-worktree", "--restart", "never", "--timeout", "9", "--tag", "b", "--env", "A=3"];
+        let args = filled(set, &typed);
+        assert!(!args.tmux && !args.worktree && matches!(args.restart, Some(Restart::Never)));
+        assert_eq!(args.timeout.map(|life| life.as_secs()), Some(9));
+        assert_eq!((args.place.tags.join(","), args.place.env.join(",")), ("a,b".into(), "A=1,B=2,A=3".into()));
+        assert_eq!((args.place.base, args.place.session), (None, None));
+    }
+
+    #[test]
+    fn the_last_of_a_flag_and_its_opposite_counts() {
+        assert!(filled("", &["--no-tmux", "--tmux"]).tmux);
+        assert!(!filled("", &["--tmux", "--no-tmux"]).tmux);
+    }
+}

@@ -1,0 +1,125 @@
+//! Each value, and which file it is from.
+
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table, Value};
+
+use super::{Layer, check, keys, layers};
+
+/// Stands where a value is hidden.
+const HIDDEN: &str = "***";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Default,
+    File { path: String, line: usize },
+}
+
+/// One key, for people to see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    pub key: String,
+    /// Hidden where it may be secret.
+    pub value: String,
+    pub source: Source,
+    pub about: &'static str,
+}
+
+/// What is set, and what holds where nothing is; by their names.
+///
+/// # Errors
+/// All that is wrong with the files, a sentence each.
+pub fn shown(user: Option<&Path>, root: Option<&Path>) -> Result<Vec<Shown>, Vec<String>> {
+    let mut list: Vec<Shown> = Vec::new();
+    for layer in layers(user, root)? {
+        for set in leaves(&layer) {
+            list.retain(|known| known.key != set.key);
+            list.push(set);
+        }
+    }
+    for key in keys::KEYS.iter().filter(|key| !key.name.contains('*')) {
+        if !list.iter().any(|set| set.key == key.name) {
+            let value = if key.default.is_empty() { "-" } else { key.default };
+            list.push(Shown { key: key.name.into(), value: value.into(), source: Source::Default, about: key.about });
+        }
+    }
+    list.sort_by(|one, other| one.key.cmp(&other.key));
+    Ok(list)
+}
+
+fn leaves(layer: &Layer) -> Vec<Shown> {
+    let mut found = Vec::new();
+    if let Ok(spanned) = DeTable::parse(&layer.text) {
+        collect(layer, &layer.table, spanned.get_ref(), &mut Vec::new(), &mut found);
+    }
+    found
+}
+
+/// The values from the one, their places from the other.
+fn collect<'a>(
+    layer: &Layer,
+    values: &'a Table,
+    places: &DeTable<'_>,
+    path: &mut Vec<&'a str>,
+    found: &mut Vec<Shown>,
+) {
+    for (name, value) in values {
+        path.push(name);
+        let place = places.iter().find(|(key, _)| key.get_ref() == name.as_str());
+        match (keys::find(path), value, place) {
+            (Some(key), value, Some((place, _))) => {
+                let line = check::line_of(&layer.text, place.span().start);
+                let value = if keys::is_secret(path) { HIDDEN.to_owned() } else { text(value) };
+                let source = Source::File { path: layer.shown.clone(), line };
+                found.push(Shown { key: path.join("."), value, source, about: key.about });
+            }
+            (None, Value::Table(values), Some((_, places))) => {
+                if let Some(places) = table(places) {
+                    collect(layer, values, places, path, found);
+                }
+            }
+            _ => {}
+        }
+        path.pop();
+    }
+}
+
+/// As JSON has it, which for what stands in these files is how TOML has it.
+fn text(value: &Value) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn table<'a, 'i>(value: &'a Spanned<DeValue<'i>>) -> Option<&'a DeTable<'i>> {
+    value.get_ref().as_table()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn each_value_is_told_with_its_file_and_line() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let user = dir.path().join("config.toml");
+        fs::write(&user, "[merge]\nverify = 'make'\nbatch = 3\n[notify]\nwebhook = 'http://h/token'\n")
+            .expect("written");
+        fs::write(dir.path().join(super::super::FILE), "[merge]\n\nbatch = 5\n[agents.x.env]\nA = 'token'\n")
+            .expect("written");
+        let list = shown(Some(&user), Some(dir.path())).expect("read");
+        let of = |name: &str| {
+            let one = list.iter().find(|one| one.key == name).expect("there");
+            let line = match &one.source {
+                Source::Default => 0,
+                Source::File { path, line } => line + if path.ends_with("config.toml") { 100 } else { 0 },
+            };
+            (one.value.as_str(), line)
+        };
+        assert_eq!(of("merge.verify"), ("\"make\"", 102));
+        assert_eq!(of("merge.batch"), ("5", 3));
+        assert_eq!(of("merge.strategy"), ("merge", 0));
+        assert_eq!(of("run.templates"), ("-", 0));
+        assert_eq!((of("notify.webhook"), of("agents.x.env.A")), (("***", 105), ("***", 5)));
+    }
+}
