@@ -10,6 +10,7 @@ mod attempt;
 mod cli;
 mod config;
 mod daemon;
+mod doctor;
 mod duration;
 #[cfg(not(test))]
 mod entry;

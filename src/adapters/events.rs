@@ -1,7 +1,7 @@
 //! `events.jsonl`, and whoever listens.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +10,12 @@ use swarm_actors::model::Event;
 use swarm_actors::ports::Events;
 use tokio::sync::broadcast;
 
+use crate::paths::Paths;
+
 /// Size at which the file is rotated, in bytes.
 const EVENTS_BYTES_MAX: u64 = 8 << 20;
+/// No event is longer.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Events that a slow listener may lag behind before it is told that it missed some.
 const LISTENER_LAG_MAX: usize = 1024;
 
@@ -51,6 +55,20 @@ impl EventLog {
         path.push(".1");
         path.into()
     }
+}
+
+/// When the last event was, in milliseconds of the Unix epoch; none where there is none.
+pub fn last_at_ms(paths: &Paths) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    struct Dated {
+        at_ms: u64,
+    }
+    let mut file = File::open(paths.events()).ok()?;
+    let from = file.metadata().ok()?.len().saturating_sub(LINE_BYTES_MAX);
+    let mut text = Vec::new();
+    file.seek(SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut text)).ok()?;
+    let mut lines = text.rsplit(|byte| *byte == b'\n');
+    lines.find_map(|line| serde_json::from_slice::<Dated>(line).ok()).map(|last| last.at_ms)
 }
 
 impl Events for EventLog {

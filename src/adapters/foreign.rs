@@ -79,7 +79,7 @@ pub fn still(tree: &[ProcessId], leader: &ProcessId, boot: &str) -> Vec<i32> {
 }
 
 /// When a process started, in milliseconds since the Unix epoch.
-pub(super) fn process_start_ms(start_ticks: u64) -> i64 {
+pub fn process_start_ms(start_ticks: u64) -> i64 {
     let up =
         nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
     let age_ms = i64::try_from(up.as_millis()).unwrap_or(i64::MAX)

@@ -191,6 +191,12 @@ Examples:
   swarm events fix --follow
   swarm events --follow --json | jq 'select(.type == \"worker.exited\")'";
 
+pub const DOCTOR: &str = "\
+Examples:
+  swarm doctor                  what is wrong here and what helps
+  swarm doctor --repair         asks, then mends what can be mended without losing anything
+  swarm doctor --json | jq -r '.findings[].what'";
+
 pub const CONFIG: &str = "\
 Examples:
   swarm config                  every key with its value and the file that sets it

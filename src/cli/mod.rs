@@ -14,6 +14,7 @@ mod caller;
 mod clean;
 mod config;
 mod diff;
+mod doctor;
 mod error;
 mod events;
 mod examples;
@@ -95,6 +96,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Interrupt(args) => terminal::interrupt(args, &paths()?, screen),
         Command::Eof(args) => terminal::eof(args, &paths()?, screen),
         Command::Attach(args) => terminal::attach(args, &paths()?, screen),
+        Command::Doctor(args) => doctor::run(args, &paths()?, screen),
         Command::Config(args) => config::run(args, &paths()?, screen),
         Command::Notify(args) => notify::run(&args.action, &paths()?, screen),
         Command::Supervisor(args) => supervisor::run(&args.action, &paths()?, screen),

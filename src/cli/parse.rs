@@ -10,6 +10,7 @@ use super::args::{
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
 use super::config::ConfigArgs;
+use super::doctor::DoctorArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::HeartbeatArgs;
 use super::merge::args::MergeArgs;
@@ -46,7 +47,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 27] = [
+const VERBS: [Verb; 28] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -71,6 +72,7 @@ const VERBS: [Verb; 27] = [
     ("init", InitArgs::augment_args),
     ("session", SessionArgs::augment_args),
     ("events", EventsArgs::augment_args),
+    ("doctor", DoctorArgs::augment_args),
     ("config", ConfigArgs::augment_args),
     ("notify", NotifyArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),

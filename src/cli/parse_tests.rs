@@ -74,6 +74,7 @@ Commands:
   init        Tell the agents of this project about swarm (AGENTS.md or CLAUDE.md)
   session     Look at the session of a worker, or change it
   events      Show what happened, oldest first
+  doctor      Look for what is wrong, and mend it when you agree (exit code 1 when something is)
   config      Show what is set for this repository and this user, and where
   notify      Try whether notifications arrive
   supervisor  Look after the process that looks after the workers

@@ -7,6 +7,7 @@ mod coexist;
 mod config;
 mod crash;
 mod damage;
+mod doctor;
 mod escaped;
 mod flow;
 mod flow_odds;

@@ -13,6 +13,7 @@ pub(super) mod fault;
 pub(super) mod gc_lock;
 pub(super) mod holders;
 pub(super) mod index;
+mod listed;
 pub(super) mod lock;
 mod make;
 pub(super) mod objects;
@@ -39,6 +40,7 @@ use std::time::Duration;
 use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
 use swarm_actors::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
 
+pub use listed::{Listed, default_dir, main_tree, worktrees_of};
 pub use site::{Site, exclude, root, site};
 
 use cli::Cli;
@@ -116,6 +118,24 @@ pub fn remove_worktree_if_spare(name: &str, path: &Path, root: &Path, caller: &C
     let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
     let removed = remove::remove(&cli, name, path, root, Force::No);
     removed.map(drop).map_err(|fault| fault.to_string())
+}
+
+/// Whether a worktree holds no work that only it has.
+///
+/// # Errors
+/// What it holds, or why it cannot be told.
+pub fn is_spare(path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
+    let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
+    remove::check(&cli, path, root, Force::No).map_err(|fault| fault.to_string())
+}
+
+/// Whether there is a git that answers and is new enough.
+///
+/// # Errors
+/// What is wrong with it, and the remedy.
+pub fn is_usable(caller: &Caller) -> Result<(), (String, Option<String>)> {
+    let told = |error: CliError| (error.to_string(), error.remedy());
+    Cli::new(caller).and_then(|cli| version::check(&cli)).map_err(told)
 }
 
 /// Moves `work` off the actors' thread. Once begun it goes on to its end, even

@@ -12,6 +12,7 @@ use swarm_actors::model::{RestartPolicy, WORK_TYPES};
 
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::config::ConfigArgs;
+use super::doctor::DoctorArgs;
 use super::duration;
 use super::examples;
 use super::flow::args::FlowArgs;
@@ -115,6 +116,9 @@ pub enum Command {
     /// Show what happened, oldest first
     #[command(after_help = examples::EVENTS)]
     Events(EventsArgs),
+    /// Look for what is wrong, and mend it when you agree (exit code 1 when something is)
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(DoctorArgs),
     /// Show what is set for this repository and this user, and where
     #[command(after_help = examples::CONFIG)]
     Config(ConfigArgs),

@@ -1,0 +1,43 @@
+//! The worktrees of a repository as git's own records have them, read without git.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::admin;
+
+/// A linked worktree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub path: PathBuf,
+    /// Its short name; none when HEAD is detached.
+    pub branch: Option<String>,
+}
+
+/// # Errors
+/// When the repository or its records cannot be read.
+pub fn worktrees_of(repo: &Path) -> io::Result<Vec<Listed>> {
+    let common = admin::common_dir(repo)?;
+    let listed = admin::entries(&common)?.into_iter().filter_map(|entry| {
+        let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
+        // Where references are kept in tables, this file names none that there could be.
+        let branch = head.trim_end().strip_prefix("ref: refs/heads/").filter(|branch| *branch != ".invalid");
+        Some(Listed { path: admin::tree_of(&entry)?, branch: branch.map(str::to_owned) })
+    });
+    Ok(listed.collect())
+}
+
+/// The main work tree of the repository that this work tree is of.
+pub fn main_tree(root: &Path) -> Option<PathBuf> {
+    let common = admin::common_dir(root).ok()?;
+    let common = common.canonicalize().unwrap_or(common);
+    // A bare repository has none.
+    (common.file_name()? == ".git").then(|| common.parent().map(Path::to_owned)).flatten()
+}
+
+/// Where worktrees of this repository lie, where nothing else is said.
+pub fn default_dir(repo: &Path) -> PathBuf {
+    let mut name = repo.file_name().unwrap_or_default().to_owned();
+    name.push("-worktrees");
+    repo.with_file_name(name)
+}

@@ -1,0 +1,52 @@
+//! One thing that is wrong.
+
+use serde::Serialize;
+
+use super::Repair;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It will hurt sooner or later.
+    Warning,
+    /// Something does not work, or work may be lost.
+    Error,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    pub check: &'static str,
+    pub severity: Severity,
+    /// What was found and what it means, as a sentence.
+    pub what: String,
+    /// What a person can do.
+    pub remedy: Option<String>,
+    /// What the program would do itself, when it is allowed to.
+    pub repair: Option<Repair>,
+}
+
+impl Finding {
+    pub fn new(check: &'static str, severity: Severity, what: impl Into<String>) -> Self {
+        Self { check, severity, what: what.into(), remedy: None, repair: None }
+    }
+
+    pub fn warning(check: &'static str, what: impl Into<String>) -> Self {
+        Self::new(check, Severity::Warning, what)
+    }
+
+    pub fn error(check: &'static str, what: impl Into<String>) -> Self {
+        Self::new(check, Severity::Error, what)
+    }
+
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    #[must_use]
+    pub fn repair(mut self, repair: Repair) -> Self {
+        self.repair = Some(repair);
+        self
+    }
+}

@@ -1,0 +1,120 @@
+//! Processes and windows that nobody looks after any more.
+
+use std::collections::BTreeMap;
+
+use swarm_actors::model::{FineState, WorkerView};
+
+use super::{Finding, Patient};
+use crate::adapters::procfs;
+use crate::adapters::records::DiskRecords;
+use crate::adapters::tmux::{Server, Tmux};
+
+/// More names than these are no help.
+const NAMES_MAX: usize = 5;
+
+pub fn processes(patient: &Patient) -> Vec<Finding> {
+    let Ok(registry) = &patient.registry else { return Vec::new() };
+    let mut found = Vec::new();
+    for worker in registry.workers.iter().filter(|worker| worker.state == FineState::Unsupervised) {
+        let name = &worker.row.name;
+        let what = format!("'{name}' runs, but its shim was killed: its exit code will be unknown");
+        found.push(
+            Finding::warning("processes", what).remedy(format!("swarm respawn {name} starts it again as it was")),
+        );
+    }
+    found.extend(left(patient, &registry.workers));
+    found.extend(windows(patient, &registry.workers));
+    found
+}
+
+/// What carries the mark of a worker that has ended.
+fn left(patient: &Patient, workers: &[WorkerView]) -> Vec<Finding> {
+    let ended: BTreeMap<&str, &WorkerView> = workers
+        .iter()
+        .filter(|worker| !worker.state.is_running())
+        .map(|worker| (worker.row.name.as_str(), worker))
+        .collect();
+    if ended.is_empty() {
+        return Vec::new();
+    }
+    let mut by_worker: BTreeMap<(String, String), Vec<i32>> = BTreeMap::new();
+    for pid in procfs::all().unwrap_or_default() {
+        if let Some(mark) = mark_of(pid).filter(|(name, _)| ended.contains_key(name.as_str())) {
+            by_worker.entry(mark).or_default().push(pid);
+        }
+    }
+    let records = DiskRecords::new(patient.paths.clone());
+    let is_of = |name: &str, token: &str| {
+        let generation = ended.get(name)?.row.swarm()?.generation;
+        let facts = records.read(name, generation).ok().flatten()?;
+        Some(facts.spec.spec()?.token == token)
+    };
+    let those = by_worker.into_iter().filter(|((name, token), _)| is_of(name, token) == Some(true));
+    those
+        .map(|((name, _), pids)| {
+            let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
+            let what = format!("'{name}' has ended, but processes of it go on: {}", pids.join(", "));
+            Finding::warning("processes", what)
+                .remedy(format!("look at them with ps -fp {}; kill ends them", pids.join(",")))
+        })
+        .collect()
+}
+
+/// Name and token of the worker that started it.
+fn mark_of(pid: i32) -> Option<(String, String)> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let text = |key: &str| {
+        let mut pairs = environment.split(|byte| *byte == 0);
+        pairs.find_map(|pair| Some(String::from_utf8_lossy(pair).strip_prefix(key)?.strip_prefix('=')?.to_owned()))
+    };
+    procfs::stat(pid).filter(procfs::Stat::is_alive)?;
+    Some((text("SWARM_WORKER")?, text("SWARM_TOKEN")?))
+}
+
+/// Windows of our session that no worker has.
+fn windows(patient: &Patient, workers: &[WorkerView]) -> Vec<Finding> {
+    let session = patient.paths.session();
+    let mut servers: Vec<Server> = Vec::new();
+    for row in workers.iter().filter_map(|worker| worker.row.tmux.as_ref()) {
+        let server = row.socket.clone().map_or(Server::Default, Server::Name);
+        if !servers.contains(&server) {
+            servers.push(server);
+        }
+    }
+    let known: Vec<i32> =
+        workers.iter().filter_map(|worker| worker.pane.as_ref()).map(|pane| pane.server_pid).collect();
+    let mut names = Vec::new();
+    for server in servers {
+        let panes = Tmux::new(server, &patient.caller.environment).list().unwrap_or_default();
+        let ours = panes.iter().filter(|pane| pane.session == session && known.contains(&pane.server_pid));
+        let has_worker = |pane: &str, window: &str| {
+            workers.iter().any(|worker| {
+                worker.pane.as_ref().is_some_and(|known| known.pane == pane)
+                    || worker.row.tmux.as_ref().is_some_and(|row| row.window == window)
+            })
+        };
+        let strange = ours.filter(|pane| !has_worker(&pane.pane, &pane.window) && !is_a_shim(pane.pane_pid));
+        names.extend(strange.map(|pane| format!("{} ({})", pane.window, pane.window_id)));
+    }
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let shown = listed(&names);
+    let what = format!("session {session} has window(s) that no worker has: {shown}");
+    let remedy = "they may be your own; tmux kill-window -t ID closes one";
+    vec![Finding::warning("processes", what).remedy(remedy)]
+}
+
+/// One that is just beginning or ending has no row.
+fn is_a_shim(pid: i32) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|words| words.split(|byte| *byte == 0).any(|word| word == b"__shim"))
+}
+
+pub(super) fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMES_MAX) {
+        Some(more) if more > 0 => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}

@@ -1,0 +1,73 @@
+//! What is mended when a person agrees. Each looks once more whether it is still so, and
+//! none of them can lose work.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use swarm_actors::model::Caller;
+
+use super::store;
+use crate::adapters::git;
+use crate::api::client;
+use crate::paths::Paths;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Only its user may read what is there.
+    Mode { path: PathBuf, mode: u32 },
+    /// A half-written file of a process that is gone.
+    Temporary(PathBuf),
+    /// Nobody looks after what runs.
+    StartSupervisor,
+    /// The one that runs is another program than this one.
+    RestartSupervisor,
+    /// A worktree that no worker has, without any work in it.
+    Worktree { path: PathBuf, repo: PathBuf },
+    /// git's record of a worktree whose directory is gone.
+    Record { path: PathBuf, repo: PathBuf },
+}
+
+impl Repair {
+    /// In the infinitive, as it is proposed.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Mode { path, mode } => format!("set the mode of {} to {mode:o}", path.display()),
+            Self::Temporary(path) => format!("remove {}", path.display()),
+            Self::StartSupervisor => "start the supervisor".to_owned(),
+            Self::RestartSupervisor => "restart the supervisor (workers go on)".to_owned(),
+            Self::Worktree { path, .. } => format!("remove the worktree {}", path.display()),
+            Self::Record { path, .. } => format!("remove git's record of {}", path.display()),
+        }
+    }
+
+    /// # Errors
+    /// Why it was left as it is.
+    pub fn apply(&self, paths: &Paths, caller: &Caller) -> Result<(), String> {
+        let said = |error: io::Error| error.to_string();
+        match self {
+            Self::Mode { path, mode } => {
+                // A link would lead to a file that is not meant.
+                let meta = fs::symlink_metadata(path).map_err(said)?;
+                match meta.is_symlink() {
+                    true => Err("it is a link now".to_owned()),
+                    false => fs::set_permissions(path, Permissions::from_mode(*mode)).map_err(said),
+                }
+            }
+            Self::Temporary(path) => match store::is_abandoned(path) {
+                true => fs::remove_file(path).map_err(said),
+                false => Err("somebody writes there now".to_owned()),
+            },
+            Self::StartSupervisor => client::ensure(paths).map_err(|refusal| refusal.cause),
+            Self::RestartSupervisor => {
+                client::stop(paths, client::After::Another).map_err(|refusal| refusal.cause)?;
+                client::ensure(paths).map_err(|refusal| refusal.cause)
+            }
+            Self::Worktree { path, repo } | Self::Record { path, repo } => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                git::remove_worktree_if_spare(&name, path, repo, caller)
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The state directory itself: who looks after it, what cannot be read in it, who may read
+//! it, and what processes that are gone have left.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use swarm_actors::model::FineState;
+
+use super::processes::listed;
+use super::{Finding, Patient, Repair};
+use crate::adapters::{foreign, procfs};
+use crate::api::{self, client};
+
+const DIR_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// A folder with more is not looked through to its end.
+const FILES_MAX: usize = 100_000;
+
+pub fn supervisor(patient: &Patient) -> Vec<Finding> {
+    let running = patient.registry.as_ref().map_or(0, |registry| {
+        registry.workers.iter().filter(|worker| worker.state.is_running() && worker.dir.is_some()).count()
+    });
+    match client::hello(&patient.paths) {
+        Ok(None) if running > 0 => {
+            let what = format!("{running} worker(s) run and no supervisor looks after them: nobody restarts or lands");
+            vec![Finding::error("supervisor", what).repair(Repair::StartSupervisor)]
+        }
+        Ok(None) => Vec::new(),
+        Ok(Some(hello)) if hello.build != *api::build() => {
+            let what = format!("the supervisor (pid {}) is another build than this program", hello.pid);
+            vec![Finding::warning("supervisor", what).repair(Repair::RestartSupervisor)]
+        }
+        Ok(Some(_)) => Vec::new(),
+        Err(refusal) => vec![Finding { remedy: refusal.remedy, ..Finding::error("supervisor", refusal.cause) }],
+    }
+}
+
+pub fn registry(patient: &Patient) -> Vec<Finding> {
+    let registry = match &patient.registry {
+        Ok(registry) => registry,
+        Err(cause) => return vec![Finding::error("registry", cause.clone())],
+    };
+    let warned = registry.warnings.iter().map(|text| Finding::error("registry", text.clone()));
+    let unreadable = registry.unreadable.iter().map(|(label, cause)| {
+        Finding::error("registry", format!("the entry {label} of state.json cannot be read: {cause}"))
+            .remedy("it is kept as it is; mend it by hand, or swarm clean NAME")
+    });
+    let of = |state| {
+        let those = registry.workers.iter().filter(move |worker| worker.state == state);
+        those.map(|worker| worker.row.name.clone()).collect::<Vec<_>>()
+    };
+    let told = |names: Vec<String>, what: &str, remedy: &str| {
+        let what = format!("{} worker(s) {what}: {}", names.len(), listed(&names));
+        (!names.is_empty()).then(|| Finding::warning("registry", what).remedy(remedy))
+    };
+    let down = told(of(FineState::Interrupted), "were at work when the machine went down", "swarm recover --apply");
+    let lost = told(of(FineState::Lost), "ended and nobody knows how", "swarm explain NAME says what is known");
+    warned.chain(unreadable).chain(down).chain(lost).collect()
+}
+
+pub fn modes(patient: &Patient) -> Vec<Finding> {
+    let own = nix::unistd::getuid().as_raw();
+    let mut found = Vec::new();
+    for path in all_below(patient.paths.root()) {
+        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+        if meta.is_symlink() {
+            continue;
+        }
+        if meta.uid() != own {
+            let what = format!("{} belongs to another user (uid {})", path.display(), meta.uid());
+            found.push(
+                Finding::error("modes", what).remedy("have it given back, or set SWARM_DIR to a directory of your own"),
+            );
+            continue;
+        }
+        let mode = meta.permissions().mode() & 0o7777;
+        let wanted = if meta.is_dir() { DIR_MODE } else { FILE_MODE };
+        // What nobody else can reach is private, whatever its own mode lets its user do.
+        if mode & 0o077 != 0 || mode & 0o7000 != 0 {
+            let what = format!("{} may be read by others (mode {mode:o})", path.display());
+            found.push(Finding::error("modes", what).repair(Repair::Mode { path, mode: wanted }));
+        }
+    }
+    found
+}
+
+pub fn leftovers(patient: &Patient) -> Vec<Finding> {
+    let abandoned = all_below(patient.paths.root()).into_iter().filter(|path| is_abandoned(path));
+    let told = |path: PathBuf| {
+        let what = format!("{} was left half written by a process that is gone", path.display());
+        Finding::warning("leftovers", what).repair(Repair::Temporary(path))
+    };
+    abandoned.map(told).collect()
+}
+
+/// Whether this is a temporary file whose writer is gone. Its name says who: `.tmp.PID` or
+/// `.tmp-PID-N` at its end.
+pub(super) fn is_abandoned(path: &Path) -> bool {
+    let Some(pid) = path.file_name().and_then(|name| writer(&name.to_string_lossy())) else { return false };
+    let Ok(meta) = fs::symlink_metadata(path) else { return false };
+    meta.is_file() && !wrote_it(pid, meta.mtime())
+}
+
+fn writer(name: &str) -> Option<i32> {
+    let (_, rest) = name.rsplit_once(".tmp.").or_else(|| name.rsplit_once(".tmp-"))?;
+    let digits = rest.split(['.', '-']).next()?;
+    digits.parse().ok().filter(|pid| *pid > 0)
+}
+
+/// Whether a process of that number lives that was there when the file was written.
+fn wrote_it(pid: i32, written_s: i64) -> bool {
+    procfs::stat(pid).is_some_and(|stat| {
+        stat.is_alive() && foreign::process_start_ms(stat.start_ticks) / 1000 <= written_s.saturating_add(1)
+    })
+}
+
+fn all_below(root: &Path) -> Vec<PathBuf> {
+    let mut found = if root.exists() { vec![root.to_owned()] } else { Vec::new() };
+    let mut next = 0;
+    while let Some(path) = found.get(next).filter(|_| found.len() < FILES_MAX).cloned() {
+        next += 1;
+        let is_dir = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+        if let (true, Ok(files)) = (is_dir, fs::read_dir(&path)) {
+            found.extend(files.flatten().map(|file| file.path()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_files_name_their_writer() {
+        assert_eq!(writer("state.json.tmp.12.3"), Some(12));
+        assert_eq!(writer("exit.json.tmp.45"), Some(45));
+        assert_eq!(writer(".flow.json.tmp-7-1"), Some(7));
+        for name in ["state.json", "x.tmp", "a.tmp.b", "a.tmp.-3", ".heartbeat.json.tmp-session", "a.tmp.0"] {
+            assert_eq!(writer(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_living_process_writes_is_not_left() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mine = dir.path().join(format!("a.tmp.{}", std::process::id()));
+        fs::write(&mine, "").expect("written");
+        assert!(!is_abandoned(&mine));
+        // Older than the process that has this number now.
+        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000);
+        fs::File::options().write(true).open(&mine).and_then(|file| file.set_modified(old)).expect("set");
+        assert!(is_abandoned(&mine));
+        let nobody = dir.path().join(format!("a.tmp.{}", i32::MAX));
+        fs::write(&nobody, "").expect("written");
+        assert!(is_abandoned(&nobody));
+    }
+}

@@ -1,0 +1,170 @@
+//! `swarm doctor`: each kind of trouble is made for real, found, explained, and mended only
+//! where that was asked for and can lose nothing.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::Value;
+
+use crate::common::{Rig, SOON, proc, wait_until};
+
+/// What is found, `check: what`; the machine's own troubles are not the test's.
+fn found(rig: &Rig, flags: &[&str]) -> Vec<String> {
+    found_in(rig, &rig.cwd(), flags)
+}
+
+fn found_in(rig: &Rig, cwd: &std::path::Path, flags: &[&str]) -> Vec<String> {
+    let said = rig.swarm_in(cwd, &[&["doctor", "--json"], flags].concat());
+    let body: Value = serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    assert_eq!(body["schema"], "swarm.doctor/1");
+    let all = body["findings"].as_array().expect("a list");
+    let of_the_machine = |one: &&Value| !matches!(one["check"].as_str(), Some("disk" | "login" | "clock"));
+    let those: Vec<&Value> = all.iter().filter(of_the_machine).collect();
+    let open = all.iter().any(|one| one["repaired"] == false);
+    assert_eq!(said.code, Some(i32::from(open)), "{said:?}");
+    let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
+    those
+        .into_iter()
+        .map(|one| {
+            let mended = if one["repaired"] == true { " (mended)" } else { "" };
+            format!("{}: {}{mended}", text(one, "check"), text(one, "what"))
+        })
+        .collect()
+}
+
+#[track_caller]
+fn one(found: &[String], parts: &[&str]) {
+    let [finding] = found else { panic!("one finding was expected: {found:#?}") };
+    assert!(parts.iter().all(|part| finding.contains(part)), "{finding}");
+}
+
+#[test]
+fn a_healthy_directory_has_nothing_wrong_and_is_not_touched() {
+    let rig = Rig::new();
+    assert!(found(&rig, &[]).is_empty());
+    assert!(!rig.root().exists(), "it was made by looking");
+    rig.repo();
+    rig.spawn("p", &[], &["sleep", "600"]);
+    rig.spawn("t", &["--tmux"], &["sleep", "600"]);
+    assert_eq!(found(&rig, &[]), Vec::<String>::new());
+}
+
+#[test]
+fn what_others_may_read_is_made_private_again() {
+    let rig = Rig::new();
+    rig.spawn("p", &[], &["true"]);
+    rig.wait("p");
+    let log = rig.root().join("logs/p.stdout.log");
+    fs::set_permissions(&log, Permissions::from_mode(0o644)).expect("set");
+    one(&found(&rig, &[]), &["modes: ", "p.stdout.log may be read by others (mode 644)"]);
+    let said = rig.swarm(&["doctor", "--repair"]);
+    assert!(said.code == Some(1) && said.err.contains("there is nobody to ask whether to repair"), "{said:?}");
+    assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o644, "nobody agreed");
+    one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
+    assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o600);
+    assert!(found(&rig, &[]).is_empty());
+}
+
+#[test]
+fn what_a_dead_process_left_half_written_goes() {
+    let rig = Rig::new();
+    rig.spawn("p", &[], &["sleep", "600"]);
+    let litter = rig.root().join(format!("state.json.tmp.{}.1", i32::MAX));
+    fs::write(&litter, "{").expect("written");
+    fs::set_permissions(&litter, Permissions::from_mode(0o600)).expect("set");
+    let ours = rig.root().join(format!("state.json.tmp.{}.1", std::process::id()));
+    fs::write(&ours, "{").expect("written");
+    fs::set_permissions(&ours, Permissions::from_mode(0o600)).expect("set");
+    one(&found(&rig, &["--repair", "--yes"]), &["leftovers: ", "(mended)"]);
+    assert!(!litter.exists() && ours.exists());
+}
+
+#[test]
+fn workers_that_nobody_looks_after_get_a_supervisor() {
+    let rig = Rig::new();
+    rig.spawn("p", &[], &["sleep", "600"]);
+    let (supervisor, guard) = rig.keepers();
+    for keeper in [guard, supervisor].into_iter().flatten() {
+        proc::kill(keeper);
+    }
+    one(&found(&rig, &[]), &["supervisor: 1 worker(s) run and no supervisor looks after them"]);
+    one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
+    assert_eq!(rig.swarm(&["supervisor", "status"]).code, Some(0));
+    assert!(found(&rig, &[]).is_empty());
+}
+
+#[test]
+fn entries_that_cannot_be_read_and_files_with_mistakes_are_named() {
+    let rig = Rig::new();
+    rig.put_state(r#"{"workers": [{"name": "odd", "pid": "text"}]}"#);
+    fs::set_permissions(rig.state(), Permissions::from_mode(0o600)).expect("set");
+    fs::set_permissions(rig.root(), Permissions::from_mode(0o700)).expect("set");
+    one(&found(&rig, &[]), &["registry: the entry odd of state.json", "cannot be read"]);
+    fs::remove_file(rig.state()).expect("removed");
+    let repo = rig.repo();
+    fs::write(repo.join("swarm.toml"), "[spawn]\ntmx = true\n").expect("written");
+    one(&found_in(&rig, &repo, &[]), &["configuration: ", "line 2: there is no key 'spawn.tmx'"]);
+}
+
+#[test]
+fn processes_of_a_worker_that_has_ended_are_found() {
+    let rig = Rig::new();
+    rig.spawn_sh("p", &[], "setsid sleep 600 & echo $! > child; exec sleep 600");
+    let file = rig.cwd().join("child");
+    wait_until("it has begun", SOON, || fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')));
+    let child: i32 = fs::read_to_string(&file).expect("there").trim().parse().expect("a pid");
+    proc::kill(rig.shim("p"));
+    one(&found(&rig, &[]), &["processes: 'p' runs, but its shim was killed"]);
+    // A supervisor would end it.
+    let (supervisor, guard) = rig.keepers();
+    for keeper in [guard, supervisor].into_iter().flatten() {
+        proc::kill(keeper);
+    }
+    proc::kill(rig.pid("p"));
+    wait_until("it has ended", SOON, || rig.swarm(&["status", "p"]).code == Some(1));
+    let found = found(&rig, &[]);
+    assert!(
+        found.iter().any(|one| one.contains(&format!("'p' has ended, but processes of it go on: {child}"))),
+        "{found:?}"
+    );
+    proc::kill(child);
+}
+
+#[test]
+fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    for name in ["dirty", "spare", "gone", "kept"] {
+        let script = if name == "dirty" { "echo x > new" } else { "true" };
+        rig.swarm_in(&repo, &["spawn", "--name", name, "--worktree", "--", "sh", "-c", script]).ok();
+        rig.wait(name);
+    }
+    let tree = |name: &str| rig.path("repo-worktrees").join(name);
+    // A person's own, which is nobody else's business.
+    rig.git(&repo, &["worktree", "add", "-q", "-b", "mine", tree("mine").to_str().expect("text")]);
+    fs::remove_dir_all(tree("gone")).expect("removed");
+    one(&found(&rig, &[]), &["worktrees: the worktree of 'gone' is gone"]);
+    // As a registry that was lost leaves it.
+    let kept = rig.rows().into_iter().filter(|row| row["name"] == "kept").collect::<Vec<_>>();
+    rig.swarm(&["supervisor", "stop"]).ok();
+    rig.put_state(serde_json::json!({"workers": kept}).to_string());
+    for entry in fs::read_dir(rig.root().join("w")).expect("there").flatten() {
+        if !entry.file_name().to_string_lossy().starts_with("kept.") {
+            fs::remove_dir_all(entry.path()).expect("removed");
+        }
+    }
+    let told = found(&rig, &["--repair", "--yes"]);
+    assert_eq!(told.len(), 3, "{told:#?}");
+    let of = |name: &str| {
+        let path = tree(name).display().to_string();
+        told.iter().find(|finding| finding.contains(&path)).unwrap_or_else(|| panic!("{name}: {told:#?}")).clone()
+    };
+    assert!(of("dirty").contains("belongs to no worker: ") && !of("dirty").contains("(mended)"), "{told:#?}");
+    assert!(of("spare").contains("holds no work (mended)"), "{told:#?}");
+    assert!(of("gone").contains("whose directory is gone (mended)"), "{told:#?}");
+    assert!(tree("dirty/new").exists() && tree("mine").exists() && tree("kept").exists() && !tree("spare").exists());
+    let listed = rig.git(&repo, &["worktree", "list"]);
+    assert!(!listed.contains("/gone") && !listed.contains("/spare"), "{listed}");
+    // Branches stay: they may hold what landed nowhere.
+    assert!(rig.git(&repo, &["branch", "--list", "spare"]).contains("spare"));
+}
