@@ -102,7 +102,7 @@ impl<'a> History<'a> {
     }
 }
 
-fn sentence(kind: &EventKind) -> String {
+pub fn sentence(kind: &EventKind) -> String {
     match kind {
         EventKind::SupervisorStarted { pid } => format!("started (pid {pid})"),
         EventKind::SupervisorStopped { reason } => format!("stopped: {reason}"),

@@ -30,6 +30,11 @@ Examples:
   swarm status fix
   if swarm status fix >/dev/null; then echo still at work; fi";
 
+pub const EXPLAIN: &str = "\
+Examples:
+  swarm explain fix             how it is, why, from which file, and what to do next
+  swarm explain fix --json | jq -r .because";
+
 pub const PEEK: &str = "\
 Examples:
   swarm peek fix

@@ -18,6 +18,7 @@ mod doctor;
 mod error;
 mod events;
 mod examples;
+mod explain;
 mod flow;
 mod follow;
 mod heartbeat;
@@ -96,6 +97,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Interrupt(args) => terminal::interrupt(args, &paths()?, screen),
         Command::Eof(args) => terminal::eof(args, &paths()?, screen),
         Command::Attach(args) => terminal::attach(args, &paths()?, screen),
+        Command::Explain(args) => explain::run(args, &paths()?, screen),
         Command::Doctor(args) => doctor::run(args, &paths()?, screen),
         Command::Config(args) => config::run(args, &paths()?, screen),
         Command::Notify(args) => notify::run(&args.action, &paths()?, screen),

@@ -11,6 +11,7 @@ use super::args::{
 };
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
+use super::explain::ExplainArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::HeartbeatArgs;
 use super::merge::args::MergeArgs;
@@ -47,7 +48,7 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 28] = [
+const VERBS: [Verb; 29] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -72,6 +73,7 @@ const VERBS: [Verb; 28] = [
     ("init", InitArgs::augment_args),
     ("session", SessionArgs::augment_args),
     ("events", EventsArgs::augment_args),
+    ("explain", ExplainArgs::augment_args),
     ("doctor", DoctorArgs::augment_args),
     ("config", ConfigArgs::augment_args),
     ("notify", NotifyArgs::augment_args),

@@ -53,6 +53,7 @@ Commands:
   spawn       Start a worker
   ls          List workers
   status      Say in one line how a worker is (exit code 0 running, 1 stopped, 2 unknown)
+  explain     Say how a worker is and why, with the evidence
   peek        Show what is on the screen of a tmux worker
   send        Type text into a tmux worker
   interrupt   Send Ctrl-C to a tmux worker

@@ -32,7 +32,7 @@ pub fn disk(patient: &Patient) -> Vec<Finding> {
     let root = patient.paths.root();
     let there = root.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
     let (stat, kind) = match (rustix::fs::statvfs(there), rustix::fs::statfs(there)) {
-        (Ok(stat), Ok(kind)) => (stat, i64::from(kind.f_type)),
+        (Ok(stat), Ok(kind)) => (stat, kind.f_type),
         (Err(error), _) | (_, Err(error)) => {
             let error = io::Error::from(error);
             return vec![Finding::error("disk", format!("{} cannot be looked at: {error}", there.display()))];

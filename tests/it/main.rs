@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod doctor;
 mod escaped;
+mod explain;
 mod flow;
 mod flow_odds;
 mod flow_run;

@@ -18,13 +18,22 @@ pub struct Listed {
 /// When the repository or its records cannot be read.
 pub fn worktrees_of(repo: &Path) -> io::Result<Vec<Listed>> {
     let common = admin::common_dir(repo)?;
-    let listed = admin::entries(&common)?.into_iter().filter_map(|entry| {
-        let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
-        // Where references are kept in tables, this file names none that there could be.
-        let branch = head.trim_end().strip_prefix("ref: refs/heads/").filter(|branch| *branch != ".invalid");
-        Some(Listed { path: admin::tree_of(&entry)?, branch: branch.map(str::to_owned) })
-    });
+    let listed = admin::entries(&common)?
+        .into_iter()
+        .filter_map(|entry| Some(Listed { path: admin::tree_of(&entry)?, branch: branch_in(&entry) }));
     Ok(listed.collect())
+}
+
+/// The branch that a work tree is on; none when HEAD is detached or cannot be read.
+pub fn branch_of(tree: &Path) -> Option<String> {
+    let git_dir = admin::link_of(tree).ok().flatten().unwrap_or_else(|| tree.join(".git"));
+    branch_in(&git_dir)
+}
+
+/// Where references are kept in tables, this file names none that there could be.
+fn branch_in(git_dir: &Path) -> Option<String> {
+    let head = fs::read_to_string(git_dir.join("HEAD")).ok()?;
+    head.trim_end().strip_prefix("ref: refs/heads/").filter(|branch| *branch != ".invalid").map(str::to_owned)
 }
 
 /// The main work tree of the repository that this work tree is of.

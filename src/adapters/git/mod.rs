@@ -40,7 +40,7 @@ use std::time::Duration;
 use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
 use swarm_actors::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
 
-pub use listed::{Listed, default_dir, main_tree, worktrees_of};
+pub use listed::{Listed, branch_of, default_dir, main_tree, worktrees_of};
 pub use site::{Site, exclude, root, site};
 
 use cli::Cli;

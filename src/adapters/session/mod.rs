@@ -30,7 +30,8 @@ pub use self::activity::{Tool, activity, note, write_activity, write_todos};
 pub use self::check::{Checked, answer, attempts_max, check};
 use tokio::sync::Semaphore;
 
-use self::beat::{Beater, HEARTBEAT};
+use self::beat::Beater;
+pub use self::beat::HEARTBEAT;
 use self::check::known;
 use self::folder::Folder;
 pub use self::resume::how;

@@ -15,6 +15,7 @@ use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
 use super::duration;
 use super::examples;
+use super::explain::ExplainArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::{HeartbeatArgs, NudgeFlags};
 pub use super::init_args::{GuideFile, InitArgs};
@@ -53,6 +54,9 @@ pub enum Command {
     /// Say in one line how a worker is (exit code 0 running, 1 stopped, 2 unknown)
     #[command(after_help = examples::STATUS)]
     Status(StatusArgs),
+    /// Say how a worker is and why, with the evidence
+    #[command(after_help = examples::EXPLAIN)]
+    Explain(ExplainArgs),
     /// Show what is on the screen of a tmux worker
     #[command(after_help = examples::PEEK)]
     Peek(PeekArgs),

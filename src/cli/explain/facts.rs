@@ -1,0 +1,225 @@
+//! What is known of a worker, from where, and how old it is.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use swarm_actors::model::{Event, EventKind, WantedState, WorkerView};
+use swarm_actors::ports::{DirFacts, SpecFacts};
+
+use super::{EVENTS, OUTPUT_LINES};
+use crate::adapters::plain::Plain;
+use crate::adapters::records::DiskRecords;
+use crate::adapters::session::HEARTBEAT;
+use crate::adapters::{git, procfs};
+use crate::api::client;
+use crate::cli::events;
+use crate::cli::render::{Clock, ended_word, window};
+use crate::cli::tail::{self, From, Tail};
+use crate::paths::Paths;
+
+/// One thing that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    pub what: &'static str,
+    pub value: String,
+    /// A file, or who was asked.
+    pub source: String,
+    /// Since it was written, in milliseconds; none for what was looked at just now.
+    pub age_ms: Option<u64>,
+}
+
+/// What was gathered once, for all who conclude from it.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    facts: Option<DirFacts>,
+    pub has_supervisor: bool,
+    supervisor: Option<i32>,
+    /// Why it was given up.
+    pub failure: Option<String>,
+    pub has_tree: bool,
+    pub output: Vec<String>,
+    pub events: Vec<String>,
+}
+
+impl Evidence {
+    pub fn of(view: &WorkerView, paths: &Paths) -> Self {
+        let name = &view.row.name;
+        let generation = view.row.swarm().map(|swarm| swarm.generation);
+        let records = DiskRecords::new(paths.clone());
+        let facts = generation.and_then(|generation| records.read(name, generation).ok().flatten());
+        let supervisor = client::hello(paths).ok().flatten().map(|hello| hello.pid);
+        let recorded = recorded(paths, name);
+        let failure = recorded.iter().rev().find_map(|event| match &event.kind {
+            EventKind::WorkerFailed { cause } => Some(cause.clone()),
+            _ => None,
+        });
+        let clock = Clock::system();
+        let shown = |event: &Event| format!("{}  {}", clock.local(event.at_ms), events::sentence(&event.kind));
+        Self {
+            facts,
+            has_supervisor: supervisor.is_some(),
+            supervisor,
+            failure,
+            has_tree: view.row.worktree.as_ref().is_some_and(|tree| Path::new(&tree.path).exists()),
+            output: output(view, paths),
+            events: recorded.iter().skip(recorded.len().saturating_sub(EVENTS)).map(shown).collect(),
+        }
+    }
+}
+
+/// The last events of this worker, in words.
+pub fn events(paths: &Paths, name: &str, count: usize) -> Vec<String> {
+    let recorded = recorded(paths, name);
+    recorded.iter().rev().take(count).map(|event| events::sentence(&event.kind)).collect()
+}
+
+fn recorded(paths: &Paths, name: &str) -> Vec<Event> {
+    let mut found = Vec::new();
+    let mut pending = tail::Pending::default();
+    let mut tail = Tail::new(paths.events());
+    let mut sink = |bytes: &[u8]| {
+        for line in pending.whole(bytes) {
+            // Most are of others: a look at the bytes spares reading them.
+            if memchr::memmem::find(&line, name.as_bytes()).is_some()
+                && let Ok(event) = serde_json::from_slice::<Event>(&line)
+                && event.worker.as_deref() == Some(name)
+            {
+                found.push(event);
+            }
+        }
+        Ok(())
+    };
+    if tail.start(From::Start, &mut sink).is_ok() {
+        while tail.drain(&mut sink).is_ok_and(|drained| drained.more) {}
+    }
+    found
+}
+
+/// The last lines that it wrote, of whichever log was written last.
+fn output(view: &WorkerView, paths: &Paths) -> Vec<String> {
+    let kinds: &[&str] = if view.row.tmux.is_some() { &["tmux"] } else { &["stderr", "stdout"] };
+    let files = kinds.iter().map(|kind| paths.log(&view.row.name, kind));
+    let written = files.filter_map(|file| {
+        let meta = fs::metadata(&file).ok().filter(|meta| meta.len() > 0)?;
+        Some((meta.modified().ok()?, file))
+    });
+    let Some((_, file)) = written.max() else { return Vec::new() };
+    let (mut tail, mut bytes) = (Tail::new(file), Vec::new());
+    let lines = u64::try_from(OUTPUT_LINES).unwrap_or(u64::MAX);
+    let mut sink = |more: &[u8]| {
+        bytes.extend_from_slice(more);
+        Ok(())
+    };
+    if tail.start(From::LastLines(lines), &mut sink).is_ok() {
+        while tail.drain(&mut sink).is_ok_and(|drained| drained.more) {}
+    }
+    let mut text = Vec::new();
+    Plain::new().feed(&bytes, &mut text);
+    String::from_utf8_lossy(&text).lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+}
+
+pub fn facts(view: &WorkerView, evidence: &Evidence, paths: &Paths, clock: &Clock) -> Vec<Fact> {
+    let dir = view.dir.as_ref().map(|dir| paths.workers().join(dir));
+    let mut facts = vec![of_row(view, paths, clock)];
+    if let (Some(dir), Some(known)) = (&dir, &evidence.facts) {
+        facts.extend(of_dir(dir, known));
+    }
+    facts.push(of_process(view));
+    facts.extend(of_end(view, dir.as_deref(), clock));
+    facts.extend(of_surroundings(view, evidence, paths));
+    facts
+}
+
+fn of_row(view: &WorkerView, paths: &Paths, clock: &Clock) -> Fact {
+    let place = view.row.tmux.as_ref().map(|tmux| format!(", window {}", window(tmux))).unwrap_or_default();
+    let value = format!("started {}{place}: {}", view.row.started, view.row.cmd.join(" "));
+    let age_ms = clock.since(&view.row.started).map(|seconds| seconds * 1000);
+    Fact { what: "row", value, source: paths.state().display().to_string(), age_ms }
+}
+
+fn of_dir(dir: &Path, known: &DirFacts) -> Vec<Fact> {
+    let file = |what, name: &str, value: String| of_file(what, value, &dir.join(name));
+    let contract = match &known.spec {
+        SpecFacts::Missing => {
+            file("contract", "spec.json", "it cannot be read: respawn cannot start it as it was".into())
+        }
+        SpecFacts::Pending(_) => file("contract", "spec.pending", "the command was never executed".into()),
+        SpecFacts::Executed(_) => file("contract", "spec.json", format!("executed, start {}", known.generation)),
+    };
+    let lease = match (&known.lease.content, known.lease.held) {
+        (Some(lease), true) => format!("held: the shim (pid {}) lives", lease.shim.pid),
+        (Some(lease), false) => format!("free: the shim (pid {}) has gone", lease.shim.pid),
+        (None, true) => "held: a start is under way".into(),
+        (None, false) => "none".into(),
+    };
+    let wanted = match known.wanted.state {
+        WantedState::Running => format!("to run; {} restart(s) so far", known.wanted.restarts),
+        WantedState::Stopped => "to be stopped".into(),
+        WantedState::Failed => "given up: it was restarted too often".into(),
+    };
+    vec![contract, file("lease", "lease", lease), file("wanted", "wanted.json", wanted)]
+}
+
+fn of_process(view: &WorkerView) -> Fact {
+    let (value, source) = match view.pid {
+        Some(pid) => {
+            let stat = procfs::stat(pid);
+            let state = stat.map_or('?', |stat| stat.state);
+            let mib = stat.map_or(0, |stat| stat.resident_bytes() >> 20);
+            (format!("pid {pid}, state {state}, {mib} MiB in use"), format!("/proc/{pid}/stat"))
+        }
+        None => ("none is alive".to_owned(), "/proc".to_owned()),
+    };
+    Fact { what: "process", value, source, age_ms: None }
+}
+
+fn of_end(view: &WorkerView, dir: Option<&Path>, clock: &Clock) -> Option<Fact> {
+    let exit = view.exit.as_ref()?;
+    let usage = &exit.usage;
+    let cpu_ms = (usage.user_us + usage.system_us) / 1000;
+    let word = serde_json::to_value(exit.reason).ok().and_then(|word| word.as_str().map(str::to_owned));
+    let value = format!(
+        "{} ({}); {} ms of processor time, {} MiB at most",
+        ended_word(exit.ended),
+        word.unwrap_or_default(),
+        cpu_ms,
+        usage.rss_max_kb >> 10
+    );
+    let source = dir.map_or_else(|| "-".to_owned(), |dir| dir.join("exit.json").display().to_string());
+    let age_ms = clock.since_ms(exit.ended_at_ms).map(|seconds| seconds * 1000);
+    Some(Fact { what: "exit", value, source, age_ms })
+}
+
+fn of_surroundings(view: &WorkerView, evidence: &Evidence, paths: &Paths) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    if let Some(tree) = &view.row.worktree {
+        let path = Path::new(&tree.path);
+        let value = match git::branch_of(path).as_deref() {
+            _ if !path.exists() => "it is gone".to_owned(),
+            Some(branch) => format!("on branch {branch}"),
+            None => "HEAD is detached".to_owned(),
+        };
+        facts.push(Fact { what: "worktree", value, source: tree.path.clone(), age_ms: None });
+    }
+    let session = evidence.facts.as_ref().and_then(|facts| facts.spec.spec()?.session());
+    if let Some(beat) = session.map(|session| Path::new(&session.dir).join(HEARTBEAT)).filter(|file| file.exists()) {
+        facts.push(of_file("heartbeat", "its session".to_owned(), &beat));
+    }
+    for kind in ["stdout", "stderr", "tmux"] {
+        let log = paths.log(&view.row.name, kind);
+        if let Ok(meta) = fs::metadata(&log) {
+            facts.push(of_file("output", format!("{} bytes", meta.len()), &log));
+        }
+    }
+    let value = evidence.supervisor.map_or_else(|| "none runs".to_owned(), |pid| format!("pid {pid}"));
+    facts.push(Fact { what: "supervisor", value, source: paths.socket().display().to_string(), age_ms: None });
+    facts
+}
+
+fn of_file(what: &'static str, value: String, path: &Path) -> Fact {
+    let written = fs::metadata(path).and_then(|meta| meta.modified()).ok();
+    let age = written.and_then(|written| SystemTime::now().duration_since(written).ok());
+    let age_ms = age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    Fact { what, value, source: path.display().to_string(), age_ms }
+}

@@ -1,0 +1,83 @@
+//! `swarm explain`: how a worker is and why, with what that is known from: each fact, where
+//! it was read and how old it is.
+
+mod facts;
+mod why;
+
+use clap::Args;
+use serde_json::json;
+
+use self::facts::{Evidence, Fact};
+use super::error::{Failure, unknown_worker};
+use super::json;
+use super::render::{Clock, escape, state_word, table, words};
+use super::screen::Screen;
+use crate::adapters::views::Registry;
+use crate::paths::Paths;
+
+/// Of what it wrote last, in lines.
+const OUTPUT_LINES: usize = 5;
+/// Of what happened to it last.
+const EVENTS: usize = 5;
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The worker
+    pub name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &ExplainArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let registry = super::read_one(paths, &args.name, screen)?;
+    let clock = Clock::system();
+    let Some(view) = registry.find(&args.name) else { return Err(unknown(&args.name, &registry, paths)) };
+    let evidence = Evidence::of(view, paths);
+    let (because, next) = (why::because(view, &evidence, &clock), why::next(view, &evidence));
+    let facts = facts::facts(view, &evidence, paths, &clock);
+    if args.json {
+        let fact =
+            |fact: &Fact| json!({"fact": fact.what, "value": fact.value, "source": fact.source, "age_ms": fact.age_ms});
+        let body = json!({
+            "name": view.row.name, "state": state_word(view.state), "because": because, "next": next,
+            "facts": facts.iter().map(fact).collect::<Vec<_>>(),
+            "output": evidence.output, "events": evidence.events,
+        });
+        json::print(screen, "swarm.explained/1", &body)?;
+        return Ok(0);
+    }
+    screen.line(&format!("{}: {}: {}", escape(&view.row.name), state_word(view.state), escape(&because)))?;
+    screen.line("")?;
+    let head = ["FACT", "VALUE", "SOURCE", "AGE"].map(str::to_owned).to_vec();
+    let row = |fact: &Fact| {
+        let age = fact.age_ms.map_or_else(|| "-".to_owned(), |ms| words(ms / 1000));
+        vec![fact.what.to_owned(), escape(&fact.value).into_owned(), escape(&fact.source).into_owned(), age]
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(facts.iter().map(row)).collect();
+    screen.bytes(table(&rows, |_, _, _| None).as_bytes())?;
+    section("Last output:", &evidence.output, screen)?;
+    section("Last events:", &evidence.events, screen)?;
+    section("Next:", &next, screen)?;
+    Ok(0)
+}
+
+fn section(title: &str, lines: &[String], screen: &mut Screen) -> Result<(), Failure> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    screen.line(&format!("\n{title}"))?;
+    lines.iter().try_for_each(|line| screen.line(&format!("  {}", escape(line))))
+}
+
+/// One that was cleaned is still in the list of events.
+fn unknown(name: &str, registry: &Registry, paths: &Paths) -> Failure {
+    let mut failure = unknown_worker(name, registry).unknown_is_two();
+    if let Failure::Refused { refusal, .. } = &mut failure
+        && refusal.remedy.is_none()
+        && !facts::events(paths, name, 1).is_empty()
+    {
+        refusal.remedy = Some(format!("there was one, and it was cleaned: swarm events {name}"));
+    }
+    failure
+}
