@@ -11,6 +11,7 @@ use swarm_actors::model::{
 };
 
 mod defaults;
+mod env_file;
 
 use super::answers::{no_answer, spawned_line, spawned_object};
 use super::args::SpawnArgs;
@@ -167,7 +168,13 @@ pub fn build(
     let env = parse_env(&args.place.env)?;
     check_together(args)?;
     let cwd = directory(args, &caller)?;
-    let path = lookup::path_of(&env, &caller.environment);
+    // Once is enough on the wire: the supervisor takes the caller's from here.
+    let environment = std::mem::take(&mut caller.environment);
+    let environment = match args.place.env_files.as_slice() {
+        [] => environment,
+        files => env_file::with_files(environment.to_vec(), files, Path::new(&caller.cwd))?.into(),
+    };
+    let path = lookup::path_of(&env, &environment);
     let place = if args.worktree { Place::LaterWorktree } else { Place::Directory(Path::new(&cwd)) };
     lookup::check(&args.command[0], path, &place)?;
     let tmux = args.tmux.then(|| tmux_place(args, session)).transpose()?;
@@ -181,8 +188,7 @@ pub fn build(
     let contract = Contract {
         argv: args.command.clone(),
         cwd,
-        // Once is enough on the wire: the supervisor takes the caller's from here.
-        environment: std::mem::take(&mut caller.environment),
+        environment,
         env,
         tags: args.place.tags.clone(),
         umask: caller.umask,

@@ -31,6 +31,7 @@ mod run;
 mod run_again;
 mod run_odds;
 mod run_others;
+mod secrets;
 mod sessions;
 mod tmux;
 mod tree;

@@ -213,6 +213,9 @@ pub struct PlaceFlags {
     /// Variable for the worker (may be repeated)
     #[arg(long = "env", value_name = "KEY=VAL")]
     pub env: Vec<String>,
+    /// File of variables, KEY=VALUE lines, which no view shows (may be repeated)
+    #[arg(long = "env-file", value_name = "FILE")]
+    pub env_files: Vec<String>,
     /// Directory to run in (ignored with a worktree) [default: this one]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,
