@@ -26,6 +26,8 @@ use crate::memory;
 use crate::paths::Paths;
 use crate::wiring::{self, Wired};
 
+/// A variable by which a service manager's unit has it stay, also when there is nothing to do.
+const STAY: &str = "SWARM_STAY";
 /// How the refusal of a second supervisor begins.
 pub const ANOTHER: &str = "another supervisor";
 /// How long a predecessor that is just dying may still hold the lock.
@@ -97,6 +99,9 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
     let Wired { ports, events } = wiring::ports(paths)?;
     let started = SupervisorHandle::start(paths.root().to_owned(), ports.clone()).await;
     let handle = started.map_err(io::Error::other)?;
+    if std::env::var_os(STAY).is_some_and(|value| !value.is_empty()) {
+        handle.stay();
+    }
     let listener = listen(paths)?;
     let me = i32::try_from(std::process::id()).unwrap_or(0);
     let guard_pid = Arc::new(std::sync::atomic::AtomicI32::new(guard.unwrap_or(0)));

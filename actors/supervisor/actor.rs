@@ -151,6 +151,8 @@ impl Actor for Supervisor {
             SupervisorMessage::Merge(target, told) => state.merge_told(target, told).await?,
             SupervisorMessage::Queue(target, reply) => drop(reply.send(state.queue(&target).await)),
             SupervisorMessage::Queues(reply) => drop(reply.send(state.merges.all())),
+            // As one request that is never answered.
+            SupervisorMessage::Stay => state.feed(Event::RequestBegan).await?,
             SupervisorMessage::IdleTimer(number) => state.feed(Event::IdleTimer(number)).await?,
             SupervisorMessage::Stop(exit) => state.feed(Event::Stop(exit)).await?,
             SupervisorMessage::Live(reply) => drop(reply.send(state.machine.live())),

@@ -81,6 +81,8 @@ pub enum SupervisorMessage {
     Queue(Target, RpcReplyPort<Result<MergeHandle, Refusal>>),
     /// All queues that there are.
     Queues(RpcReplyPort<Vec<(Target, MergeHandle)>>),
+    /// It is not to end for want of work.
+    Stay,
     /// From the timer, with the number it was armed under.
     IdleTimer(u64),
     Stop(Exit),

@@ -82,6 +82,11 @@ impl SupervisorHandle {
         receiver
     }
 
+    /// Keeps it from ending when there is nothing to do.
+    pub fn stay(&self) {
+        let _ = self.actor.cast(SupervisorMessage::Stay);
+    }
+
     /// How many workers need this process.
     pub async fn live(&self) -> usize {
         ractor::call_t!(self.actor, SupervisorMessage::Live, CALL_MS_MAX).unwrap_or(0)

@@ -1,18 +1,41 @@
-//! Whether the login manager ends what a user leaves behind at the end of a session:
-//! a run that was begun there would be ended with it.
+//! The login manager, which may end what a user leaves behind at the end of a session (a run
+//! that was begun there with it), and the user's service manager.
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::tmux::run;
 
 const CONFIG: [&str; 3] = ["etc/systemd/logind.conf", "run/systemd/logind.conf", "usr/lib/systemd/logind.conf"];
 const DROP_INS: [&str; 3] = ["usr/lib/systemd/logind.conf.d", "run/systemd/logind.conf.d", "etc/systemd/logind.conf.d"];
+/// How long the service manager may take, and what it may say.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+const ANSWER_BYTES_MAX: usize = 64 << 10;
 const LINGER: &str = "var/lib/systemd/linger";
 
 /// A sentence with the remedy, where that is so here.
 pub fn warning() -> Option<String> {
     let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten()?.name;
-    warning_for(Path::new("/"), &cgroup, &user)
+    warning_for(Path::new("/"), &cgroup, &user()?)
+}
+
+/// Has the user's service manager read its units again; whether it did.
+pub fn reload_units() -> bool {
+    let mut command = Command::new("systemctl");
+    command.args(["--user", "daemon-reload"]);
+    run::run(&mut command, None, ANSWER_MAX, ANSWER_BYTES_MAX).is_ok_and(|said| said.success)
+}
+
+/// The name of this process's user.
+pub fn user() -> Option<String> {
+    Some(nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten()?.name)
+}
+
+/// Whether the user's services begin at boot and outlive the last session.
+pub fn lingers() -> bool {
+    user().is_some_and(|user| Path::new("/").join(LINGER).join(user).exists())
 }
 
 fn warning_for(root: &Path, cgroup: &str, user: &str) -> Option<String> {

@@ -229,7 +229,8 @@ Example:
 pub const SUPERVISOR: &str = "\
 Examples:
   swarm supervisor status
-  swarm supervisor restart";
+  swarm supervisor restart
+  swarm supervisor install --recover    begins at boot, and has interrupted workers go on";
 
 pub const RECOVER: &str = "\
 Examples:

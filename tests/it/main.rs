@@ -35,5 +35,6 @@ mod secrets;
 mod sessions;
 mod tmux;
 mod tree;
+mod units;
 mod words;
 mod worktrees;

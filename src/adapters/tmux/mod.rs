@@ -19,7 +19,7 @@ mod keys;
 mod open;
 mod panes;
 mod recover;
-mod run;
+pub(super) mod run;
 mod target;
 mod words;
 

@@ -426,10 +426,29 @@ pub struct SupervisorArgs {
 pub enum SupervisorAction {
     /// Say whether it runs (exit code 0) or not (1)
     Status(SupervisorFlags),
+    /// Start it where none runs
+    Start(SupervisorFlags),
     /// End it; workers go on, and it stays ended until the next command that needs it
     Stop(SupervisorFlags),
     /// End it and start the present program; workers go on
     Restart(SupervisorFlags),
+    /// Have the service manager start it when you log in or the machine boots (systemd --user)
+    Install(InstallFlags),
+    /// Take that back; what runs goes on
+    Uninstall(SupervisorFlags),
+}
+
+#[derive(Debug, Args)]
+pub struct InstallFlags {
+    /// Have the workers go on that were at work when the machine went down
+    #[arg(long)]
+    pub recover: bool,
+    /// Only show the unit
+    #[arg(long)]
+    pub print: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "print")]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

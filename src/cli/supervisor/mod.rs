@@ -1,5 +1,7 @@
 //! `swarm supervisor`: the process behind the workers.
 
+mod unit;
+
 use serde::Serialize;
 
 use super::args::SupervisorAction;
@@ -28,6 +30,12 @@ struct Status {
 pub fn run(action: &SupervisorAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     match action {
         SupervisorAction::Status(flags) => status(flags.json, paths, screen),
+        SupervisorAction::Start(flags) => {
+            client::ensure(paths)?;
+            done(flags.json, "supervisor runs", paths, screen)
+        }
+        SupervisorAction::Install(flags) => unit::install(flags, paths, screen),
+        SupervisorAction::Uninstall(flags) => unit::uninstall(flags, paths, screen),
         SupervisorAction::Stop(flags) => {
             let was_there = client::stop(paths, After::None)?;
             let text = if was_there { "supervisor stopped" } else { "no supervisor is running" };
