@@ -35,7 +35,8 @@ struct Unit<'a> {
 
 impl Unit<'_> {
     fn text(&self) -> String {
-        let (program, root) = (quoted(self.program), self.root);
+        // In a command a `$` begins a variable, in an assignment it does not.
+        let (program, root) = (quoted(self.program).replace('$', "$$"), self.root);
         let mut text = format!(
             "{MARK}\n[Unit]\nDescription=swarm: supervisor of the coding agents in {}\n\n[Service]\n\
              Type=oneshot\nRemainAfterExit=yes\nEnvironment=SWARM_STAY=1\nEnvironment={}\n",
@@ -60,13 +61,13 @@ impl Unit<'_> {
     }
 }
 
-/// As systemd.service(5) has it: double quotes, with `%` and `$` standing for themselves.
+/// As systemd.service(5) has it: double quotes, with `%` standing for itself.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            '%' | '$' => quoted.extend([c, c]),
+            '%' => quoted.push_str("%%"),
             c => quoted.push(c),
         }
     }
@@ -199,7 +200,9 @@ mod tests {
 
     #[test]
     fn paths_are_quoted_as_the_manager_reads_them() {
-        assert_eq!(quoted("/a b/100%/$x\"\\"), "\"/a b/100%%/$$x\\\"\\\\\"");
+        assert_eq!(quoted("/a b/100%/$x\"\\"), "\"/a b/100%%/$x\\\"\\\\\"");
+        let unit = Unit { program: "/$b/swarm", root: "/$s", path: None, recover: false }.text();
+        assert!(unit.contains("ExecStart=\"/$$b/swarm\" ") && unit.contains("\"SWARM_DIR=/$s\""), "{unit}");
     }
 
     #[test]
