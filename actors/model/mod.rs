@@ -3,6 +3,7 @@
 
 mod event;
 mod flow;
+mod limits;
 mod loops;
 mod merge;
 mod metadata;
@@ -19,6 +20,7 @@ mod view;
 
 pub use event::{Event, EventKind};
 pub use flow::{FlowLine, FlowOrder, FlowPlace, FlowRequest, FlowRules};
+pub use limits::{By, Held, Hits, Limits, LimitsText, Typed, parse_cores, parse_memory, parse_pids, parse_size};
 pub use loops::{LoopLine, LoopOrder, LoopRequest};
 pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};
 pub use metadata::Metadata;

@@ -1,0 +1,274 @@
+//! Limits of one worker: as they were asked for, what holds each of them, and
+//! what of them was run into. Reading them from text is here too, so that flags
+//! and configuration take the same words.
+
+use serde::{Deserialize, Serialize};
+
+/// A group with less could not even begin its command.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+/// The kernel takes no smaller share of a processor.
+const CPU_MILLI_MIN: u32 = 10;
+/// More processors than any machine has.
+const CPU_MILLI_MAX: u32 = 1_000_000;
+/// The kernel counts no further.
+const PIDS_MAX: u32 = 4 << 20;
+/// More digits behind the point say nothing.
+const DIGITS_MAX: usize = 9;
+/// More digits before it are too much of everything, and would overflow.
+const WHOLE_DIGITS_MAX: usize = 20;
+
+/// What was asked for. None of it is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Of all its processes together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Thousandths of a processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_milli: Option<u32>,
+    /// Processes and threads at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
+    /// Written to its logs in one life, with what was rotated away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_bytes: Option<u64>,
+}
+
+impl Limits {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether the kernel has to hold one of them.
+    pub fn needs_kernel(&self) -> bool {
+        self.memory_bytes.is_some() || self.cpu_milli.is_some() || self.pids.is_some()
+    }
+
+    /// These, and the others where nothing was asked for.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.or(others.memory_bytes),
+            cpu_milli: self.cpu_milli.or(others.cpu_milli),
+            pids: self.pids.or(others.pids),
+            max_output_bytes: self.max_output_bytes.or(others.max_output_bytes),
+        }
+    }
+}
+
+/// Limits as a configuration has them: `memory = "2G"`, `cpu = 1.5`, `pids = 200`,
+/// `max-output = "1G"`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LimitsText {
+    pub memory: Option<Typed>,
+    pub cpu: Option<Typed>,
+    pub pids: Option<Typed>,
+    pub max_output: Option<Typed>,
+}
+
+/// A text, or a number that needs no unit.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Typed {
+    Whole(i64),
+    Real(f64),
+    Text(String),
+}
+
+impl LimitsText {
+    /// # Errors
+    /// A sentence that begins with the key that is wrong.
+    pub fn parse(&self) -> Result<Limits, String> {
+        Ok(Limits {
+            memory_bytes: read("memory", self.memory.as_ref(), parse_memory)?,
+            cpu_milli: read("cpu", self.cpu.as_ref(), parse_cores)?,
+            pids: read("pids", self.pids.as_ref(), parse_pids)?,
+            max_output_bytes: read("max-output", self.max_output.as_ref(), parse_size)?,
+        })
+    }
+}
+
+fn read<T>(key: &str, typed: Option<&Typed>, parse: fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+    let text = match typed {
+        None => return Ok(None),
+        Some(Typed::Whole(number)) => number.to_string(),
+        Some(Typed::Real(number)) => number.to_string(),
+        Some(Typed::Text(text)) => text.clone(),
+    };
+    parse(&text).map(Some).map_err(|cause| format!("{key}: {cause}"))
+}
+
+/// `512M`, `1.5G`, `1048576`: binary units, with or without `B` or `iB`.
+///
+/// # Errors
+/// A sentence for the usage error.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size (expected 512M, 2G or a number of bytes)");
+    let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(wrong()),
+    };
+    let bytes = scaled(number, 1 << shift).ok_or_else(wrong)?;
+    match i64::try_from(bytes) {
+        Ok(0) => Err("it must be above 0".to_owned()),
+        Ok(bytes) => Ok(bytes.unsigned_abs()),
+        Err(_) => Err(format!("'{text}' is more than there can be")),
+    }
+}
+
+/// A size that is enough to begin with.
+///
+/// # Errors
+/// A sentence for the usage error.
+pub fn parse_memory(text: &str) -> Result<u64, String> {
+    parse_size(text).and_then(|bytes| match bytes {
+        ..MEMORY_BYTES_MIN => Err(format!("'{text}' is too little for any command (at least 1M)")),
+        bytes => Ok(bytes),
+    })
+}
+
+/// `0.5`, `2`: processors, in thousandths.
+///
+/// # Errors
+/// A sentence for the usage error.
+pub fn parse_cores(text: &str) -> Result<u32, String> {
+    let milli = scaled(text, 1000).ok_or_else(|| format!("'{text}' is not a number of cores (expected 0.5 or 2)"))?;
+    match u32::try_from(milli) {
+        Ok(..CPU_MILLI_MIN) => Err(format!("'{text}' is too little (at least 0.01)")),
+        Ok(milli @ ..=CPU_MILLI_MAX) => Ok(milli),
+        Ok(_) | Err(_) => Err(format!("'{text}' is more than any machine has")),
+    }
+}
+
+/// How many processes there may be; threads count, as the kernel counts them.
+///
+/// # Errors
+/// A sentence for the usage error.
+pub fn parse_pids(text: &str) -> Result<u32, String> {
+    let wrong = || format!("'{text}' is not a number of processes (expected 200)");
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<u32>() {
+        Ok(0) => Err("it must be above 0".to_owned()),
+        Ok(pids @ ..=PIDS_MAX) if is_number => Ok(pids),
+        Ok(_) | Err(_) if is_number => Err(format!("'{text}' is more than the kernel counts ({PIDS_MAX})")),
+        Ok(_) | Err(_) => Err(wrong()),
+    }
+}
+
+/// A decimal number times `unit`, rounded down.
+fn scaled(number: &str, unit: u64) -> Option<u128> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let is_number = whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
+    if !is_number || whole.is_empty() || number.ends_with('.') {
+        return None;
+    }
+    let fraction = &fraction[..fraction.len().min(DIGITS_MAX)];
+    let whole = whole.trim_start_matches('0');
+    if whole.len() > WHOLE_DIGITS_MAX {
+        return Some(u128::MAX);
+    }
+    let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let part: u128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let digits = u32::try_from(fraction.len()).ok()?;
+    Some(whole * u128::from(unit) + part * u128::from(unit) / 10_u128.pow(digits))
+}
+
+/// What holds a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    #[serde(rename = "cgroup-v2")]
+    GroupV2,
+    #[serde(rename = "cgroup-v1")]
+    GroupV1,
+    /// The kernel, for each process by itself.
+    Rlimit,
+    /// The supervisor, which is told of every write.
+    Swarm,
+}
+
+/// Limits of a start, each with what holds it; beside none it is not in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    #[serde(default)]
+    pub asked: Limits,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<By>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<By>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<By>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<By>,
+    /// Directories of its control groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// What its logs held before it began.
+    #[serde(default)]
+    pub logged_before_bytes: u64,
+}
+
+const NO_GROUP: &str = "no control group can be made here";
+
+impl Held {
+    /// What was asked for and is not in force, a sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        let missing = |asked: bool, by: Option<By>| asked && by.is_none();
+        let lines = [
+            (missing(self.asked.memory_bytes.is_some(), self.memory), format!("--memory is not in force: {NO_GROUP}")),
+            (missing(self.asked.cpu_milli.is_some(), self.cpu), format!("--cpu is not in force: {NO_GROUP}")),
+            (
+                missing(self.asked.pids.is_some(), self.pids),
+                format!("--pids is not in force: {NO_GROUP}, and other limits count all processes of the user"),
+            ),
+            (
+                missing(self.asked.max_output_bytes.is_some(), self.output),
+                "--max-output is not in force: its logs cannot be looked at".to_owned(),
+            ),
+        ];
+        lines.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, line)| line).collect()
+    }
+
+    /// What is in force, but means less.
+    pub fn notes(&self) -> Vec<String> {
+        let line = format!("--memory holds for each of its processes by itself: {NO_GROUP}");
+        (self.memory == Some(By::Rlimit)).then_some(line).into_iter().collect()
+    }
+}
+
+/// What of its limits it ran into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hits {
+    /// Processes that the kernel ended for want of memory.
+    #[serde(default)]
+    pub oom_kills: u64,
+    /// Processes that the kernel did not make.
+    #[serde(default)]
+    pub pids_refused: u64,
+}
+
+impl Hits {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// As a fact about an end that has another reason; nothing where there is none.
+    pub fn words(&self) -> Option<String> {
+        let processes = |count: u64| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+        let killed = (self.oom_kills > 0).then(|| format!("{} out of memory", processes(self.oom_kills)));
+        let refused = (self.pids_refused > 0).then(|| format!("{} refused by --pids", processes(self.pids_refused)));
+        let both: Vec<String> = killed.into_iter().chain(refused).collect();
+        (!both.is_empty()).then(|| both.join(", "))
+    }
+}
+
+#[cfg(test)]
+#[path = "limits_tests.rs"]
+mod tests;

@@ -1,0 +1,99 @@
+use super::*;
+
+#[test]
+fn sizes_are_read_in_all_their_forms() {
+    let cases = [("1", 1), ("1048576", 1 << 20), ("512M", 512 << 20), ("2G", 2 << 30), ("1.5G", 3 << 29)];
+    let more = [("4k", 4096), ("1KiB", 1024), ("3mb", 3 << 20), ("1T", 1 << 40), ("0.5K", 512), ("10B", 10)];
+    for (text, bytes) in cases.into_iter().chain(more) {
+        assert_eq!(parse_size(text), Ok(bytes), "{text}");
+    }
+    assert_eq!(parse_size("9223372036854775807"), Ok(i64::MAX.unsigned_abs()));
+}
+
+#[test]
+fn what_is_no_size_is_refused_with_a_sentence() {
+    for text in ["", "M", "-1", "1 M", "1X", "1.2.3", ".", "1.", ".5G", "0x10", "1e3", "1_000", "inf", "M1", "1MM", "é"]
+    {
+        assert!(parse_size(text).is_err_and(|cause| cause.contains("is not a size")), "{text:?}");
+    }
+    for text in ["0", "0M", "0.0G"] {
+        assert_eq!(parse_size(text), Err("it must be above 0".to_owned()));
+    }
+    for text in [
+        "9223372036854775808",
+        "8388608T",
+        "99999999999999999999999999999999999999999T",
+        "1000000000000000000000000000",
+    ] {
+        assert!(parse_size(text).is_err_and(|cause| cause.ends_with("is more than there can be")), "{text}");
+    }
+    assert!(parse_memory("1023K").is_err() && parse_memory("1M") == Ok(1 << 20));
+}
+
+#[test]
+fn cores_and_processes_are_read() {
+    for (text, milli) in [("2", 2000), ("0.5", 500), ("1.25", 1250), ("0.01", 10), ("0.0105", 10), ("64", 64_000)] {
+        assert_eq!(parse_cores(text), Ok(milli), "{text}");
+    }
+    for text in ["", "0", "0.001", "x", "-1", "1,5", "2 ", "1e1", "10000", "99999999999999999999999"] {
+        assert!(parse_cores(text).is_err(), "{text:?}");
+    }
+    assert_eq!((parse_pids("1"), parse_pids("200")), (Ok(1), Ok(200)));
+    for text in ["", "0", "-1", "+5", "1.5", "10k", "4194305", "99999999999"] {
+        assert!(parse_pids(text).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_configuration_has_the_same_words() {
+    let text = r#"{"memory": "2G", "cpu": 1.5, "pids": 200, "max-output": "1G"}"#;
+    let read = |text: &str| serde_json::from_str::<LimitsText>(text).expect("it has the form").parse();
+    let limits =
+        Limits { memory_bytes: Some(2 << 30), cpu_milli: Some(1500), pids: Some(200), max_output_bytes: Some(1 << 30) };
+    assert_eq!(read(text), Ok(limits));
+    assert_eq!(read(r#"{"cpu": 2, "memory": 1048576}"#).map(|limits| limits.cpu_milli), Ok(Some(2000)));
+    assert_eq!(read("{}"), Ok(Limits::default()));
+    assert!(read(r#"{"pids": -1}"#).is_err_and(|cause| cause.starts_with("pids: ")));
+    assert!(read(r#"{"memory": "much"}"#).is_err_and(|cause| cause.starts_with("memory: 'much' is not")));
+    assert!(serde_json::from_str::<LimitsText>(r#"{"memroy": "2G"}"#).is_err());
+}
+
+#[test]
+fn what_is_typed_wins_over_what_is_configured() {
+    let typed = Limits { pids: Some(5), ..Limits::default() };
+    let configured = Limits { pids: Some(200), cpu_milli: Some(500), ..Limits::default() };
+    assert_eq!(typed.or(configured), Limits { pids: Some(5), cpu_milli: Some(500), ..Limits::default() });
+}
+
+#[test]
+fn only_what_was_asked_for_is_missed() {
+    let limits = Limits { memory_bytes: Some(1 << 20), pids: Some(5), ..Limits::default() };
+    let none = Held { asked: limits, ..Held::default() };
+    let missed = none.warnings();
+    assert_eq!(missed.len(), 2, "{missed:?}");
+    assert!(missed[0].starts_with("--memory is not") && missed[1].starts_with("--pids is not"));
+    let some = Held { asked: limits, memory: Some(By::Rlimit), pids: Some(By::GroupV1), ..Held::default() };
+    assert_eq!((some.warnings().len(), some.notes().len()), (0, 1));
+}
+
+#[test]
+fn what_lies_on_disk_is_small_and_read_again() {
+    let held = Held {
+        asked: Limits { pids: Some(5), ..Limits::default() },
+        pids: Some(By::GroupV1),
+        groups: vec!["/g".to_owned()],
+        ..Held::default()
+    };
+    let text = serde_json::to_string(&held).expect("plain");
+    assert_eq!(serde_json::from_str::<Held>(&text).expect("its own"), held, "{text}");
+    assert_eq!(serde_json::from_str::<Held>("{}").expect("an older one"), Held::default());
+}
+
+#[test]
+fn facts_are_told_in_words() {
+    let hits = |oom_kills, pids_refused| Hits { oom_kills, pids_refused }.words();
+    assert_eq!(hits(0, 0), None);
+    assert_eq!(hits(1, 0).as_deref(), Some("1 process out of memory"));
+    assert_eq!(hits(0, 7).as_deref(), Some("7 processes refused by --pids"));
+    assert_eq!(hits(2, 1).as_deref(), Some("2 processes out of memory, 1 process refused by --pids"));
+}
