@@ -50,7 +50,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         flows: Arc::new(DiskFlows::start(paths.clone(), installed.clone())?),
         landings: Arc::new(GitLandings::new(paths.clone(), executable.clone())),
         launcher: Arc::new(ShimLauncher::new(paths.clone(), executable)),
-        logs: Arc::new(LogKeeper::start(paths.logs())?),
+        logs: Arc::new(LogKeeper::start(paths.clone())?),
         loops: Arc::new(DiskLoops::new(paths.clone())),
         nudges: Arc::new(DiskNudges::new(paths.clone())),
         processes: Arc::new(SystemProcesses::new()),

@@ -11,7 +11,7 @@ impl Attendant {
     pub(super) async fn follow(&self, process: &ProcessId) {
         let (iteration, name) = (self.it.iteration, self.it.name());
         // Watched first: it is made private there.
-        self.ports.logs.keep(name, &[format!("{name}.tmux.log")], LOG_LIMIT_BYTES);
+        self.ports.logs.keep(name, &[format!("{name}.tmux.log")], LOG_LIMIT_BYTES, None);
         if let Err(error) = self.ports.terminals.keep_output(name).await {
             tracing::warn!(worker = name, %error, "what its window writes is not told, it is looked at now and then");
         }

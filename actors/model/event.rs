@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::Hits;
 use super::records::{Ended, Reason};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,7 +33,13 @@ pub enum EventKind {
     #[serde(rename = "worker.adopted")]
     WorkerAdopted { pid: i32 },
     #[serde(rename = "worker.exited")]
-    WorkerExited { ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64> },
+    WorkerExited {
+        ended: Option<Ended>,
+        reason: Option<Reason>,
+        duration_ms: Option<u64>,
+        #[serde(default, skip_serializing_if = "Hits::is_none")]
+        hits: Hits,
+    },
     #[serde(rename = "worker.restarting")]
     WorkerRestarting { in_ms: u64, restarts: u32 },
     #[serde(rename = "worker.failed")]

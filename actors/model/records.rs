@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::{Held, Hits, Limits};
 use super::session_plan::{SessionRules, WatchRules};
 
 /// 128 random bits in lower-case hex: the identity of one start.
@@ -108,6 +109,9 @@ pub struct Contract {
     /// It is looked after when it stands still.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<WatchRules>,
+    /// What it may take of the machine.
+    #[serde(default, skip_serializing_if = "Limits::is_none")]
+    pub limits: Limits,
 }
 
 /// One resource limit of the caller, by its number in `<sys/resource.h>`.
@@ -181,6 +185,9 @@ pub struct Lease {
     /// The restart policy, so that readers need not open the contract.
     #[serde(default)]
     pub restart: RestartPolicy,
+    /// Its limits and what holds them; none where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Held>,
 }
 
 /// Where a tmux worker does live, by ids that tmux never reuses in one server.
@@ -208,6 +215,9 @@ pub struct ExitRecord {
     /// Processes of the tree that outlived SIGKILL, by pid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub survivors: Vec<i32>,
+    /// What of its limits it ran into.
+    #[serde(default, skip_serializing_if = "Hits::is_none")]
+    pub hits: Hits,
 }
 
 /// How a process ended, as `waitpid` tells it.
@@ -236,6 +246,10 @@ pub enum Reason {
     Closed,
     /// Its time limit ended it.
     Timeout,
+    /// The kernel ended it for want of memory.
+    OutOfMemory,
+    /// It wrote more than it may.
+    Output,
     /// Its state directory was removed.
     Abandoned,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::Held;
 use super::records::{ExitRecord, RestartPolicy, TmuxPane};
 use super::row::Row;
 
@@ -22,6 +23,9 @@ pub enum FineState {
     Stopping,
     /// Ended by itself or by a signal.
     Exited,
+    /// Ended by the kernel for want of memory.
+    #[serde(rename = "out-of-memory")]
+    OutOfMemory,
     /// Ended because somebody asked.
     Stopped,
     /// Ended; a restart is due.
@@ -39,7 +43,13 @@ impl FineState {
     pub fn is_running(self) -> bool {
         match self {
             Self::Starting | Self::Running | Self::Suspended | Self::Unsupervised | Self::Stopping => true,
-            Self::Exited | Self::Stopped | Self::Backoff | Self::Failed | Self::Lost | Self::Interrupted => false,
+            Self::Exited
+            | Self::OutOfMemory
+            | Self::Stopped
+            | Self::Backoff
+            | Self::Failed
+            | Self::Lost
+            | Self::Interrupted => false,
         }
     }
 }
@@ -63,6 +73,9 @@ pub struct WorkerView {
     /// It stands still, and what was done about it was in vain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
+    /// Its limits and what holds them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Held>,
     /// Directory name below `w/`, for workers of ours.
     pub dir: Option<String>,
 }

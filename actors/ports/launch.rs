@@ -32,11 +32,12 @@ pub enum LaunchError {
     System(String),
 }
 
-/// Who ordered a stop, as the exit record tells it.
+/// Why a shim is to end its worker, as the exit record tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopOrder {
     Stop,
-    Timeout,
+    /// It wrote more than it may.
+    Output,
 }
 
 pub trait Launcher: Send + Sync {

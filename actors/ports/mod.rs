@@ -69,11 +69,24 @@ pub trait Events: Send + Sync {
     fn seen(&self, request: &str) -> bool;
 }
 
+/// How much one life of a worker may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputLimit {
+    pub generation: u64,
+    pub max_bytes: u64,
+    /// What its logs held before.
+    pub before_bytes: u64,
+}
+
 /// Logs of running workers, kept within their limit.
 pub trait Logs: Send + Sync {
     /// Watches the files (names below `logs/`) and rotates each at `limit_bytes`.
-    fn keep(&self, worker: &str, files: &[String], limit_bytes: u64);
+    fn keep(&self, worker: &str, files: &[String], limit_bytes: u64, output: Option<OutputLimit>);
     fn release(&self, worker: &str);
+
+    /// Resolves when a kept worker has written more than its limit of output; never for one
+    /// without such a limit.
+    fn spent(&self, worker: &str) -> BoxFuture<'static, ()>;
 
     /// Resolves at the next write to a kept log of this worker, or when it is kept no
     /// longer. Writes in quick succession are told once.

@@ -1,7 +1,7 @@
 //! Looking at processes and ending them. Identity is boot, pid and start time;
 //! a bare pid is never signalled.
 
-use super::BoxFuture;
+use super::{BoxFuture, StopOrder};
 use crate::model::{Lease, ProcessId, Row};
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -38,10 +38,10 @@ pub trait Processes: Send + Sync {
     ///
     /// # Errors
     /// When the signal could not be sent to a living shim.
-    fn stop_by_shim(&self, lease: &Lease) -> Result<(), ProcessError>;
+    fn stop_by_shim(&self, lease: &Lease, order: StopOrder) -> Result<(), ProcessError>;
 
     /// Ends what is left of a worker whose shim is gone: everything that
-    /// carries its token, its session, its descendants.
+    /// carries its token, its session, its descendants, its control groups and these themselves.
     fn stop_unsupervised<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), ProcessError>>;
 
     /// Ends a worker of the other program: its window by exact name, or its

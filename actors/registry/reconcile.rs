@@ -7,7 +7,7 @@
 //! | held | – | none | pending | starting |
 //! | held | – | none | executed | running, or suspended |
 //! | held | – | there | – | stopping |
-//! | free | – | there | – | exited, stopped, failed, or backoff when a restart is due |
+//! | free | – | there | – | exited, out of memory, stopped, failed, or backoff when a restart is due |
 //! | free | no | none | – | interrupted, or backoff when a restart is due |
 //! | free | yes | none | executed | unsupervised while its process lives, else lost |
 //! | free | yes | none | pending | lost: it was never executed |
@@ -65,6 +65,7 @@ fn ours(row: Arc<Row>, facts: &DirFacts) -> WorkerView {
         next_start_ms: facts.wanted.next_start_ms,
         waiting: None,
         stuck: None,
+        limits: lease.and_then(|lease| lease.limits.clone()),
         dir: Some(crate::model::worker_dir_name(&facts.name, facts.generation)),
     }
 }
@@ -83,6 +84,7 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
         next_start_ms: None,
         waiting: None,
         stuck: None,
+        limits: None,
         dir: None,
     }
 }
@@ -124,7 +126,10 @@ fn ended(facts: &DirFacts, exit: Option<&ExitRecord>) -> FineState {
     match exit.map(|exit| exit.reason) {
         None => FineState::Lost,
         Some(Reason::Stopped) => FineState::Stopped,
-        Some(Reason::Exited | Reason::Closed | Reason::Timeout | Reason::Abandoned) => FineState::Exited,
+        Some(Reason::OutOfMemory) => FineState::OutOfMemory,
+        Some(Reason::Exited | Reason::Closed | Reason::Timeout | Reason::Output | Reason::Abandoned) => {
+            FineState::Exited
+        }
     }
 }
 

@@ -332,6 +332,7 @@ impl Desk {
             pane: pane.map(|pane| pane.pane),
             worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
             notes: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 

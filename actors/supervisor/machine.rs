@@ -281,6 +281,7 @@ mod tests {
             shim: process,
             pane: None,
             restart: Default::default(),
+            limits: None,
         });
         let spec = Box::new(spec);
         DirFacts {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use crate::model::{Event, EventKind};
-use crate::ports::{BoxFuture, Events, Logs};
+use crate::ports::{BoxFuture, Events, Logs, OutputLimit};
 
 #[derive(Default)]
 pub struct FakeEvents {
@@ -60,13 +60,18 @@ impl FakeLogs {
         Arc::clone(written.entry(worker.to_owned()).or_default())
     }
 
+    /// It has written more than it may.
+    pub fn spend(&self, worker: &str) {
+        self.notify(&spent_of(worker)).notify_one();
+    }
+
     pub fn kept(&self, worker: &str) -> Option<Vec<String>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(worker).cloned()
     }
 }
 
 impl Logs for FakeLogs {
-    fn keep(&self, worker: &str, files: &[String], _: u64) {
+    fn keep(&self, worker: &str, files: &[String], _: u64, _: Option<OutputLimit>) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(worker.to_owned(), files.to_vec());
     }
 
@@ -79,4 +84,13 @@ impl Logs for FakeLogs {
         let next = self.notify(worker).notified_owned();
         Box::pin(next)
     }
+
+    fn spent(&self, worker: &str) -> BoxFuture<'static, ()> {
+        Box::pin(self.notify(&spent_of(worker)).notified_owned())
+    }
+}
+
+/// No worker is called that.
+fn spent_of(worker: &str) -> String {
+    format!("{worker} spent")
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::kernel::Kernel;
 use super::records::{FakeRecords, Key};
 use super::script::Script;
-use crate::model::{Caller, Contract, Lease, Refusal, RefusalKind, Spec, TmuxPane};
+use crate::model::{By, Caller, Contract, Held, Lease, Limits, Refusal, RefusalKind, Spec, TmuxPane};
 use crate::ports::{BoxFuture, LaunchError, Launcher, Prepared};
 use crate::registry::store::{self, Loaded};
 
@@ -64,6 +64,7 @@ impl FakeLauncher {
                 server_pid: 99,
             }),
             restart: spec.contract.restart,
+            limits: held(spec.contract.limits),
         };
         self.shim.records.set_lease(&key, &lease);
         let window = place.map(|place| format!("{}:{}", place.session, spec.name));
@@ -107,6 +108,11 @@ impl Drop for Gate {
             }
         });
     }
+}
+
+/// A machine on which limits of output, and no others, can be had.
+fn held(asked: Limits) -> Option<Held> {
+    (!asked.is_none()).then(|| Held { asked, output: asked.max_output_bytes.map(|_| By::Swarm), ..Held::default() })
 }
 
 fn gate_of(prepared: Prepared) -> Gate {

@@ -9,8 +9,8 @@ use super::clock::FakeClock;
 use super::kernel::Kernel;
 use super::records::{FakeRecords, Key};
 use super::script::Script;
-use crate::model::{Ended, ExitRecord, Lease, ProcessId, Reason, Row, Usage};
-use crate::ports::{BoxFuture, Clock as _, Gone, ProcessError, Processes};
+use crate::model::{Ended, ExitRecord, Hits, Lease, ProcessId, Reason, Row, Usage};
+use crate::ports::{BoxFuture, Clock as _, Gone, ProcessError, Processes, StopOrder};
 
 /// How long a stop takes unless a test says otherwise, in milliseconds.
 const STOP_MS: u64 = 50;
@@ -70,6 +70,7 @@ impl FakeProcesses {
             duration_ms: self.clock.boot_ms().saturating_sub(lease.worker.start_ticks * 10),
             usage: Usage::default(),
             survivors: Vec::new(),
+            hits: Hits::default(),
         };
         self.records.set_exit(key, exit);
         self.kernel.end(&lease.shim);
@@ -98,7 +99,7 @@ impl Processes for FakeProcesses {
         self.kernel.is_alive(process)
     }
 
-    fn stop_by_shim(&self, lease: &Lease) -> Result<(), ProcessError> {
+    fn stop_by_shim(&self, lease: &Lease, order: StopOrder) -> Result<(), ProcessError> {
         let key = self.key_of(lease);
         let subject = key.as_ref().map_or_else(String::new, |(name, generation)| format!("{name}.{generation}"));
         self.script.before_now("stop_by_shim", &subject).map_err(ProcessError::Tool)?;
@@ -106,7 +107,11 @@ impl Processes for FakeProcesses {
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             if let Some(key) = key {
-                this.finish(&key, Ended::Signal(15), Reason::Stopped);
+                let reason = match order {
+                    StopOrder::Stop => Reason::Stopped,
+                    StopOrder::Output => Reason::Output,
+                };
+                this.finish(&key, Ended::Signal(15), reason);
             }
         });
         Ok(())

@@ -15,7 +15,7 @@ use super::message::{Report, WorkerMessage};
 use super::subject::Subject;
 use super::{Reporter, error};
 use crate::model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted};
-use crate::ports::{DirFacts, Ports};
+use crate::ports::{DirFacts, Ports, StopOrder};
 use crate::registry::RegistryHandle;
 
 /// How long a stop may take: the shim's five seconds of grace, its five of
@@ -145,6 +145,7 @@ impl State {
             WorkerMessage::ShimGone { generation } => self.shim_gone(generation).await,
             WorkerMessage::WorkerGone { generation } => self.worker_gone(generation).await,
             WorkerMessage::TimeIsUp { generation } => self.time_is_up(generation).await,
+            WorkerMessage::OutputSpent { generation } => self.output_spent(generation).await,
             WorkerMessage::RestartDue { generation } => {
                 if self.life.as_ref().is_none_or(|life| life.generation == generation) {
                     let _ = self.feed(Event::RestartDue).await;
@@ -181,7 +182,7 @@ impl State {
             Effect::WriteWanted(wanted) => self.write_wanted(&wanted).await?,
             Effect::WatchShim => self.watch_shim(),
             Effect::WatchWorker => self.watch_worker(),
-            Effect::ReportEnd(end) => self.report_end(end.ended, end.reason, Some(end.up_ms)).await,
+            Effect::ReportEnd(end) => self.report_end(&end).await,
             Effect::ArmRestart { delay_ms, restarts } => {
                 self.emit(EventKind::WorkerRestarting { in_ms: delay_ms, restarts });
                 self.arm_restart(delay_ms);
@@ -244,7 +245,7 @@ impl State {
         });
     }
 
-    fn task(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn task(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks.retain(|task| !task.is_finished());
         self.tasks.push(tokio::spawn(work).abort_handle());
     }
@@ -262,7 +263,7 @@ impl State {
         self.life = Some(Life::of(&started.spec, started.lease.clone(), self.machine.wanted.rungs));
         self.tell_life();
         self.emit(EventKind::WorkerStarted { pid: started.lease.worker.pid });
-        self.ports().logs.keep(self.name(), &started.spec.logs, started.spec.contract.log_limit_bytes);
+        self.keep_logs(&started.spec);
         // The watch is the only effect of a start, and it cannot fail.
         let _ = self.feed(Event::Started).await;
     }
@@ -330,7 +331,8 @@ impl State {
         let (lease, generation) = (life.lease.clone(), life.generation);
         let processes = self.ports().processes.clone();
         if processes.is_alive(&lease.shim) {
-            processes.stop_by_shim(&lease).map_err(|error| error::of_process(&error).of(self.name()))?;
+            let ordered = processes.stop_by_shim(&lease, StopOrder::Stop);
+            ordered.map_err(|error| error::of_process(&error).of(self.name()))?;
             if tokio::time::timeout(STOP_MAX, processes.gone(lease.shim.clone())).await.is_err() {
                 let cause = format!("worker '{}' did not end within {} s", self.name(), STOP_MAX.as_secs());
                 return Err(Refusal::new(RefusalKind::Running, cause).of(self.name()));
@@ -377,11 +379,7 @@ impl State {
             self.end_leftovers(&lease).await;
         }
         self.tell_end(exit.as_ref());
-        let end = exit.map_or(End { ended: None, reason: None, up_ms }, |exit| End {
-            ended: Some(exit.ended),
-            reason: Some(exit.reason),
-            up_ms: exit.duration_ms,
-        });
+        let end = End::of(exit.as_ref(), Some(up_ms));
         self.ports().logs.release(self.name());
         if let Err(refusal) = self.feed(Event::LifeEnded(end)).await {
             tracing::error!(worker = self.name(), cause = %refusal.cause, "the end of a worker could not be handled");

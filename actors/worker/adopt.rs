@@ -3,7 +3,7 @@
 //! watched all along.
 
 use super::actor::{Life, State};
-use super::machine::{Event, Phase};
+use super::machine::{End, Event, Phase};
 use super::{backoff, subject::Subject};
 use crate::model::{EventKind, FineState, Wanted};
 use crate::ports::{DirFacts, SpecFacts};
@@ -23,14 +23,13 @@ impl State {
         self.life = Some(Life::of(spec, lease, facts.wanted.rungs));
         let state = reconcile::fine_state(facts);
         if state.is_running() {
-            self.ports().logs.keep(self.name(), &spec.logs, spec.contract.log_limit_bytes);
+            self.keep_logs(spec);
             self.forget_renewal(facts).await;
             self.tell_life();
         } else {
             self.tell_end(facts.exit.as_ref());
             let exit = facts.exit.as_ref();
-            let (ended, reason) = (exit.map(|exit| exit.ended), exit.map(|exit| exit.reason));
-            self.report_end(ended, reason, exit.map(|exit| exit.duration_ms)).await;
+            self.report_end(&End::of(exit, None)).await;
         }
         match state {
             FineState::Starting | FineState::Running | FineState::Suspended | FineState::Stopping => {
@@ -43,7 +42,11 @@ impl State {
             }
             FineState::Backoff => self.resume_backoff().await,
             FineState::Failed => self.machine.phase = Phase::Failed,
-            FineState::Exited | FineState::Stopped | FineState::Lost | FineState::Interrupted => {
+            FineState::Exited
+            | FineState::OutOfMemory
+            | FineState::Stopped
+            | FineState::Lost
+            | FineState::Interrupted => {
                 self.machine.phase = Phase::Ended;
                 if state == FineState::Lost
                     && let Some(lease) = &facts.lease.content

@@ -127,7 +127,7 @@ fn lost(facts: &Facts) -> Result<Lost, String> {
     match facts.state {
         FineState::Interrupted => Ok(Lost::Machine),
         FineState::Lost => Ok(Lost::Killed),
-        FineState::Exited => ended(facts),
+        FineState::Exited | FineState::OutOfMemory => ended(facts),
         FineState::Stopped if facts.swept => Ok(Lost::Machine),
         FineState::Stopped => Err("it was stopped".to_owned()),
         FineState::Failed => Err("it was given up after too many restarts: swarm respawn starts it afresh".to_owned()),
@@ -146,6 +146,8 @@ fn ended(facts: &Facts) -> Result<Lost, String> {
         (Reason::Closed, _) if facts.server_lives == Some(false) => Ok(Lost::Server),
         (Reason::Closed, _) => Err("its window was closed".to_owned()),
         (Reason::Timeout, _) => Err("its time limit ended it".to_owned()),
+        (Reason::OutOfMemory, _) => Err("it ran out of memory".to_owned()),
+        (Reason::Output, _) => Err("it wrote more than it may".to_owned()),
         (Reason::Stopped, _) => Err("it was stopped".to_owned()),
         (Reason::Abandoned, _) => Err("the state directory was removed under it".to_owned()),
         (Reason::Exited, Ended::Code(0)) => Err("it has finished".to_owned()),
@@ -186,6 +188,7 @@ mod tests {
             duration_ms: 0,
             usage: Usage::default(),
             survivors: Vec::new(),
+            hits: crate::model::Hits::default(),
         };
         Facts { exit: Some(exit), ..facts(FineState::Exited) }
     }
@@ -204,6 +207,8 @@ mod tests {
             (ended(Ended::Code(3), Reason::Exited), "it ended by itself with code 3"),
             (ended(Ended::Signal(9), Reason::Exited), "it was ended by signal 9"),
             (ended(Ended::Signal(15), Reason::Timeout), "its time limit ended it"),
+            (ended(Ended::Signal(9), Reason::OutOfMemory), "it ran out of memory"),
+            (ended(Ended::Signal(15), Reason::Output), "it wrote more than it may"),
             (facts(S::Running), "it runs"),
             (facts(S::Stopped), "it was stopped"),
             (facts(S::Backoff), "its restart policy starts it again"),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::error;
 use crate::model::{
-    BaseRef, Caller, Contract, Lease, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, SwarmMeta, Wanted,
+    BaseRef, Caller, Contract, Held, Lease, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, SwarmMeta, Wanted,
     WorktreePlan, WorktreeRequest,
 };
 use crate::ports::{Opening, Ports, Prepared};
@@ -287,6 +287,7 @@ fn spec(ports: &Ports, start: &Start, plan: Option<WorktreePlan>, generation: u6
 
 fn started(spec: &Spec, lease: Lease, row: Row, notes: Vec<String>) -> Started {
     let window = row.tmux.as_ref().map(|tmux| format!("{}:{}", tmux.session, tmux.window));
+    let held = lease.limits.as_ref();
     let spawned = Spawned {
         name: spec.name.clone(),
         generation: spec.generation,
@@ -295,7 +296,8 @@ fn started(spec: &Spec, lease: Lease, row: Row, notes: Vec<String>) -> Started {
         pane: lease.pane.as_ref().map(|pane| pane.pane.clone()),
         socket_path: lease.pane.as_ref().map(|pane| pane.socket_path.clone()),
         worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
-        notes,
+        notes: notes.into_iter().chain(held.map(Held::notes).unwrap_or_default()).collect(),
+        warnings: held.map(Held::warnings).unwrap_or_default(),
     };
     Started { generation: spec.generation, lease, row, spec: spec.clone(), spawned }
 }

@@ -1,7 +1,7 @@
 //! The life of one worker as a pure function: phase, event, now → effects.
 
 use super::backoff::{self, Verdict};
-use crate::model::{Ended, Reason, RestartPolicy, Rungs, Wanted, WantedState};
+use crate::model::{Ended, ExitRecord, Hits, Reason, RestartPolicy, Rungs, Wanted, WantedState};
 
 /// Where a worker is. What is wanted of it is kept apart, in [`Wanted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,21 @@ impl Phase {
 pub struct End {
     pub ended: Option<Ended>,
     pub reason: Option<Reason>,
-    pub up_ms: u64,
+    /// Unknown for an end that was found later and recorded by nobody.
+    pub up_ms: Option<u64>,
+    pub hits: Hits,
+}
+
+impl End {
+    /// What the record says; of an end without one only how long it was up, at most.
+    pub fn of(exit: Option<&ExitRecord>, up_ms: Option<u64>) -> Self {
+        Self {
+            ended: exit.map(|exit| exit.ended),
+            reason: exit.map(|exit| exit.reason),
+            up_ms: exit.map(|exit| exit.duration_ms).or(up_ms),
+            hits: exit.map_or_else(Hits::default, |exit| exit.hits),
+        }
+    }
 }
 
 /// What happens to a worker.
@@ -112,7 +126,7 @@ impl Machine {
             }
             Event::StartFailed => match self.wanted.next_start_ms {
                 // A restart that failed is one more life that ended at once.
-                Some(_) => self.end(End { ended: None, reason: None, up_ms: 0 }, now_ms),
+                Some(_) => self.end(End::of(None, Some(0)), now_ms),
                 None => self.go(Phase::Ended, Vec::new()),
             },
             Event::ShimLost => self.go(Phase::Unsupervised, vec![Effect::WatchWorker]),
@@ -170,7 +184,7 @@ impl Machine {
         }
         // By itself: nobody has done anything about the next one yet.
         self.wanted.rungs = Rungs::default();
-        match backoff::after_end(&self.wanted, end.up_ms, now_ms) {
+        match backoff::after_end(&self.wanted, end.up_ms.unwrap_or(0), now_ms) {
             Verdict::Restart { wanted, delay_ms } => {
                 self.wanted = wanted;
                 let restarts = self.wanted.restarts;
@@ -214,7 +228,7 @@ mod tests {
     }
 
     fn end(ended: Option<Ended>, reason: Option<Reason>) -> Event {
-        Event::LifeEnded(End { ended, reason, up_ms: 5 })
+        Event::LifeEnded(End { ended, reason, ..End::of(None, Some(5)) })
     }
 
     #[test]
@@ -280,7 +294,7 @@ mod tests {
     }
 
     fn any_event() -> impl Strategy<Value = Event> {
-        let life = |ended, reason| Event::LifeEnded(End { ended, reason, up_ms: 1 });
+        let life = |ended, reason| Event::LifeEnded(End { ended, reason, ..End::of(None, Some(1)) });
         prop_oneof![
             Just(Event::StartFailed),
             Just(life(Some(Ended::Code(1)), Some(Reason::Exited))),

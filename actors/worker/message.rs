@@ -47,6 +47,10 @@ pub enum WorkerMessage {
     TimeIsUp {
         generation: u64,
     },
+    /// From the logs: this generation has written more than it may.
+    OutputSpent {
+        generation: u64,
+    },
     /// From the timer: a restart is due.
     RestartDue {
         generation: u64,

@@ -23,6 +23,7 @@ pub mod fate;
 mod launch;
 pub mod machine;
 mod message;
+mod output;
 mod recover;
 mod remove;
 mod subject;

@@ -2,10 +2,10 @@
 
 use super::actor::{State, caller_of};
 use super::fate;
-use super::machine::Phase;
+use super::machine::{End, Phase};
 use super::message::Report;
 use super::subject::Subject;
-use crate::model::{Ended, EventKind, ExitRecord, MergeSettings, Reason};
+use crate::model::{EventKind, ExitRecord, MergeSettings, Reason};
 use crate::ports::{Completion, DirFacts};
 
 impl State {
@@ -30,13 +30,14 @@ impl State {
     }
 
     /// Once for each generation, also when nobody looked as it ended.
-    pub(super) async fn report_end(&self, ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>) {
+    pub(super) async fn report_end(&self, end: &End) {
         let Some(life) = &self.life else { return };
         let records = &self.ports().records;
         if records.is_end_told(self.name(), life.generation).await {
             return;
         }
-        self.emit(EventKind::WorkerExited { ended, reason, duration_ms });
+        let End { ended, reason, up_ms, hits } = *end;
+        self.emit(EventKind::WorkerExited { ended, reason, duration_ms: up_ms, hits });
         if reason == Some(Reason::Closed)
             && let Some(pane) = &life.lease.pane
             && !self.ports().terminals.has_server(pane).await

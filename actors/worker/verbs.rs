@@ -10,7 +10,8 @@ use super::subject::Subject;
 use super::{error, remove};
 use crate::heartbeat::recovery::Recovery;
 use crate::model::{
-    Caller, Contract, EventKind, Refusal, RefusalKind, Row, SpawnRequest, Spawned, WireStatus, WorkerLine, WorkerName,
+    Caller, Contract, EventKind, Held, Refusal, RefusalKind, Row, SpawnRequest, Spawned, WireStatus, WorkerLine,
+    WorkerName,
 };
 use crate::ports::{DirFacts, SessionError, SpecFacts};
 use crate::registry::{Mutation, Refused, RegistryError};
@@ -272,6 +273,7 @@ pub(super) fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<S
         socket_path: lease.pane.as_ref().map(|pane| pane.socket_path.clone()),
         worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
         notes: Vec::new(),
+        warnings: lease.limits.as_ref().map(Held::warnings).unwrap_or_default(),
     })
 }
 

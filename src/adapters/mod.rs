@@ -1,6 +1,7 @@
 //! The edge's hands: one file or folder per outside tool.
 
 mod alarm;
+pub mod cgroup;
 pub mod clock;
 pub mod events;
 pub mod fates;

@@ -9,8 +9,9 @@ use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use swarm_actors::model::{Lease, ProcessId, Row};
-use swarm_actors::ports::{BoxFuture, Gone, ProcessError, Processes};
+use swarm_actors::ports::{BoxFuture, Gone, ProcessError, Processes, StopOrder};
 
+use super::cgroup::Groups;
 use super::readable::Readable;
 use super::{foreign, procfs};
 
@@ -101,9 +102,13 @@ impl Processes for SystemProcesses {
         procfs::alive(process, &self.boot).is_some()
     }
 
-    fn stop_by_shim(&self, lease: &Lease) -> Result<(), ProcessError> {
+    fn stop_by_shim(&self, lease: &Lease, order: StopOrder) -> Result<(), ProcessError> {
         let Some(fd) = pidfd(&lease.shim, &self.boot) else { return Ok(()) };
-        let sent = pidfd_send_signal(&fd, rustix::process::Signal::TERM);
+        let signal = match order {
+            StopOrder::Stop => rustix::process::Signal::TERM,
+            StopOrder::Output => rustix::process::Signal::XFSZ,
+        };
+        let sent = pidfd_send_signal(&fd, signal);
         // A shim that somebody suspended must wake up to see it.
         let _ = pidfd_send_signal(&fd, rustix::process::Signal::CONT);
         match sent {
@@ -114,7 +119,14 @@ impl Processes for SystemProcesses {
 
     fn stop_unsupervised<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), ProcessError>> {
         let (lease, boot) = (lease.clone(), self.boot.clone());
-        blocking(move || end_set(&|| with_token(&lease, &boot)))
+        blocking(move || {
+            // First: what forks without end is not to be looked for one by one.
+            let groups = Groups::of(&lease);
+            let survivors = groups.end();
+            end_set(&|| with_token(&lease, &boot))?;
+            groups.remove();
+            if survivors.is_empty() { Ok(()) } else { Err(ProcessError::Survivors(survivors)) }
+        })
     }
 
     fn stop_foreign<'a>(&'a self, row: &'a Row) -> BoxFuture<'a, Result<(), ProcessError>> {

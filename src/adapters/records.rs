@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use swarm_actors::model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
 use swarm_actors::ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
 
-use super::procfs;
+use super::{cgroup, procfs};
 use crate::paths::Paths;
 
 /// The largest record that is read; an environment is at most 2 MB.
@@ -26,6 +26,8 @@ const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 pub const STUCK: &str = "stuck";
 /// The end of this generation is in the list of events.
 const TOLD: &str = "told";
+/// The control groups of this generation, a line each.
+pub const GROUPS: &str = "groups";
 
 pub struct DiskRecords {
     paths: Paths,
@@ -150,7 +152,11 @@ pub fn write_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file that nobody else may read, in place.
+///
+/// # Errors
+/// What the system says.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
@@ -296,9 +302,12 @@ impl DiskRecords {
     }
 }
 
-/// The contract goes last, so that a removal that was cut off is still known
-/// for what it is.
+/// Its control groups first, as far as a shim that was killed left any. The contract goes last,
+/// so that a removal that was cut off is still known for what it is.
 fn remove_dir(dir: &Path) -> io::Result<()> {
+    if let Ok(listed) = fs::read_to_string(dir.join(GROUPS)) {
+        cgroup::remove_listed(&listed, &dir.file_name().unwrap_or_default().to_string_lossy());
+    }
     let mut names: Vec<PathBuf> = list(dir)?.into_iter().map(|entry| entry.path()).collect();
     names.sort_by_key(|path| path.file_stem().is_some_and(|stem| stem == "spec"));
     for path in names {

@@ -32,7 +32,10 @@ impl Told {
             | Answer::Flow(_)
             | Answer::Nudge(_)
             | Answer::Done => {}
-            Answer::Spawned(spawned) => self.line(&spawned_line(verb, &spawned), spawned_object(&spawned), screen),
+            Answer::Spawned(spawned) => {
+                spawned.warnings.iter().for_each(|warning| screen.warning(warning));
+                self.line(&spawned_line(verb, &spawned), spawned_object(&spawned), screen);
+            }
             Answer::Worker(worker) => {
                 let line = format!("{} {}", worker.done, escape(&worker.name));
                 for (severity, text) in &worker.notes {
@@ -96,6 +99,7 @@ pub fn spawned_object(spawned: &Spawned) -> Map<String, Value> {
         ("pane", json!(spawned.pane)),
         ("socket_path", json!(spawned.socket_path)),
         ("worktree", json!(spawned.worktree)),
+        ("warnings", json!(spawned.warnings)),
     ])
 }
 
@@ -176,6 +180,7 @@ mod tests {
             socket_path: None,
             worktree: None,
             notes: Vec::new(),
+            warnings: Vec::new(),
         };
         assert_eq!(told(false, vec![Answer::Spawned(spawned.clone())]).0, "respawned x (pid: 7)\n");
         spawned.window = Some("swarm-1:x".into());

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use serde_json::Value;
-use swarm_actors::model::{Ended, Event, EventKind, Reason, Refusal, RefusalKind};
+use swarm_actors::model::{Ended, Event, EventKind, Hits, Reason, Refusal, RefusalKind};
 
 use super::args::EventsArgs;
 use super::error::Failure;
@@ -108,7 +108,7 @@ pub fn sentence(kind: &EventKind) -> String {
         EventKind::SupervisorStopped { reason } => format!("stopped: {reason}"),
         EventKind::WorkerStarted { pid } => format!("started (pid {pid})"),
         EventKind::WorkerAdopted { pid } => format!("adopted by a new supervisor (pid {pid})"),
-        EventKind::WorkerExited { ended, reason, duration_ms } => exited(*ended, *reason, *duration_ms),
+        EventKind::WorkerExited { ended, reason, duration_ms, hits } => exited(*ended, *reason, *duration_ms, *hits),
         EventKind::WorkerRestarting { in_ms, restarts } => {
             format!("restart {restarts} in {}", words(in_ms.div_ceil(1000)))
         }
@@ -161,7 +161,7 @@ pub fn sentence(kind: &EventKind) -> String {
     }
 }
 
-fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>) -> String {
+fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>, hits: Hits) -> String {
     let how = match ended {
         Some(ended @ Ended::Code(_)) => format!("ended with code {}", ended_word(ended)),
         Some(ended @ Ended::Signal(_)) => format!("ended by {}", ended_word(ended)),
@@ -172,10 +172,15 @@ fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>
         Some(Reason::Stopped) => " (stopped)",
         Some(Reason::Closed) => " (its window was closed)",
         Some(Reason::Timeout) => " (its time was up)",
+        Some(Reason::OutOfMemory) => " (out of memory)",
+        Some(Reason::Output) => " (it wrote more than it may)",
         Some(Reason::Abandoned) => " (its state directory was removed)",
     };
     let after = duration_ms.map(|ms| format!(" after {}", words(ms / 1000))).unwrap_or_default();
-    format!("{how}{why}{after}")
+    // Beside the reason; where that says it all, nothing.
+    let facts = hits.words().filter(|_| reason != Some(Reason::OutOfMemory) || hits.pids_refused > 0);
+    let facts = facts.map(|facts| format!("; {facts}")).unwrap_or_default();
+    format!("{how}{why}{after}{facts}")
 }
 
 fn waiting(flow: &str, node: &str, role: &str, reason: &str, text: &str) -> String {

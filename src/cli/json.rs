@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use swarm_actors::model::{BaseRef, Ended, ExitRecord, Reason, RestartPolicy, Usage, WorkerView};
+use swarm_actors::model::{BaseRef, By, Ended, ExitRecord, Held, Hits, Reason, RestartPolicy, Usage, WorkerView};
 
 use super::error::Failure;
 use super::render::{signal_name, state_word, status_word};
@@ -52,6 +52,7 @@ pub struct Worker<'a> {
     next_start_ms: Option<u64>,
     waiting: Option<&'a str>,
     stuck: Option<&'a str>,
+    limits: Option<Limits>,
     exit: Option<Exit>,
 }
 
@@ -72,6 +73,35 @@ struct Worktree<'a> {
     base: Option<BaseRef>,
 }
 
+/// Each limit that was asked for, and what holds it: null where nothing does.
+#[derive(Serialize)]
+struct Limits {
+    memory: Option<Limit>,
+    cpu: Option<Limit>,
+    pids: Option<Limit>,
+    output: Option<Limit>,
+}
+
+#[derive(Serialize)]
+struct Limit {
+    #[serde(flatten)]
+    size: Map<String, Value>,
+    by: Option<By>,
+}
+
+impl Limits {
+    fn of(held: &Held) -> Self {
+        let asked = held.asked;
+        let limit = |unit: &str, size: Option<Value>, by| size.map(|size| Limit { size: object([(unit, size)]), by });
+        Self {
+            memory: limit("bytes", asked.memory_bytes.map(Value::from), held.memory),
+            cpu: limit("cores", asked.cpu_milli.map(|milli| Value::from(f64::from(milli) / 1000.0)), held.cpu),
+            pids: limit("max", asked.pids.map(Value::from), held.pids),
+            output: limit("bytes", asked.max_output_bytes.map(Value::from), held.output),
+        }
+    }
+}
+
 /// How it ended. `outcome` is `code`, `signal` or `unknown`.
 #[derive(Serialize)]
 pub struct Exit {
@@ -83,6 +113,7 @@ pub struct Exit {
     duration_ms: Option<u64>,
     usage: Option<Usage>,
     survivors: Vec<i32>,
+    hits: Hits,
 }
 
 impl<'a> Worker<'a> {
@@ -122,6 +153,7 @@ impl<'a> Worker<'a> {
             next_start_ms: view.next_start_ms,
             waiting: view.waiting.as_deref(),
             stuck: view.stuck.as_deref(),
+            limits: view.limits.as_ref().map(Limits::of),
             exit: Exit::of(view),
         }
     }
@@ -151,6 +183,7 @@ impl Exit {
             duration_ms: Some(record.duration_ms),
             usage: Some(record.usage),
             survivors: record.survivors.clone(),
+            hits: record.hits,
         }
     }
 
@@ -164,6 +197,7 @@ impl Exit {
             duration_ms: None,
             usage: None,
             survivors: Vec::new(),
+            hits: Hits::default(),
         }
     }
 }
@@ -186,6 +220,16 @@ mod tests {
         assert_eq!(value["exit"]["outcome"], "signal");
         assert_eq!(value["exit"]["signal"], "SIGKILL");
         assert!(!value.to_string().contains("secret"));
+    }
+
+    #[test]
+    fn limits_are_told_with_what_holds_them() {
+        let asked = swarm_actors::model::Limits { cpu_milli: Some(1500), pids: Some(5), ..Default::default() };
+        let limits = Some(Held { asked, cpu: Some(By::GroupV2), ..Held::default() });
+        let told = serde_json::to_value(Worker::of(&WorkerView { limits, ..sample::process("x") })).expect("plain");
+        let expected =
+            r#"{"memory":null,"cpu":{"cores":1.5,"by":"cgroup-v2"},"pids":{"max":5,"by":null},"output":null}"#;
+        assert_eq!(told["limits"], serde_json::from_str::<Value>(expected).expect("json"));
     }
 
     #[test]

@@ -93,7 +93,12 @@ pub fn has_ended(view: &WorkerView) -> bool {
         | FineState::Unsupervised
         | FineState::Stopping
         | FineState::Backoff => false,
-        FineState::Exited | FineState::Stopped | FineState::Failed | FineState::Lost | FineState::Interrupted => true,
+        FineState::Exited
+        | FineState::OutOfMemory
+        | FineState::Stopped
+        | FineState::Failed
+        | FineState::Lost
+        | FineState::Interrupted => true,
     }
 }
 

@@ -192,6 +192,7 @@ pub fn state_word(state: FineState) -> &'static str {
         FineState::Unsupervised => "unsupervised",
         FineState::Stopping => "stopping",
         FineState::Exited => "exited",
+        FineState::OutOfMemory => "out-of-memory",
         FineState::Stopped => "stopped",
         FineState::Backoff => "backoff",
         FineState::Failed => "failed",
@@ -206,7 +207,7 @@ fn state_colour(word: &str) -> Option<&'static str> {
         _ if word.starts_with("stuck: ") => Some("\x1b[31m"),
         "running" => Some("\x1b[32m"),
         "starting" | "stopping" | "suspended" | "unsupervised" | "backoff" => Some("\x1b[33m"),
-        "failed" | "lost" | "interrupted" => Some("\x1b[31m"),
+        "failed" | "lost" | "interrupted" | "out-of-memory" => Some("\x1b[31m"),
         _ => None,
     }
 }

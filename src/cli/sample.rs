@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use swarm_actors::model::{
-    Ended, ExitRecord, FineState, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Usage, WireStatus, WorkerView,
+    Ended, ExitRecord, FineState, Hits, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Usage, WireStatus, WorkerView,
 };
 
 use super::error::Failure;
@@ -46,6 +46,7 @@ pub fn process(name: &str) -> WorkerView {
         next_start_ms: None,
         waiting: None,
         stuck: None,
+        limits: None,
         dir: Some(format!("{name}.1")),
     }
 }
@@ -73,6 +74,7 @@ pub fn ended(name: &str, ended: Ended) -> WorkerView {
         duration_ms: 200_000,
         usage: Usage::default(),
         survivors: Vec::new(),
+        hits: Hits::default(),
     };
     let mut view = WorkerView { state: FineState::Exited, pid: None, exit: Some(exit), ..process(name) };
     Arc::make_mut(&mut view.row).status = WireStatus::Stopped;

@@ -188,6 +188,7 @@ pub mod tests {
             next_start_ms: None,
             waiting: None,
             stuck: None,
+            limits: None,
             dir: None,
         }
     }

@@ -96,8 +96,9 @@ pub fn tell_nudge(nudge: Option<&NudgeSettings>, screen: &mut Screen) -> Result<
     nudge.map_or(Ok(()), |settings| screen.line(&format!("heartbeat started ({})", heartbeat::times(settings))))
 }
 
-/// Says what of its worktree was there before, and waits where that was asked for.
+/// Says what cannot be had and what of its worktree was there before, and waits where that was asked for.
 pub fn wait_ready(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
+    spawned.warnings.iter().for_each(|warning| screen.warning(warning));
     spawned.notes.iter().for_each(|note| screen.aside("note: ", note));
     let timeout = Duration::from_secs(args.place.ready_timeout);
     if args.place.ready_wait && spawned.window.is_some() && !terminal::is_ready(spawned, paths, timeout)? {
@@ -204,6 +205,7 @@ pub fn build(
             after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
             message: args.stuck_message.clone().unwrap_or_else(|| STUCK_MESSAGE.to_owned()),
         }),
+        limits: args.place.limits.into(),
         ..Contract::default()
     };
     Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None, takes_over: None })

@@ -13,8 +13,10 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::{ForkResult, Pid};
 use swarm_actors::model::{Ended, Rlimit, Spec};
+
+use crate::adapters::cgroup::Groups;
 
 /// Variables of git that would point the worker at its caller's repository.
 const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
@@ -47,26 +49,35 @@ struct Launch {
     umask: u32,
     rlimits: Vec<Rlimit>,
     nice: i32,
+    /// Address space of each process, where no group holds its memory.
+    space_bytes: Option<u64>,
 }
 
 impl Child {
-    /// Forks the child, which waits at its gate.
-    pub fn fork(dir: &Path, in_tmux: bool) -> io::Result<Self> {
+    /// Forks the child, which enters its groups and waits at its gate.
+    pub fn fork(dir: &Path, in_tmux: bool, groups: &Groups) -> io::Result<Self> {
         let (gate_in, gate_out) = pipe()?;
         let (report_in, report_out) = pipe()?;
-        // SAFETY: this process has one thread, so the child may do anything.
-        #[expect(unsafe_code, reason = "the shim is single-threaded")]
-        match unsafe { fork() }? {
+        let (forked, born) = groups.fork()?;
+        match forked {
             ForkResult::Child => {
                 drop((gate_out, report_in));
-                let launch = super::files::read_spec().and_then(|spec| Launch::of(dir, &spec));
+                let mut report = File::from(report_out);
+                let entered = groups.enter(&born);
+                if !groups.is_none() {
+                    let _ = report.write_all(&[entered]);
+                }
+                let launch = super::files::read_spec().and_then(|spec| Launch::of(dir, &spec, groups, entered));
                 let failure = match launch {
                     Ok(launch) => launch.run(File::from(gate_in)),
                     Err(error) => format!("cannot read the launch contract: {error}"),
                 };
-                let _ = File::from(report_out).write_all(failure.as_bytes());
+                let _ = report.write_all(failure.as_bytes());
                 // SAFETY: ends the child without running the parent's exit handlers.
-                unsafe { libc::_exit(127) }
+                #[expect(unsafe_code, reason = "the standard library runs them")]
+                unsafe {
+                    libc::_exit(127)
+                }
             }
             ForkResult::Parent { child } => Ok(Self {
                 pid: child,
@@ -81,6 +92,12 @@ impl Child {
 
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
+    }
+
+    /// Which of its groups took it, a bit for each; none when it is gone already.
+    pub fn entered(&mut self) -> u8 {
+        let mut bits = [0_u8];
+        self.report.read_exact(&mut bits).map_or(0, |()| bits[0])
     }
 
     pub fn ended(&self) -> Option<Ended> {
@@ -152,7 +169,7 @@ impl Child {
 }
 
 impl Launch {
-    fn of(dir: &Path, spec: &Spec) -> io::Result<Self> {
+    fn of(dir: &Path, spec: &Spec, groups: &Groups, entered: u8) -> io::Result<Self> {
         let contract = &spec.contract;
         let in_tmux = contract.tmux.is_some();
         let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
@@ -176,6 +193,7 @@ impl Launch {
             umask: contract.umask,
             rlimits: contract.rlimits.clone(),
             nice: contract.nice,
+            space_bytes: contract.limits.memory_bytes.filter(|_| !groups.hold_memory(entered)),
         })
     }
 
@@ -230,6 +248,9 @@ impl Launch {
             #[expect(unsafe_code, reason = "limits travel by number, which nix has no call for")]
             let _ = unsafe { libc::setrlimit(limit.resource, &raw const value) };
         }
+        if let Some(bytes) = self.space_bytes {
+            limit_space(bytes);
+        }
         if self.nice != 0 {
             // SAFETY: plain integers.
             #[expect(unsafe_code, reason = "nix has no setpriority")]
@@ -258,6 +279,13 @@ impl Launch {
         }
         worst
     }
+}
+
+/// Address space, for this process and each that it makes; never more than there was before.
+fn limit_space(bytes: u64) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_AS).unwrap_or((libc::RLIM_INFINITY, libc::RLIM_INFINITY));
+    let _ = setrlimit(Resource::RLIMIT_AS, soft.min(bytes), hard.min(bytes));
 }
 
 fn candidates(program: &str, path: &str) -> Vec<String> {

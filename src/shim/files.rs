@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use swarm_actors::model::{ExitRecord, Lease, RestartPolicy, Spec};
+use swarm_actors::model::{ExitRecord, Lease, Limits, RestartPolicy, Spec};
 
 /// More than any exit record needs; reserved while there is space.
 const EXIT_RECORD_BYTES_MAX: i64 = 4096;
@@ -45,6 +45,8 @@ impl LeaseFile {
 pub struct Terms {
     pub token: String,
     pub started: String,
+    #[serde(default)]
+    logs: Vec<String>,
     contract: ContractTerms,
 }
 
@@ -56,6 +58,8 @@ struct ContractTerms {
     timeout_ms: Option<u64>,
     #[serde(default)]
     merge: bool,
+    #[serde(default)]
+    limits: Limits,
 }
 
 impl Terms {
@@ -74,6 +78,17 @@ impl Terms {
     /// Whether something is due when it has ended: a restart, or its landing.
     pub fn has_sequel(&self) -> bool {
         self.contract.restart != RestartPolicy::Never || self.contract.merge
+    }
+
+    /// What it may take of the machine.
+    pub fn limits(&self) -> Limits {
+        self.contract.limits
+    }
+
+    /// How much its logs hold already.
+    pub fn logged_bytes(&self) -> u64 {
+        let sizes = self.logs.iter().map(|log| fs::metadata(Path::new("../../logs").join(log)));
+        sizes.map(|meta| meta.map_or(0, |meta| meta.len())).sum()
     }
 
     /// The longest life of the worker.

@@ -22,14 +22,15 @@ use std::path::Path;
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use swarm_actors::model::{Contract, Ended, ExitRecord, Lease, Reason, TmuxPane, Usage};
+use swarm_actors::model::{Contract, Ended, ExitRecord, Held, Hits, Lease, Reason, TmuxPane, Usage};
 
 use self::child::Child;
 use self::files::{ExitFile, LeaseFile, Terms};
 pub use self::link::SOCKET_NAME;
 use self::link::{Link, Verdict};
 use self::signals::{Signals, Wake};
-use crate::adapters::procfs;
+use crate::adapters::cgroup::{self, Groups};
+use crate::adapters::{procfs, records};
 use crate::memory;
 
 /// Runs one worker from its gate to its exit record.
@@ -73,7 +74,7 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     prctl::set_child_subreaper(true)?;
     let mut link = Link::open(in_tmux)?;
     let prepared = prepare(dir, &terms, &lease);
-    let (mut child, exit_file, prepared) = match prepared {
+    let (mut child, groups, exit_file, prepared) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             link.say(&format!("failed {error}"));
@@ -90,32 +91,49 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     };
     if !go {
         child.give_up();
+        groups.remove();
         return Ok(());
     }
     match child.open_gate() {
         Ok(()) => link.say("started"),
         Err(failure) => {
+            groups.remove();
             link.say(&format!("failed {failure}"));
             return Ok(());
         }
     }
     drop(link);
-    supervise(&terms, &mut child, &signals, lease, exit_file)
+    let life = Life { terms, groups, signals, lease, exit_file };
+    life.supervise(&mut child)
 }
 
-type Prepared = (Child, ExitFile, Lease);
+type Prepared = (Child, Groups, ExitFile, Lease);
 
 /// Everything that can fail is done before the start is promised.
 fn prepare(dir: &Path, terms: &Terms, lease: &LeaseFile) -> io::Result<Prepared> {
     let boot = procfs::known_boot_id()?;
     let exit_file = ExitFile::reserve()?;
-    let child = Child::fork(dir, terms.in_tmux())?;
-    let content = lease_of(terms, &child, &boot)?;
+    let groups = make_groups(dir, terms)?;
+    let mut child = Child::fork(dir, terms.in_tmux(), &groups)?;
+    let groups = if groups.is_none() { groups } else { groups.entered(child.entered()) };
+    let content = lease_of(terms, &child, &groups, &boot)?;
     lease.write(&content)?;
-    Ok((child, exit_file, content))
+    Ok((child, groups, exit_file, content))
 }
 
-fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
+/// The groups of a worker with limits, listed before they are there: killed in between, they go
+/// with its directory.
+fn make_groups(dir: &Path, terms: &Terms) -> io::Result<Groups> {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let planned = Groups::plan(&terms.limits(), &cgroup::leaf(&name, &terms.token));
+    if planned.is_none() {
+        return Ok(planned);
+    }
+    cgroup::list(&planned, Path::new(records::GROUPS))?;
+    Ok(planned.make(&terms.limits()))
+}
+
+fn lease_of(terms: &Terms, child: &Child, groups: &Groups, boot: &str) -> io::Result<Lease> {
     // A lease that names nobody would make a living worker look dead.
     let unknown = |pid| io::Error::other(format!("cannot read the identity of process {pid}"));
     let identity = |pid| procfs::identity(pid, boot).ok_or_else(|| unknown(pid));
@@ -126,7 +144,15 @@ fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
         shim: identity(nix::unistd::getpid().as_raw())?,
         pane: if terms.in_tmux() { pane() } else { None },
         restart: terms.restart(),
+        limits: held(terms, groups),
     })
+}
+
+/// Nothing to tell of a worker without limits.
+fn held(terms: &Terms, groups: &Groups) -> Option<Held> {
+    let asked = terms.limits();
+    let logged_bytes = if asked.max_output_bytes.is_some() { terms.logged_bytes() } else { 0 };
+    (!asked.is_none()).then(|| groups.held(asked, logged_bytes))
 }
 
 /// Where this pane is, from what tmux puts into its environment
@@ -142,52 +168,74 @@ fn pane() -> Option<TmuxPane> {
     })
 }
 
-/// From the exec to the exit record.
-fn supervise(
-    terms: &Terms,
-    child: &mut Child,
-    signals: &Signals,
+/// A worker that was executed.
+struct Life {
+    terms: Terms,
+    groups: Groups,
+    signals: Signals,
     lease: LeaseFile,
     exit_file: ExitFile,
-) -> io::Result<()> {
-    let timer = signals::deadline(terms.timeout_ms())?;
-    let abandoned = signals::watch_removal();
-    if signals.stay_away(memory::CALM, timer.as_ref()) {
-        memory::give_back();
-    }
-    let mut reason = Reason::Exited;
-    let mut survivors = Vec::new();
-    loop {
-        child.reap();
-        if child.ended().is_some() {
-            survivors = tree::end(child, signals, None);
-            break;
-        }
-        let order = match signals.wait(timer.as_ref())? {
-            Wake::Child => continue,
-            Wake::Terminate => Reason::Stopped,
-            Wake::Hangup if terms.in_tmux() => Reason::Closed,
-            Wake::Hangup => continue,
-            Wake::Deadline => Reason::Timeout,
-            Wake::Removal if lease.is_removed() => Reason::Abandoned,
-            Wake::Removal => continue,
-        };
-        reason = order;
-        // In a terminal the polite word is hang-up: an interactive shell ignores SIGTERM.
-        let first = terms.in_tmux().then_some(nix::sys::signal::Signal::SIGHUP);
-        survivors.extend(tree::end(child, signals, first));
-        break;
-    }
-    drop(abandoned);
-    let record = record(terms, child, reason, survivors);
-    exit_file.write(&record)?;
-    wake_supervisor(terms, reason);
-    // Only now may the lease go: whoever finds it free finds the record too.
-    drop(lease);
-    Ok(())
 }
 
-fn record(terms: &Terms, child: &Child, reason: Reason, survivors: Vec<i32>) -> ExitRecord {
+impl Life {
+    /// From the exec to the exit record.
+    fn supervise(self, child: &mut Child) -> io::Result<()> {
+        let timer = signals::deadline(self.terms.timeout_ms())?;
+        let abandoned = signals::watch_removal();
+        if self.signals.stay_away(memory::CALM, timer.as_ref()) {
+            memory::give_back();
+        }
+        let mut order = None;
+        while order.is_none() && !has_ended(child) {
+            order = self.order(self.signals.wait(timer.as_ref())?);
+        }
+        // In a terminal the polite word is hang-up: an interactive shell ignores SIGTERM.
+        let hangup = order.is_some() && self.terms.in_tmux();
+        // What is refused while the tree is being ended is no fact about the worker.
+        let refused = self.groups.hits().pids_refused;
+        let ended_before = child.ended();
+        let first = hangup.then_some(nix::sys::signal::Signal::SIGHUP);
+        let survivors = tree::end(child, &self.signals, &self.groups, first);
+        drop(abandoned);
+        let hits = Hits { pids_refused: refused, ..self.groups.hits() };
+        let reason = order.unwrap_or_else(|| by_itself(ended_before, hits));
+        let record = ExitRecord { survivors, hits, ..record(&self.terms, child, reason) };
+        self.groups.remove();
+        self.exit_file.write(&record)?;
+        wake_supervisor(&self.terms, reason);
+        // Only now may the lease go: whoever finds it free finds the record too.
+        drop(self.lease);
+        Ok(())
+    }
+
+    /// Why it is to be ended; nothing for what only had to be looked at.
+    fn order(&self, wake: Wake) -> Option<Reason> {
+        match wake {
+            Wake::Terminate => Some(Reason::Stopped),
+            Wake::Hangup if self.terms.in_tmux() => Some(Reason::Closed),
+            Wake::Deadline => Some(Reason::Timeout),
+            Wake::Output => Some(Reason::Output),
+            Wake::Removal if self.lease.is_removed() => Some(Reason::Abandoned),
+            Wake::Child | Wake::Hangup | Wake::Removal => None,
+        }
+    }
+}
+
+fn has_ended(child: &mut Child) -> bool {
+    child.reap();
+    child.ended().is_some()
+}
+
+/// A command that the kernel killed while its groups were out of memory was killed for that. One
+/// that outlived a child of its own has another reason, and the child is a fact beside it.
+fn by_itself(ended: Option<Ended>, hits: Hits) -> Reason {
+    match ended {
+        Some(Ended::Signal(nix::libc::SIGKILL)) if hits.oom_kills > 0 => Reason::OutOfMemory,
+        _ => Reason::Exited,
+    }
+}
+
+fn record(terms: &Terms, child: &Child, reason: Reason) -> ExitRecord {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
     let micros = |time: nix::sys::time::TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -205,7 +253,8 @@ fn record(terms: &Terms, child: &Child, reason: Reason, survivors: Vec<i32>) -> 
             system_us: micros(usage.system_time()),
             rss_max_kb: u64::try_from(usage.max_rss()).unwrap_or(0),
         }),
-        survivors,
+        survivors: Vec::new(),
+        hits: Hits::default(),
     }
 }
 

@@ -21,6 +21,8 @@ pub enum Wake {
     Deadline,
     /// Something was removed from its directory.
     Removal,
+    /// Its worker has written more than it may.
+    Output,
 }
 
 pub struct Signals(SignalFd);
@@ -30,19 +32,13 @@ impl Signals {
     /// in the pane: that is for the worker. The child undoes both.
     pub fn block() -> io::Result<Self> {
         let mut set = SigSet::empty();
-        for waited in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGIO] {
+        for waited in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGIO, Signal::SIGXFSZ] {
             set.add(waited);
         }
         set.thread_block()?;
-        for ignored in [
-            Signal::SIGINT,
-            Signal::SIGQUIT,
-            Signal::SIGTSTP,
-            Signal::SIGTTIN,
-            Signal::SIGTTOU,
-            Signal::SIGPIPE,
-            Signal::SIGXFSZ,
-        ] {
+        for ignored in
+            [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGPIPE]
+        {
             // SAFETY: ignoring installs no handler, so nothing runs in signal context.
             #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
             unsafe {
@@ -110,6 +106,8 @@ impl Signals {
                 Signal::SIGTERM => return Some(Wake::Terminate),
                 Signal::SIGHUP => return Some(Wake::Hangup),
                 Signal::SIGIO => return Some(Wake::Removal),
+                // Its own writes are small, and come when the worker has ended.
+                Signal::SIGXFSZ => return Some(Wake::Output),
                 _ => {}
             }
         }

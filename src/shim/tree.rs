@@ -1,6 +1,6 @@
 //! Ending the process tree and proving it gone. The shim is the subreaper of
 //! everything below it: whatever daemonises becomes its child, and no children
-//! means an empty tree.
+//! means an empty tree. Where the worker has control groups they must be empty as well.
 
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::child::Child;
 use super::signals::Signals;
+use crate::adapters::cgroup::Groups;
 use crate::adapters::procfs;
 
 /// How long a tree has to end by itself.
@@ -20,33 +21,43 @@ const ROUND: Duration = Duration::from_millis(100);
 /// A window that was closed says hang-up first, and this long nothing more.
 const HANGUP_GRACE: Duration = Duration::from_secs(1);
 
-/// Ends all descendants; returns the pids of those that outlived SIGKILL.
-pub fn end(child: &mut Child, signals: &Signals, first: Option<Signal>) -> Vec<i32> {
-    if !child.reap() {
+/// Ends all descendants and what else is in the groups; returns the pids of those that outlived
+/// SIGKILL.
+pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<Signal>) -> Vec<i32> {
+    if ends_when_asked(child, signals, first) && groups.members().is_empty() {
         return Vec::new();
+    }
+    groups.forbid_forks();
+    let deadline = Instant::now() + INSISTENCE;
+    while Instant::now() < deadline {
+        groups.kill();
+        signal_all(Signal::SIGKILL);
+        if wait_empty(child, signals, ROUND) && groups.members().is_empty() {
+            return Vec::new();
+        }
+    }
+    let mut survivors = groups.members();
+    survivors.extend(procfs::descendants(nix::unistd::getpid().as_raw()));
+    survivors.into_iter().collect()
+}
+
+/// Whether the tree is empty before anybody was killed.
+fn ends_when_asked(child: &mut Child, signals: &Signals, first: Option<Signal>) -> bool {
+    if !child.reap() {
+        return true;
     }
     // Nearly all trees are one process group, which needs no search.
     if first.is_none() && child.signal_group(Signal::SIGTERM) && wait_empty(child, signals, GROUP_GRACE) {
-        return Vec::new();
+        return true;
     }
     if let Some(first) = first {
         signal_all(first);
         if wait_empty(child, signals, HANGUP_GRACE) {
-            return Vec::new();
+            return true;
         }
     }
     signal_all(Signal::SIGTERM);
-    if wait_empty(child, signals, GRACE) {
-        return Vec::new();
-    }
-    let deadline = Instant::now() + INSISTENCE;
-    while Instant::now() < deadline {
-        signal_all(Signal::SIGKILL);
-        if wait_empty(child, signals, ROUND) {
-            return Vec::new();
-        }
-    }
-    procfs::descendants(nix::unistd::getpid().as_raw())
+    wait_empty(child, signals, GRACE)
 }
 
 /// The signal, then SIGCONT so that a stopped process can see it.

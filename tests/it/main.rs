@@ -19,6 +19,7 @@ mod landing;
 mod landing_odds;
 mod landing_story;
 mod life;
+mod limits;
 mod names;
 mod notify;
 mod nudges;

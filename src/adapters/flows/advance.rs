@@ -63,6 +63,8 @@ impl Stage<'_> {
             How::Exit(Some(exit)) => match exit.reason {
                 Why::Stopped | Why::Closed | Why::Abandoned => return abort(open, turn, "its turn was stopped"),
                 Why::Timeout => "its time was up",
+                Why::OutOfMemory => "it ran out of memory",
+                Why::Output => "it wrote more than it may",
                 Why::Exited => "its turn broke off",
             },
             How::Exit(None) => "its turn broke off, and nobody knows how",

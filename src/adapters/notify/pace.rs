@@ -46,6 +46,8 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
             // Ended by a person, or with everything.
             (_, Some(Reason::Stopped | Reason::Closed | Reason::Abandoned)) => return None,
             (_, Some(Reason::Timeout)) => (Group::Failed, about("failed: its time was up".to_owned())),
+            (_, Some(Reason::OutOfMemory)) => (Group::Failed, about("failed: it ran out of memory".to_owned())),
+            (_, Some(Reason::Output)) => (Group::Failed, about("failed: it wrote more than it may".to_owned())),
             (Some(Ended::Code(code)), _) => (Group::Failed, about(format!("failed with code {code}"))),
             (Some(Ended::Signal(signal)), _) => (Group::Failed, about(format!("was ended by signal {signal}"))),
             (None, _) => (Group::Failed, about("ended, and nobody knows how".to_owned())),

@@ -5,7 +5,7 @@ fn event(worker: &str, kind: EventKind) -> Event {
 }
 
 fn exited(ended: Option<Ended>, reason: Option<Reason>) -> EventKind {
-    EventKind::WorkerExited { ended, reason, duration_ms: None }
+    EventKind::WorkerExited { ended, reason, duration_ms: None, hits: Default::default() }
 }
 
 fn finished(worker: &str) -> Event {
@@ -48,6 +48,8 @@ fn each_event_is_for_whom_it_concerns() {
         (exited(code(3), Some(Reason::Exited)), Some((Group::Failed, "w failed with code 3"))),
         (exited(Some(Ended::Signal(9)), Some(Reason::Exited)), Some((Group::Failed, "w was ended by signal 9"))),
         (exited(code(1), Some(Reason::Timeout)), Some((Group::Failed, "w failed: its time was up"))),
+        (exited(code(1), Some(Reason::OutOfMemory)), Some((Group::Failed, "w failed: it ran out of memory"))),
+        (exited(code(1), Some(Reason::Output)), Some((Group::Failed, "w failed: it wrote more than it may"))),
         (exited(None, None), Some((Group::Failed, "w ended, and nobody knows how"))),
         (exited(code(1), Some(Reason::Stopped)), None),
         (exited(code(0), Some(Reason::Stopped)), None),

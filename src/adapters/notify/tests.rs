@@ -7,7 +7,12 @@ use tokio::time::Instant;
 use super::*;
 
 fn finished(worker: &str) -> Event {
-    let kind = EventKind::WorkerExited { ended: Some(Ended::Code(0)), reason: Some(Reason::Exited), duration_ms: None };
+    let kind = EventKind::WorkerExited {
+        ended: Some(Ended::Code(0)),
+        reason: Some(Reason::Exited),
+        duration_ms: None,
+        hits: Default::default(),
+    };
     Event { at_ms: 7, worker: Some(worker.to_owned()), generation: None, request: None, kind }
 }
 

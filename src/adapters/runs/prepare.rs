@@ -219,7 +219,9 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
             let limit = asked.timeout_ms.unwrap_or_default() / 1000;
             task(format!("its time was up ({limit} s)"), None)
         }
+        (Some(Reason::Output), _) => task("it wrote more than it may".to_owned(), None),
         (_, Some(left)) => left.outcome,
+        (Some(Reason::OutOfMemory), None) => task("it ran out of memory".to_owned(), None),
         (None, None) => {
             let cause = "nobody knows how it ended: the machine went down, or what watched it was killed";
             Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Lost }

@@ -284,6 +284,10 @@ fn ending(end: LifeEnd) -> (SessionStatus, Option<String>, &'static str) {
         Some((_, Reason::Stopped)) => (SessionStatus::Stopped, None, "operator-cancelled"),
         Some((_, Reason::Closed)) => (SessionStatus::Stopped, Some("its window was closed".to_owned()), "closed"),
         Some((_, Reason::Timeout)) => (SessionStatus::Failed, Some("its time limit ended it".to_owned()), "timeout"),
+        Some((_, Reason::OutOfMemory)) => {
+            (SessionStatus::Failed, Some("it ran out of memory".to_owned()), "out-of-memory")
+        }
+        Some((_, Reason::Output)) => (SessionStatus::Failed, Some("it wrote more than it may".to_owned()), "output"),
         Some((_, Reason::Abandoned)) => {
             (SessionStatus::Stopped, Some("the state directory was removed".to_owned()), "abandoned")
         }

@@ -3,6 +3,7 @@
 //! prefixes of long options, the last of two equal options wins, and everything
 //! after `--` belongs to the worker's command.
 
+mod limits;
 mod windows;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use swarm_actors::model::{RestartPolicy, WORK_TYPES};
 
+pub use self::limits::LimitFlags;
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
@@ -227,6 +229,8 @@ pub struct PlaceFlags {
     pub ready_timeout: u64,
     #[command(flatten)]
     pub nudge: Box<NudgeFlags>,
+    #[command(flatten)]
+    pub limits: LimitFlags,
 }
 
 /// One of the kinds that readers of sessions know.

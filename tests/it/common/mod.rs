@@ -281,6 +281,11 @@ impl Drop for Rig {
             left.into_iter().for_each(|pid| proc::end_marked(pid, &marker));
             std::thread::park_timeout(LOOK);
         }
+        // Killed as they were, its shims left their groups behind.
+        for dir in std::fs::read_dir(self.root().join("w")).into_iter().flatten().flatten() {
+            let groups = std::fs::read_to_string(dir.path().join("groups")).unwrap_or_default();
+            groups.lines().for_each(|group| drop(std::fs::remove_dir(group)));
+        }
         for socket in std::fs::read_dir(self.path("tmux"))
             .into_iter()
             .flatten()

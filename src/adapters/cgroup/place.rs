@@ -1,0 +1,163 @@
+//! Where this process is in the kernel's hierarchies of control groups, from
+//! what `/proc/self` says. Pure but for the reading of those two files.
+
+use std::path::{Path, PathBuf};
+
+/// What a control group can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    Memory,
+    Cpu,
+    Pids,
+}
+
+impl Controller {
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Pids];
+
+    /// As the kernel calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+            Self::Pids => "pids",
+        }
+    }
+}
+
+/// The directories of this process's own groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// In hierarchies of version 1, one for each controller at most.
+    pub v1: Vec<(Controller, PathBuf)>,
+    /// In the one of version 2.
+    pub v2: Option<PathBuf>,
+}
+
+impl Places {
+    /// Nothing where the system has no groups, or does not say.
+    pub fn own() -> Self {
+        let read = |file| std::fs::read_to_string(file).unwrap_or_default();
+        Self::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+    }
+
+    /// From the text of `mountinfo` and `cgroup`, as proc(5) and cgroups(7) have them.
+    pub fn of(mounts: &str, own: &str) -> Self {
+        let mut places = Self::default();
+        for mount in mounts.lines().filter_map(Mount::parse) {
+            match mount.kind {
+                "cgroup2" if places.v2.is_none() => places.v2 = path_in(own, "").and_then(|path| mount.dir_of(path)),
+                "cgroup" => {
+                    let here = |name: &str| mount.options.split(',').any(|option| option == name);
+                    for controller in Controller::ALL.into_iter().filter(|controller| here(controller.name())) {
+                        let known = places.v1.iter().any(|(other, _)| *other == controller);
+                        let dir = path_in(own, controller.name()).and_then(|path| mount.dir_of(path));
+                        places.v1.extend(dir.filter(|_| !known).map(|dir| (controller, dir)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        places
+    }
+
+    pub fn v1(&self, controller: Controller) -> Option<&Path> {
+        self.v1.iter().find(|(other, _)| *other == controller).map(|(_, dir)| dir.as_path())
+    }
+}
+
+/// One line of `mountinfo`.
+struct Mount<'a> {
+    root: &'a str,
+    point: &'a str,
+    kind: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(3);
+        let (root, point) = (before.next()?, before.next()?);
+        let mut after = after.split(' ');
+        let (kind, options) = (after.next()?, after.nth(1)?);
+        Some(Self { root, point, kind, options })
+    }
+
+    /// The directory of a group by its path in the hierarchy; none when that is not below
+    /// what is mounted here.
+    fn dir_of(&self, path: &str) -> Option<PathBuf> {
+        let root = if self.root == "/" { "" } else { self.root };
+        let below = path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+        // The kernel says so of a group outside of what this process may see.
+        if below.split('/').any(|part| part == "..") || self.point.contains('\\') {
+            return None;
+        }
+        Some(Path::new(self.point).join(below.trim_start_matches('/')))
+    }
+}
+
+/// The path of this process's group in the hierarchy of a controller, or of version 2.
+fn path_in<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
+    own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        controllers.split(',').any(|other| other == controller).then_some(path)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v1(places: &Places) -> Vec<(&str, &str)> {
+        places.v1.iter().map(|(controller, dir)| (controller.name(), dir.to_str().expect("text"))).collect()
+    }
+
+    #[test]
+    fn one_hierarchy_for_everything() {
+        let mounts = "24 22 0:21 / /proc rw - proc proc rw\n\
+                      31 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+        let places = Places::of(mounts, "0::/user.slice/user-1000.slice/user@1000.service/app.slice/swarm.service\n");
+        let dir = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/swarm.service";
+        assert_eq!(places, Places { v1: Vec::new(), v2: Some(dir.into()) });
+    }
+
+    #[test]
+    fn hierarchies_of_the_old_kind_are_found_one_by_one() {
+        let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+                      40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n\
+                      41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let own = "8:pids:/\n4:memory:/a/b\n1:cpu,cpuacct:/c\n0::/\n";
+        let places = Places::of(mounts, own);
+        let expected = [
+            ("cpu", "/sys/fs/cgroup/cpu,cpuacct/c"),
+            ("memory", "/sys/fs/cgroup/memory/a/b"),
+            ("pids", "/sys/fs/cgroup/pids/"),
+        ];
+        assert_eq!(v1(&places), expected);
+        assert_eq!(places.v2, Some("/sys/fs/cgroup/unified/".into()));
+        assert_eq!(places.v1(Controller::Memory), Some(Path::new("/sys/fs/cgroup/memory/a/b")));
+    }
+
+    #[test]
+    fn a_container_sees_its_own_part() {
+        let mounts = "9 8 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
+                      9 8 0:36 /docker/abc /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids\n";
+        let places = Places::of(mounts, "4:memory:/docker/abc/x\n8:pids:/docker/abcdef\n");
+        assert_eq!(v1(&places), [("memory", "/sys/fs/cgroup/memory/x")], "the other one is elsewhere");
+        let outside = Places::of("9 8 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/../x\n");
+        assert_eq!(outside, Places::default());
+    }
+
+    #[test]
+    fn of_what_is_mounted_twice_one_is_taken_and_nonsense_is_none() {
+        let line = |at: &str| format!("9 8 0:32 / {at} rw - cgroup cgroup rw,memory\n");
+        let places = Places::of(&(line("/a") + &line("/b")), "4:memory:/\n");
+        assert_eq!(v1(&places), [("memory", "/a/")]);
+        for (mounts, own) in [("", ""), ("x - y", "4"), ("1 2 3 / /a rw - cgroup2", "0::/"), ("\n\n", "::::")] {
+            assert_eq!(Places::of(mounts, own), Places::default());
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What a worker may take of the machine.
+
+use clap::Args;
+use swarm_actors::model::{Limits, parse_cores, parse_memory, parse_pids, parse_size};
+
+/// The kernel holds them, as far as this system lets it; `status --json` says how far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct LimitFlags {
+    /// Memory of all its processes together: 512M, 2G
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub memory: Option<u64>,
+    /// Processors of all its processes together: 0.5, 2
+    #[arg(long, value_name = "CORES", value_parser = parse_cores)]
+    pub cpu: Option<u32>,
+    /// Processes and threads at the same time
+    #[arg(long, value_name = "N", value_parser = parse_pids)]
+    pub pids: Option<u32>,
+    /// End it when it has written more than this to its logs: 100M, 1G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub max_output: Option<u64>,
+}
+
+impl From<LimitFlags> for Limits {
+    fn from(flags: LimitFlags) -> Self {
+        Self { memory_bytes: flags.memory, cpu_milli: flags.cpu, pids: flags.pids, max_output_bytes: flags.max_output }
+    }
+}

@@ -1,0 +1,320 @@
+//! Limits of workers: what holds them is told, what runs into them is told, and nothing of them
+//! is left. Where no control group can be made, that is what is told instead.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::common::{Rig, SOON, proc, wait_until};
+
+/// Takes memory until something stops it; where nothing else does, its own limit.
+const EATER: &str = "ulimit -v 1000000; exec tail /dev/zero";
+/// Five hundred processes that do not end when they are asked to.
+const BOMB: &str =
+    "trap '' TERM; bomb() { [ $1 -gt 0 ] && { bomb $(($1 - 1)) & bomb $(($1 - 1)) & }; sleep 600; }; bomb 8";
+/// One process after the other, each the child of the one before, which ends.
+const COMET: &str = "trap '' TERM; hop() { [ $1 -gt 0 ] && hop $(($1 - 1)) & }; hop 30000; echo begun; sleep 600";
+
+/// What holds a limit.
+fn by(view: &Value, limit: &str) -> Option<String> {
+    view["limits"][limit]["by"].as_str().map(str::to_owned)
+}
+
+fn is_group(by: Option<&str>) -> bool {
+    by.is_some_and(|by| by.starts_with("cgroup-"))
+}
+
+/// Starts one; what is not in force must be what is warned of.
+#[track_caller]
+fn limited(rig: &Rig, name: &str, flags: &[&str], script: &str) -> Value {
+    let said = rig.swarm(&[&["spawn", "--name", name], flags, &["--", "sh", "-c", script]].concat());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let view = rig.view(name);
+    for limit in ["cpu", "pids"] {
+        let is_missing = !view["limits"][limit].is_null() && by(&view, limit).is_none();
+        assert_eq!(said.err.contains(&format!("swarm: warning: --{limit} is not in force")), is_missing, "{said:?}");
+    }
+    let is_weak = by(&view, "memory").as_deref() == Some("rlimit");
+    assert_eq!(said.err.contains("swarm: note: --memory holds for each of its processes"), is_weak, "{said:?}");
+    view
+}
+
+/// The groups that its newest lease names.
+fn groups(rig: &Rig, dir: &str) -> Vec<PathBuf> {
+    let lease = std::fs::read(rig.root().join("w").join(dir).join("lease")).expect("a lease");
+    let lease: Value = serde_json::from_slice(&lease).expect("JSON");
+    let list = lease["limits"]["groups"].as_array().cloned().unwrap_or_default();
+    list.iter().map(|path| PathBuf::from(path.as_str().expect("text"))).collect()
+}
+
+fn are_gone(groups: &[PathBuf]) -> bool {
+    groups.iter().all(|dir| !dir.exists())
+}
+
+#[test]
+fn what_holds_each_limit_is_told_beside_it() {
+    let rig = Rig::new();
+    let flags = ["--memory", "512M", "--cpu", "1.5", "--pids", "100", "--max-output", "1G"];
+    let view = limited(&rig, "x", &flags, "exec sleep 600");
+    assert_eq!(view["limits"]["memory"]["bytes"], 512 << 20);
+    assert_eq!(view["limits"]["cpu"]["cores"], 1.5);
+    assert_eq!(view["limits"]["pids"]["max"], 100);
+    assert_eq!(
+        (view["limits"]["output"]["bytes"].as_u64(), by(&view, "output")),
+        (Some(1 << 30), Some("swarm".into()))
+    );
+    assert!(by(&view, "memory").is_some());
+    let all: Value = serde_json::from_str(&rig.swarm(&["ls", "--json"]).ok()).expect("JSON");
+    assert_eq!(all["workers"][0]["limits"], view["limits"]);
+    let line = rig.swarm(&["status", "x"]).ok();
+    assert_eq!(line.lines().count(), 1, "{line}");
+    let pid = rig.pid("x");
+    for group in groups(&rig, "x.1") {
+        let members = std::fs::read_to_string(group.join("cgroup.procs")).expect("a group");
+        assert_eq!(members, format!("{pid}\n"), "the worker, and not its shim");
+    }
+    rig.spawn("free", &[], &["sleep", "600"]);
+    assert!(rig.view("free")["limits"].is_null() && groups(&rig, "free.1").is_empty());
+}
+
+#[test]
+fn what_is_no_limit_is_refused_and_nothing_is_made() {
+    let rig = Rig::new();
+    let sizes = [["--memory", "much"], ["--memory", "1K"], ["--cpu", "0"], ["--pids", "few"], ["--max-output", "0"]];
+    for [flag, value] in sizes {
+        let said = rig.swarm(&["spawn", "--name", "x", flag, value, "--", "true"]);
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.err.starts_with("swarm: error: ") && said.err.contains(flag), "{said:?}");
+    }
+    assert!(!rig.root().join("state.json").exists());
+}
+
+#[test]
+fn a_worker_out_of_memory_is_told_as_that_and_others_live() {
+    let rig = Rig::new();
+    rig.spawn("sibling", &[], &["sleep", "600"]);
+    let (supervisor, sibling) = (rig.keepers().0, rig.pid("sibling"));
+    let view = limited(&rig, "x", &["--memory", "64M"], EATER);
+    rig.wait("x");
+    if is_group(by(&view, "memory").as_deref()) {
+        assert_eq!((rig.exit("x"), rig.fine("x")), ("signal SIGKILL, out-of-memory".into(), "out-of-memory".into()));
+        assert!(rig.swarm(&["ls", "-l"]).ok().contains("out-of-memory"));
+        assert!(rig.swarm(&["events", "x"]).ok().contains("ended by SIGKILL (out of memory)"));
+        assert_eq!(rig.view("x")["exit"]["hits"]["oom_kills"], 1);
+        assert_eq!(rig.swarm(&["status", "x"]).code, Some(1));
+    } else {
+        assert_eq!((by(&view, "memory").as_deref(), rig.fine("x").as_str()), (Some("rlimit"), "exited"));
+        assert_ne!(rig.exit("x"), "code 0, exited", "it got no more than its share");
+    }
+    assert_eq!((rig.keepers().0, rig.pid("sibling"), rig.fine("sibling")), (supervisor, sibling, "running".into()));
+    assert!(are_gone(&groups(&rig, "x.1")), "before the end is told");
+}
+
+#[test]
+fn a_command_that_outlives_its_child_has_its_own_end_and_the_fact_beside_it() {
+    let rig = Rig::new();
+    let view = limited(&rig, "x", &["--memory", "64M"], &format!("({EATER}); echo went on; exit 3"));
+    rig.wait("x");
+    assert_eq!((rig.exit("x"), rig.log("x", "stdout")), ("code 3, exited".into(), "went on\n".into()));
+    if is_group(by(&view, "memory").as_deref()) {
+        assert_eq!(rig.view("x")["exit"]["hits"]["oom_kills"], 1);
+        assert!(rig.swarm(&["events", "x"]).ok().contains("; 1 process out of memory"));
+    }
+}
+
+#[test]
+fn a_fork_bomb_stays_within_its_limit_and_leaves_nothing() {
+    let rig = Rig::new();
+    let view = limited(&rig, "x", &["--pids", "50"], BOMB);
+    let (groups, is_held) = (groups(&rig, "x.1"), is_group(by(&view, "pids").as_deref()));
+    let pids = groups.iter().find(|group| group.join("pids.events").exists());
+    if let Some(group) = pids {
+        let refused = || std::fs::read_to_string(group.join("pids.events")).is_ok_and(|text| text.trim() != "max 0");
+        wait_until("it is refused one", SOON, refused);
+        let members = std::fs::read_to_string(group.join("cgroup.procs")).expect("there");
+        assert!(members.lines().count() <= 50);
+    }
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+    let others = |pid: &i32| proc::words(*pid).first().is_some_and(|word| word == "sleep" || word == "sh");
+    assert_eq!(rig.processes().into_iter().filter(others).count(), 0);
+    assert!(are_gone(&groups));
+    assert_eq!(rig.view("x")["exit"]["hits"]["pids_refused"].as_u64().is_some_and(|refused| refused > 0), is_held);
+    assert!(rig.view("x")["exit"]["survivors"].as_array().is_some_and(Vec::is_empty));
+}
+
+#[test]
+fn what_forks_faster_than_it_is_killed_is_ended_all_the_same() {
+    let rig = Rig::new();
+    limited(&rig, "x", &["--memory", "1G"], COMET);
+    wait_until("it has begun", SOON, || rig.log("x", "stdout").contains("begun"));
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+    let others = |pid: &i32| proc::words(*pid).first().is_some_and(|word| word == "sleep" || word == "sh");
+    assert_eq!(rig.processes().into_iter().filter(others).count(), 0);
+}
+
+#[test]
+fn two_thousand_processes_end_without_any_limit() {
+    let rig = Rig::new();
+    rig.spawn_sh("x", &[], "i=0; while [ $i -lt 2000 ]; do sleep 600 & i=$((i + 1)); done; echo all; wait");
+    wait_until("all are there", SOON * 3, || rig.log("x", "stdout").contains("all"));
+    rig.swarm(&["kill", "x"]).is(0, "killed x\n", "");
+    assert_eq!(rig.exit("x"), "signal SIGTERM, stopped");
+    let others = |pid: &i32| proc::words(*pid).first().is_some_and(|word| word == "sleep");
+    assert_eq!(rig.processes().into_iter().filter(others).count(), 0);
+}
+
+#[test]
+fn a_worker_that_writes_more_than_it_may_is_ended_for_that() {
+    let rig = Rig::new();
+    let endless = "while :; do echo 0123456789012345678901234567890123456789; done";
+    for (name, place) in [("p", &[][..]), ("t", &["--tmux"])] {
+        let mut command = rig.command(&[&["spawn", "--name", name, "--max-output", "50K"], place].concat());
+        // The part that was rotated away counts as well.
+        command.env("SWARM_LOG_MAX_BYTES", "20000").args(["--", "sh", "-c", endless]);
+        crate::common::run(command).ok();
+        rig.wait(name);
+        assert!(rig.exit(name).ends_with(", output"), "{}", rig.exit(name));
+        assert!(rig.swarm(&["events", name]).ok().contains("(it wrote more than it may)"));
+    }
+}
+
+#[test]
+fn a_worker_that_writes_less_ends_as_it_likes() {
+    let rig = Rig::new();
+    let mut command = rig.command(&["spawn", "--name", "x", "--max-output", "50K", "--", "sh", "-c"]);
+    command.env("SWARM_LOG_MAX_BYTES", "10000");
+    command.arg("i=0; while [ $i -lt 4 ]; do head -c 12000 /dev/zero; i=$((i + 1)); done; until [ -e end ]; do sleep 0.02; done");
+    crate::common::run(command).ok();
+    wait_until("a part was put aside", SOON, || rig.root().join("logs/x.stdout.log.1").exists());
+    std::fs::write(rig.cwd().join("end"), "").expect("written");
+    rig.wait("x");
+    assert_eq!(rig.exit("x"), "code 0, exited");
+}
+
+#[test]
+fn limits_come_again_with_every_life_and_each_may_write_as_much() {
+    let rig = Rig::new();
+    let script = "echo 0123456789; echo run >> runs; [ $(wc -l < runs) -ge 3 ] && exec sleep 600; exit 1";
+    let flags = ["--memory", "256M", "--max-output", "20", "--restart", "on-failure"];
+    let first = limited(&rig, "x", &flags, script)["limits"].clone();
+    let runs = || std::fs::read_to_string(rig.cwd().join("runs")).unwrap_or_default().lines().count();
+    wait_until("the third life", SOON, || runs() == 3 && rig.fine("x") == "running");
+    assert_eq!(rig.view("x")["limits"], first, "and it was not ended for what others wrote");
+    let before = groups(&rig, "x.3");
+    assert!(before.iter().all(|dir| dir.exists()));
+    rig.swarm(&["respawn", "x"]);
+    assert_eq!(rig.view("x")["limits"], first);
+    assert!(are_gone(&before) && groups(&rig, "x.4").iter().all(|dir| dir.exists()));
+}
+
+#[test]
+fn groups_of_a_shim_that_was_killed_go_with_its_worker() {
+    let rig = Rig::new();
+    let flags = ["--memory", "256M", "--pids", "50"];
+    for name in ["killed", "ended"] {
+        limited(&rig, name, &flags, "trap '' TERM; while :; do sleep 600; done");
+        let (pid, groups) = (rig.pid(name), groups(&rig, &format!("{name}.1")));
+        proc::signal(rig.shim(name), proc::Signal::KILL);
+        wait_until("it has no shim", SOON, || rig.fine(name) == "unsupervised");
+        assert!(groups.iter().all(|dir| dir.exists()), "its limits hold all the same");
+        if name == "killed" {
+            rig.swarm(&["kill", name]).is(0, "killed killed\n", "");
+        } else {
+            proc::signal(pid, proc::Signal::KILL);
+            wait_until("its end is known", SOON, || rig.fine(name) == "lost");
+        }
+        wait_until("its groups are gone", SOON, || are_gone(&groups));
+        assert!(!proc::alive(pid));
+        rig.swarm(&["clean", name]).is(0, &format!("cleaned {name}\n"), "");
+    }
+}
+
+#[test]
+fn groups_of_a_shim_and_a_supervisor_that_were_killed_go_with_the_next_one() {
+    let rig = Rig::new();
+    limited(&rig, "x", &["--memory", "256M"], "exec sleep 600");
+    let (pid, groups) = (rig.pid("x"), groups(&rig, "x.1"));
+    for end in [rig.keepers().1, rig.keepers().0, Some(rig.shim("x")), Some(pid)].into_iter().flatten() {
+        proc::signal(end, proc::Signal::KILL);
+    }
+    wait_until("nobody is there", SOON, || !proc::alive(pid));
+    let said = rig.swarm(&["clean", "x"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "cleaned x\n"), "{said:?}");
+    assert!(are_gone(&groups));
+}
+
+/// Whether any group's name begins so.
+fn is_there(prefix: &str) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    let points = mounts.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4));
+    let mut look: Vec<PathBuf> = points.map(PathBuf::from).collect();
+    while let Some(dir) = look.pop() {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
+                return true;
+            }
+            look.extend(entry.file_type().is_ok_and(|kind| kind.is_dir()).then(|| entry.path()));
+        }
+    }
+    false
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_group() {
+    let rig = Rig::new();
+    let file = rig.file("broken", "#!/no/such/interpreter\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&file, mode).expect("changed");
+    let name = crate::common::random();
+    let said = rig.swarm(&["spawn", "--name", &name, "--memory", "256M", "--pids", "5", "--", &file]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(rig.names().is_empty() && !is_there(&format!("swarm-{name}")));
+    // What is looked for is what there would be.
+    let view = limited(&rig, &name, &["--pids", "5"], "exec sleep 600");
+    assert_eq!(is_there(&format!("swarm-{name}")), is_group(by(&view, "pids").as_deref()));
+}
+
+#[test]
+fn where_no_group_can_be_made_it_is_told_what_holds_instead() {
+    let rig = Rig::new();
+    // The groups of this machine are root's, and nobody's own are nowhere.
+    let mut words = vec!["env"];
+    if rustix::process::geteuid().is_root() {
+        let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        words.splice(.., nobody);
+    }
+    let binary = rig.path("swarm");
+    std::fs::copy(env!("CARGO_BIN_EXE_swarm"), &binary).expect("copied");
+    let mut give = rig.program("chmod");
+    give.args(["-R", "a+rwX"]).arg(rig.path("")).output().expect("given");
+    let nobody = |more: &[&str]| {
+        let mut command = rig.program(words[0]);
+        command.args(&words[1..]).arg(&binary).args(more);
+        crate::common::run(command)
+    };
+    let flags = ["--memory", "64M", "--cpu", "1", "--pids", "50", "--max-output", "1M"];
+    let said = nobody(&[&["spawn", "--name", "x"], &flags[..], &["--", "sh", "-c", EATER]].concat());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let view = nobody(&["wait", "x", "--timeout", "25"]);
+    assert_eq!(view.out, "x: exited\n", "{view:?}");
+    let view: Value = serde_json::from_str(&nobody(&["status", "x", "--json"]).out).expect("JSON");
+    if is_group(by(&view, "pids").as_deref()) {
+        assert_eq!(said.err, "", "somebody handed a group over to this user");
+        return;
+    }
+    let warned = ["--cpu is not in force", "--pids is not in force"].map(|line| said.err.contains(line));
+    assert_eq!((warned, said.err.lines().count()), ([true, true], 3), "{}", said.err);
+    assert_eq!((by(&view, "memory").as_deref(), by(&view, "cpu")), (Some("rlimit"), None));
+    assert_eq!((view["state"].as_str(), view["exit"]["code"].as_i64()), (Some("exited"), Some(1)));
+}
+
+#[test]
+fn a_worker_in_a_window_has_the_same_limits() {
+    let rig = Rig::new();
+    let view = limited(&rig, "x", &["--tmux", "--memory", "64M", "--pids", "50"], EATER);
+    rig.wait("x");
+    if is_group(by(&view, "memory").as_deref()) {
+        assert_eq!(rig.exit("x"), "signal SIGKILL, out-of-memory");
+    }
+    assert!(are_gone(&groups(&rig, "x.1")));
+}
