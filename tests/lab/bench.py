@@ -12,12 +12,13 @@ import sys
 from . import cases, procs
 from .bench_flows import FLOWS_ROWS as FLOWS
 from .bench_landing import LANDING
+from .bench_limits import LIMITS
 from .bench_runs import RUNS
 from .bench_rows import ROWS as FLEET
 from .bench_rows import Row
 from .bench_sessions import SESSIONS
 
-ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS}
+ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS}
 
 
 def show(rows: list[Row]) -> None:
