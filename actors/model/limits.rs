@@ -57,9 +57,9 @@ impl Limits {
 }
 
 /// Limits as a configuration has them: `memory = "2G"`, `cpu = 1.5`, `pids = 200`,
-/// `max-output = "1G"`.
+/// `max_output = "1G"`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(default, deny_unknown_fields)]
 pub struct LimitsText {
     pub memory: Option<Typed>,
     pub cpu: Option<Typed>,
@@ -84,7 +84,7 @@ impl LimitsText {
             memory_bytes: read("memory", self.memory.as_ref(), parse_memory)?,
             cpu_milli: read("cpu", self.cpu.as_ref(), parse_cores)?,
             pids: read("pids", self.pids.as_ref(), parse_pids)?,
-            max_output_bytes: read("max-output", self.max_output.as_ref(), parse_size)?,
+            max_output_bytes: read("max_output", self.max_output.as_ref(), parse_size)?,
         })
     }
 }

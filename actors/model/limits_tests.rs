@@ -46,7 +46,7 @@ fn cores_and_processes_are_read() {
 
 #[test]
 fn a_configuration_has_the_same_words() {
-    let text = r#"{"memory": "2G", "cpu": 1.5, "pids": 200, "max-output": "1G"}"#;
+    let text = r#"{"memory": "2G", "cpu": 1.5, "pids": 200, "max_output": "1G"}"#;
     let read = |text: &str| serde_json::from_str::<LimitsText>(text).expect("it has the form").parse();
     let limits =
         Limits { memory_bytes: Some(2 << 30), cpu_milli: Some(1500), pids: Some(200), max_output_bytes: Some(1 << 30) };

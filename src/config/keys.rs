@@ -34,6 +34,10 @@ pub const KEYS: &[Key] = &[
     key("flow.roles.*.timeout", "", "as flow.timeout"),
     key("flow.roles.*.unsafe", "false", "may be played by what nothing holds back"),
     key("flow.timeout", "", "longest time of one turn"),
+    key("limits.cpu", "", "processors of a worker: 0.5, 2"),
+    key("limits.max_output", "", "what a worker may write to its logs: 1G"),
+    key("limits.memory", "", "memory of all processes of a worker: 2G"),
+    key("limits.pids", "", "processes and threads of a worker"),
     key("merge.batch", "1", "how many are verified together at most"),
     key("merge.max_retries", "2", "how often the resolver is asked"),
     key("merge.resolver", "", "command that resolves conflicts"),
@@ -141,7 +145,7 @@ mod tests {
     /// not know makes it list those that it knows.
     #[test]
     fn the_list_is_complete() {
-        for section in ["merge", "run", "flow", "flow.roles.x", "agents.x", "notify", "spawn"] {
+        for section in ["merge", "run", "flow", "flow.roles.x", "agents.x", "notify", "spawn", "limits"] {
             let error =
                 toml::from_str::<super::super::Sections>(&format!("[{section}]\nqqq = 1\n")).expect_err("unknown");
             let known: Vec<&str> = error.message().split('`').skip(3).step_by(2).collect();

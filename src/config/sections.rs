@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::model::{MergeSettings, RestartPolicy};
+use swarm_actors::model::{LimitsText, MergeSettings, RestartPolicy};
 
 use crate::agents::AgentConfig;
 use crate::duration::{self, NumberOrText};
@@ -13,6 +13,8 @@ use crate::duration::{self, NumberOrText};
 pub struct Sections {
     pub agents: BTreeMap<String, AgentConfig>,
     pub flow: FlowConfig,
+    /// Of workers that are started one by one.
+    pub limits: LimitsText,
     pub merge: MergeSettings,
     pub notify: Notify,
     pub run: RunConfig,
@@ -26,6 +28,7 @@ impl Sections {
         if let Some((name, _)) = zero.iter().find(|(_, is_zero)| *is_zero) {
             return Err(format!("{shown}: {name} is 0, it must be 1 at least"));
         }
+        self.limits.parse().map_err(|cause| format!("{shown}: limits.{cause}"))?;
         let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.timeout"), &role.timeout));
         let times = [
             ("run.timeout".to_owned(), &self.run.timeout),

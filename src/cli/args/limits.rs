@@ -20,6 +20,13 @@ pub struct LimitFlags {
     pub max_output: Option<u64>,
 }
 
+impl From<Limits> for LimitFlags {
+    fn from(limits: Limits) -> Self {
+        let Limits { memory_bytes, cpu_milli, pids, max_output_bytes } = limits;
+        Self { memory: memory_bytes, cpu: cpu_milli, pids, max_output: max_output_bytes }
+    }
+}
+
 impl From<LimitFlags> for Limits {
     fn from(flags: LimitFlags) -> Self {
         Self { memory_bytes: flags.memory, cpu_milli: flags.cpu, pids: flags.pids, max_output_bytes: flags.max_output }

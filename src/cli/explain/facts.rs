@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use swarm_actors::model::{Event, EventKind, WantedState, WorkerView};
+use swarm_actors::model::{By, Event, EventKind, Held, WantedState, WorkerView};
 use swarm_actors::ports::{DirFacts, SpecFacts};
 
 use super::{EVENTS, OUTPUT_LINES};
@@ -158,7 +158,29 @@ fn of_dir(dir: &Path, known: &DirFacts) -> Vec<Fact> {
         WantedState::Stopped => "to be stopped".into(),
         WantedState::Failed => "given up: it was restarted too often".into(),
     };
-    vec![contract, file("lease", "lease", lease), file("wanted", "wanted.json", wanted)]
+    let limits = known.lease.content.as_ref().and_then(|lease| lease.limits.as_ref());
+    let limits = limits.map(|held| file("limits", "lease", in_force(held)));
+    [contract, file("lease", "lease", lease), file("wanted", "wanted.json", wanted)].into_iter().chain(limits).collect()
+}
+
+/// Each limit that was asked for, and what holds it.
+fn in_force(held: &Held) -> String {
+    let asked = &held.asked;
+    let limits = [
+        (asked.memory_bytes.map(|bytes| format!("memory {} MiB", bytes >> 20)), held.memory),
+        (asked.cpu_milli.map(|milli| format!("cpu {}", f64::from(milli) / 1000.0)), held.cpu),
+        (asked.pids.map(|pids| format!("pids {pids}")), held.pids),
+        (asked.max_output_bytes.map(|bytes| format!("output {bytes} bytes")), held.output),
+    ];
+    let by = |by: Option<By>| match by {
+        Some(By::GroupV2) => "cgroup v2",
+        Some(By::GroupV1) => "cgroup v1",
+        Some(By::Rlimit) => "each process by itself",
+        Some(By::Swarm) => "swarm",
+        None => "NOT in force",
+    };
+    let said = limits.into_iter().filter_map(|(limit, held)| Some(format!("{} ({})", limit?, by(held))));
+    said.collect::<Vec<_>>().join(", ")
 }
 
 fn of_process(view: &WorkerView) -> Fact {
@@ -186,6 +208,7 @@ fn of_end(view: &WorkerView, dir: Option<&Path>, clock: &Clock) -> Option<Fact> 
         cpu_ms,
         usage.rss_max_kb >> 10
     );
+    let value = exit.hits.words().map_or(value.clone(), |hits| format!("{value}; {hits}"));
     let source = dir.map_or_else(|| "-".to_owned(), |dir| dir.join("exit.json").display().to_string());
     let age_ms = clock.since_ms(exit.ended_at_ms).map(|seconds| seconds * 1000);
     Some(Fact { what: "exit", value, source, age_ms })

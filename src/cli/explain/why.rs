@@ -15,7 +15,7 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
             "it lives, but its shim was killed: nobody will know how it ends, and its limits do not hold".to_owned()
         }
         FineState::Stopping => "it has ended or is asked to, and its last processes are being ended".to_owned(),
-        FineState::Exited | FineState::Stopped => ended(view),
+        FineState::Exited | FineState::Stopped | FineState::OutOfMemory => ended(view),
         FineState::Backoff => {
             let due = view.next_start_ms.and_then(|at| left(at, clock)).unwrap_or_else(|| "soon".to_owned());
             let policy = policy(view.restart);
@@ -53,6 +53,8 @@ fn how(exit: &ExitRecord) -> String {
         (Reason::Closed, _) => format!("its window was closed, and it ended with {by} after {after}"),
         (Reason::Timeout, _) => format!("its time was up (--timeout), and it ended with {by} after {after}"),
         (Reason::Abandoned, _) => format!("its state directory was removed, and it ended with {by} after {after}"),
+        (Reason::Output, _) => format!("it wrote more than --max-output allows, and ended with {by} after {after}"),
+        (Reason::OutOfMemory, _) => format!("the kernel ended it after {after}: it needed more than --memory allows"),
         (Reason::Exited, Ended::Code(0)) => format!("it ended by itself with success after {after}"),
         (Reason::Exited, Ended::Code(127)) => {
             format!("it ended by itself with code 127 after {after}, which shells say of a command that is not there")
@@ -102,7 +104,7 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             next.push(("swarm recover".to_owned(), "who else was at work"));
             next.push(("swarm recover --apply".to_owned(), "have them all go on"));
         }
-        FineState::Exited | FineState::Stopped | FineState::Failed | FineState::Lost => {
+        FineState::Exited | FineState::Stopped | FineState::Failed | FineState::Lost | FineState::OutOfMemory => {
             next.push((swarm("logs"), "all that it wrote"));
             next.push((swarm("respawn"), "start it again as it was"));
             if evidence.has_tree {

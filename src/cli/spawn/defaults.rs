@@ -1,10 +1,10 @@
-//! `[spawn]` of the configuration, below what was typed.
+//! `[spawn]` and `[limits]` of the configuration, below what was typed.
 
-use swarm_actors::model::{Refusal, RefusalKind, RestartPolicy};
+use swarm_actors::model::{Limits, Refusal, RefusalKind, RestartPolicy};
 
 use crate::cli::args::{Restart, SpawnArgs};
 use crate::cli::error::Failure;
-use crate::config::{self, sections::SpawnConfig};
+use crate::config::{self, Sections};
 use crate::duration;
 
 /// What was typed, and where nothing was what is set here.
@@ -12,11 +12,11 @@ pub fn filled(args: &SpawnArgs) -> Result<SpawnArgs, Failure> {
     let cwd = std::env::current_dir().map_err(|error| Failure::system("the current directory", &error))?;
     let wrong = |cause: String| Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again");
     let sections = config::load(config::root_above(&cwd)).map_err(wrong)?;
-    over(args, &sections.spawn).map_err(|cause| wrong(cause).into())
+    over(args, &sections).map_err(|cause| wrong(cause).into())
 }
 
-fn over(args: &SpawnArgs, set: &SpawnConfig) -> Result<SpawnArgs, String> {
-    let mut args = args.clone();
+fn over(args: &SpawnArgs, sections: &Sections) -> Result<SpawnArgs, String> {
+    let (mut args, set) = (args.clone(), &sections.spawn);
     args.tmux |= set.tmux && !args.no_tmux;
     args.worktree |= set.worktree && !args.no_worktree;
     args.restart = args.restart.or_else(|| set.restart.map(restart));
@@ -25,7 +25,9 @@ fn over(args: &SpawnArgs, set: &SpawnConfig) -> Result<SpawnArgs, String> {
             *typed = Some(duration::parse_positive(&time.text())?);
         }
     }
+    let limits = sections.limits.parse()?;
     let place = &mut args.place;
+    place.limits = Limits::from(place.limits).or(limits).into();
     // What says where a window or a worktree is to be is of no use to a worker without one.
     if args.tmux {
         place.session = place.session.take().or_else(|| set.session.clone());
@@ -59,7 +61,7 @@ mod tests {
         let sections: config::Sections = toml::from_str(set).expect("sections");
         let words = [&["spawn", "--name", "x"], words, &["--", "true"]].concat();
         match sample::command(&words) {
-            Command::Spawn(args) => over(&args, &sections.spawn).expect("it fits"),
+            Command::Spawn(args) => over(&args, &sections).expect("it fits"),
             other => panic!("{other:?}"),
         }
     }
@@ -79,6 +81,12 @@ mod tests {
         assert_eq!(args.timeout.map(|life| life.as_secs()), Some(9));
         assert_eq!((args.place.tags.join(","), args.place.env.join(",")), ("a,b".into(), "A=1,B=2,A=3".into()));
         assert_eq!((args.place.base, args.place.session), (None, None));
+    }
+
+    #[test]
+    fn limits_are_taken_one_by_one() {
+        let limits = filled("[limits]\nmemory = '2G'\ncpu = 0.5\npids = 100\n", &["--memory", "1G"]).place.limits;
+        assert_eq!((limits.memory, limits.cpu, limits.pids), (Some(1 << 30), Some(500), Some(100)));
     }
 
     #[test]
