@@ -51,6 +51,7 @@ fn start(words: Vec<OsString>) -> u8 {
         }
         Some(adapters::runs::order::VERB) => attempt::main(arguments),
         Some(adapters::flows::turns::VERB) => role::main(arguments),
+        Some("__complete") => cli::complete(arguments),
         Some("__resolve") => attempt::resolve(arguments),
         Some("__supervisor") => daemon::main(arguments),
         _ => cli::main(&words),

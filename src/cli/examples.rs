@@ -232,6 +232,19 @@ Examples:
   swarm supervisor restart
   swarm supervisor install --recover    begins at boot, and has interrupted workers go on";
 
+pub const COMPLETIONS: &str = "\
+Examples:
+  source <(swarm completions bash)                                          in ~/.bashrc
+  source <(swarm completions zsh)                                           in ~/.zshrc, after compinit
+  swarm completions fish > ~/.config/fish/completions/swarm.fish            once
+
+Names of workers, tags, flows, loops and merge items are those that are there when Tab is pressed.";
+
+pub const MAN: &str = "\
+Examples:
+  swarm man spawn | man -l -
+  swarm man --dir ~/.local/share/man/man1        then: man swarm-spawn";
+
 pub const RECOVER: &str = "\
 Examples:
   swarm recover                 what would be started again, and why the others would not

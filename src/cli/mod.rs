@@ -13,6 +13,7 @@ mod bars;
 mod caller;
 mod clean;
 mod config;
+mod complete;
 mod diff;
 mod doctor;
 mod error;
@@ -29,6 +30,7 @@ mod kill;
 mod life;
 mod logs;
 mod ls;
+mod man;
 mod merge;
 mod notify;
 mod parse;
@@ -60,6 +62,7 @@ use crate::adapters::views::{Detail, Pick, Registry, load, load_where};
 use crate::duration;
 use crate::paths::Paths;
 use args::Command;
+pub use complete::main as complete;
 use error::Failure;
 use screen::Screen;
 
@@ -101,6 +104,8 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Doctor(args) => doctor::run(args, &paths()?, screen),
         Command::Config(args) => config::run(args, &paths()?, screen),
         Command::Notify(args) => notify::run(&args.action, &paths()?, screen),
+        Command::Completions(args) => complete::script(args, screen),
+        Command::Man(args) => man::run(args, screen),
         Command::Supervisor(args) => supervisor::run(&args.action, &paths()?, screen),
     }
 }

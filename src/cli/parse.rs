@@ -12,8 +12,10 @@ use super::args::{
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
 use super::explain::ExplainArgs;
+use super::complete::CompletionsArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::HeartbeatArgs;
+use super::man::ManArgs;
 use super::merge::args::MergeArgs;
 use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
@@ -45,10 +47,16 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
     Cli::from_arg_matches(&top.try_get_matches_from(words).ok()?).ok()
 }
 
+/// The arguments of a verb, without its help.
+pub fn verb(name: &str) -> Option<clap::Command> {
+    let (name, arguments) = VERBS.iter().find(|(verb, _)| *verb == name)?;
+    Some(arguments(clap::Command::new(*name)))
+}
+
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 29] = [
+const VERBS: [Verb; 31] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -78,6 +86,8 @@ const VERBS: [Verb; 29] = [
     ("config", ConfigArgs::augment_args),
     ("notify", NotifyArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),
+    ("completions", CompletionsArgs::augment_args),
+    ("man", ManArgs::augment_args),
 ];
 
 /// Text for a worker may begin with a hyphen (`- fix the bug`, `-1`), but a

@@ -5,6 +5,7 @@ mod common;
 
 mod coexist;
 mod config;
+mod completions;
 mod crash;
 mod damage;
 mod doctor;

@@ -15,12 +15,14 @@ pub use self::limits::LimitFlags;
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
+use super::complete::CompletionsArgs;
 use super::duration;
 use super::examples;
 use super::explain::ExplainArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::{HeartbeatArgs, NudgeFlags};
 pub use super::init_args::{GuideFile, InitArgs};
+use super::man::ManArgs;
 use super::merge::args::MergeArgs;
 use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
@@ -134,6 +136,12 @@ pub enum Command {
     /// Look after the process that looks after the workers
     #[command(after_help = examples::SUPERVISOR)]
     Supervisor(SupervisorArgs),
+    /// Print what makes a shell complete verbs, options and the names of workers
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(CompletionsArgs),
+    /// Print the manual page of a verb, or write all of them to a directory
+    #[command(after_help = examples::MAN)]
+    Man(ManArgs),
 }
 
 #[derive(Clone, Debug, Args)]

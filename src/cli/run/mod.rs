@@ -45,7 +45,7 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
 }
 
 /// The directory of the run that is meant.
-fn home(typed: Option<&Path>) -> Result<Home, Failure> {
+pub fn home(typed: Option<&Path>) -> Result<Home, Failure> {
     let Some(typed) = typed else {
         let caller = caller::collect()?.caller;
         return Ok(Home::of(&git::root(&caller)?));

@@ -1,0 +1,183 @@
+//! `swarm completions` and what its scripts ask at each press of Tab:
+//! `swarm __complete SHELL WORD…`, whose last word is the one to complete.
+//!
+//! Answered is a line for each candidate, with a tab before what it is; a line that
+//! begins with a tab says what the shell is to offer by its own means. Nothing is
+//! ever written, and who cannot be asked is not offered.
+
+mod live;
+mod place;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+
+use clap::{Args, CommandFactory as _, ValueEnum};
+
+use self::place::Wanted;
+use super::args::Cli;
+use super::error::Failure;
+use super::parse;
+use super::screen::Screen;
+use crate::paths::Paths;
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell that the script is for
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// What may be typed next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub text: String,
+    /// A few words on what it is; may be empty.
+    pub about: String,
+}
+
+impl Candidate {
+    pub fn new(text: impl Into<String>, about: impl Into<String>) -> Self {
+        Self { text: text.into(), about: about.into() }
+    }
+}
+
+pub fn script(args: &CompletionsArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    screen.bytes(text_for(args.shell).as_bytes())?;
+    Ok(0)
+}
+
+/// The script for a shell.
+pub fn text_for(shell: Shell) -> &'static str {
+    match shell {
+        Shell::Bash => include_str!("bash.sh"),
+        Shell::Zsh => include_str!("zsh.sh"),
+        Shell::Fish => include_str!("fish.fish"),
+    }
+}
+
+/// Answers a shell. A Tab that cannot be answered offers nothing and says nothing.
+pub fn main(words: impl Iterator<Item = OsString>) -> u8 {
+    let mut words = words.map(|word| word.to_string_lossy().into_owned());
+    let shell = words.next().and_then(|word| Shell::from_str(&word, false).ok());
+    let mut words: Vec<String> = words.collect();
+    if shell == Some(Shell::Bash) {
+        words = rejoined(&words);
+    }
+    let text = answer(&words, shell == Some(Shell::Bash));
+    u8::from(std::io::stdout().lock().write_all(text.as_bytes()).is_err())
+}
+
+/// bash makes words of their own of `=` and of what follows it.
+fn rejoined(words: &[String]) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    let mut open = false;
+    for word in words {
+        match joined.last_mut() {
+            Some(last) if open => {
+                last.push_str(word);
+                open = false;
+            }
+            Some(last) if word == "=" && last.starts_with("--") => {
+                last.push('=');
+                open = true;
+            }
+            _ => joined.push(word.clone()),
+        }
+    }
+    joined
+}
+
+/// The lines of an answer. `bare`: of `--option=value` only the value is completed.
+fn answer(words: &[String], bare: bool) -> String {
+    let Some((typed, before)) = words.split_last() else { return String::new() };
+    let verb = before.first().and_then(|name| parse::verb(name));
+    let wanted = match (before.first(), verb) {
+        (None, _) => place::verbs(&Cli::command(), typed),
+        (Some(name), Some(verb)) => place::after(name, verb, &before[1..], typed),
+        (Some(_), None) => return String::new(),
+    };
+    let Wanted { prefix, typed, mut candidates, live } = wanted;
+    let fits = |candidate: &Candidate| candidate.text.starts_with(&typed) && is_plain(&candidate.text);
+    candidates.retain(fits);
+    if let Some(live) = live {
+        if let Some(own) = live.of_the_shell() {
+            return if candidates.is_empty() { format!("\t{own}\n") } else { lines(&candidates, "") };
+        }
+        let found = Paths::from_env().map(|paths| live::candidates(live, &paths)).unwrap_or_default();
+        candidates.extend(found.into_iter().filter(fits));
+    }
+    lines(&candidates, if bare { "" } else { &prefix })
+}
+
+fn lines(candidates: &[Candidate], prefix: &str) -> String {
+    let line = |one: &Candidate| format!("{prefix}{}\t{}\n", one.text, super::render::escape(&one.about));
+    candidates.iter().map(line).collect()
+}
+
+/// Whether every shell takes it as it is: a name that another program let through
+/// must not become a command by being completed.
+fn is_plain(text: &str) -> bool {
+    let option = text.trim_start_matches('-');
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/@%+,".contains(c);
+    let is_option = option.len() < text.len();
+    !option.is_empty() && option.chars().all(plain) && (!is_option || option.len() + 2 >= text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(line: &[&str], bare: bool) -> Vec<String> {
+        let words: Vec<String> = line.iter().map(ToString::to_string).collect();
+        let words = if bare { rejoined(&words) } else { words };
+        answer(&words, bare).lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn verbs_and_actions_and_options_are_offered_with_what_they_do() {
+        assert_eq!(texts(&["res"], false), ["respawn"]);
+        assert_eq!(texts(&["hea"], false), ["heartbeat"]);
+        assert_eq!(texts(&["merge", "re"], false), ["retry", "resume"]);
+        assert_eq!(texts(&["kill", "--rm"], false), ["--rm-worktree"]);
+        let words = ["spawn".to_owned(), "--rest".to_owned()];
+        assert_eq!(answer(&words, false), "--restart\tWhen to start the command again after it has ended\n");
+    }
+
+    #[test]
+    fn values_of_options_are_completed_in_both_ways_of_typing_them() {
+        assert_eq!(texts(&["ls", "--format", ""], false), ["table", "json", "names"]);
+        assert_eq!(texts(&["ls", "--format=n"], false), ["--format=names"]);
+        assert_eq!(texts(&["ls", "--format", "=", "n"], true), ["names"]);
+        assert_eq!(texts(&["ls", "--format", "="], true), ["table", "json", "names"]);
+        assert_eq!(texts(&["spawn", "--work-type", "dev"], false), ["development"]);
+    }
+
+    #[test]
+    fn what_belongs_to_the_worker_is_left_to_the_shell() {
+        let whole = |line: &[&str]| answer(&line.iter().map(ToString::to_string).collect::<Vec<_>>(), false);
+        assert_eq!(whole(&["spawn", "--name", "x", "--", "ca"]), "\tcommands\n");
+        assert_eq!(whole(&["spawn", "--name", "x", "--", "cat", "-"]), "\tfiles\n");
+        assert_eq!(whole(&["spawn", "--name", "x", "--cwd", "s"]), "\tdirectories\n");
+        assert_eq!(whole(&["run", "jobs"]), "\tfiles\n");
+        assert_eq!(whole(&["spawn", "--name", ""]), "");
+        assert_eq!(whole(&["frobnicate", ""]), "");
+        assert_eq!(whole(&[]), "");
+    }
+
+    #[test]
+    fn nothing_that_a_shell_would_execute_is_offered() {
+        for text in ["fix", "a/b", "--name", "-n", "x_1.2"] {
+            assert!(is_plain(text), "{text}");
+        }
+        for text in ["$(rm x)", "a b", "`x`", "a;b", "", "---x", "a\nb", "é", "'"] {
+            assert!(!is_plain(text), "{text}");
+        }
+    }
+}
