@@ -109,7 +109,7 @@ fn worker_object(worker: &WorkerLine) -> Map<String, Value> {
     json::object([("name", json!(worker.name)), ("done", json!(worker.done)), ("notes", notes.into())])
 }
 
-fn refusal_object(refusal: &Refusal) -> Map<String, Value> {
+pub fn refusal_object(refusal: &Refusal) -> Map<String, Value> {
     json::object([
         ("name", json!(refusal.name)),
         ("error", json!({"kind": refusal.kind, "cause": refusal.cause, "remedy": refusal.remedy})),

@@ -25,6 +25,12 @@ pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 
 /// What to clean; none when no worker is stopped.
 fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure> {
+    if args.tagged.is_given() {
+        // Those that run are passed over, as with `--all`.
+        let stopped = args.tagged.workers(registry)?.into_iter().filter(|view| !view.state.is_running());
+        let names: Vec<String> = stopped.map(|view| view.row.name.clone()).collect();
+        return Ok((!names.is_empty()).then_some(Scope::Names(names)));
+    }
     if args.all {
         let stopped = registry.workers.iter().any(|view| !view.state.is_running());
         return Ok(stopped.then_some(Scope::All));

@@ -23,7 +23,7 @@ pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
         let cause = format!("nothing happened yet: {} does not exist", paths.root().display());
         return Err(Refusal::new(RefusalKind::Registry, cause).remedy("start a worker first").into());
     }
-    let limit = args.lines.or_else(|| args.follow.then_some(FOLLOW_LINES));
+    let limit = args.lines.or_else(|| (args.follow && args.since.is_none()).then_some(FOLLOW_LINES));
     let mut history = History::new(args, limit);
     let mut tail = Tail::new(file.clone());
     // Watched before it is read, so that nothing falls between the two.
@@ -87,6 +87,13 @@ impl<'a> History<'a> {
         let worker = value.get("worker").and_then(Value::as_str);
         if self.args.name.is_some() && self.args.name.as_deref() != worker {
             return None;
+        }
+        if self.args.since.is_some() || self.args.until.is_some() {
+            let at_ms = value.get("at_ms").and_then(Value::as_u64)?;
+            if self.args.since.is_some_and(|since| at_ms < since) || self.args.until.is_some_and(|until| at_ms >= until)
+            {
+                return None;
+            }
         }
         if self.args.json {
             return Some(line.to_owned());
@@ -161,7 +168,7 @@ pub fn sentence(kind: &EventKind) -> String {
     }
 }
 
-fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>, hits: Hits) -> String {
+pub fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>, hits: Hits) -> String {
     let how = match ended {
         Some(ended @ Ended::Code(_)) => format!("ended with code {}", ended_word(ended)),
         Some(ended @ Ended::Signal(_)) => format!("ended by {}", ended_word(ended)),
@@ -235,5 +242,8 @@ torn {"at_ms":17
         assert_eq!(told(&["x", "--lines", "1"]), "2026-01-02 00:00:04  x  worker.pondered\n");
         assert_eq!(told(&["y", "--json"]), format!("{}\n", LINES.lines().nth(2).expect("third")));
         assert_eq!(told(&["--lines", "0"]), "");
+        let between = ["--since", "2026-01-02T00:00:02Z", "--until", "2026-01-02T00:00:03Z"];
+        assert_eq!(told(&between), "2026-01-02 00:00:02  y  started (pid 11)\n");
+        assert_eq!(told(&["--since", "1s"]), "");
     }
 }

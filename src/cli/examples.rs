@@ -22,7 +22,8 @@ pub const LS: &str = "\
 Examples:
   swarm ls
   swarm ls --status running --tag ci
-  swarm ls --format names | xargs -n 1 swarm status
+  swarm ls -l --sort state --limit 20
+  swarm ls -q | xargs -n 1 swarm status
   swarm ls --json | jq '.workers[] | select(.state == \"failed\").name'";
 
 pub const STATUS: &str = "\
@@ -45,8 +46,12 @@ pub const SEND: &str = "\
 Examples:
   swarm send fix \"add a test for the empty list\"
   swarm send --all \"commit what you have\"
+  swarm send --tag review \"look at the open questions\"
   swarm send fix --no-enter \"draft\"
-  swarm send fix -- --help";
+  swarm send fix -- --help
+
+Done when its window shows something of what was typed (a password is typed unseen); else that worker fails, and
+Enter is not pressed.";
 
 pub const INTERRUPT: &str = "\
 Examples:
@@ -162,13 +167,17 @@ Examples:
   swarm kill fix
   swarm kill fix docs --rm-worktree
   swarm kill --all
+  swarm kill --tag ci --tag nightly          those that have both tags
 
 The whole process tree is ended: SIGTERM, five seconds, SIGKILL.";
 
 pub const WAIT: &str = "\
 Examples:
   swarm wait fix docs
-  swarm wait --all --timeout 30m";
+  swarm wait --all --timeout 30m
+  swarm wait --any --tag ci
+
+Exit code 0: all have ended, with --any at least one, whatever their own codes; 1: the time was up.";
 
 pub const CLEAN: &str = "\
 Examples:
@@ -194,6 +203,8 @@ pub const EVENTS: &str = "\
 Examples:
   swarm events --lines 20
   swarm events fix --follow
+  swarm events --since 10m
+  swarm events --since '2026-01-31 12:00' --until 13:00 --json
   swarm events --follow --json | jq 'select(.type == \"worker.exited\")'";
 
 pub const DOCTOR: &str = "\
@@ -213,6 +224,11 @@ swarm.toml at the repository's root wins over ~/.config/swarm/config.toml, and f
   tmux = true
   worktree = true
   timeout = \"2h\"";
+
+pub const HISTORY: &str = "\
+  swarm history fix
+  swarm history fix --json | jq '.starts[] | select(.exit.code != 0)'
+It is made of events.jsonl, which is rotated at 8 MiB (one part, .1, is kept), and of the exit record.";
 
 pub const NOTIFY: &str = "\
 Example:

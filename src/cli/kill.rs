@@ -24,10 +24,13 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
 }
 
 /// What to kill; none when there is nothing that could be. `--all` wins over a
-/// name, as in the original.
+/// name, as in the original; tags narrow it.
 fn scope(args: &KillArgs, registry: &Registry) -> Result<Option<Scope>, Failure> {
-    if args.all {
+    if args.all && !args.tagged.is_given() {
         return Ok((!registry.workers.is_empty()).then_some(Scope::All));
+    }
+    if args.tagged.is_given() {
+        return Ok(Some(Scope::Names(args.tagged.names(registry)?)));
     }
     let names = super::each_once(&args.names);
     match names.iter().find(|name| registry.find(name).is_none()) {

@@ -9,6 +9,7 @@ use super::error::{Failure, suggestion, unknown_worker};
 use super::follow::{Follow, Followed};
 use super::json;
 use super::life::{Life, has_ended};
+use super::render::escape;
 use super::screen::Screen;
 use super::tail::{From, Tail};
 use crate::adapters::plain::Plain;
@@ -25,21 +26,44 @@ const FOLLOW_LINES: u64 = 10;
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let registry = super::read_one(paths, &args.name, screen)?;
-    show(args, paths, registry, screen).map(|()| 0)
+    let registry = super::read_for(paths, args.name.as_deref(), screen)?;
+    match &args.name {
+        Some(name) => show(args, name, paths, registry, screen).map(|()| 0),
+        None => show_tagged(args, paths, &registry, screen),
+    }
 }
 
-fn show(args: &LogsArgs, paths: &Paths, registry: Registry, screen: &mut Screen) -> Result<(), Failure> {
-    let view = registry.find(&args.name).ok_or_else(|| unknown(&args.name, &registry))?;
+/// One after the other, each line under its worker's name. Who has no log does not
+/// keep the others from being shown.
+fn show_tagged(args: &LogsArgs, paths: &Paths, registry: &Registry, screen: &mut Screen) -> Result<u8, Failure> {
+    let mut code = 0;
+    for view in args.tagged.workers(registry)? {
+        let name = &view.row.name;
+        let alone = Registry { workers: vec![view.clone()], unreadable: Vec::new(), warnings: Vec::new() };
+        let prefix = if args.json { String::new() } else { format!("{} | ", escape(name)) };
+        match screen.under(&prefix, |screen| show(args, name, paths, alone, screen)) {
+            Err(failure @ Failure::Output(_)) => return Err(failure),
+            Err(failure) => {
+                screen.warning(&failure.cause());
+                code = 1;
+            }
+            Ok(()) => {}
+        }
+    }
+    Ok(code)
+}
+
+fn show(args: &LogsArgs, name: &str, paths: &Paths, registry: Registry, screen: &mut Screen) -> Result<(), Failure> {
+    let view = registry.find(name).ok_or_else(|| unknown(name, &registry))?;
     let in_tmux = view.row.tmux.is_some();
-    let kind = kind(args, in_tmux)?;
-    let file = paths.log(&args.name, kind);
+    let kind = kind(args, name, in_tmux)?;
+    let file = paths.log(name, kind);
     let mut tail = Tail::new(file.clone());
     if !tail.exists() && (!args.follow || has_ended(view)) {
-        return Err(Failure::said(format!("no logs found for {}", args.name), None));
+        return Err(Failure::said(format!("no logs found for {name}"), None));
     }
     let from = from(args, in_tmux, screen.rows);
-    let mut shape = Shape::of(args, in_tmux, kind);
+    let mut shape = Shape::of(args, name, in_tmux, kind);
     let life = followed(view, in_tmux);
     let follow = if args.follow { Some(Follow::new(paths, &file)?) } else { None };
     let mut sink = |bytes: &[u8]| shape.give(bytes, screen);
@@ -62,14 +86,14 @@ fn unknown(name: &str, registry: &Registry) -> Failure {
     Failure::said(format!("no worker named '{name}'"), suggestion(name, registry))
 }
 
-fn kind(args: &LogsArgs, in_tmux: bool) -> Result<&'static str, Failure> {
+fn kind(args: &LogsArgs, name: &str, in_tmux: bool) -> Result<&'static str, Failure> {
     match (in_tmux, args.stderr) {
         (false, false) => Ok("stdout"),
         (false, true) => Ok("stderr"),
         (true, false) => Ok("tmux"),
         (true, true) => {
-            let cause = format!("worker '{}' is a tmux worker: its output and its errors are one log", args.name);
-            Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("swarm logs {}", args.name)).into())
+            let cause = format!("worker '{name}' is a tmux worker: its output and its errors are one log");
+            Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("swarm logs {name}")).into())
         }
     }
 }
@@ -91,15 +115,22 @@ fn from(args: &LogsArgs, in_tmux: bool, rows: Option<u16>) -> From {
 /// What bytes become on their way to the screen.
 struct Shape {
     plain: Option<Plain>,
-    /// For `--json`: the stream's name and the line that is not complete yet.
-    lines: Option<(&'static str, Vec<u8>)>,
+    /// For `--json`: whose they are, and the line that is not complete yet.
+    lines: Option<(Source, Vec<u8>)>,
     text: Vec<u8>,
 }
 
+/// A worker and the stream's name.
+struct Source {
+    name: String,
+    stream: &'static str,
+}
+
 impl Shape {
-    fn of(args: &LogsArgs, in_tmux: bool, kind: &'static str) -> Self {
+    fn of(args: &LogsArgs, name: &str, in_tmux: bool, stream: &'static str) -> Self {
         let plain = (in_tmux && !args.raw).then(Plain::new);
-        Self { plain, lines: args.json.then(|| (kind, Vec::new())), text: Vec::new() }
+        let source = || Source { name: name.to_owned(), stream };
+        Self { plain, lines: args.json.then(|| (source(), Vec::new())), text: Vec::new() }
     }
 
     /// Passes `bytes` on. No bytes mean that nothing more comes for now.
@@ -117,7 +148,7 @@ impl Shape {
             None => bytes,
         };
         let result = match &mut self.lines {
-            Some((stream, pending)) => json_lines(stream, pending, shown, screen),
+            Some((source, pending)) => json_lines(source, pending, shown, screen),
             None => screen.bytes(shown),
         };
         self.text = text;
@@ -127,13 +158,13 @@ impl Shape {
     /// Passes on a last line that had no end.
     fn end(self, screen: &mut Screen) -> Result<(), Failure> {
         match self.lines {
-            Some((stream, pending)) if !pending.is_empty() => json_line(stream, &pending, screen),
+            Some((source, pending)) if !pending.is_empty() => json_line(&source, &pending, screen),
             _ => Ok(()),
         }
     }
 }
 
-fn json_lines(stream: &str, pending: &mut Vec<u8>, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+fn json_lines(source: &Source, pending: &mut Vec<u8>, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
     for part in bytes.split_inclusive(|byte| *byte == b'\n') {
         pending.extend_from_slice(part);
         if pending.ends_with(b"\n") {
@@ -141,15 +172,16 @@ fn json_lines(stream: &str, pending: &mut Vec<u8>, bytes: &[u8], screen: &mut Sc
         } else if pending.len() < LINE_BYTES_MAX {
             continue;
         }
-        json_line(stream, pending, screen)?;
+        json_line(source, pending, screen)?;
         pending.clear();
     }
     Ok(())
 }
 
-fn json_line(stream: &str, line: &[u8], screen: &mut Screen) -> Result<(), Failure> {
+fn json_line(source: &Source, line: &[u8], screen: &mut Screen) -> Result<(), Failure> {
     let text = String::from_utf8_lossy(line);
-    json::print(screen, "swarm.log/1", &json::object([("stream", json!(stream)), ("text", json!(text))]))
+    let body = [("name", json!(source.name)), ("stream", json!(source.stream)), ("text", json!(text))];
+    json::print(screen, "swarm.log/1", &json::object(body))
 }
 
 #[cfg(test)]

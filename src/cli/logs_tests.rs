@@ -26,7 +26,10 @@ fn logged(state: &State, words: &[&str], workers: Vec<WorkerView>) -> (String, S
         panic!("not logs");
     };
     let registry = sample::registry(workers);
-    sample::said(|screen| show(&args, &state.paths, registry, screen).map(|()| 0))
+    match &args.name {
+        Some(name) => sample::said(|screen| show(&args, name, &state.paths, registry, screen).map(|()| 0)),
+        None => sample::said(|screen| show_tagged(&args, &state.paths, &registry, screen)),
+    }
 }
 
 fn out(state: &State, words: &[&str], worker: WorkerView) -> String {
@@ -80,8 +83,8 @@ fn following_a_worker_that_ended_shows_its_end_and_returns() {
 #[test]
 fn json_is_one_object_a_line_even_for_a_line_without_end() {
     let state = state(&[("x.stdout.log", "a\n\"b\"")]);
-    let expected = "{\"schema\":\"swarm.log/1\",\"stream\":\"stdout\",\"text\":\"a\"}\n\
-                    {\"schema\":\"swarm.log/1\",\"stream\":\"stdout\",\"text\":\"\\\"b\\\"\"}\n";
+    let expected = "{\"schema\":\"swarm.log/1\",\"name\":\"x\",\"stream\":\"stdout\",\"text\":\"a\"}\n\
+                    {\"schema\":\"swarm.log/1\",\"name\":\"x\",\"stream\":\"stdout\",\"text\":\"\\\"b\\\"\"}\n";
     assert_eq!(out(&state, &["x", "--json"], sample::process("x")), expected);
 }
 
@@ -130,4 +133,21 @@ fn following_gives_every_line_once_and_ends_with_the_worker() {
         .expect("followed");
     child.wait().expect("reaped");
     assert_eq!(String::from_utf8_lossy(&bytes), "first\nsecond\nthird\n");
+}
+
+#[test]
+fn several_are_shown_each_line_under_its_name() {
+    let state = state(&[("one.stdout.log", "a\nb"), ("two.stdout.log", "c\n")]);
+    let workers = || vec![sample::process("one"), sample::window("other"), sample::process("two")];
+    let (out, err, code) = logged(&state, &["--tag", "ci"], workers());
+    assert_eq!((out.as_str(), err.as_str(), code), ("one | a\none | b\ntwo | c\n", "", 0));
+    let (out, _, _) = logged(&state, &["--tag", "ci", "--lines", "1", "--json"], workers());
+    assert!(
+        out.ends_with("{\"schema\":\"swarm.log/1\",\"name\":\"two\",\"stream\":\"stdout\",\"text\":\"c\"}\n"),
+        "{out}"
+    );
+    let silent = [workers(), vec![sample::process("silent")]].concat();
+    let (out, err, code) = logged(&state, &["--tag", "ci"], silent);
+    assert_eq!((out.lines().count(), code), (3, 1));
+    assert_eq!(err, "swarm: warning: no logs found for silent\n");
 }

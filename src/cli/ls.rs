@@ -1,19 +1,28 @@
 //! `swarm ls`.
 
+use std::cmp::Reverse;
 use std::path::Path;
 
-use swarm_actors::model::{Row, Wire, WorkerView};
+use serde::Serialize;
+use swarm_actors::model::{FineState, Row, Wire, WorkerView};
 
-use super::args::{Format, LsArgs, StatusFilter};
+use super::args::{Format, LsArgs, Sort, StatusFilter};
 use super::error::Failure;
 use super::json;
 use super::render::{Clock, escape, long_table, plain_table};
 use super::screen::Screen;
+use super::tagged::has_all;
 use crate::adapters::views::{Detail, Pick, Registry, load_where};
 use crate::paths::Paths;
 
 pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let detail = if args.long || args.json { Detail::Fine } else { Detail::Word };
+    let detail = match args.sort {
+        _ if args.long || args.json => Detail::Fine,
+        Some(Sort::State | Sort::Uptime) => Detail::Fine,
+        Some(Sort::Restarts) => Detail::Exit,
+        Some(Sort::Name | Sort::Started) | None => Detail::Word,
+    };
+    screen.colour_as(args.color);
     // The process ends here, and nothing is gained by freeing every row before.
     let registry = std::mem::ManuallyDrop::new(load_where(paths, detail, Pick::All)?);
     show(args, &registry, &paths.state(), &Clock::system(), screen)
@@ -23,15 +32,21 @@ pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fail
 /// others were listed, and make the exit code 1.
 fn show(args: &LsArgs, registry: &Registry, state: &Path, clock: &Clock, screen: &mut Screen) -> Result<u8, Failure> {
     super::warn_all(registry, screen);
-    let chosen: Vec<&WorkerView> = registry.workers.iter().filter(|view| selected(args, view)).collect();
+    let mut chosen: Vec<&WorkerView> = registry.workers.iter().filter(|view| selected(args, view)).collect();
+    let total = chosen.len();
+    order(args, &mut chosen, clock);
+    let chosen: Vec<&WorkerView> =
+        chosen.into_iter().skip(args.offset).take(args.limit.unwrap_or(usize::MAX)).collect();
     if args.json {
-        json::print_list(screen, "swarm.workers/1", "workers", chosen.into_iter().map(json::Worker::of).collect())?;
+        let workers: Vec<json::Worker> = chosen.into_iter().map(json::Worker::of).collect();
+        json::print(screen, "swarm.workers/1", &List { total, workers })?;
     } else if args.long {
-        let text = long_table(&chosen, clock, screen.colour);
+        let text = long_table(&chosen, clock, screen.colour, screen.columns);
         screen.bytes(text.as_bytes())?;
     } else {
         match args.format {
-            Format::Table => screen.bytes(plain_table(&chosen, clock).as_bytes())?,
+            _ if args.quiet => chosen.iter().try_for_each(|view| screen.line(&escape(&view.row.name)))?,
+            Format::Table => screen.bytes(plain_table(&chosen, clock, screen.columns).as_bytes())?,
             Format::Json => screen.line(&wire(&chosen))?,
             Format::Names => chosen.iter().try_for_each(|view| screen.line(&escape(&view.row.name)))?,
         }
@@ -49,7 +64,56 @@ fn selected(args: &LsArgs, view: &WorkerView) -> bool {
         StatusFilter::Running => view.state.is_running(),
         StatusFilter::Stopped => !view.state.is_running(),
     };
-    status && args.tag.as_ref().is_none_or(|tag| view.row.tags.contains(tag))
+    status && has_all(view, &args.tags)
+}
+
+/// The result of `--json`.
+#[derive(Serialize)]
+struct List<'a> {
+    /// How many there are, whatever `--limit` and `--offset` leave.
+    total: usize,
+    workers: Vec<json::Worker<'a>>,
+}
+
+fn order(args: &LsArgs, views: &mut [&WorkerView], clock: &Clock) {
+    match args.sort {
+        Some(Sort::Name) => views.sort_by(|one, other| one.row.name.cmp(&other.row.name)),
+        Some(Sort::Started) => {
+            views.sort_by_cached_key(|view| (Reverse(clock.since(&view.row.started)), view.row.started.clone()))
+        }
+        Some(Sort::State) => views.sort_by_key(|view| rank(view.state)),
+        Some(Sort::Uptime) => views.sort_by_cached_key(|view| life(view, clock)),
+        Some(Sort::Restarts) => views.sort_by_key(|view| view.restarts),
+        None => {}
+    }
+    if args.reverse {
+        views.reverse();
+    }
+}
+
+/// Seconds that it has run, or ran.
+fn life(view: &WorkerView, clock: &Clock) -> Option<u64> {
+    match &view.exit {
+        Some(exit) => Some(exit.duration_ms / 1000),
+        None => clock.since(&view.row.started).filter(|_| view.state.is_running()),
+    }
+}
+
+/// Those that run, those that may again, those that are done, those that went wrong.
+fn rank(state: FineState) -> u8 {
+    match state {
+        FineState::Running => 0,
+        FineState::Starting => 1,
+        FineState::Stopping => 2,
+        FineState::Suspended => 3,
+        FineState::Unsupervised => 4,
+        FineState::Backoff => 5,
+        FineState::Exited => 6,
+        FineState::Stopped => 7,
+        FineState::Interrupted => 8,
+        FineState::Lost => 9,
+        FineState::Failed => 10,
+    }
 }
 
 /// The rows as the original prints them, with the status as it is now.
@@ -80,7 +144,7 @@ mod tests {
             assert_eq!(listed(words, &none), (String::new(), String::new(), 0));
         }
         assert_eq!(listed(&["--format", "json"], &none).0, "[]\n");
-        assert_eq!(listed(&["--json"], &none).0, "{\"schema\":\"swarm.workers/1\",\"workers\":[]}\n");
+        assert_eq!(listed(&["--json"], &none).0, "{\"schema\":\"swarm.workers/1\",\"total\":0,\"workers\":[]}\n");
     }
 
     #[test]
@@ -95,6 +159,27 @@ mod tests {
         assert_eq!(listed(&["--format", "names", "--status", "stopped"], &all).0, "down\n");
         assert_eq!(listed(&["--format", "names", "--tag", "ci"], &all).0, "up\ndown\n");
         assert_eq!(listed(&["--format", "names", "--tag", "c"], &all).0, "");
+    }
+
+    #[test]
+    fn a_page_of_a_list_is_in_the_order_that_was_asked_for() {
+        let mut all =
+            sample::registry(vec![sample::ended("b", Ended::Code(0)), sample::window("c"), sample::process("a")]);
+        all.workers[0].restarts = 2;
+        let names = |words: &[&str]| listed(&[&["-q"], words].concat(), &all).0.replace('\n', " ");
+        assert_eq!(names(&[]), "b c a ");
+        assert_eq!(names(&["--sort", "name"]), "a b c ");
+        assert_eq!(names(&["--sort", "name", "-r"]), "c b a ");
+        assert_eq!(names(&["--sort", "state"]), "c a b ");
+        assert_eq!(names(&["--sort", "uptime"]), "b c a ");
+        assert_eq!(names(&["--sort", "restarts", "--reverse"]), "b a c ");
+        assert_eq!(names(&["--sort", "name", "--limit", "1", "--offset", "1"]), "b ");
+        assert_eq!(names(&["--offset", "9"]), "");
+        assert_eq!(names(&["--tag", "ci", "--tag", "a"]), "b a ");
+        assert_eq!(names(&["--tag", "ci", "--tag", "none"]), "");
+        assert!(
+            listed(&["--json", "--limit", "1"], &all).0.starts_with("{\"schema\":\"swarm.workers/1\",\"total\":3,")
+        );
     }
 
     #[test]

@@ -259,7 +259,7 @@ mod tests {
     fn the_codes_of_a_verb_are_those_of_the_table() {
         let codes = codes_of("status");
         assert!(codes.contains("0 (status NAME)\nit runs") && codes.contains("2 (status NAME)\nnobody"), "{codes}");
-        assert!(codes_of("clean").contains("1 (kill, clean)"));
+        assert!(codes_of("clean").contains("1 (kill, clean, respawn)"));
         assert!(general_codes().contains("141\nwhoever read the output closed it (swarm logs x | head)"));
     }
 

@@ -20,9 +20,11 @@ mod error;
 mod events;
 mod examples;
 mod explain;
+mod fit;
 mod flow;
 mod follow;
 mod heartbeat;
+mod history;
 mod init;
 mod init_args;
 mod json;
@@ -32,6 +34,7 @@ mod logs;
 mod ls;
 mod man;
 mod merge;
+mod moment;
 mod notify;
 mod parse;
 mod peek;
@@ -49,6 +52,7 @@ mod session;
 mod spawn;
 mod status;
 mod supervisor;
+mod tagged;
 mod tail;
 mod terminal;
 mod wait;
@@ -86,6 +90,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Wait(args) => wait::run(args, &paths()?, screen),
         Command::Logs(args) => logs::run(args, &paths()?, screen),
         Command::Events(args) => events::run(args, &paths()?, screen),
+        Command::History(args) => history::run(args, &paths()?, screen),
         Command::Diff(args) => diff::run(args, &paths()?, screen),
         Command::Merge(args) => merge::run(&args.action, &paths()?, screen),
         Command::Plan(args) => run::plan(args, &paths()?, screen),

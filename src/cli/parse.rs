@@ -15,6 +15,7 @@ use super::explain::ExplainArgs;
 use super::complete::CompletionsArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::HeartbeatArgs;
+use super::history::HistoryArgs;
 use super::man::ManArgs;
 use super::merge::args::MergeArgs;
 use super::notify::NotifyArgs;
@@ -56,7 +57,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 31] = [
+const VERBS: [Verb; 32] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -84,6 +85,7 @@ const VERBS: [Verb; 31] = [
     ("explain", ExplainArgs::augment_args),
     ("doctor", DoctorArgs::augment_args),
     ("config", ConfigArgs::augment_args),
+    ("history", HistoryArgs::augment_args),
     ("notify", NotifyArgs::augment_args),
     ("supervisor", SupervisorArgs::augment_args),
     ("completions", CompletionsArgs::augment_args),

@@ -77,6 +77,7 @@ Commands:
   events      Show what happened, oldest first
   doctor      Look for what is wrong, and mend it when you agree (exit code 1 when something is)
   config      Show what is set for this repository and this user, and where
+  history     Show the life of a worker: each start, how it ended, and what landed
   notify      Try whether notifications arrive
   supervisor  Look after the process that looks after the workers
   completions Print what makes a shell complete verbs, options and the names of workers
@@ -148,7 +149,7 @@ fn options_and_positionals_mix_and_the_last_of_two_wins() {
     let Command::Ls(ls) = command(&["ls", "--tag", "a", "--tag", "b", "--format", "json", "--format", "names"]) else {
         panic!("not ls")
     };
-    assert_eq!((ls.tag.as_deref(), ls.format), (Some("b"), Format::Names));
+    assert_eq!((ls.tags.join(","), ls.format), ("a,b".into(), Format::Names));
     let Command::Clean(clean) = command(&["clean", "x", "--no-rm-worktree", "--rm-worktree"]) else {
         panic!("not clean")
     };

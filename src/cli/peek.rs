@@ -2,7 +2,7 @@
 
 use swarm_actors::model::{Refusal, RefusalKind, WorkerView};
 
-use super::send::{Environment, Verb, Who, live_worker, live_workers, locate};
+use super::send::{Environment, Verb, Who, live_worker, locate};
 
 /// Writes the visible pane after `lines` lines of what scrolled away: of one
 /// worker raw, of all of them each under its name.
@@ -17,8 +17,8 @@ pub fn peek(verb: &mut Verb<'_>, who: Option<Who<'_>>, lines: usize) -> Result<u
             let text = shown(live_worker(registry, name)?, lines, environment)?;
             write(verb, &text)?;
         }
-        Who::All => {
-            for worker in live_workers(registry) {
+        who @ (Who::All | Who::Tagged(_)) => {
+            for worker in who.workers(registry)? {
                 match shown(worker, lines, environment) {
                     Ok(text) => write(verb, &format!("=== {} ===\n{text}\n", worker.row.name))?,
                     // The original ends with 0 whatever one of many does.

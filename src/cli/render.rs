@@ -8,6 +8,8 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use swarm_actors::model::{Ended, FineState, RowTmux, WorkerView};
 
+use super::fit;
+
 /// Replaces what could move the cursor, recolour the terminal or reverse the
 /// reading direction: control characters become `\x1b`, the rest `\u{202e}`.
 pub fn escape(text: &str) -> Cow<'_, str> {
@@ -119,8 +121,9 @@ pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> Option<
     text
 }
 
-/// Exactly the original's table. Empty for no workers.
-pub fn plain_table(views: &[&WorkerView], clock: &Clock) -> String {
+/// Exactly the original's table, unless a terminal of so many columns is too narrow
+/// for it. Empty for no workers.
+pub fn plain_table(views: &[&WorkerView], clock: &Clock, columns: Option<u16>) -> String {
     if views.is_empty() {
         return String::new();
     }
@@ -135,11 +138,12 @@ pub fn plain_table(views: &[&WorkerView], clock: &Clock) -> String {
             tags(view),
         ]);
     }
+    fit::to_width(&mut rows, columns);
     table(&rows, |_, _, _| None)
 }
 
 /// The table of `ls -l`.
-pub fn long_table(views: &[&WorkerView], clock: &Clock, colour: bool) -> String {
+pub fn long_table(views: &[&WorkerView], clock: &Clock, colour: bool, columns: Option<u16>) -> String {
     if views.is_empty() {
         return String::new();
     }
@@ -158,6 +162,7 @@ pub fn long_table(views: &[&WorkerView], clock: &Clock, colour: bool) -> String 
             tags(view),
         ]);
     }
+    fit::to_width(&mut rows, columns);
     table(&rows, |x, y, cell| match (x, y) {
         (1, 1..) if colour => state_colour(cell),
         (_, 0) if colour => Some("\x1b[1m"),
@@ -301,8 +306,8 @@ NAME   STATUS   PID/WINDOW          STARTED  WORKTREE  TAG
 tests  running  4242                5m       -         ci,a
 fix    running  swarm-00c0ffee:fix  5m       /r/w/fix  -   
 ";
-        assert_eq!(plain_table(&[&one, &two], &clock), expected);
-        assert_eq!(plain_table(&[], &clock), "");
+        assert_eq!(plain_table(&[&one, &two], &clock, None), expected);
+        assert_eq!(plain_table(&[], &clock, None), "");
     }
 
     #[test]
@@ -314,7 +319,7 @@ fix    running  swarm-00c0ffee:fix  5m       /r/w/fix  -
             sample::ended("shot", Ended::Signal(9)),
             WorkerView { exit: None, state: FineState::Lost, ..sample::ended("gone", Ended::Code(0)) },
         ];
-        let text = long_table(&views.iter().collect::<Vec<_>>(), &clock, false);
+        let text = long_table(&views.iter().collect::<Vec<_>>(), &clock, false, None);
         let expected = "\
 NAME   STATE    PID   WINDOW  EXIT     RESTARTS  UPTIME  WORKTREE  TAG 
 up     running  4242  -       -        0         5m      -         ci,a
@@ -329,12 +334,12 @@ gone   lost     -     -       unknown  0         -       -         ci,a
     fn colours_do_not_shift_columns() {
         let clock = sample::clock("2026-01-02T00:05:00Z");
         let view = sample::process("up");
-        let painted = long_table(&[&view], &clock, true);
+        let painted = long_table(&[&view], &clock, true, None);
         assert!(painted.contains("\x1b[32mrunning\x1b[0m"));
         let mut bare = painted;
         for code in ["\x1b[32m", "\x1b[1m", "\x1b[0m"] {
             bare = bare.replace(code, "");
         }
-        assert_eq!(bare, long_table(&[&view], &clock, false));
+        assert_eq!(bare, long_table(&[&view], &clock, false, None));
     }
 }

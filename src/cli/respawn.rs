@@ -8,28 +8,41 @@ use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::screen::Screen;
 use crate::adapters::loops;
+use crate::adapters::views::Registry;
 use crate::api::client::post;
 use crate::paths::Paths;
 
 pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let registry = super::read_one(paths, &args.name, screen)?;
-    if registry.find(&args.name).is_none() {
-        return Err(unknown_worker(&args.name, &registry));
+    let registry = super::read_for(paths, args.name.as_deref(), screen)?;
+    let names = names(args, &registry)?;
+    let mut told = Told::new(args.json);
+    for name in &names {
+        let request = RespawnRequest {
+            caller: caller::collect()?.caller,
+            name: name.clone(),
+            clean_first: args.clean_first,
+            force_dirty: args.force_dirty,
+        };
+        let (mut settled, mut refused) = (false, false);
+        post(paths, "/v1/respawn", &request, &mut |answer| {
+            refused |= matches!(answer, Answer::Refused(_));
+            settled |= matches!(answer, Answer::Spawned(_) | Answer::Refused(_));
+            told.tell(answer, "respawned", screen);
+        })?;
+        if !settled {
+            return Err(no_answer());
+        }
+        if !refused && loops::is_over(paths, name) {
+            screen.aside("note: ", "its ralph loop is over and gives it no prompt: it is a worker like any other now");
+        }
     }
-    let request = RespawnRequest {
-        caller: caller::collect()?.caller,
-        name: args.name.clone(),
-        clean_first: args.clean_first,
-        force_dirty: args.force_dirty,
-    };
-    let (mut told, mut settled) = (Told::new(args.json), false);
-    post(paths, "/v1/respawn", &request, &mut |answer| {
-        settled |= matches!(answer, Answer::Spawned(_) | Answer::Refused(_));
-        told.tell(answer, "respawned", screen);
-    })?;
-    let code = told.end("swarm.respawned/1", screen)?;
-    if code == 0 && loops::is_over(paths, &args.name) {
-        screen.aside("note: ", "its ralph loop is over and gives it no prompt: it is a worker like any other now");
+    told.end("swarm.respawned/1", screen)
+}
+
+fn names(args: &RespawnArgs, registry: &Registry) -> Result<Vec<String>, Failure> {
+    match &args.name {
+        Some(name) if registry.find(name).is_none() => Err(unknown_worker(name, registry)),
+        Some(name) => Ok(vec![name.clone()]),
+        None => args.tagged.names(registry),
     }
-    if settled { Ok(code) } else { Err(no_answer()) }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use swarm_actors::model::{Refusal, RefusalKind, WorkerView, nearest};
 
+use super::tagged::{self, has_all};
 use crate::adapters::tmux::{self, Key, SendOptions, Target, TmuxError};
 use crate::adapters::views::Registry;
 
@@ -17,15 +18,56 @@ pub enum Who<'a> {
     Name(&'a str),
     /// Every running tmux worker; the others are passed over in silence.
     All,
+    /// Those of them that have all of these tags.
+    Tagged(&'a [String]),
 }
 
-/// Types `text` into one worker or all of them.
+impl Who<'_> {
+    /// The workers that are meant.
+    ///
+    /// # Errors
+    /// When one is named that cannot be typed into, and for a tag that nobody in a
+    /// window has.
+    pub fn workers(self, registry: &Registry) -> Result<Vec<&WorkerView>, Refusal> {
+        match self {
+            Who::Name(name) => Ok(vec![live_worker(registry, name)?]),
+            Who::All => Ok(live_workers(registry).collect()),
+            Who::Tagged(tags) => {
+                tagged::workers(tags, registry)?;
+                let live: Vec<&WorkerView> = live_workers(registry).filter(|view| has_all(view, tags)).collect();
+                let cause = || format!("no running tmux worker has the tag '{}'", tags.join("', '"));
+                if live.is_empty() { Err(Refusal::new(RefusalKind::NotFound, cause())) } else { Ok(live) }
+            }
+        }
+    }
+}
+
+/// What is typed, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Typed<'a> {
+    pub text: &'a str,
+    pub options: SendOptions,
+    pub proof: Proof,
+}
+
+/// Whether the window has to show that it took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    Wanted,
+    Waived,
+}
+
+/// Types a text into one worker or all of them.
 ///
 /// # Errors
 /// When the named worker cannot be typed into.
-pub fn send(verb: &mut Verb<'_>, who: Option<Who<'_>>, text: &str, options: SendOptions) -> Result<u8, Refusal> {
+pub fn send(verb: &mut Verb<'_>, who: Option<Who<'_>>, typed: Typed<'_>) -> Result<u8, Refusal> {
     let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "--name required when not using --all"))?;
-    let act = |target: &Target| target.tmux.send_text(&target.pane, text, options);
+    let Typed { text, options, proof } = typed;
+    let act = |target: &Target| match proof {
+        Proof::Wanted => target.tmux.send_proven(&target.pane, text, options),
+        Proof::Waived => target.tmux.send_text(&target.pane, text, options),
+    };
     each(verb, who, "sent to", &act)
 }
 
@@ -43,9 +85,10 @@ pub fn interrupt(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusa
 ///
 /// # Errors
 /// As [`send`].
-pub fn eof(verb: &mut Verb<'_>, name: &str) -> Result<u8, Refusal> {
+pub fn eof(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusal> {
+    let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "worker name required"))?;
     let act = |target: &Target| target.tmux.send_key(&target.pane, Key::Eof);
-    each(verb, Who::Name(name), "sent eof to", &act)
+    each(verb, who, "sent eof to", &act)
 }
 
 /// What a verb works with: what it knows, whose environment tmux gets, and
@@ -86,9 +129,9 @@ fn each(
             verb.say(&format!("{done} {name}"))?;
             Ok(0)
         }
-        Who::All => {
+        Who::All | Who::Tagged(_) => {
             let mut code = 0;
-            for worker in live_workers(registry) {
+            for worker in who.workers(registry)? {
                 match reach(worker) {
                     Ok(()) => verb.say(&format!("{done} {}", worker.row.name))?,
                     Err(refusal) => {
@@ -220,7 +263,9 @@ pub mod tests {
         (result, text(out), text(err))
     }
 
-    const PLAIN: SendOptions = SendOptions { clear: false, enter: true };
+    fn plain(text: &str) -> Typed<'_> {
+        Typed { text, options: SendOptions { clear: false, enter: true }, proof: Proof::Wanted }
+    }
 
     #[test]
     fn refusals_have_the_originals_words() {
@@ -229,17 +274,19 @@ pub mod tests {
             worker("process", None, None, FineState::Running),
             worker("ended", Some(tmux), None, FineState::Exited),
         ]);
-        let cause = |name: &str| spoken(&registry, &[], |verb| eof(verb, name)).0.expect_err("is refused").cause;
+        let cause = |name: &str| {
+            spoken(&registry, &[], |verb| eof(verb, Some(Who::Name(name)))).0.expect_err("is refused").cause
+        };
         assert_eq!(cause("nobody"), "worker 'nobody' not found");
         assert_eq!(cause("process"), "worker 'process' is not a tmux worker");
         assert_eq!(cause("ended"), "worker 'ended' is not running");
         let refusal = known_worker(&registry, "endedd").expect_err("is refused");
         assert_eq!(refusal.remedy.as_deref(), Some("did you mean 'ended'?"));
-        let (sent, ..) = spoken(&registry, &[], |verb| send(verb, None, "x", PLAIN));
+        let (sent, ..) = spoken(&registry, &[], |verb| send(verb, None, plain("x")));
         assert_eq!(sent.expect_err("is refused").cause, "--name required when not using --all");
         let (interrupted, ..) = spoken(&registry, &[], |verb| interrupt(verb, None));
         assert_eq!(interrupted.expect_err("is refused").cause, "worker name required when not using --all");
-        let (all, out, err) = spoken(&registry, &[], |verb| send(verb, Some(Who::All), "x", PLAIN));
+        let (all, out, err) = spoken(&registry, &[], |verb| send(verb, Some(Who::All), plain("x")));
         assert_eq!((all, out, err), (Ok(0), String::new(), String::new()));
     }
 
@@ -254,15 +301,15 @@ pub mod tests {
         let workers = vec![ours("job", &a), foreign("job-two", &server, "swarm"), gone];
         let registry = registry(workers);
         let environment = &server.environment;
-        let (sent, out, _) = spoken(&registry, environment, |verb| send(verb, Some(Who::Name("job")), "one", PLAIN));
+        let (sent, out, _) = spoken(&registry, environment, |verb| send(verb, Some(Who::Name("job")), plain("one")));
         assert_eq!((sent, out.as_str()), (Ok(0), "sent to job\n"));
-        let (sent, out, err) = spoken(&registry, environment, |verb| send(verb, Some(Who::All), "two", PLAIN));
+        let (sent, out, err) = spoken(&registry, environment, |verb| send(verb, Some(Who::All), plain("two")));
         assert_eq!((sent, out.as_str()), (Ok(1), "sent to job\nsent to job-two\n"));
         assert_eq!(err, "swarm: error: gone: pane %99 has ended, the text was not delivered\n");
         wait_until("both", || server.logged("job").contains("got two") && server.logged("job-two").contains("got two"));
         assert!(server.logged("job").contains("got one") && !server.logged("job-two").contains("got one"));
         assert!(!server.logged("other").contains("got"));
-        let (ended, out, _) = spoken(&registry, environment, |verb| eof(verb, "job"));
+        let (ended, out, _) = spoken(&registry, environment, |verb| eof(verb, Some(Who::Name("job"))));
         assert_eq!((ended, out.as_str()), (Ok(0), "sent eof to job\n"));
         let (interrupted, out, _) = spoken(&registry, environment, |verb| interrupt(verb, Some(Who::Name("job-two"))));
         assert_eq!((interrupted, out.as_str()), (Ok(0), "interrupted job-two\n"));

@@ -6,10 +6,12 @@ use std::time::Duration;
 use serde_json::json;
 use swarm_actors::model::{Refusal, Spawned, WorkerView};
 
+use super::answers::refusal_object;
 use super::args::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::error::Failure;
 use super::screen::Screen;
-use super::send::{Verb, Who, live_workers};
+use super::send::{Proof, Typed, Verb, Who};
+use super::tagged::Tagged;
 use super::{attach, json, peek, ready, send};
 use crate::adapters::tmux::{self, SendOptions};
 use crate::adapters::views::{Registry, load_one};
@@ -20,7 +22,7 @@ type Act<'a> = &'a dyn Fn(&mut Verb<'_>, Option<Who<'_>>) -> Result<u8, Refusal>
 
 pub fn peek(args: &PeekArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let lines = args.lines as usize;
-    let who = who(args.name.as_deref(), args.all);
+    let who = who(args.name.as_deref(), args.all, &args.tagged);
     let act = |verb: &mut Verb<'_>, who: Option<Who<'_>>| peek::peek(verb, who, lines);
     let told =
         if args.json { tell(paths, screen, who, "swarm.panes/1", &act) } else { speak(paths, screen, who, &act) };
@@ -29,19 +31,21 @@ pub fn peek(args: &PeekArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 
 pub fn send(args: &SendArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let options = SendOptions { clear: !args.raw, enter: !args.no_enter };
-    let who = who(args.name(), args.all);
-    let act = |verb: &mut Verb<'_>, who: Option<Who<'_>>| send::send(verb, who, args.text(), options);
+    let who = who(args.name(), args.all, &args.tagged);
+    let proof = if args.no_proof { Proof::Waived } else { Proof::Wanted };
+    let typed = Typed { text: args.text(), options, proof };
+    let act = |verb: &mut Verb<'_>, who: Option<Who<'_>>| send::send(verb, who, typed);
     said(args.json, paths, screen, who, &act)
 }
 
 pub fn interrupt(args: &InterruptArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let who = who(args.name.as_deref(), args.all);
+    let who = who(args.name.as_deref(), args.all, &args.tagged);
     said(args.json, paths, screen, who, &|verb, who| send::interrupt(verb, who))
 }
 
 pub fn eof(args: &EofArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let act = |verb: &mut Verb<'_>, _: Option<Who<'_>>| send::eof(verb, &args.name);
-    said(args.json, paths, screen, Some(Who::Name(&args.name)), &act)
+    let who = who(args.name.as_deref(), false, &args.tagged);
+    said(args.json, paths, screen, who, &|verb, who| send::eof(verb, who))
 }
 
 pub fn attach(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -64,15 +68,19 @@ pub fn shown(view: &WorkerView) -> Option<String> {
     target.tmux.capture(&target.pane, 0, false).ok()
 }
 
-/// `--all` wins over a name, as in the original.
-fn who(name: Option<&str>, all: bool) -> Option<Who<'_>> {
-    if all { Some(Who::All) } else { name.map(Who::Name) }
+/// `--all` wins over a name, as in the original; tags narrow it.
+fn who<'a>(name: Option<&'a str>, all: bool, tagged: &'a Tagged) -> Option<Who<'a>> {
+    match name {
+        _ if tagged.is_given() => Some(Who::Tagged(&tagged.tags)),
+        _ if all => Some(Who::All),
+        name => name.map(Who::Name),
+    }
 }
 
 fn one(who: Option<Who<'_>>) -> Option<&str> {
     match who {
         Some(Who::Name(name)) => Some(name),
-        Some(Who::All) | None => None,
+        Some(Who::All | Who::Tagged(_)) | None => None,
     }
 }
 
@@ -89,23 +97,27 @@ fn speak(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, act: Act<'_>)
     Ok(done?)
 }
 
-/// As one object: each worker with what was written about it.
+/// As one object: each worker with what was written about it, or why it was not done.
 fn tell(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, schema: &str, act: Act<'_>) -> Result<u8, Failure> {
     let registry = super::read_for(paths, one(who), screen)?;
-    let names: Vec<&str> = match who {
-        Some(Who::All) => live_workers(&registry).map(|worker| worker.row.name.as_str()).collect(),
-        Some(Who::Name(name)) => vec![name],
-        None => return Ok(run(&registry, None, act).0?),
-    };
-    let mut workers = Vec::new();
-    for name in names {
+    let Some(who) = who else { return Ok(run(&registry, None, act).0?) };
+    let (mut workers, mut code) = (Vec::new(), 0);
+    for worker in who.workers(&registry)? {
+        let name = &worker.row.name;
         let (done, text, complaints) = run(&registry, Some(Who::Name(name)), act);
         screen.errors(&complaints);
-        done?;
-        workers.push(json!({ "name": name, "text": String::from_utf8_lossy(&text) }));
+        match (done, who) {
+            (Ok(_), _) => workers.push(json!({ "name": name, "text": String::from_utf8_lossy(&text) })),
+            (Err(refusal), Who::Name(_)) => return Err(refusal.into()),
+            (Err(refusal), Who::All | Who::Tagged(_)) => {
+                screen.refusal(&refusal);
+                workers.push(refusal_object(&refusal.of(name)).into());
+                code = 1;
+            }
+        }
     }
     json::print_list(screen, schema, "workers", workers)?;
-    Ok(0)
+    Ok(code)
 }
 
 fn run(registry: &Registry, who: Option<Who<'_>>, act: Act<'_>) -> (Result<u8, Refusal>, Vec<u8>, Vec<u8>) {

@@ -23,8 +23,12 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let waiting = chosen(args, &registry)?;
     allow_many_descriptors();
     let mut wait = Wait::new(paths, limit.and_then(|limit| Instant::now().checked_add(limit)));
-    let mut report = Report { as_json: args.json, results: Vec::new() };
-    let left = wait.all(waiting, registry, &mut report, screen)?;
+    wait.first_only = args.any;
+    let mut report = Report { as_json: args.json, results: Vec::new(), ended: 0 };
+    let mut left = wait.all(waiting, registry, &mut report, screen)?;
+    if args.any && report.ended > 0 {
+        left.clear();
+    }
     for life in &left {
         report.say(&life.name, "timeout", None, screen)?;
     }
@@ -36,6 +40,10 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
 
 /// The named workers in any state, or all that run or are about to run again.
 fn chosen(args: &WaitArgs, registry: &Registry) -> Result<Vec<Life>, Failure> {
+    if args.tagged.is_given() {
+        let open = |view: &&WorkerView| !args.all || !has_ended(view);
+        return Ok(args.tagged.workers(registry)?.into_iter().filter(open).map(Life::of).collect());
+    }
     if args.all {
         return Ok(registry.workers.iter().filter(|view| !has_ended(view)).map(Life::of).collect());
     }
@@ -53,16 +61,18 @@ struct Wait<'a> {
     changes: Option<Changes>,
     /// Directories below `w/` that are watched.
     watched: BTreeSet<Option<String>>,
+    /// One that has ended is enough.
+    first_only: bool,
 }
 
 impl<'a> Wait<'a> {
     fn new(paths: &'a Paths, deadline: Option<Instant>) -> Self {
-        Self { paths, deadline, changes: None, watched: BTreeSet::new() }
+        Self { paths, deadline, changes: None, watched: BTreeSet::new(), first_only: false }
     }
 }
 
 impl Wait<'_> {
-    /// Waits for each of `waiting`; returns those that had not ended in time.
+    /// Waits for each of `waiting`, or for the first; returns those that had not ended by then.
     fn all(
         &mut self,
         mut waiting: Vec<Life>,
@@ -89,7 +99,8 @@ impl Wait<'_> {
                 going.push(life);
             }
             waiting = going;
-            if waiting.is_empty() || self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            let enough = self.first_only && report.ended > 0;
+            if waiting.is_empty() || enough || self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(waiting);
             }
             // What changed before the watch was set would be missed, so after
@@ -149,11 +160,14 @@ impl Wait<'_> {
 struct Report {
     as_json: bool,
     results: Vec<Map<String, Value>>,
+    /// How many had ended.
+    ended: usize,
 }
 
 impl Report {
     /// `NAME: exited` or `NAME: still running (timeout)`, as soon as it is so.
     fn say(&mut self, name: &str, result: &str, view: Option<&WorkerView>, screen: &mut Screen) -> Result<(), Failure> {
+        self.ended += usize::from(result == "exited");
         if self.as_json {
             // A worker that was cleaned meanwhile ended as well; how, nobody kept.
             let exit = (result == "exited").then(|| view.and_then(json::Exit::of).unwrap_or_else(json::Exit::unknown));
@@ -181,8 +195,10 @@ mod tests {
         sample::said(|screen| {
             let waiting = chosen(&args, &registry)?;
             let deadline = args.timeout.filter(|limit| !limit.is_zero()).map(|limit| Instant::now() + limit);
-            let mut report = Report { as_json: args.json, results: Vec::new() };
-            let left = Wait::new(&paths, deadline).all(waiting, registry, &mut report, screen)?;
+            let mut report = Report { as_json: args.json, results: Vec::new(), ended: 0 };
+            let mut wait = Wait::new(&paths, deadline);
+            wait.first_only = args.any;
+            let left = wait.all(waiting, registry, &mut report, screen)?;
             for life in &left {
                 report.say(&life.name, "timeout", None, screen)?;
             }
@@ -243,7 +259,7 @@ mod tests {
         let mut wait = Wait::new(&paths, Some(Instant::now()));
         let registry = sample::registry(vec![view]);
         let lives: Vec<Life> = registry.workers.iter().map(Life::of).collect();
-        let mut report = Report { as_json: false, results: Vec::new() };
+        let mut report = Report { as_json: false, results: Vec::new(), ended: 0 };
         let (out, _, code) = sample::said(|screen| {
             let left = wait.all(lives, registry, &mut report, screen)?;
             report.say(&left[0].name, "timeout", None, screen)?;

@@ -11,6 +11,7 @@ mod damage;
 mod doctor;
 mod escaped;
 mod explain;
+mod fleets;
 mod flow;
 mod flow_odds;
 mod flow_run;

@@ -94,7 +94,7 @@ fn an_empty_registry_lists_nothing() {
     rig.swarm(&["ls"]).is(0, "", "");
     rig.swarm(&["ls", "--format", "names"]).is(0, "", "");
     rig.swarm(&["ls", "--format", "json"]).is(0, "[]\n", "");
-    rig.swarm(&["ls", "--json"]).is(0, "{\"schema\":\"swarm.workers/1\",\"workers\":[]}\n", "");
+    rig.swarm(&["ls", "--json"]).is(0, "{\"schema\":\"swarm.workers/1\",\"total\":0,\"workers\":[]}\n", "");
     rig.swarm(&["kill", "--all"]).is(0, "", "");
     rig.swarm(&["clean", "--all"]).is(0, "", "");
     rig.swarm(&["wait", "--all"]).is(0, "", "");

@@ -28,6 +28,8 @@ pub enum TmuxError {
     Duplicate(String),
     #[error("pane {pane} has ended, the text was not delivered")]
     NotDelivered { pane: String },
+    #[error("pane {pane} shows nothing of the text within {} s, so Enter was not pressed", limit_ms.div_ceil(1000))]
+    NotShown { pane: String, limit_ms: u64 },
     #[error("the session name {name:?} cannot be used with tmux: {why}")]
     Session { name: String, why: String },
     #[error("the window name {name:?} cannot be used with tmux")]
@@ -56,6 +58,9 @@ impl TmuxError {
             Self::Timeout { .. } => Some("see whether the tmux server is stopped or overloaded".to_owned()),
             Self::Unreachable { pid, .. } => {
                 Some(format!("make the socket's directory writable, then: kill -USR1 {pid}"))
+            }
+            Self::NotShown { .. } => {
+                Some("look with swarm peek; --no-proof types without asking its window".to_owned())
             }
             Self::Session { .. } => Some("choose another --session".to_owned()),
             Self::SocketName { .. } => Some("choose another --tmux-socket".to_owned()),

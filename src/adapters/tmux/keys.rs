@@ -56,15 +56,26 @@ impl Tmux {
     /// [`TmuxError::NotDelivered`] when the pane ended before the last of it was
     /// handed over, besides what any call to tmux can fail with.
     pub fn send_text(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
+        self.clear_line(pane, options)?;
+        let pasted = words::pasteable(text);
+        if !pasted.is_empty() {
+            self.paste(pane, &pasted)?;
+        }
+        self.press_enter(pane, text, options)
+    }
+
+    /// What comes before a text.
+    pub(super) fn clear_line(&self, pane: &str, options: SendOptions) -> Result<(), TmuxError> {
         if options.clear {
             self.send_key(pane, Key::Escape)?;
             std::thread::sleep(Duration::from_millis(AFTER_ESCAPE_MS));
             self.send_key(pane, Key::ClearLine)?;
         }
-        let pasted = words::pasteable(text);
-        if !pasted.is_empty() {
-            self.paste(pane, &pasted)?;
-        }
+        Ok(())
+    }
+
+    /// What comes after it.
+    pub(super) fn press_enter(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
         if options.enter {
             let pause = if text.contains('\n') { BEFORE_ENTER_LINES_MS } else { BEFORE_ENTER_MS };
             std::thread::sleep(Duration::from_millis(pause));
@@ -85,7 +96,7 @@ impl Tmux {
 
     /// Line ends stay as they are (`-r`) and a program that knows bracketed paste
     /// is told where the text ends (`-p`), so a line break submits nothing there.
-    fn paste(&self, pane: &str, text: &str) -> Result<(), TmuxError> {
+    pub(super) fn paste(&self, pane: &str, text: &str) -> Result<(), TmuxError> {
         check_pane(pane)?;
         let buffer = buffer_name();
         let commands = format!("load-buffer -b {buffer} - ; paste-buffer -d -p -r -b {buffer} -t {pane}");

@@ -10,7 +10,7 @@
 //! - `run`: one client process, its limits
 //! - `error`: what its stderr means
 //! - `open`: the window of a worker, and `recover` for a server without socket
-//! - `panes`: what is there; `keys`: what is typed; `attach`: a person looks
+//! - `panes`: what is there; `keys`: what is typed, `proof`: and shown; `attach`: a person looks
 //! - `target`: the pane of a worker that the registry shows
 
 mod attach;
@@ -18,6 +18,7 @@ mod error;
 mod keys;
 mod open;
 mod panes;
+mod proof;
 mod recover;
 pub(super) mod run;
 mod target;

@@ -4,6 +4,7 @@
 //! after `--` belongs to the worker's command.
 
 mod limits;
+mod list;
 mod windows;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use swarm_actors::model::{RestartPolicy, WORK_TYPES};
 
 pub use self::limits::LimitFlags;
+pub use self::list::{LsArgs, Sort};
 pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
@@ -21,14 +23,17 @@ use super::examples;
 use super::explain::ExplainArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::{HeartbeatArgs, NudgeFlags};
+use super::history::HistoryArgs;
 pub use super::init_args::{GuideFile, InitArgs};
 use super::man::ManArgs;
 use super::merge::args::MergeArgs;
+use super::moment;
 use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
 use super::recover::args::RecoverArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
+use super::tagged::Tagged;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -130,6 +135,9 @@ pub enum Command {
     /// Show what is set for this repository and this user, and where
     #[command(after_help = examples::CONFIG)]
     Config(ConfigArgs),
+    /// Show the life of a worker: each start, how it ended, and what landed
+    #[command(after_help = examples::HISTORY)]
+    History(HistoryArgs),
     /// Try whether notifications arrive
     #[command(after_help = examples::NOTIFY)]
     Notify(NotifyArgs),
@@ -264,25 +272,6 @@ impl From<Restart> for RestartPolicy {
     }
 }
 
-#[derive(Debug, Args)]
-pub struct LsArgs {
-    /// Shape of the list
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
-    /// Only workers of this status
-    #[arg(long, value_enum, default_value_t = StatusFilter::All)]
-    pub status: StatusFilter,
-    /// Only workers with exactly this tag
-    #[arg(long)]
-    pub tag: Option<String>,
-    /// More columns: fine state, pid, exit, restarts
-    #[arg(short, long, conflicts_with = "format")]
-    pub long: bool,
-    /// Print one JSON object (fine states, exits; values of variables hidden)
-    #[arg(long, conflicts_with_all = ["format", "long"])]
-    pub json: bool,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     Table,
@@ -307,7 +296,10 @@ pub struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    pub name: String,
+    #[arg(required_unless_present = "tags", conflicts_with = "tags")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// tmux worker: the last LINES lines instead of the last screenful
     #[arg(long)]
     pub history: bool,
@@ -315,7 +307,7 @@ pub struct LogsArgs {
     #[arg(long, value_name = "LINES")]
     pub lines: Option<u64>,
     /// Go on until the worker has ended
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "tags")]
     pub follow: bool,
     /// What the worker wrote to its standard error (not for tmux workers)
     #[arg(long)]
@@ -345,8 +337,10 @@ pub struct DiffArgs {
 #[derive(Debug, Args)]
 pub struct KillArgs {
     /// Workers to end
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", conflicts_with = "tags")]
     pub names: Vec<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// Remove the worktree as well, when it holds no unsaved work
     #[arg(long)]
     pub rm_worktree: bool,
@@ -364,8 +358,13 @@ pub struct KillArgs {
 #[derive(Debug, Args)]
 pub struct WaitArgs {
     /// Workers to wait for
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", conflicts_with = "tags")]
     pub names: Vec<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
+    /// Only until the first of them has ended
+    #[arg(long)]
+    pub any: bool,
     /// Longest time to wait: 90, 90s, 5m, 1h30m; 0 is no limit
     #[arg(long, value_name = "SEC", value_parser = duration::parse)]
     pub timeout: Option<Duration>,
@@ -380,8 +379,10 @@ pub struct WaitArgs {
 #[derive(Debug, Args)]
 pub struct CleanArgs {
     /// Workers to forget
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", conflicts_with = "tags")]
     pub names: Vec<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// Remove the worktree, when it holds no unsaved work (the default)
     #[arg(long, overrides_with = "no_rm_worktree")]
     pub rm_worktree: bool,
@@ -401,7 +402,10 @@ pub struct CleanArgs {
 
 #[derive(Debug, Args)]
 pub struct RespawnArgs {
-    pub name: String,
+    #[arg(required_unless_present = "tags", conflicts_with = "tags")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// Make the worktree anew
     #[arg(long)]
     pub clean_first: bool,
@@ -423,6 +427,12 @@ pub struct EventsArgs {
     /// Only the last LINES [default: all; 10 with --follow]
     #[arg(short = 'n', long, value_name = "LINES")]
     pub lines: Option<u64>,
+    /// Only from then on: 10m ago, 12:30 today, 2026-01-31, 2026-01-31T12:30:05+01:00
+    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    pub since: Option<u64>,
+    /// Only before that time
+    #[arg(long, value_name = "TIME", value_parser = moment::parse, conflicts_with = "follow")]
+    pub until: Option<u64>,
     /// Print one JSON object a line, as recorded
     #[arg(long)]
     pub json: bool,

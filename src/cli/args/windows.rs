@@ -2,9 +2,14 @@
 
 use clap::Args;
 
+use crate::cli::tagged::Tagged;
+
 #[derive(Debug, Args)]
 pub struct PeekArgs {
+    #[arg(conflicts_with = "tags")]
     pub name: Option<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// Lines to show
     #[arg(short = 'n', long, default_value_t = 30)]
     pub lines: u32,
@@ -19,18 +24,23 @@ pub struct PeekArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "swarm send [OPTIONS] [NAME] <TEXT>")]
 pub struct SendArgs {
-    /// The worker; with --all it is left out
+    /// The worker; with --all or --tag it is left out
     #[arg(value_name = "NAME", allow_hyphen_values = true)]
     pub first: String,
     /// What to type
-    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "tags")]
     pub second: Option<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// Do not press Enter afterwards
     #[arg(long)]
     pub no_enter: bool,
     /// Every running tmux worker
     #[arg(long)]
     pub all: bool,
+    /// Do not look whether its window shows what was typed
+    #[arg(long)]
+    pub no_proof: bool,
     /// Do not clear the input line first
     #[arg(long)]
     pub raw: bool,
@@ -52,7 +62,10 @@ impl SendArgs {
 
 #[derive(Debug, Args)]
 pub struct InterruptArgs {
+    #[arg(conflicts_with = "tags")]
     pub name: Option<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// Every running tmux worker
     #[arg(long)]
     pub all: bool,
@@ -63,7 +76,10 @@ pub struct InterruptArgs {
 
 #[derive(Debug, Args)]
 pub struct EofArgs {
-    pub name: String,
+    #[arg(required_unless_present = "tags", conflicts_with = "tags")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

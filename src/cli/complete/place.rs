@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
 
     /// The positional that is next. Where all are meant, none is named.
     fn next(&self) -> Option<&'a Arg> {
-        let nobody_is_named = self.has("all") && self.path == "send";
+        let nobody_is_named = (self.has("all") || self.has("tags")) && self.path == "send";
         self.command.get_positionals().nth(self.positionals + usize::from(nobody_is_named))
     }
 
@@ -147,7 +147,7 @@ impl<'a> Walk<'a> {
         if self.positionals == 0 && !self.literal {
             wanted.candidates.extend(actions(self.command));
         }
-        if self.has("all") && self.path != "merge ls" && matches!(wanted.live, Some(Live::Workers(_))) {
+        if (self.has("all") || self.has("tags")) && matches!(wanted.live, Some(Live::Workers(_))) {
             wanted.live = None;
         }
         wanted

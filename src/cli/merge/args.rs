@@ -8,6 +8,7 @@ use swarm_actors::model::MergeSettings;
 
 use crate::cli::duration;
 use crate::cli::examples;
+use crate::cli::tagged::Tagged;
 
 #[derive(Debug, Args)]
 pub struct MergeArgs {
@@ -41,8 +42,10 @@ pub enum MergeAction {
 #[derive(Debug, Args)]
 pub struct AddArgs {
     /// Workers or branches
-    #[arg(value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required_unless_present = "tags", conflicts_with = "tags")]
     pub names: Vec<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// Branch to land on [default: the one it was started from]
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,

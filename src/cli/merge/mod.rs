@@ -35,7 +35,10 @@ pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u
 }
 
 fn add(args: &AddArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let names = super::each_once(&args.names);
+    let names = match args.tagged.is_given() {
+        true => args.tagged.names(&super::read(paths, screen)?)?,
+        false => super::each_once(&args.names),
+    };
     let settings = args.rules.settings();
     let order = MergeOrder::Add { names, base: args.base.clone(), priority: args.priority, settings };
     send(order, args.json, paths, screen)

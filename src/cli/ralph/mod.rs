@@ -16,6 +16,7 @@ use super::args::KillArgs;
 use super::error::{Failure, unknown_worker};
 use super::render::escape;
 use super::screen::Screen;
+use super::tagged::Tagged;
 use super::{caller, json, kill};
 use crate::adapters::loops::{self, Known};
 use crate::adapters::views::load;
@@ -197,7 +198,14 @@ fn stop(args: &StopArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
     if has_worker || loops::read(paths, name).is_ok_and(|known| known.is_none()) {
         let (rm_worktree, force_dirty, json) = (args.rm_worktree, args.force_dirty, args.json);
         return kill::run(
-            &KillArgs { names: vec![name.clone()], rm_worktree, force_dirty, all: false, json },
+            &KillArgs {
+                names: vec![name.clone()],
+                tagged: Tagged::default(),
+                rm_worktree,
+                force_dirty,
+                all: false,
+                json,
+            },
             paths,
             screen,
         );

@@ -5,12 +5,15 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::duration;
+use crate::cli::tagged::Tagged;
 
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
     /// Workers to look at [default: all]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", conflicts_with = "tags")]
     pub names: Vec<String>,
+    #[command(flatten)]
+    pub tagged: Tagged,
     /// Start them, instead of only showing which
     #[arg(long)]
     pub apply: bool,

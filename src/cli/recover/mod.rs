@@ -104,7 +104,10 @@ pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
 }
 
 fn cases(args: &RecoverArgs, registry: &Registry, paths: &Paths) -> Result<Vec<Case>, Failure> {
-    let names = super::each_once(&args.names);
+    let names = match args.tagged.is_given() {
+        true => args.tagged.names(registry)?,
+        false => super::each_once(&args.names),
+    };
     if let Some(unknown) = names.iter().find(|name| registry.find(name).is_none()) {
         return Err(unknown_worker(unknown, registry));
     }

@@ -1,0 +1,295 @@
+//! `swarm history`: the life of one worker, as it was recorded while it happened.
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use swarm_actors::model::{Ended, Event, EventKind, Reason, WorkerView};
+
+use super::error::{Failure, unknown_worker};
+use super::events::exited;
+use super::json;
+use super::render::{Clock, ended_word, escape, table, words};
+use super::screen::Screen;
+use super::tail::{From, Pending, Tail};
+use crate::paths::Paths;
+
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    pub name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &HistoryArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let registry = super::read_one(paths, &args.name, screen)?;
+    let view = registry.find(&args.name);
+    let mut past = Past::default();
+    read(paths, &args.name, &mut |event| past.take(event))?;
+    if let Some(view) = view {
+        past.complete(view);
+    } else if past.starts.is_empty() && past.landings.is_empty() {
+        return Err(unknown_worker(&args.name, &registry));
+    }
+    show(args, &past, view.is_some(), &Clock::system(), screen)
+}
+
+/// Gives each event of the worker, oldest first. Lines that a crash tore, and kinds that
+/// a newer program records, are passed over.
+fn read(paths: &Paths, name: &str, take: &mut dyn FnMut(Event)) -> Result<(), Failure> {
+    let (mut pending, mut tail) = (Pending::default(), Tail::new(paths.events()));
+    let quoted = Value::from(name).to_string();
+    let mut sink = |bytes: &[u8]| {
+        for line in pending.whole(bytes) {
+            // Most lines are about others, and parsing is what takes the time.
+            if memchr::memmem::find(&line, quoted.as_bytes()).is_some()
+                && let Ok(event) = serde_json::from_slice::<Event>(&line)
+                && event.worker.as_deref() == Some(name)
+            {
+                take(event);
+            }
+        }
+        Ok(())
+    };
+    tail.start(From::Start, &mut sink)?;
+    while tail.drain(&mut sink)?.more {}
+    Ok(())
+}
+
+/// How a life came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum How {
+    Spawn,
+    Restart,
+    Respawn,
+}
+
+impl How {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Spawn => "spawn",
+            Self::Restart => "restart",
+            Self::Respawn => "respawn",
+        }
+    }
+}
+
+/// From a start to its end.
+#[derive(Serialize)]
+struct Life {
+    generation: Option<u64>,
+    pid: Option<i32>,
+    started_at_ms: Option<u64>,
+    how: How,
+    exit: Option<json::Exit>,
+    #[serde(skip)]
+    end: Option<(Option<Ended>, Option<Reason>, Option<u64>)>,
+    #[serde(skip)]
+    ended_at_ms: Option<u64>,
+    restart_in_ms: Option<u64>,
+    killed: bool,
+}
+
+impl Life {
+    fn begun(generation: Option<u64>, how: How) -> Self {
+        Self {
+            generation,
+            pid: None,
+            started_at_ms: None,
+            how,
+            exit: None,
+            end: None,
+            ended_at_ms: None,
+            restart_in_ms: None,
+            killed: false,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Past {
+    starts: Vec<Life>,
+    landings: Vec<Map<String, Value>>,
+    /// The next start is the policy's.
+    restarting: bool,
+    /// An earlier worker of the name was forgotten.
+    cleaned: bool,
+}
+
+impl Past {
+    fn take(&mut self, event: Event) {
+        let (at_ms, generation) = (event.at_ms, event.generation);
+        match event.kind {
+            EventKind::WorkerStarted { pid } => {
+                let how = self.how();
+                let begun = Life::begun(generation, how);
+                self.starts.push(Life { pid: Some(pid), started_at_ms: Some(at_ms), ..begun });
+                (self.restarting, self.cleaned) = (false, false);
+            }
+            EventKind::WorkerExited { ended, reason, duration_ms } => {
+                let life = self.life(generation);
+                life.exit = Some(json::Exit::told(ended, reason, at_ms, duration_ms));
+                (life.end, life.ended_at_ms) = (Some((ended, reason, duration_ms)), Some(at_ms));
+            }
+            EventKind::WorkerRestarting { in_ms, .. } => {
+                self.life(generation).restart_in_ms = Some(in_ms);
+                self.restarting = true;
+            }
+            EventKind::WorkerKilled => {
+                self.life(generation).killed = true;
+                self.restarting = false;
+            }
+            EventKind::WorkerCleaned => self.cleaned = true,
+            EventKind::MergeSettled { item, base, state, commit, cause, .. } => self.landings.push(json::object([
+                ("at_ms", json!(at_ms)),
+                ("item", json!(item)),
+                ("base", json!(base)),
+                ("state", json!(state)),
+                ("commit", json!(commit)),
+                ("cause", json!(cause)),
+            ])),
+            _ => {}
+        }
+    }
+
+    fn how(&self) -> How {
+        match (self.restarting, self.starts.is_empty() || self.cleaned) {
+            (true, _) => How::Restart,
+            (false, true) => How::Spawn,
+            (false, false) => How::Respawn,
+        }
+    }
+
+    /// The life of that generation; its start may lie in a part of the file that is gone.
+    fn life(&mut self, generation: Option<u64>) -> &mut Life {
+        if self.starts.last().is_none_or(|life| life.generation != generation) {
+            let how = self.how();
+            self.starts.push(Life::begun(generation, how));
+        }
+        self.starts.last_mut().expect("one was just pushed where there was none")
+    }
+
+    /// What the registry knows better of the present one.
+    fn complete(&mut self, view: &WorkerView) {
+        let generation = view.row.swarm().map(|swarm| swarm.generation);
+        let life = self.life(generation);
+        life.pid = life.pid.or(view.pid);
+        if let Some(record) = &view.exit {
+            life.exit = Some(json::Exit::recorded(record));
+            life.end = Some((Some(record.ended), Some(record.reason), Some(record.duration_ms)));
+            life.ended_at_ms = Some(record.ended_at_ms);
+        } else if !view.state.is_running() && life.exit.is_none() {
+            life.exit = Some(json::Exit::unknown());
+            life.end = Some((None, None, None));
+        }
+    }
+}
+
+fn show(args: &HistoryArgs, past: &Past, registered: bool, clock: &Clock, screen: &mut Screen) -> Result<u8, Failure> {
+    if args.json {
+        let body = json!({
+            "name": args.name, "registered": registered, "starts": past.starts, "landings": past.landings,
+        });
+        return json::print(screen, "swarm.history/1", &body).map(|()| 0);
+    }
+    let head = ["START", "HOW", "PID", "END", "EXIT", "LASTED", "WHAT"].map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(past.starts.iter().map(|life| row(life, clock))).collect();
+    for line in table(&rows, |_, _, _| None).lines() {
+        screen.line(line.trim_end())?;
+    }
+    for landing in &past.landings {
+        let text = |key: &str| landing[key].as_str().unwrap_or_default().to_owned();
+        let at = clock.local(landing["at_ms"].as_u64().unwrap_or_default());
+        let why = [text("commit"), text("cause")].into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+        let why = if why.is_empty() { why } else { format!(": {why}") };
+        screen.line(&escape(&format!("{at}  {} on {}{why}", text("state"), text("base"))))?;
+    }
+    Ok(0)
+}
+
+fn row(life: &Life, clock: &Clock) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let at = |ms: Option<u64>| ms.map_or_else(dash, |ms| clock.local(ms));
+    let exit = match &life.end {
+        Some((ended, ..)) => ended.map_or_else(|| "unknown".to_owned(), ended_word),
+        None => dash(),
+    };
+    let lasted = match &life.end {
+        Some((_, _, lasted)) => lasted.map_or_else(dash, |ms| words(ms / 1000)),
+        None => life.started_at_ms.and_then(|at| clock.since_ms(at)).map_or_else(dash, words),
+    };
+    let mut what = match &life.end {
+        Some((ended, reason, _)) => exited(*ended, *reason, None),
+        None => "at work".to_owned(),
+    };
+    if life.killed && !what.contains("(stopped)") {
+        what.push_str(", then killed");
+    }
+    if let Some(in_ms) = life.restart_in_ms {
+        what.push_str(&format!(", restart in {}", words(in_ms.div_ceil(1000))));
+    }
+    vec![
+        at(life.started_at_ms),
+        life.how.word().to_owned(),
+        life.pid.map_or_else(dash, |pid| pid.to_string()),
+        at(life.ended_at_ms),
+        exit,
+        lasted,
+        what,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::sample;
+
+    const LINES: &str = r#"{"at_ms":1767312000000,"type":"supervisor.started","pid":9}
+{"at_ms":1767312001000,"worker":"x","generation":1,"type":"worker.started","pid":10}
+{"at_ms":1767312002000,"worker":"xx","generation":1,"type":"worker.started","pid":11}
+{"at_ms":1767312003000,"worker":"x","generation":1,"type":"worker.exited","ended":{"code":3},"reason":"exited","duration_ms":2000}
+{"at_ms":1767312003000,"worker":"x","generation":1,"type":"worker.restarting","in_ms":1000,"restarts":1}
+torn {"at_ms":17
+{"at_ms":1767312004000,"worker":"x","generation":2,"type":"worker.started","pid":12}
+{"at_ms":1767312124000,"worker":"x","generation":2,"type":"worker.exited","ended":{"signal":15},"reason":"stopped","duration_ms":120000}
+{"at_ms":1767312124001,"worker":"x","generation":2,"type":"worker.killed"}
+{"at_ms":1767312184000,"worker":"x","generation":3,"type":"worker.started","pid":13}
+{"at_ms":1767312190000,"worker":"x","type":"merge.settled","item":0,"base":"main","state":"landed","commit":"abc","cause":null,"files":[]}
+"#;
+
+    fn told(words: &[&str], view: Option<&WorkerView>) -> String {
+        let crate::cli::args::Command::History(args) = sample::command(&[&["history"], words].concat()) else {
+            panic!("not history");
+        };
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        std::fs::write(paths.events(), LINES).expect("written");
+        let mut past = Past::default();
+        read(&paths, &args.name, &mut |event| past.take(event)).expect("read");
+        view.into_iter().for_each(|view| past.complete(view));
+        let clock = sample::clock("2026-01-02T00:05:00Z");
+        sample::said(|screen| show(&args, &past, view.is_some(), &clock, screen)).0
+    }
+
+    #[test]
+    fn each_start_is_told_with_its_end() {
+        let expected = "\
+START                HOW      PID  END                  EXIT     LASTED  WHAT
+2026-01-02 00:00:01  spawn    10   2026-01-02 00:00:03  3        2s      ended with code 3, restart in 1s
+2026-01-02 00:00:04  restart  12   2026-01-02 00:02:04  SIGTERM  2m      ended by SIGTERM (stopped)
+2026-01-02 00:03:04  respawn  13   -                    -        1m      at work
+2026-01-02 00:03:10  landed on main: abc
+";
+        assert_eq!(told(&["x"], None), expected);
+    }
+
+    #[test]
+    fn what_the_registry_knows_of_the_present_life_wins() {
+        let view = sample::ended("xx", Ended::Code(7));
+        let value: Value = serde_json::from_str(&told(&["xx", "--json"], Some(&view))).expect("json");
+        assert_eq!((value["schema"].as_str(), value["registered"].as_bool()), (Some("swarm.history/1"), Some(true)));
+        let starts = value["starts"].as_array().expect("a list");
+        assert_eq!(starts.last().expect("one")["exit"]["code"], 7);
+    }
+}

@@ -1,0 +1,83 @@
+//! Workers by tag instead of by name, for every verb that takes names.
+
+use clap::Args;
+use swarm_actors::model::{Refusal, RefusalKind, WorkerView, nearest};
+
+use super::error::Failure;
+use crate::adapters::views::Registry;
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct Tagged {
+    /// Every worker with this tag instead of a name (may be repeated: those that have all of them)
+    #[arg(long = "tag", value_name = "TAG")]
+    pub tags: Vec<String>,
+}
+
+impl Tagged {
+    pub fn is_given(&self) -> bool {
+        !self.tags.is_empty()
+    }
+
+    /// The workers that are meant, in the order of the registry.
+    ///
+    /// # Errors
+    /// When nobody is: a tag that was mistyped must not look like work that is done.
+    pub fn workers<'a>(&self, registry: &'a Registry) -> Result<Vec<&'a WorkerView>, Refusal> {
+        workers(&self.tags, registry)
+    }
+
+    /// Their names.
+    ///
+    /// # Errors
+    /// As [`Tagged::workers`].
+    pub fn names(&self, registry: &Registry) -> Result<Vec<String>, Failure> {
+        Ok(self.workers(registry)?.into_iter().map(|view| view.row.name.clone()).collect())
+    }
+}
+
+/// Whether a worker has all of these tags.
+pub fn has_all(view: &WorkerView, tags: &[String]) -> bool {
+    tags.iter().all(|tag| view.row.tags.contains(tag))
+}
+
+/// As [`Tagged::workers`].
+///
+/// # Errors
+/// When nobody is meant.
+pub fn workers<'a>(tags: &[String], registry: &'a Registry) -> Result<Vec<&'a WorkerView>, Refusal> {
+    let found: Vec<&WorkerView> = registry.workers.iter().filter(|view| has_all(view, tags)).collect();
+    if found.is_empty() { Err(nobody(tags, registry)) } else { Ok(found) }
+}
+
+fn nobody(tags: &[String], registry: &Registry) -> Refusal {
+    let known = || registry.workers.iter().flat_map(|view| view.row.tags.iter().map(String::as_str));
+    let missing = tags.iter().find(|tag| !known().any(|known| known == *tag));
+    let cause = match missing {
+        Some(tag) => format!("no worker has the tag '{tag}'"),
+        None => format!("no worker has all of the tags '{}'", tags.join("', '")),
+    };
+    let near = missing.and_then(|tag| nearest(tag, known()));
+    let remedy = near.map_or_else(|| "swarm ls shows the tags".to_owned(), |near| format!("did you mean '{near}'?"));
+    Refusal::new(RefusalKind::NotFound, cause).remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::sample;
+
+    #[test]
+    fn several_tags_mean_those_that_have_all_of_them() {
+        let all = sample::registry(vec![sample::process("one"), sample::window("none"), sample::process("two")]);
+        let named = |tags: &[&str]| {
+            let tagged = Tagged { tags: tags.iter().map(ToString::to_string).collect() };
+            tagged.workers(&all).map(|found| found.iter().map(|view| view.row.name.clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(named(&["ci"]), Ok(vec!["one".to_owned(), "two".to_owned()]));
+        assert_eq!(named(&["ci", "a"]), named(&["ci"]));
+        let refusal = named(&["cii"]).expect_err("nobody");
+        assert_eq!(refusal.cause, "no worker has the tag 'cii'");
+        assert_eq!(refusal.remedy.as_deref(), Some("did you mean 'ci'?"));
+        assert_eq!(named(&["ci", "nightly"]).expect_err("nobody").cause, "no worker has the tag 'nightly'");
+    }
+}

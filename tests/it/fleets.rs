@@ -1,0 +1,171 @@
+//! Many workers at a time: by tag, in pages, until the first ends; and what is kept of
+//! their lives.
+
+use serde_json::Value;
+
+use crate::common::{Rig, SOON, wait_until};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_tag_stands_for_names_and_several_for_those_that_have_all() {
+    let rig = Rig::new();
+    rig.spawn("one", &["--tag", "ci", "--tag", "slow"], &["sleep", "600"]);
+    rig.spawn("two", &["--tag", "ci"], &["sleep", "600"]);
+    rig.spawn("other", &[], &["sleep", "600"]);
+    rig.swarm(&["kill", "--tag", "ci", "--tag", "slow"]).is(0, "killed one\n", "");
+    assert_eq!(rig.swarm(&["ls", "-q", "--status", "running"]).ok(), "two\nother\n");
+    // Those that run are passed over, as with --all.
+    rig.swarm(&["clean", "--tag", "ci"]).is(0, "cleaned one\n", "");
+    rig.swarm(&["clean", "--tag", "ci"]).is(0, "", "");
+    let again = rig.swarm(&["respawn", "--tag", "ci"]).ok();
+    assert!(again.starts_with("respawned two (pid: "), "{again}");
+    rig.swarm(&["kill", "--all", "--tag", "ci"]).is(0, "killed two\n", "");
+    rig.swarm(&["wait", "--tag", "ci"]).is(0, "two: exited\n", "");
+    rig.swarm(&["recover", "--tag", "ci"]).ok();
+    assert_eq!(rig.swarm(&["ls", "-q", "--status", "running"]).ok(), "other\n");
+}
+
+#[test]
+fn a_tag_that_nobody_has_is_refused_and_nothing_is_done() {
+    let rig = Rig::new();
+    rig.spawn("one", &["--tag", "nightly"], &["sleep", "600"]);
+    let before = std::fs::read(rig.state()).expect("there");
+    for words in [
+        &["kill", "--tag", "nigthly"][..],
+        &["clean", "--tag", "nigthly"],
+        &["wait", "--tag", "nigthly"],
+        &["respawn", "--tag", "nigthly"],
+        &["recover", "--tag", "nigthly", "--apply"],
+        &["send", "--tag", "nigthly", "x"],
+        &["interrupt", "--tag", "nigthly"],
+        &["eof", "--tag", "nigthly"],
+        &["peek", "--tag", "nigthly"],
+        &["logs", "--tag", "nigthly"],
+        &["merge", "add", "--tag", "nigthly"],
+    ] {
+        let said = rig.swarm(words);
+        assert_eq!(said.code, if words[0] == "peek" { Some(2) } else { Some(1) }, "{words:?}: {said:?}");
+        assert_eq!(said.out, "", "{words:?}");
+        assert!(said.err.starts_with("swarm: error: no worker has the tag 'nigthly'\nswarm: hint: "), "{said:?}");
+    }
+    rig.swarm(&["send", "--tag", "nightly", "x"]).refused(1, "no running tmux worker has the tag 'nightly'");
+    for words in [&["kill", "one", "--tag", "nightly"][..], &["send", "one", "x", "--tag", "nightly"]] {
+        assert_eq!(rig.swarm(words).code, Some(2), "{words:?}");
+    }
+    assert_eq!(std::fs::read(rig.state()).expect("there"), before);
+}
+
+#[test]
+fn a_broadcast_says_of_each_whether_it_arrived() {
+    let rig = Rig::new();
+    let listen = "printf 'ready '; while read line; do echo \"got $line\"; done";
+    rig.spawn_sh("ears", &["--tmux", "--tag", "all"], listen);
+    rig.spawn_sh("deaf", &["--tmux", "--tag", "all"], "stty raw -echo; printf 'ready '; exec sleep 600");
+    rig.spawn_sh("apart", &["--tmux"], listen);
+    for name in ["ears", "deaf", "apart"] {
+        wait_until("it is up", SOON, || rig.log(name, "tmux").contains("ready"));
+    }
+    let said = rig.swarm(&["send", "--tag", "all", "hello"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(1), "sent to ears\n"));
+    assert!(said.err.starts_with("swarm: error: deaf: pane %"), "{said:?}");
+    wait_until("it came", SOON, || rig.log("ears", "tmux").contains("got hello"));
+    assert!(!rig.log("apart", "tmux").contains("hello"));
+    let said = rig.swarm(&["send", "--tag", "all", "--json", "again"]);
+    let value = json(&said.out);
+    assert_eq!((said.code, value["schema"].as_str()), (Some(1), Some("swarm.sent/1")));
+    assert_eq!(value["workers"][0]["text"], "sent to ears\n");
+    assert_eq!(
+        (value["workers"][1]["name"].as_str(), value["workers"][1]["error"]["kind"].as_str()),
+        (Some("deaf"), Some("tool"))
+    );
+    rig.swarm(&["send", "deaf", "--no-proof", "x"]).is(0, "sent to deaf\n", "");
+    let peeked = rig.swarm(&["peek", "--tag", "all"]).ok();
+    assert!(
+        peeked.contains("=== ears ===") && peeked.contains("=== deaf ===") && !peeked.contains("apart"),
+        "{peeked}"
+    );
+    rig.swarm(&["interrupt", "--tag", "all"]).is(0, "interrupted ears\ninterrupted deaf\n", "");
+    rig.wait("ears");
+    let logged = rig.swarm(&["logs", "--tag", "all", "--history"]).ok();
+    assert!(logged.contains("ears | ") && logged.contains("deaf | ready"), "{logged}");
+}
+
+#[test]
+fn waiting_for_any_ends_with_the_first() {
+    let rig = Rig::new();
+    rig.spawn("long", &["--tag", "x"], &["sleep", "600"]);
+    rig.spawn_sh("short", &["--tag", "x"], "until [ -e ../go ]; do read -t 0.05 line < /dev/null; done; exit 7");
+    let waiting = std::thread::scope(|scope| {
+        let wait = scope.spawn(|| rig.swarm(&["wait", "--any", "--tag", "x", "--json"]));
+        std::fs::write(rig.path("go"), "").expect("written");
+        wait.join().expect("waited")
+    });
+    let value = json(&waiting.ok());
+    let workers = value["workers"].as_array().expect("a list");
+    assert_eq!(
+        (workers.len(), workers[0]["name"].as_str(), workers[0]["exit"]["code"].as_i64()),
+        (1, Some("short"), Some(7))
+    );
+    rig.swarm(&["wait", "--any", "long", "short"]).is(0, "short: exited\n", "");
+    rig.swarm(&["wait", "--any", "long", "--timeout", "0.1"]).is(1, "long: still running (timeout)\n", "");
+    assert_eq!(rig.swarm(&["ls", "-q", "--status", "running"]).ok(), "long\n");
+}
+
+#[test]
+fn a_life_is_told_from_its_first_start_to_its_end() {
+    let rig = Rig::new();
+    rig.swarm(&["history", "x"]).refused(1, "worker 'x' not found");
+    rig.spawn_sh("x", &["--restart", "on-failure"], "[ -e ../twice ] || { : > ../twice; exit 3; }; exec sleep 600");
+    wait_until("it is up again", SOON, || {
+        rig.swarm(&["events", "x"]).out.matches(": started").count()
+            + rig.swarm(&["events", "x"]).out.matches("  started").count()
+            == 2
+    });
+    rig.swarm(&["kill", "x"]).ok();
+    rig.swarm(&["respawn", "x"]).ok();
+    let value = json(&rig.swarm(&["history", "x", "--json"]).ok());
+    let starts = value["starts"].as_array().expect("a list");
+    let told: Vec<_> =
+        starts.iter().map(|life| (life["how"].as_str().expect("text"), life["exit"]["outcome"].as_str())).collect();
+    assert_eq!(told, [("spawn", Some("code")), ("restart", Some("signal")), ("respawn", None)]);
+    assert_eq!((starts[0]["exit"]["code"].as_i64(), starts[0]["restart_in_ms"].as_i64()), (Some(3), Some(1000)));
+    assert_eq!((starts[1]["killed"].as_bool(), starts[1]["exit"]["signal"].as_str()), (Some(true), Some("SIGTERM")));
+    rig.swarm(&["kill", "x"]).ok();
+    rig.swarm(&["clean", "x"]).ok();
+    // What was forgotten is still told of.
+    let text = rig.swarm(&["history", "x"]).ok();
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert_eq!(rig.swarm(&["events", "x", "--until", "1d"]).ok(), "");
+    assert_eq!(rig.swarm(&["events", "x", "--since", "1h"]).ok(), rig.swarm(&["events", "x"]).ok());
+}
+
+#[test]
+fn a_narrow_terminal_cuts_paths_and_a_pipe_nothing() {
+    let rig = Rig::new();
+    let repo = rig.repo_named("a-repository-with-a-name-that-is-much-too-long-for-a-terminal");
+    rig.swarm_in(&repo, &["spawn", "--name", "fix", "--worktree", "--", "sleep", "600"]).ok();
+    let shown = |words: &str| {
+        let line = format!("'{}' {words}; printf done; exec sleep 600", env!("CARGO_BIN_EXE_swarm"));
+        rig.tmux(&["new-session", "-d", "-s", "narrow", "-x", "72", "-y", "20", &line]).ok();
+        wait_until("it is shown", SOON, || rig.tmux(&["capture-pane", "-p", "-t", "=narrow:"]).out.contains("done"));
+        let text = rig.tmux(&["capture-pane", "-p", "-e", "-t", "=narrow:"]).ok();
+        rig.tmux(&["kill-session", "-t", "=narrow"]).ok();
+        text
+    };
+    let plain = shown("ls");
+    assert!(plain.lines().nth(1).expect("a row").contains("…") && plain.lines().nth(2) == Some("done"), "{plain}");
+    assert!(plain.contains("/fix  -"), "{plain}");
+    let long = shown("ls -l");
+    assert!(
+        long.contains("\u{1b}[32mrunning") && long.lines().nth(2).is_some_and(|line| line.contains("done")),
+        "{long}"
+    );
+    assert!(!shown("ls -l --color never").contains('\u{1b}'));
+    let piped = rig.swarm(&["ls"]).ok();
+    assert!(piped.contains(&format!("{}-worktrees/fix", repo.display())), "{piped}");
+    assert!(rig.swarm(&["ls", "-l", "--color", "always"]).ok().contains("\u{1b}[32mrunning"));
+    assert!(!rig.swarm(&["ls", "-l"]).ok().contains('\u{1b}'));
+}
