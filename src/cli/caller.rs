@@ -79,7 +79,7 @@ fn textual(variables: impl Iterator<Item = (OsString, OsString)>) -> (Vec<(Strin
 }
 
 /// 128 random bits in hex.
-fn request_id() -> io::Result<String> {
+pub fn request_id() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

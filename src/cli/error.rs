@@ -65,6 +65,14 @@ impl Failure {
         }
     }
 
+    /// As what is said of one among several.
+    pub fn into_refusal(self) -> Refusal {
+        match self {
+            Self::Refused { refusal, .. } => *refusal,
+            other => Refusal::new(RefusalKind::Internal, other.cause()),
+        }
+    }
+
     /// Tells standard error and gives the exit code.
     pub fn report(&self, err: &mut dyn Write) -> u8 {
         // When standard error is gone as well, the exit code has to do.

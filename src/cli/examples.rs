@@ -14,9 +14,22 @@ Examples:
   swarm spawn --name fix --tmux --worktree -- claude
   swarm spawn --name tests --tag ci --env RUST_LOG=debug -- cargo test
   swarm spawn --name web --restart on-failure --timeout 8h -- ./serve --port 8080
+  swarm spawn --file fleet.toml
+    [defaults]
+    tmux = true
+    worktree = true
+    command = [\"claude\"]
+    [[worker]]
+    name = \"parser\"
+    tags = [\"core\"]
+    [[worker]]
+    name = \"docs\"
+    command = \"make -C docs watch\"             a line for sh
+    restart = \"on-failure\"
 
 Prints `spawned NAME (tmux: SESSION:WINDOW)` or `spawned NAME (pid: N)`.
-Everything after `--` is the command, run without a shell.";
+Everything after `--` is the command, run without a shell. A file is checked as a whole before the first worker is
+started; paths in it begin at its directory.";
 
 pub const LS: &str = "\
 Examples:

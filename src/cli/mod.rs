@@ -33,6 +33,7 @@ mod life;
 mod logs;
 mod ls;
 mod man;
+mod many;
 mod merge;
 mod moment;
 mod notify;

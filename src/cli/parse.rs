@@ -33,6 +33,11 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
         Some(cli) => cli,
         None => Cli::try_parse_from(words)?,
     };
+    if let Command::Spawn(spawn) = &cli.command
+        && spawn.file.is_some()
+    {
+        refuse_beside_file(&words[2..])?;
+    }
     if let Command::Send(send) = &cli.command {
         refuse_flag_as_text(send, words)?;
     }
@@ -104,6 +109,23 @@ fn refuse_flag_as_text(send: &SendArgs, words: &[OsString]) -> Result<(), clap::
         if text.len() > 1 && text.starts_with('-') && !text.contains(char::is_whitespace) && !numeric {
             let cause = format!("unexpected argument '{text}' found; to send it as text, put '--' before it\n");
             return Err(Cli::command().error(ErrorKind::UnknownArgument, cause));
+        }
+    }
+    Ok(())
+}
+
+/// What is typed would be about no worker in particular, and nobody would see that it is
+/// passed over.
+fn refuse_beside_file(words: &[OsString]) -> Result<(), clap::Error> {
+    let mut value_follows = false;
+    for word in words.iter().map(|word| word.to_string_lossy()) {
+        if std::mem::take(&mut value_follows) {
+            continue;
+        }
+        value_follows = word == "-f" || (word.starts_with("--f") && !word.contains('='));
+        if !value_follows && !word.starts_with("-f") && !word.starts_with("--f") && !word.starts_with("--j") {
+            let cause = format!("'{word}' cannot be used with --file; [defaults] in the file is about all of them\n");
+            return Err(Cli::command().error(ErrorKind::ArgumentConflict, cause));
         }
     }
     Ok(())

@@ -19,6 +19,7 @@ use super::caller;
 use super::error::Failure;
 use super::heartbeat;
 use super::json;
+use super::many;
 use super::screen::Screen;
 use super::terminal;
 use crate::adapters::lookup::{self, Place};
@@ -35,6 +36,9 @@ const NAME_RULE: &str = "a name is up to 64 of A-Z a-z 0-9 . _ -, begins with a 
                          has no '..' in it and does not end in '.' or '.lock'";
 
 pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    if let Some(file) = &args.file {
+        return many::run(file, args.json, paths, screen);
+    }
     if args.command.is_empty() {
         return Err(Failure::new(RefusalKind::Invalid, "no command provided (use -- command...)"));
     }

@@ -169,3 +169,68 @@ fn a_narrow_terminal_cuts_paths_and_a_pipe_nothing() {
     assert!(rig.swarm(&["ls", "-l", "--color", "always"]).ok().contains("\u{1b}[32mrunning"));
     assert!(!rig.swarm(&["ls", "-l"]).ok().contains('\u{1b}'));
 }
+
+#[test]
+fn a_file_of_workers_is_started_side_by_side_as_it_says() {
+    let rig = Rig::new();
+    let file = rig.file(
+        "fleet.toml",
+        "[defaults]\ntags = ['all']\nenv = { A = 'default' }\n\
+         [[worker]]\nname = 'line'\ncommand = 'echo \"$A\"; pwd; exec sleep 600'\n\
+         [[worker]]\nname = 'words'\ncommand = ['sh', '-c', 'echo \"$A\"; exec sleep 600']\nenv = { A = 'own' }\ntags = ['own']\n\
+         [[worker]]\nname = 'window'\ntmux = true\ncommand = ['sleep', '600']\n",
+    );
+    let said = rig.swarm(&["spawn", "--file", &file]).ok();
+    let mut lines: Vec<&str> = said.lines().map(|line| line.split(" (").next().expect("a part")).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["spawned line", "spawned window", "spawned words"]);
+    wait_until("they wrote", SOON, || {
+        rig.log("line", "stdout").lines().count() == 2 && !rig.log("words", "stdout").is_empty()
+    });
+    let home = rig.path("").canonicalize().expect("there");
+    assert_eq!(rig.log("line", "stdout"), format!("default\n{}\n", home.display()));
+    assert_eq!(rig.log("words", "stdout"), "own\n");
+    assert_eq!(rig.view("words")["tags"].as_array().map(Vec::len), Some(2));
+    assert_eq!(rig.swarm(&["ls", "-q", "--tag", "all"]).ok().lines().count(), 3);
+    // Everything that is wrong is told, and nothing is started.
+    let before = std::fs::read(rig.state()).expect("there");
+    let again = rig.swarm(&["spawn", "-f", &file, "--json"]);
+    assert_eq!((again.code, again.out.as_str()), (Some(1), ""));
+    assert_eq!(again.err.matches("it already exists").count(), 3, "{}", again.err);
+    let wrong = rig.file(
+        "wrong.toml",
+        "[[worker]]\nname = 'fresh'\ncommand = 'true'\n[[worker]]\nname = 'fresh'\ncommand = ['no-such-command-here']\n\
+         [[worker]]\nname = 'a b'\ncommand = 'true'\n[[worker]]\nname = 'far'\ncwd = 'nowhere'\ncommand = 'true'\n",
+    );
+    let refused = rig.swarm(&["spawn", "-f", &wrong]);
+    for cause in [
+        "wrong.toml:4: worker 'fresh': line 1 has one of that name",
+        "wrong.toml:7: worker 'a b': invalid worker name",
+        "wrong.toml:10: worker 'far': working directory does not exist: nowhere",
+        "hint: nothing was started",
+    ] {
+        assert!(refused.err.contains(cause), "{cause}: {}", refused.err);
+    }
+    assert_eq!(std::fs::read(rig.state()).expect("there"), before);
+    let beside = rig.swarm(&["spawn", "-f", &file, "--tmux"]);
+    assert!(beside.code == Some(2) && beside.err.contains("'--tmux' cannot be used with --file"), "{beside:?}");
+}
+
+#[test]
+fn one_of_a_file_that_cannot_start_does_not_keep_the_others_from_it() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    rig.git(&repo, &["branch", "taken"]);
+    let tree = rig.path("elsewhere");
+    rig.git(&repo, &["worktree", "add", "-q", tree.to_str().expect("text"), "taken"]);
+    let file = repo.join("fleet.toml");
+    let text = "[defaults]\ncommand = ['sleep', '600']\n[[worker]]\nname = 'a'\nworktree = true\nbranch = 'taken'\n[[worker]]\nname = 'b'\nworktree = true\n";
+    std::fs::write(&file, text).expect("written");
+    let said = rig.swarm(&["spawn", "-f", file.to_str().expect("text"), "--json"]);
+    let value = json(&said.out);
+    assert_eq!((said.code, value["schema"].as_str()), (Some(1), Some("swarm.fleet/1")));
+    assert_eq!(value["workers"][0]["error"]["kind"], "worktree");
+    assert_eq!(value["workers"][1]["name"], "b");
+    assert!(said.err.starts_with("swarm: error: a: "), "{}", said.err);
+    assert_eq!(rig.names(), ["b"]);
+}

@@ -7,6 +7,7 @@ mod limits;
 mod list;
 mod windows;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -153,11 +154,16 @@ pub enum Command {
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(override_usage = "swarm spawn --name <NAME> [OPTIONS] -- <COMMAND>...")]
+#[command(
+    override_usage = "swarm spawn --name <NAME> [OPTIONS] -- <COMMAND>...\n       swarm spawn --file <FILE.toml>"
+)]
 pub struct SpawnArgs {
     /// Name of the worker: letters, digits, `.`, `_` and `-`
-    #[arg(long)]
+    #[arg(long, required_unless_present = "file", default_value = "", hide_default_value = true)]
     pub name: String,
+    /// Start every [[worker]] of a file, whose keys are these flags, and `command`
+    #[arg(short, long, value_name = "FILE.toml")]
+    pub file: Option<PathBuf>,
     /// Run in a tmux window instead of a process without terminal
     #[arg(long, overrides_with = "no_tmux")]
     pub tmux: bool,

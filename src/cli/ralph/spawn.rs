@@ -157,6 +157,7 @@ fn check_pattern(args: &SpawnArgs) -> Result<(), Refusal> {
 /// What an ordinary start takes of it.
 fn plain(args: &SpawnArgs) -> args::SpawnArgs {
     args::SpawnArgs {
+        file: None,
         stuck_after: None,
         stuck_message: None,
         name: args.name.clone(),

@@ -1,0 +1,221 @@
+//! `swarm spawn --file`: many workers at once. Everything that can be found wrong with
+//! any of them is found, and told, before the first is started; then they start side by
+//! side, and each is told of as soon as it runs.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use swarm_actors::model::{Answer, Caller, NudgeSettings, Refusal, RefusalKind, SpawnRequest, Spawned};
+
+use self::file::{Entry, Fault};
+use super::answers::{no_answer, refusal_object, spawned_line, spawned_object};
+use super::args::SpawnArgs;
+use super::caller;
+use super::error::Failure;
+use super::json;
+use super::screen::Screen;
+use super::{spawn, terminal};
+use crate::adapters::views::load;
+use crate::api::client;
+use crate::paths::Paths;
+
+/// Starts that are under way at the same time.
+const AT_ONCE_MAX: usize = 16;
+/// A longer file is none of workers.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// A worker that can be started.
+struct Ready {
+    args: Box<SpawnArgs>,
+    request: SpawnRequest,
+    nudge: Option<NudgeSettings>,
+}
+
+/// What became of one.
+struct Outcome {
+    at: usize,
+    warnings: Vec<String>,
+    started: Result<Spawned, Failure>,
+    /// Its prompt showed in time, or it was not waited for.
+    ready: bool,
+}
+
+pub fn run(path: &Path, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let text = read(path)?;
+    let workers = match file::read(&text).and_then(|entries| check(entries, path, paths, screen)) {
+        Ok(workers) => workers,
+        Err(faults) => return Err(told(&faults, path, screen)),
+    };
+    // Once for all of them, not by each on its own.
+    client::ensure(paths)?;
+    let mut objects: BTreeMap<usize, Map<String, Value>> = BTreeMap::new();
+    let mut code = 0;
+    let next = AtomicUsize::new(0);
+    let (sender, outcomes) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE_MAX.min(workers.len()) {
+            let (sender, workers, next) = (sender.clone(), &workers, &next);
+            scope.spawn(move || start_each(workers, next, paths, &sender));
+        }
+        drop(sender);
+        for outcome in outcomes {
+            let worker = &workers[outcome.at];
+            let at = outcome.at;
+            let (object, failed) = tell(worker, outcome, as_json, paths, screen)?;
+            code |= u8::from(failed);
+            objects.insert(at, object);
+        }
+        Ok::<(), Failure>(())
+    })?;
+    if as_json {
+        json::print_list(screen, "swarm.fleet/1", "workers", objects.into_values().collect())?;
+    }
+    Ok(code)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let refused =
+        |cause: String| Failure::new(RefusalKind::Invalid, format!("cannot read {}: {cause}", path.display()));
+    let length = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(refused(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+    }
+    std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))
+}
+
+/// Says all that is wrong but the last, which is the failure of the verb.
+fn told(faults: &[Fault], path: &Path, screen: &mut Screen) -> Failure {
+    let refusal = |fault: &Fault| {
+        let cause = format!("{}:{}: {}", path.display(), fault.line, fault.cause);
+        Refusal::new(RefusalKind::Invalid, cause)
+    };
+    let (last, others) = faults.split_last().expect("a file is refused for something");
+    others.iter().for_each(|fault| screen.refusal(&refusal(fault)));
+    refusal(last).remedy("nothing was started").into()
+}
+
+/// What only the machine can tell: names that are taken, commands that are not there.
+fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -> Result<Vec<Ready>, Vec<Fault>> {
+    let at_all = |cause: String| vec![Fault { line: 1, cause }];
+    let collected = caller::collect().map_err(|refusal| at_all(refusal.cause))?;
+    for variable in &collected.dropped {
+        screen.warning(&format!("environment variable '{variable}' is not UTF-8 and is not passed on"));
+    }
+    let home = home_of(path).map_err(at_all)?;
+    let registry = load(paths).map_err(|refusal| at_all(refusal.cause))?;
+    let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
+    let (mut ready, mut faults): (Vec<Ready>, Vec<Fault>) = (Vec::new(), Vec::new());
+    let mut lines: BTreeMap<String, usize> = BTreeMap::new();
+    for Entry { line, args } in entries {
+        let name = args.name.clone();
+        let mut wrong = |cause: String| faults.push(Fault { line, cause: format!("worker '{name}': {cause}") });
+        if let Some(first) = lines.insert(name.clone(), line) {
+            wrong(format!("line {first} has one of that name"));
+            continue;
+        }
+        if registry.find(&name).is_some() {
+            wrong("it already exists".to_owned());
+            continue;
+        }
+        let request = caller::request_id().map_err(|error| error.to_string()).map(|request| Caller {
+            cwd: home.clone(),
+            request,
+            ..collected.caller.clone()
+        });
+        let built = request.and_then(|caller| {
+            spawn::check_name(&name).map_err(|refusal| refusal.cause)?;
+            let nudge = spawn::nudge(&args)?;
+            let request = spawn::build(&args, caller, &paths.session(), log_limit.as_deref());
+            Ok((request.map_err(|refusal| refusal.cause)?, nudge))
+        });
+        match built {
+            Ok((request, nudge)) => ready.push(Ready { args, request, nudge }),
+            Err(cause) => wrong(cause),
+        }
+    }
+    if faults.is_empty() { Ok(ready) } else { Err(faults) }
+}
+
+/// The directory of the file, which relative paths in it begin at.
+fn home_of(path: &Path) -> Result<String, String> {
+    let file = path.canonicalize().map_err(|error| error.to_string())?;
+    let home = file.parent().and_then(Path::to_str).map(str::to_owned);
+    home.ok_or_else(|| "the path of its directory is not UTF-8".to_owned())
+}
+
+/// Takes the next worker until none is left.
+fn start_each(workers: &[Ready], next: &AtomicUsize, paths: &Paths, outcomes: &mpsc::Sender<Outcome>) {
+    loop {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let Some(worker) = workers.get(at) else { return };
+        let mut warnings = Vec::new();
+        let started = start(&worker.request, paths, &mut warnings);
+        let place = &worker.args.place;
+        let limit = Duration::from_secs(place.ready_timeout);
+        let is_ready = |spawned: &Spawned| terminal::is_ready(spawned, paths, limit).unwrap_or(false);
+        let waits = |spawned: &&Spawned| place.ready_wait && spawned.window.is_some();
+        let ready = started.as_ref().ok().filter(waits).is_none_or(is_ready);
+        if outcomes.send(Outcome { at, warnings, started, ready }).is_err() {
+            return;
+        }
+    }
+}
+
+fn start(request: &SpawnRequest, paths: &Paths, warnings: &mut Vec<String>) -> Result<Spawned, Failure> {
+    let mut settled = None;
+    client::post(paths, "/v1/workers", request, &mut |answer| match answer {
+        Answer::Spawned(spawned) => settled = Some(Ok(spawned)),
+        Answer::Refused(refusal) => settled = Some(Err(refusal.into())),
+        Answer::Warning(text) => warnings.push(text),
+        Answer::Worker(_)
+        | Answer::Merge(_)
+        | Answer::Run(_)
+        | Answer::Loop(_)
+        | Answer::Flow(_)
+        | Answer::Nudge(_)
+        | Answer::Accepted
+        | Answer::Done => {}
+    })?;
+    settled.unwrap_or_else(|| Err(no_answer()))
+}
+
+/// Says what became of one; gives its object, and whether something failed.
+fn tell(
+    worker: &Ready,
+    outcome: Outcome,
+    as_json: bool,
+    paths: &Paths,
+    screen: &mut Screen,
+) -> Result<(Map<String, Value>, bool), Failure> {
+    let name = &worker.args.name;
+    outcome.warnings.iter().for_each(|text| screen.warning(text));
+    let spawned = match outcome.started {
+        Ok(spawned) => spawned,
+        Err(failure) => {
+            let refusal = failure.into_refusal().of(name);
+            screen.refusal(&Refusal { cause: format!("{name}: {}", refusal.cause), ..refusal.clone() });
+            return Ok((refusal_object(&refusal), true));
+        }
+    };
+    spawned.notes.iter().for_each(|note| screen.aside("note: ", &format!("{name}: {note}")));
+    if !outcome.ready {
+        let seconds = worker.args.place.ready_timeout;
+        screen.warning(&format!("agent '{name}' did not become ready within {seconds}s"));
+    }
+    if !as_json {
+        screen.line(&spawned_line("spawned", &spawned))?;
+        screen.flush()?;
+    }
+    let nudged = spawn::begin_nudge(&worker.args, worker.nudge.clone(), paths, screen);
+    let failed = nudged.is_err();
+    if let Err(failure) = nudged {
+        screen.refusal(&failure.into_refusal().of(name));
+    }
+    Ok((spawned_object(&spawned), failed))
+}
