@@ -264,6 +264,24 @@ mod tests {
     }
 
     #[test]
+    fn the_tables_of_exit_codes_are_in_step_and_about_verbs_that_there_are() {
+        let codes = |text: &str| -> Vec<String> {
+            let first = rows(text).filter(|row| row.len() == 2).map(|row| row[0].clone());
+            first.filter(|cell| cell.parse::<u8>().is_ok()).collect()
+        };
+        let readme = include_str!("../../README.md").split("## Exit codes").nth(1).expect("a section");
+        let section = readme.split("\n## ").next().expect("its text");
+        assert_eq!(codes(section), codes(EXIT_CODES));
+        let verbs: Vec<String> = Cli::command().get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+        for row in rows(EXIT_CODES).filter(|row| row.len() == 4 && row[0] != "verb") {
+            for part in row[0].split(", ") {
+                let verb = part.split(' ').next().unwrap_or_default();
+                assert!(verbs.iter().any(|known| known == verb), "{part}");
+            }
+        }
+    }
+
+    #[test]
     fn text_stays_text() {
         assert_eq!(escape(".so a\\b\n'x…"), "\\&.so a\\eb\n\\&'x\\[u2026]");
     }

@@ -35,6 +35,7 @@ mod run_again;
 mod run_odds;
 mod run_others;
 mod secrets;
+mod schemas;
 mod sessions;
 mod tmux;
 mod tree;

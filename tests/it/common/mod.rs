@@ -2,6 +2,7 @@
 //! for each test. Nothing outside it is read or ended.
 
 pub mod proc;
+pub mod schema;
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -306,7 +307,10 @@ impl Drop for Rig {
 #[track_caller]
 pub fn run(command: Command) -> Said {
     let text = format!("{command:?}");
-    run_within(command, COMMAND_MAX).unwrap_or_else(|step| panic!("{step} took over {COMMAND_MAX:?}: {text}"))
+    let said = run_within(command, COMMAND_MAX);
+    let said = said.unwrap_or_else(|step| panic!("{step} took over {COMMAND_MAX:?}: {text}"));
+    schema::check_lines(&said.out);
+    said
 }
 
 /// As [`run`] with another limit; the child, and nothing else, is then killed.
