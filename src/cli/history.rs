@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use swarm_actors::model::{Ended, Event, EventKind, Reason, WorkerView};
+use swarm_actors::model::{Ended, Event, EventKind, Hits, Reason, WorkerView};
 
 use super::error::{Failure, unknown_worker};
 use super::events::exited;
@@ -85,6 +85,9 @@ struct Life {
     exit: Option<json::Exit>,
     #[serde(skip)]
     end: Option<(Option<Ended>, Option<Reason>, Option<u64>)>,
+    /// What of its limits it ran into.
+    #[serde(skip)]
+    hits: Hits,
     #[serde(skip)]
     ended_at_ms: Option<u64>,
     restart_in_ms: Option<u64>,
@@ -99,6 +102,7 @@ impl Life {
             started_at_ms: None,
             how,
             exit: None,
+            hits: Hits::default(),
             end: None,
             ended_at_ms: None,
             restart_in_ms: None,
@@ -127,10 +131,11 @@ impl Past {
                 self.starts.push(Life { pid: Some(pid), started_at_ms: Some(at_ms), ..begun });
                 (self.restarting, self.cleaned) = (false, false);
             }
-            EventKind::WorkerExited { ended, reason, duration_ms } => {
+            EventKind::WorkerExited { ended, reason, duration_ms, hits } => {
                 let life = self.life(generation);
-                life.exit = Some(json::Exit::told(ended, reason, at_ms, duration_ms));
+                life.exit = Some(json::Exit::told(ended, reason, at_ms, duration_ms, hits));
                 (life.end, life.ended_at_ms) = (Some((ended, reason, duration_ms)), Some(at_ms));
+                life.hits = hits;
             }
             EventKind::WorkerRestarting { in_ms, .. } => {
                 self.life(generation).restart_in_ms = Some(in_ms);
@@ -220,7 +225,7 @@ fn row(life: &Life, clock: &Clock) -> Vec<String> {
         None => life.started_at_ms.and_then(|at| clock.since_ms(at)).map_or_else(dash, words),
     };
     let mut what = match &life.end {
-        Some((ended, reason, _)) => exited(*ended, *reason, None),
+        Some((ended, reason, _)) => exited(*ended, *reason, None, life.hits),
         None => "at work".to_owned(),
     };
     if life.killed && !what.contains("(stopped)") {

@@ -188,13 +188,19 @@ impl Exit {
     }
 
     /// As an event tells it, which is less than the record has.
-    pub fn told(ended: Option<Ended>, reason: Option<Reason>, ended_at_ms: u64, duration_ms: Option<u64>) -> Self {
+    pub fn told(
+        ended: Option<Ended>,
+        reason: Option<Reason>,
+        ended_at_ms: u64,
+        duration_ms: Option<u64>,
+        hits: Hits,
+    ) -> Self {
         let (outcome, code, signal) = match ended {
             Some(Ended::Code(code)) => ("code", Some(code), None),
             Some(Ended::Signal(signal)) => ("signal", None, Some(signal_name(signal))),
             None => ("unknown", None, None),
         };
-        Self { outcome, code, signal, reason, ended_at_ms: Some(ended_at_ms), duration_ms, ..Self::unknown() }
+        Self { outcome, code, signal, reason, ended_at_ms: Some(ended_at_ms), duration_ms, hits, ..Self::unknown() }
     }
 
     pub fn unknown() -> Self {

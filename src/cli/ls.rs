@@ -112,7 +112,8 @@ fn rank(state: FineState) -> u8 {
         FineState::Stopped => 7,
         FineState::Interrupted => 8,
         FineState::Lost => 9,
-        FineState::Failed => 10,
+        FineState::OutOfMemory => 10,
+        FineState::Failed => 11,
     }
 }
 

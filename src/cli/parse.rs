@@ -9,10 +9,10 @@ use super::args::{
     AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs,
     LsArgs, PeekArgs, RespawnArgs, SendArgs, SpawnArgs, StatusArgs, SupervisorArgs, WaitArgs,
 };
+use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
 use super::explain::ExplainArgs;
-use super::complete::CompletionsArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::HeartbeatArgs;
 use super::history::HistoryArgs;

@@ -10,7 +10,7 @@ use swarm_actors::model::{
     SessionRules, SpawnRequest, Spawned, TmuxPlace, WatchRules, WorkerName, WorktreeRequest,
 };
 
-mod defaults;
+pub mod defaults;
 mod env_file;
 
 use super::answers::{no_answer, spawned_line, spawned_object};

@@ -4,8 +4,8 @@
 mod common;
 
 mod coexist;
-mod config;
 mod completions;
+mod config;
 mod crash;
 mod damage;
 mod doctor;
@@ -34,8 +34,8 @@ mod run;
 mod run_again;
 mod run_odds;
 mod run_others;
-mod secrets;
 mod schemas;
+mod secrets;
 mod sessions;
 mod tmux;
 mod tree;

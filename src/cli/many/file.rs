@@ -226,6 +226,10 @@ fn values(arg: &Arg, value: &DeValue) -> Result<Vec<String>, &'static str> {
     let word = |value: &DeValue| scalar(value).map(|text| format!("--{long}={text}"));
     match (arg.get_action(), value) {
         (ArgAction::SetTrue, DeValue::Boolean(true)) => Ok(vec![format!("--{long}")]),
+        // What may be set elsewhere has a flag that undoes it.
+        (ArgAction::SetTrue, DeValue::Boolean(false)) if matches!(long, "tmux" | "worktree") => {
+            Ok(vec![format!("--no-{long}")])
+        }
         (ArgAction::SetTrue, DeValue::Boolean(false)) => Ok(Vec::new()),
         (ArgAction::SetTrue, _) => Err("true or false"),
         (ArgAction::Append, DeValue::Array(list)) => {

@@ -23,6 +23,7 @@ use super::screen::Screen;
 use super::{spawn, terminal};
 use crate::adapters::views::load;
 use crate::api::client;
+use crate::config;
 use crate::paths::Paths;
 
 /// Starts that are under way at the same time.
@@ -109,6 +110,7 @@ fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -
     }
     let home = home_of(path).map_err(at_all)?;
     let registry = load(paths).map_err(|refusal| at_all(refusal.cause))?;
+    let sections = config::load(config::root_above(Path::new(&home))).map_err(at_all)?;
     let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
     let (mut ready, mut faults): (Vec<Ready>, Vec<Fault>) = (Vec::new(), Vec::new());
     let mut lines: BTreeMap<String, usize> = BTreeMap::new();
@@ -130,12 +132,13 @@ fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -
         });
         let built = request.and_then(|caller| {
             spawn::check_name(&name).map_err(|refusal| refusal.cause)?;
+            let args = Box::new(spawn::defaults::over(&args, &sections)?);
             let nudge = spawn::nudge(&args)?;
             let request = spawn::build(&args, caller, &paths.session(), log_limit.as_deref());
-            Ok((request.map_err(|refusal| refusal.cause)?, nudge))
+            Ok((args, request.map_err(|refusal| refusal.cause)?, nudge))
         });
         match built {
-            Ok((request, nudge)) => ready.push(Ready { args, request, nudge }),
+            Ok((args, request, nudge)) => ready.push(Ready { args, request, nudge }),
             Err(cause) => wrong(cause),
         }
     }

@@ -15,7 +15,11 @@ pub fn filled(args: &SpawnArgs) -> Result<SpawnArgs, Failure> {
     over(args, &sections).map_err(|cause| wrong(cause).into())
 }
 
-fn over(args: &SpawnArgs, sections: &Sections) -> Result<SpawnArgs, String> {
+/// The same with what is set.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn over(args: &SpawnArgs, sections: &Sections) -> Result<SpawnArgs, String> {
     let (mut args, set) = (args.clone(), &sections.spawn);
     args.tmux |= set.tmux && !args.no_tmux;
     args.worktree |= set.worktree && !args.no_worktree;
