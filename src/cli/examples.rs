@@ -84,7 +84,8 @@ Examples:
   swarm logs tests
   swarm logs tests --stderr --lines 50
   swarm logs tests --follow
-  swarm logs fix --history --lines 5000";
+  swarm logs fix --history --lines 5000
+  swarm logs --tag ci --follow                each line under its worker's name";
 
 pub const DIFF: &str = "\
 Examples:

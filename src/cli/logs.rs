@@ -9,7 +9,7 @@ use super::error::{Failure, suggestion, unknown_worker};
 use super::follow::{Follow, Followed};
 use super::json;
 use super::life::{Life, has_ended};
-use super::render::escape;
+use super::logs_many;
 use super::screen::Screen;
 use super::tail::{From, Tail};
 use crate::adapters::plain::Plain;
@@ -29,31 +29,17 @@ pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     let registry = super::read_for(paths, args.name.as_deref(), screen)?;
     match &args.name {
         Some(name) => show(args, name, paths, registry, screen).map(|()| 0),
-        None => show_tagged(args, paths, &registry, screen),
+        None => logs_many::run(args, paths, &registry, screen),
     }
 }
 
-/// One after the other, each line under its worker's name. Who has no log does not
-/// keep the others from being shown.
-fn show_tagged(args: &LogsArgs, paths: &Paths, registry: &Registry, screen: &mut Screen) -> Result<u8, Failure> {
-    let mut code = 0;
-    for view in args.tagged.workers(registry)? {
-        let name = &view.row.name;
-        let alone = Registry { workers: vec![view.clone()], unreadable: Vec::new(), warnings: Vec::new() };
-        let prefix = if args.json { String::new() } else { format!("{} | ", escape(name)) };
-        match screen.under(&prefix, |screen| show(args, name, paths, alone, screen)) {
-            Err(failure @ Failure::Output(_)) => return Err(failure),
-            Err(failure) => {
-                screen.warning(&failure.cause());
-                code = 1;
-            }
-            Ok(()) => {}
-        }
-    }
-    Ok(code)
-}
-
-fn show(args: &LogsArgs, name: &str, paths: &Paths, registry: Registry, screen: &mut Screen) -> Result<(), Failure> {
+pub fn show(
+    args: &LogsArgs,
+    name: &str,
+    paths: &Paths,
+    registry: Registry,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
     let view = registry.find(name).ok_or_else(|| unknown(name, &registry))?;
     let in_tmux = view.row.tmux.is_some();
     let kind = kind(args, name, in_tmux)?;

@@ -28,7 +28,7 @@ fn logged(state: &State, words: &[&str], workers: Vec<WorkerView>) -> (String, S
     let registry = sample::registry(workers);
     match &args.name {
         Some(name) => sample::said(|screen| show(&args, name, &state.paths, registry, screen).map(|()| 0)),
-        None => sample::said(|screen| show_tagged(&args, &state.paths, &registry, screen)),
+        None => sample::said(|screen| logs_many::run(&args, &state.paths, &registry, screen)),
     }
 }
 

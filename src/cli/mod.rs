@@ -31,6 +31,7 @@ mod json;
 mod kill;
 mod life;
 mod logs;
+mod logs_many;
 mod ls;
 mod man;
 mod many;

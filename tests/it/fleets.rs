@@ -94,6 +94,23 @@ fn a_broadcast_says_of_each_whether_it_arrived() {
 }
 
 #[test]
+fn several_logs_are_followed_together_until_all_have_ended() {
+    let rig = Rig::new();
+    let script = "until [ -e ../go ]; do read -t 0.05 line < /dev/null; done; echo \"at work\"; printf last; exit 0";
+    rig.spawn_sh("one", &["--tag", "x"], script);
+    rig.spawn_sh("two", &["--tag", "x"], script);
+    let said = std::thread::scope(|scope| {
+        let follow = scope.spawn(|| rig.swarm(&["logs", "--tag", "x", "--follow"]));
+        std::fs::write(rig.path("go"), "").expect("written");
+        follow.join().expect("followed")
+    });
+    let text = said.ok();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["one | at work", "one | last", "two | at work", "two | last"]);
+}
+
+#[test]
 fn waiting_for_any_ends_with_the_first() {
     let rig = Rig::new();
     rig.spawn("long", &["--tag", "x"], &["sleep", "600"]);

@@ -313,7 +313,7 @@ pub struct LogsArgs {
     #[arg(long, value_name = "LINES")]
     pub lines: Option<u64>,
     /// Go on until the worker has ended
-    #[arg(short, long, conflicts_with = "tags")]
+    #[arg(short, long)]
     pub follow: bool,
     /// What the worker wrote to its standard error (not for tmux workers)
     #[arg(long)]

@@ -1,0 +1,145 @@
+//! `swarm logs --tag`: what several workers wrote, each line under its worker's name; one
+//! worker after the other, or with `--follow` all of them as they write.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use swarm_actors::model::{Refusal, RefusalKind, WorkerView};
+
+use super::args::LogsArgs;
+use super::error::Failure;
+use super::logs::show;
+use super::render::escape;
+use super::screen::Screen;
+use super::watch::Interrupt;
+use crate::adapters::views::Registry;
+use crate::paths::Paths;
+
+/// Each takes a thread and a watch of the kernel's, of which a user has 128.
+const FOLLOWED_MAX: usize = 50;
+/// Lines on their way to a slow terminal; who writes more waits.
+const LINES_MAX: usize = 1024;
+
+pub fn run(args: &LogsArgs, paths: &Paths, registry: &Registry, screen: &mut Screen) -> Result<u8, Failure> {
+    let workers = args.tagged.workers(registry)?;
+    if !args.follow {
+        return one_by_one(args, paths, &workers, screen);
+    }
+    if workers.len() > FOLLOWED_MAX {
+        let cause = format!("{} workers have the tag, {FOLLOWED_MAX} can be followed at a time", workers.len());
+        return Err(Refusal::new(RefusalKind::Invalid, cause).remedy("name another tag as well").into());
+    }
+    side_by_side(args, paths, &workers, screen)
+}
+
+fn prefix_of(args: &LogsArgs, view: &WorkerView) -> String {
+    if args.json { String::new() } else { format!("{} | ", escape(&view.row.name)) }
+}
+
+fn alone(view: &WorkerView) -> Registry {
+    Registry { workers: vec![view.clone()], unreadable: Vec::new(), warnings: Vec::new() }
+}
+
+/// Who has no log does not keep the others from being shown.
+fn one_by_one(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &mut Screen) -> Result<u8, Failure> {
+    let mut code = 0;
+    for view in views {
+        let shown =
+            screen.under(&prefix_of(args, view), |screen| show(args, &view.row.name, paths, alone(view), screen));
+        code |= judged(shown, screen)?;
+    }
+    Ok(code)
+}
+
+/// A thread for each, and one that writes.
+fn side_by_side(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &mut Screen) -> Result<u8, Failure> {
+    // Held here before any thread is made, so that Ctrl-C reaches all of them as a descriptor.
+    let _interrupt = Interrupt::catch()?;
+    let (sender, told) = sync_channel(LINES_MAX);
+    std::thread::scope(|scope| {
+        for view in views {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                let mut out = Lines { prefix: prefix_of(args, view), open: Vec::new(), sender: sender.clone() };
+                let mut errors = Vec::new();
+                let mut shown = show(args, &view.row.name, paths, alone(view), &mut Screen::new(&mut out, &mut errors));
+                if let Err(error) = out.end() {
+                    shown = shown.and(Err(Failure::Output(error)));
+                }
+                // Nobody is left to tell when the one who writes has gone.
+                let _ = sender.send(Told::End(errors, shown));
+            });
+        }
+        drop(sender);
+        let mut code = 0;
+        // Moved in here, so that the threads learn that nobody writes any more.
+        for told in told {
+            match told {
+                Told::Line(line) => screen.bytes(&line).and_then(|()| screen.flush())?,
+                Told::End(errors, shown) => {
+                    screen.errors(&errors);
+                    code |= judged(shown, screen)?;
+                }
+            }
+        }
+        Ok(code)
+    })
+}
+
+/// The exit code of one; only a failure to write ends all of it.
+fn judged(shown: Result<(), Failure>, screen: &mut Screen) -> Result<u8, Failure> {
+    match shown {
+        Ok(()) => Ok(0),
+        Err(failure @ Failure::Output(_)) => Err(failure),
+        Err(failure) => {
+            screen.warning(&failure.cause());
+            Ok(1)
+        }
+    }
+}
+
+enum Told {
+    Line(Vec<u8>),
+    /// What was said on standard error, and how it ended.
+    End(Vec<u8>, Result<(), Failure>),
+}
+
+/// Passes on whole lines, so that those of several workers do not mix.
+struct Lines {
+    prefix: String,
+    /// A line without its end.
+    open: Vec<u8>,
+    sender: SyncSender<Told>,
+}
+
+impl Lines {
+    fn give(&mut self) -> io::Result<()> {
+        let line = [self.prefix.as_bytes(), &self.open].concat();
+        self.open.clear();
+        self.sender.send(Told::Line(line)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        if self.open.is_empty() {
+            return Ok(());
+        }
+        self.open.push(b'\n');
+        self.give()
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.open.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                self.give()?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
