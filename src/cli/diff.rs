@@ -103,7 +103,7 @@ pub fn left_out(paths: &[String]) -> String {
 }
 
 /// A patch holds whatever is in files; on a terminal it is made harmless.
-fn for_terminal(text: &[u8], colour: bool) -> String {
+pub fn for_terminal(text: &[u8], colour: bool) -> String {
     let text = String::from_utf8_lossy(text);
     let mut shown = String::with_capacity(text.len() + 256);
     for line in text.split_inclusive('\n') {

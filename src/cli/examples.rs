@@ -321,6 +321,17 @@ Other agents with hooks of the same kind can be given it by hand, as in ~/.codex
 
 Outside of a worker with a session it does nothing.";
 
+pub const RESTORE: &str = "\
+Examples:
+  swarm restore                     what is saved in this repository
+  swarm restore fix                 the newest save of fix, where its worktree was
+  swarm restore fix@2 --to ../fix-before
+  swarm restore fix --show          what is in it
+  swarm restore fix --diff | git apply --check
+
+Files, index, modes, links and what a merge has noted come back byte for byte; that is looked at before the worktree is
+put in its place, and nothing is written over. The save stays until it is dropped or expires.";
+
 pub const PLAN: &str = "\
 Examples:
   swarm plan --specs ./specs -y && swarm run

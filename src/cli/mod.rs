@@ -45,6 +45,7 @@ mod ready;
 mod recover;
 mod render;
 mod respawn;
+mod restore;
 mod run;
 #[cfg(test)]
 mod sample;
@@ -87,6 +88,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Kill(args) => kill::run(args, &paths()?, screen),
         Command::Clean(args) => clean::run(args, &paths()?, screen),
         Command::Respawn(args) => respawn::run(args, &paths()?, screen),
+        Command::Restore(args) => restore::run(args, &paths()?, screen),
         Command::Recover(args) => recover::run(args, &paths()?, screen),
         Command::Status(args) => status::run(args, &paths()?, screen),
         Command::Wait(args) => wait::run(args, &paths()?, screen),

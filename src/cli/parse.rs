@@ -21,6 +21,7 @@ use super::merge::args::MergeArgs;
 use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
 use super::recover::args::RecoverArgs;
+use super::restore::args::RestoreArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
 
@@ -62,7 +63,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 32] = [
+const VERBS: [Verb; 33] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -83,6 +84,7 @@ const VERBS: [Verb; 32] = [
     ("wait", WaitArgs::augment_args),
     ("clean", CleanArgs::augment_args),
     ("respawn", RespawnArgs::augment_args),
+    ("restore", RestoreArgs::augment_args),
     ("recover", RecoverArgs::augment_args),
     ("init", InitArgs::augment_args),
     ("session", SessionArgs::augment_args),

@@ -71,6 +71,7 @@ Commands:
   wait        Wait until workers have ended (exit code 1 when the time is up)
   clean       Forget stopped workers, with their logs and clean worktrees
   respawn     Start a worker again as it was started
+  restore     List what was saved of worktrees that were removed, and bring it back
   recover     Show which workers nobody ended, after a reboot or a lost tmux server, and start them again
   init        Tell the agents of this project about swarm (AGENTS.md or CLAUDE.md)
   session     Look at the session of a worker, or change it

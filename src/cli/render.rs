@@ -100,6 +100,23 @@ pub fn words(seconds: u64) -> String {
     }
 }
 
+/// Bytes in the largest unit of 1024 that leaves a number: `512`, `1.5K`, `20G`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
+    let (mut tenths, mut unit) = (u128::from(bytes) * 10, None);
+    for next in UNITS {
+        if tenths < 10_240 {
+            break;
+        }
+        (tenths, unit) = (tenths / 1024, Some(next));
+    }
+    match unit {
+        None => bytes.to_string(),
+        Some(unit) if tenths < 100 => format!("{}.{}{unit}", tenths / 10, tenths % 10),
+        Some(unit) => format!("{}{unit}", tenths / 10),
+    }
+}
+
 /// Lines of left-justified columns joined by two spaces, as the original pads
 /// them: the last column too, so lines end in blanks. `paint` may wrap a padded cell.
 pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> Option<&'static str>) -> String {

@@ -30,6 +30,7 @@ mod ralph;
 mod ralph_theirs;
 mod ralph_words;
 mod recover;
+mod restore;
 mod run;
 mod run_again;
 mod run_odds;

@@ -69,7 +69,7 @@ fn add(cli: &Cli, plan: &WorktreePlan) -> Result<(), CliError> {
 }
 
 /// Makes the directories above `path` and gives those that were not there.
-fn make_parents(path: &Path) -> Result<Vec<PathBuf>, Fault> {
+pub(super) fn make_parents(path: &Path) -> Result<Vec<PathBuf>, Fault> {
     let Some(above) = path.parent() else { return Ok(Vec::new()) };
     let missing: Vec<PathBuf> = above.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
     fs::create_dir_all(above).map_err(Fault::at(above))?;

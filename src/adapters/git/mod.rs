@@ -18,12 +18,17 @@ pub(super) mod lock;
 mod make;
 pub(super) mod objects;
 pub(super) mod parse;
+mod particulars;
 mod plan;
+mod raw;
 mod remove;
+pub mod restore;
 pub mod role;
+pub mod saved;
 mod site;
 pub mod topic;
 pub(super) mod trash;
+pub mod trove;
 mod undo;
 mod version;
 
@@ -31,6 +36,8 @@ mod version;
 pub(super) mod fixture;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_restore;
 #[cfg(test)]
 mod tests_undo;
 

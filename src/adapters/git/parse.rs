@@ -115,6 +115,21 @@ pub(in crate::adapters) fn hidden(out: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// The same by what git was told: assume-unchanged, then skip-worktree.
+pub(in crate::adapters) fn flagged(out: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let (mut assumed, mut skipped) = (Vec::new(), Vec::new());
+    for field in out.split(|byte| *byte == 0) {
+        let [tag, _, path @ ..] = field else { continue };
+        if tag.is_ascii_lowercase() {
+            assumed.push(path.to_vec());
+        }
+        if tag.eq_ignore_ascii_case(&b'S') {
+            skipped.push(path.to_vec());
+        }
+    }
+    (assumed, skipped)
+}
+
 /// The line of git's stderr that says what is wrong, without its prefix.
 pub(in crate::adapters) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);

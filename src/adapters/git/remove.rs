@@ -128,7 +128,7 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
     let hidden = trash::hidden_changes(cli, &place).map_err(Fault::unknown)?;
     let has_work = !changes.is_empty() || doing.is_some() || lost.is_some() || hidden > 0;
     match force {
-        Force::SaveFirst if has_work => trash::check(cli, &place).map_err(Fault::unknown)?,
+        Force::SaveFirst if has_work => drop(trash::check(cli, &place).map_err(Fault::unknown)?),
         Force::SaveFirst => {}
         Force::No if !changes.is_empty() => return Err(WorktreeError::Dirty(changes.len())),
         Force::No => {

@@ -1,8 +1,8 @@
 //! Saves what is in a worktree before it goes: files, index and HEAD become one
 //! commit under `refs/swarm/trash/`. Its tree is the directory with untracked
-//! files; its parents are HEAD, the index, and what an unfinished merge or
-//! rebase refers to. Objects are durable before the reference names them.
-//! Ignored files are not saved.
+//! files, byte for byte; its parents are HEAD, the index, what neither can hold
+//! (`particulars`), and what an unfinished merge or rebase refers to. Objects are
+//! durable before the reference names them. Ignored files are not saved.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -22,8 +22,16 @@ use super::gc_lock;
 use super::index::{self, Marks};
 use super::objects;
 use super::parse::{self, Change};
+use super::particulars::{self, Flags, Particulars};
+use super::raw::{self, Raw};
+use super::remove::in_progress;
 
 pub(in crate::adapters) const DURABLE: [&str; 4] = ["-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync"];
+/// The ids of a file without content, which an entry has that is only announced.
+const EMPTY: [&str; 2] =
+    ["e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813"];
+/// How the message of an index with conflicts begins.
+pub(super) const UNMERGED: &str = "unmerged index, by stages";
 const PLAIN: [&str; 6] =
     ["-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false", "-c", "i18n.commitEncoding=UTF-8"];
 
@@ -32,6 +40,7 @@ const UNFINISHED: [&str; 4] = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", 
 
 /// A worktree as git is to be told of it: by name and not by discovery, which
 /// would find another repository when something is missing here.
+#[derive(Clone)]
 pub(in crate::adapters) struct Place {
     /// The worktree's own record, or the common directory when that record is
     /// only half made.
@@ -83,7 +92,7 @@ impl Place {
     }
 
     /// The directory that all worktrees share.
-    fn common(&self) -> PathBuf {
+    pub(super) fn common(&self) -> PathBuf {
         match fs::read_to_string(self.git_dir.join("commondir")) {
             Ok(text) => self.git_dir.join(text.trim_end()),
             Err(_) => self.git_dir.clone(),
@@ -103,8 +112,8 @@ pub(in crate::adapters) fn status(cli: &Cli, place: &Place, untracked: &str) -> 
     Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).run()?))
 }
 
-/// Names what a save could not keep.
-pub(in crate::adapters) fn check(cli: &Cli, place: &Place) -> Result<(), Fault> {
+/// Names what a save could not keep; else how many paths it is about.
+pub(in crate::adapters) fn check(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     let changes = status(cli, place, "all")?;
     match changes.iter().find(|change| change.is_embedded_repository()) {
         Some(change) => Err(Fault::new(format!(
@@ -112,39 +121,98 @@ pub(in crate::adapters) fn check(cli: &Cli, place: &Place) -> Result<(), Fault> 
             place.tree.join(String::from_utf8_lossy(&change.path).trim_end_matches('/')).display()
         ))
         .remedy("move it away")),
-        None => Ok(()),
+        None => Ok(changes.len()),
     }
 }
 
+/// What a worktree is, as trees: equal ones are equal byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shot {
+    /// The directory, nothing in it converted.
+    pub(super) tree: String,
+    /// The index, by stages when it has conflicts.
+    pub(super) index: String,
+    pub(super) is_merged: bool,
+    /// What neither of them can hold.
+    pub(super) particulars: String,
+}
+
+/// The name of the one file in the third tree.
+pub(super) const PARTICULARS: &str = "particulars";
+
 /// Saves everything and looks whether it was everything.
 pub(in crate::adapters) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault> {
-    if place.is_whole {
-        check(cli, place)?;
-    }
+    let changes = if place.is_whole { check(cli, place)? } else { 0 };
     let _hold = gc_lock::hold(&place.common(), gc_lock::SAVE_WAIT)?;
-    let (scratch, _) = index_copy(cli, place)?;
-    let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
-    let is_merged = entries.iter().all(|entry| entry.stage == 0);
-    let index_tree = match is_merged {
-        true => step(cli, place, &scratch).arg("write-tree").line()?,
-        false => stages_tree(cli, place, &entries)?,
-    };
-    step(cli, place, &scratch).args(["add", "-A", "--sparse", "--", "."]).run()?;
-    refuse_new_gitlinks(cli, place, &scratch, &entries)?;
-    let tree = step(cli, place, &scratch).arg("write-tree").line()?;
-
-    let index_note = if is_merged { "index" } else { "unmerged index, by stages" };
-    let index = commit(cli, place, &index_tree, &format!("{index_note} of {name}"), place.head.as_slice())?;
+    let (shot, raw) = take(cli, place)?;
+    let note = if shot.is_merged { "index" } else { UNMERGED };
+    let index = commit(cli, place, &shot.index, &format!("{note} of {name}"), place.head.as_slice())?;
+    let particulars = commit(cli, place, &shot.particulars, &format!("particulars of {name}"), &[])?;
+    let message = message(place, name, changes, &index, &particulars);
     let mut parents: Vec<String> = place.head.iter().cloned().chain([index]).collect();
     parents.extend(unfinished(cli, place)?);
-    let commit = commit(cli, place, &tree, &message(place, name), &parents)?;
+    parents.push(particulars);
+    let commit = commit(cli, place, &shot.tree, &message, &parents)?;
     let reference = reference(name);
     // Zeros as the old value: the reference must not be there yet.
     let none = "0".repeat(commit.len());
     let write = place.call(cli.write(&place.tree)).args(DURABLE);
     write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
-    verify(cli, place, &scratch, &reference, &commit)?;
+    verify(cli, place, &raw, &reference, &commit)?;
     Ok(Saved { reference, commit })
+}
+
+/// Writes the objects of what is there now; no reference holds them yet.
+pub(super) fn take(cli: &Cli, place: &Place) -> Result<(Shot, Raw), Fault> {
+    let (scratch, marks) = index_copy(cli, place)?;
+    let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
+    let is_merged = entries.iter().all(|entry| entry.stage == 0);
+    let index = match is_merged {
+        true => step(cli, place, &scratch).arg("write-tree").line()?,
+        false => stages_tree(cli, place, &entries)?,
+    };
+    let flags = flags(cli, place, &scratch, &entries, marks.as_ref())?;
+    let raw = Raw::new(place, &index)?;
+    raw.fill_index(cli, &entries)?;
+    let mut absent = flags.skipped.clone();
+    absent.retain(|path| fs::symlink_metadata(place.tree.join(OsStr::from_bytes(path))).is_err());
+    raw.skip(cli, &absent)?;
+    raw.write(cli).args(PLAIN).args(["add", "-A", "--sparse", "--", "."]).run()?;
+    let saved = parse::index(&raw.write(cli).args(["ls-files", "-s", "-z"]).run()?);
+    refuse_new_gitlinks(place, &entries, &saved)?;
+    let tree = raw.write(cli).arg("write-tree").line()?;
+    let record = place.is_whole.then_some(place.git_dir.as_path());
+    let particulars = Particulars::of(&place.tree, record, flags, &saved).map_err(Fault::at(&place.tree))?;
+    let particulars = particulars_tree(cli, place, &particulars)?;
+    Ok((Shot { tree, index, is_merged, particulars }, raw))
+}
+
+fn flags(
+    cli: &Cli,
+    place: &Place,
+    scratch: &Scratch,
+    entries: &[parse::Entry],
+    marks: Option<&Marks>,
+) -> Result<Flags, Fault> {
+    let (mut assumed, mut skipped, mut intended) = (Vec::new(), Vec::new(), Vec::new());
+    if place.index().is_some() && marks.is_none_or(|marks| marks.hides) {
+        let listed = place.call(cli.read(&place.tree)).args(["ls-files", "-v", "-z"]).run()?;
+        (assumed, skipped) = parse::flagged(&listed);
+    }
+    if entries.iter().any(|entry| EMPTY.contains(&entry.id.as_str())) {
+        let listed = step(cli, place, scratch).args(["ls-files", "--debug", "-s", "-z"]).run()?;
+        intended = particulars::intended(&listed);
+    }
+    Ok(Flags { intended, assumed, skipped })
+}
+
+fn particulars_tree(cli: &Cli, place: &Place, particulars: &Particulars) -> Result<String, Fault> {
+    let write = || place.call(cli.write(&place.tree)).args(DURABLE);
+    let blob = write().args(["hash-object", "-w", "--no-filters", "--stdin"]);
+    let blob = raw::said(blob, &place.git_dir, &particulars.encode())?;
+    let line = format!("100644 blob {}\t{PARTICULARS}\n", String::from_utf8_lossy(&blob).trim_end());
+    let tree = raw::said(write().arg("mktree"), &place.git_dir, line.as_bytes())?;
+    Ok(String::from_utf8_lossy(&tree).trim_end().to_owned())
 }
 
 /// A copy of the index that hides nothing, and what was out of the ordinary in it.
@@ -228,10 +296,9 @@ fn stages_tree(cli: &Cli, place: &Place, entries: &[parse::Entry]) -> Result<Str
 
 /// A directory that became a repository of its own is recorded by its HEAD
 /// alone: its files would be lost.
-fn refuse_new_gitlinks(cli: &Cli, place: &Place, scratch: &Scratch, before: &[parse::Entry]) -> Result<(), Fault> {
+fn refuse_new_gitlinks(place: &Place, before: &[parse::Entry], after: &[parse::Entry]) -> Result<(), Fault> {
     let is_link = |entry: &&parse::Entry| entry.mode == "160000";
     let known: HashSet<&[u8]> = before.iter().filter(is_link).map(|entry| entry.path.as_slice()).collect();
-    let after = parse::index(&step(cli, place, scratch).args(["ls-files", "-s", "-z"]).run()?);
     match after.iter().filter(is_link).find(|entry| !known.contains(entry.path.as_slice())) {
         Some(entry) => {
             let path = place.tree.join(&*String::from_utf8_lossy(&entry.path));
@@ -268,13 +335,15 @@ fn commit(cli: &Cli, place: &Place, tree: &str, message: &str, parents: &[String
     Ok(call.arg(tree).line()?)
 }
 
-fn message(place: &Place, name: &str) -> String {
+fn message(place: &Place, name: &str, changes: usize, index: &str, particulars: &str) -> String {
     let none = || "(none)".to_owned();
+    let doing = place.is_whole.then(|| in_progress(&place.git_dir)).flatten();
     format!(
-        "swarm: saved worktree of {name}\n\nWorker: {name}\nPath: {}\nBranch: {}\nHEAD: {}",
+        "swarm: saved worktree of {name}\n\nWorker: {name}\nPath: {}\nBranch: {}\nHEAD: {}\nDoing: {}\nChanges: {changes}\nIndex: {index}\nParticulars: {particulars}",
         place.tree.display(),
         place.branch.clone().unwrap_or_else(none),
         place.head.clone().unwrap_or_else(none),
+        doing.map_or_else(none, str::to_owned),
     )
 }
 
@@ -289,15 +358,16 @@ fn reference(name: &str) -> String {
 
 /// Whether the reference is there, its objects are, and the directory still
 /// holds what was saved.
-fn verify(cli: &Cli, place: &Place, scratch: &Scratch, reference: &str, commit: &str) -> Result<(), Fault> {
+fn verify(cli: &Cli, place: &Place, raw: &Raw, reference: &str, commit: &str) -> Result<(), Fault> {
     let failed = |what: &str| Fault::new(format!("the save {reference} is not good: {what}"));
-    let read = || place.call(cli.read(&place.tree)).env("GIT_INDEX_FILE", &scratch.path);
+    let read = || place.call(cli.read(&place.tree));
     if read().args(["rev-parse", "--verify", "-q", reference]).line_if_any()?.as_deref() != Some(commit) {
         return Err(failed("the reference is not there"));
     }
     read().args(["cat-file", "-e", &format!("{commit}^{{tree}}")]).run().map_err(|error| failed(&error.to_string()))?;
-    let changed = read().args(["diff-files", "-z", "--name-only"]).run()?;
-    let new = read().args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
+    let look = || raw.call(cli.read(&place.tree));
+    let changed = look().args(["diff-files", "-z", "--name-only"]).run()?;
+    let new = look().args(["ls-files", "-z", "--others", "--exclude-standard"]).run()?;
     match changed.is_empty() && new.is_empty() {
         true => Ok(()),
         false => Err(failed("the worktree changed while it was being saved")),

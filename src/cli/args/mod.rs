@@ -32,6 +32,7 @@ use super::moment;
 use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
 use super::recover::args::RecoverArgs;
+use super::restore::args::RestoreArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
 use super::tagged::Tagged;
@@ -118,6 +119,9 @@ pub enum Command {
     /// Start a worker again as it was started
     #[command(after_help = examples::RESPAWN)]
     Respawn(RespawnArgs),
+    /// List what was saved of worktrees that were removed, and bring it back
+    #[command(after_help = examples::RESTORE)]
+    Restore(RestoreArgs),
     /// Show which workers nobody ended, after a reboot or a lost tmux server, and start them again
     #[command(after_help = examples::RECOVER)]
     Recover(RecoverArgs),

@@ -1,0 +1,37 @@
+//! What may be typed after `swarm restore`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+#[command(override_usage = "swarm restore [NAME[@N]] [OPTIONS]")]
+pub struct RestoreArgs {
+    /// What to bring back: the newest save of NAME, or NAME@N or NAME/STAMP as listed [default: list all]
+    #[arg(value_name = "NAME")]
+    pub what: Option<String>,
+    /// Where to [default: where it was]
+    #[arg(long, value_name = "DIR", requires = "what")]
+    pub to: Option<PathBuf>,
+    /// On a new branch of this name [default: its branch, where that is still there or gone, else none]
+    #[arg(long, value_name = "BRANCH", requires = "what")]
+    pub branch: Option<String>,
+    /// Forget the save when all of it is back [default: it stays]
+    #[arg(long, requires = "what")]
+    pub drop: bool,
+    /// Only show what is in it
+    #[arg(long, requires = "what", conflicts_with_all = ["to", "branch", "drop", "diff"])]
+    pub show: bool,
+    /// Only show it as a patch to its HEAD
+    #[arg(long, requires = "what", conflicts_with_all = ["to", "branch", "drop", "json"])]
+    pub diff: bool,
+    /// Repository, or any directory in it or in a worktree of it [default: this one]
+    #[arg(short = 'C', long, value_name = "DIR", default_value = ".", hide_default_value = true)]
+    pub repo: PathBuf,
+    /// List those of every repository that a worker has a worktree of
+    #[arg(long, conflicts_with_all = ["what", "repo"])]
+    pub all_repos: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
