@@ -1,4 +1,4 @@
-//! Durations as people type them: `90`, `0.5`, `90s`, `5m`, `1h30m`.
+//! Durations as people type them: `90`, `0.5`, `90s`, `5m`, `1h30m`, `90d`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Longest duration taken: a hundred years, far from every overflow.
 const SECONDS_MAX: f64 = 100.0 * 366.0 * 86_400.0;
 
-/// Reads a duration; hours, minutes and seconds in that order, each at most once.
+/// Reads a duration; days, hours, minutes and seconds in that order, each at most once.
 ///
 /// # Errors
 /// A sentence for the usage error.
@@ -35,7 +35,7 @@ pub fn parse_positive(text: &str) -> Result<Duration, String> {
 fn with_units(text: &str) -> Option<f64> {
     let mut rest = text;
     let mut total = 0.0;
-    for (unit, factor) in [('h', 3600.0), ('m', 60.0), ('s', 1.0)] {
+    for (unit, factor) in [('d', 86_400.0), ('h', 3600.0), ('m', 60.0), ('s', 1.0)] {
         let Some((number, after)) = rest.split_once(unit) else { continue };
         if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
             return None;
@@ -70,7 +70,9 @@ mod tests {
     #[test]
     fn durations_are_read_in_all_their_forms() {
         let cases = [("90", 90.0), ("0", 0.0), ("0.5", 0.5), ("90s", 90.0), ("5m", 300.0), ("1h30m", 5400.0)];
-        for (text, seconds) in cases.into_iter().chain([("1h2m3s", 3723.0), ("2h3s", 7203.0), ("1.5m", 90.0)]) {
+        for (text, seconds) in
+            cases.into_iter().chain([("1h2m3s", 3723.0), ("2h3s", 7203.0), ("1.5m", 90.0), ("2d1h", 176_400.0)])
+        {
             assert_eq!(parse(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
         }
     }

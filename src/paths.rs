@@ -74,6 +74,10 @@ impl Paths {
     pub fn flows(&self) -> PathBuf {
         self.root.join("flow")
     }
+    /// Output of the commands around worktrees.
+    pub fn hooks(&self) -> PathBuf {
+        self.root.join("hooks")
+    }
     /// A file for each nudge, as the original has them.
     pub fn heartbeats(&self) -> PathBuf {
         self.root.join("heartbeats")

@@ -12,6 +12,7 @@ use crate::adapters::clock::SystemClock;
 use crate::adapters::events::EventLog;
 use crate::adapters::flows::runner::DiskFlows;
 use crate::adapters::git::Git;
+use crate::adapters::git::hook::Home;
 use crate::adapters::landing::GitLandings;
 use crate::adapters::launcher::ShimLauncher;
 use crate::adapters::logs::LogKeeper;
@@ -49,7 +50,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         events: Arc::<EventLog>::clone(&events),
         flows: Arc::new(DiskFlows::start(paths.clone(), installed.clone())?),
         landings: Arc::new(GitLandings::new(paths.clone(), executable.clone())),
-        launcher: Arc::new(ShimLauncher::new(paths.clone(), executable)),
+        launcher: Arc::new(ShimLauncher::new(paths.clone(), executable.clone())),
         logs: Arc::new(LogKeeper::start(paths.clone())?),
         loops: Arc::new(DiskLoops::new(paths.clone())),
         nudges: Arc::new(DiskNudges::new(paths.clone())),
@@ -58,7 +59,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
         runs: Arc::new(DiskRuns::new(paths.clone(), installed)),
         sessions: Arc::new(DiskSessions::new(paths.clone(), hooks)),
         terminals: Arc::new(TmuxTerminals::new(paths.clone())),
-        worktrees: Arc::new(Git::new()),
+        worktrees: Arc::new(Git::with(Home { executable, logs: paths.hooks() })),
     };
     Ok(Wired { ports, events })
 }

@@ -93,6 +93,15 @@ impl Cli {
         Ok(Self { program, environment, umask })
     }
 
+    /// The umask with which files of the user are made.
+    pub(super) fn umask_of_files(&self) -> u32 {
+        self.umask.or_else(own_umask).unwrap_or(0o022)
+    }
+
+    pub(super) fn environment(&self) -> &[(String, String)] {
+        &self.environment
+    }
+
     pub(super) fn program(&self) -> &Path {
         &self.program
     }

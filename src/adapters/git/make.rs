@@ -9,13 +9,28 @@ use swarm_actors::model::WorktreePlan;
 
 use super::cli::{Cli, CliError};
 use super::fault::Fault;
+use super::hook::Home;
 use super::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
-use super::{admin, holders, objects, plan, undo};
+use super::{admin, holders, objects, outfit, plan, undo};
 
-pub(super) fn make(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
+pub(super) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
     if !plan.makes_tree {
         return Ok(());
     }
+    let made = make_tree(cli, plan)?;
+    // Outside of the lock: a command of the user may take its time.
+    outfit::outfit(cli, plan, home).map_err(|fault| {
+        let taken_back = undo::undo(cli, plan);
+        made.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
+        match taken_back {
+            Ok(()) => fault,
+            Err(more) => Fault { cause: format!("{}; {}", fault.cause, more.cause), ..fault },
+        }
+    })
+}
+
+/// Gives the directories above it that were not there.
+fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     let repo = Path::new(&plan.base_repo);
     let path = Path::new(&plan.path);
     let common = admin::common_dir(repo).map_err(Fault::at(repo))?;
@@ -34,7 +49,7 @@ pub(super) fn make(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
     }
     let made = make_parents(path)?;
     let since = SystemTime::now();
-    let Err(error) = add(cli, plan) else { return Ok(()) };
+    let Err(error) = add(cli, plan) else { return Ok(made) };
     let taken_back = take_back(cli, &common, plan, &lock, since, &error);
     for dir in made.iter().rev() {
         // Only what is still empty goes.

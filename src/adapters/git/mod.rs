@@ -9,14 +9,17 @@
 
 pub(super) mod admin;
 pub(super) mod cli;
+mod copies;
 pub(super) mod fault;
 pub(super) mod gc_lock;
 pub(super) mod holders;
+pub mod hook;
 pub(super) mod index;
 mod listed;
 pub(super) mod lock;
 mod make;
 pub(super) mod objects;
+mod outfit;
 pub(super) mod parse;
 mod particulars;
 mod plan;
@@ -25,7 +28,9 @@ mod remove;
 pub mod restore;
 pub mod role;
 pub mod saved;
+pub mod settings;
 mod site;
+mod submodules;
 pub mod topic;
 pub(super) mod trash;
 pub mod trove;
@@ -37,11 +42,14 @@ pub(super) mod fixture;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_outfit;
+#[cfg(test)]
 mod tests_restore;
 #[cfg(test)]
 mod tests_undo;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
@@ -52,14 +60,22 @@ pub use site::{Site, exclude, root, site};
 
 use cli::Cli;
 use fault::{CliError, Fault};
+use hook::Home;
 
 /// Worktrees by the git in the caller's PATH.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Git;
+#[derive(Clone, Debug, Default)]
+pub struct Git {
+    /// None where no command of the user can be run.
+    home: Option<Arc<Home>>,
+}
 
 impl Git {
     pub fn new() -> Self {
-        Self
+        Self::default()
+    }
+
+    pub fn with(home: Home) -> Self {
+        Self { home: Some(Arc::new(home)) }
     }
 }
 
@@ -123,7 +139,7 @@ fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &Caller) -> 
 /// Why it stays.
 pub fn remove_worktree_if_spare(name: &str, path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
     let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
-    let removed = remove::remove(&cli, name, path, root, Force::No);
+    let removed = remove::remove(&cli, name, path, root, Force::No, None);
     removed.map(drop).map_err(|fault| fault.to_string())
 }
 
@@ -180,8 +196,8 @@ impl Worktrees for Git {
     }
 
     fn make<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
-        let (plan, caller) = (plan.clone(), caller.clone());
-        blocking(move || cli(&caller).and_then(|cli| make::make(&cli, &plan)).map_err(Fault::create))
+        let (plan, caller, home) = (plan.clone(), caller.clone(), self.home.clone());
+        blocking(move || cli(&caller).and_then(|cli| make::make(&cli, &plan, home.as_deref())).map_err(Fault::create))
     }
 
     fn undo<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
@@ -212,10 +228,10 @@ impl Worktrees for Git {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<Option<Saved>, WorktreeError>> {
         let (name, path, base_repo) = (name.to_owned(), path.to_owned(), base_repo.to_owned());
-        let caller = caller.clone();
+        let (caller, home) = (caller.clone(), self.home.clone());
         blocking(move || {
             let cli = cli(&caller).map_err(Fault::unknown)?;
-            remove::remove(&cli, &name, Path::new(&path), Path::new(&base_repo), force)
+            remove::remove(&cli, &name, Path::new(&path), Path::new(&base_repo), force, home.as_deref())
         })
     }
 }

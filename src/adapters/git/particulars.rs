@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use super::copies;
 use super::parse::{self, Entry};
 
 /// Files of git's record of a worktree that belong to its state. What a rebase, a
@@ -35,6 +36,8 @@ pub(super) struct Particulars {
     pub(super) directories: Vec<(u32, Vec<u8>)>,
     /// Directories without a file, those above first.
     pub(super) empty: Vec<(u32, Vec<u8>)>,
+    /// Ignored files that are saved, since they were brought from the base checkout and changed.
+    pub(super) copied: Vec<Vec<u8>>,
     /// Files of git's record.
     pub(super) state: Vec<(String, Vec<u8>)>,
 }
@@ -59,9 +62,14 @@ impl Particulars {
             ..Self::default()
         };
         let mut known = BTreeSet::from([PathBuf::new()]);
+        let mut modules = BTreeSet::new();
         for entry in entries {
             let path = Path::new(OsStr::from_bytes(&entry.path));
             let Ok(meta) = fs::symlink_metadata(tree.join(path)) else { continue };
+            if entry.mode == "160000" {
+                // What is in a submodule is its own.
+                modules.insert(path.to_owned());
+            }
             known.extend(path.ancestors().skip(1).map(Path::to_owned));
             let mode = meta.permissions().mode() & MODE;
             if meta.is_file() && mode != usual(&entry.mode) {
@@ -74,21 +82,22 @@ impl Particulars {
             if mode != 0o755 {
                 found.directories.push((mode, dir.as_os_str().as_bytes().to_vec()));
             }
-            found.find_empty(tree, dir, &known)?;
+            found.find_empty(tree, dir, &|path| known.contains(path) || modules.contains(path))?;
         }
         if let Some(record) = record {
             found.state = state(record)?;
+            found.copied = copies::changed(tree, record);
         }
         Ok(found)
     }
 
     /// The directories in `dir` that hold nothing but directories.
-    fn find_empty(&mut self, tree: &Path, dir: &Path, known: &BTreeSet<PathBuf>) -> io::Result<()> {
+    fn find_empty(&mut self, tree: &Path, dir: &Path, is_known: &dyn Fn(&Path) -> bool) -> io::Result<()> {
         let mut below = Vec::new();
         for file in fs::read_dir(tree.join(dir))? {
             let file = file?;
             let path = dir.join(file.file_name());
-            if file.file_type()?.is_dir() && file.file_name() != ".git" && !known.contains(&path) {
+            if file.file_type()?.is_dir() && file.file_name() != ".git" && !is_known(&path) {
                 below.push(path);
             }
         }
@@ -116,6 +125,7 @@ impl Particulars {
         self.assumed.iter().for_each(|path| put("assumed", "-", path));
         self.skipped.iter().for_each(|path| put("skipped", "-", path));
         self.absent.iter().for_each(|path| put("absent", "-", path));
+        self.copied.iter().for_each(|path| put("copied", "-", path));
         self.modes.iter().for_each(|(mode, path)| put("mode", &format!("{mode:o}"), path));
         self.directories.iter().for_each(|(mode, path)| put("directory", &format!("{mode:o}"), path));
         self.empty.iter().for_each(|(mode, path)| put("empty", &format!("{mode:o}"), path));
@@ -140,6 +150,7 @@ impl Particulars {
                 b"assumed" => read.assumed.push(path),
                 b"skipped" => read.skipped.push(path),
                 b"absent" => read.absent.push(path),
+                b"copied" => read.copied.push(path),
                 b"mode" => read.modes.push((mode, path)),
                 b"directory" => read.directories.push((mode, path)),
                 b"empty" => read.empty.push((mode, path)),
@@ -305,6 +316,7 @@ mod tests {
             modes: vec![(0o600, odd.clone()), (0o4711, b"x".to_vec())],
             directories: vec![(0o700, Vec::new())],
             empty: vec![(0o755, odd)],
+            copied: vec![b".env".to_vec()],
             state: vec![("MERGE_MSG".to_owned(), b"two\nlines \n".to_vec())],
         };
         assert_eq!(Particulars::decode(&all.encode()), all);

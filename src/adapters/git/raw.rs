@@ -111,8 +111,13 @@ pub(super) fn feed(call: Call<'_>, scratch: &Path, bytes: &[u8]) -> Result<(), F
 
 /// The same, for its answer.
 pub(super) fn said(call: Call<'_>, scratch: &Path, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
+    said_for(call, scratch, bytes, &[0])
+}
+
+/// The same where more exit codes than 0 are answers.
+pub(super) fn said_for(call: Call<'_>, scratch: &Path, bytes: &[u8], answers: &[i32]) -> Result<Vec<u8>, Fault> {
     let list = Scratch::new(scratch, "list");
     let mut file = list.create()?;
     file.write_all(bytes).and_then(|()| file.rewind()).map_err(Fault::at(list.path()))?;
-    Ok(call.input(file).run()?)
+    Ok(call.input(file).run_for(answers)?.1)
 }

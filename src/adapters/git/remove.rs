@@ -11,9 +11,11 @@ use swarm_actors::ports::{Force, Saved, WorktreeError};
 use super::admin;
 use super::cli::{Cli, CliError};
 use super::fault::Fault;
+use super::hook::{self, Home, Hook};
 use super::lock::{self, LOCK_WAIT_MS_MAX};
 use super::parse::Change;
 use super::trash::{self, Place};
+use super::{copies, settings, submodules};
 
 /// Lies in git's record while a removal is under way: the tree was clean or
 /// saved, so files that are missing now are no work of anybody.
@@ -48,13 +50,26 @@ pub(super) fn remove(
     path: &Path,
     base_repo: &Path,
     force: Force,
+    home: Option<&Home>,
 ) -> Result<Option<Saved>, WorktreeError> {
-    let Some(found) = judge(cli, path, base_repo, force)? else {
+    let Some(mut found) = judge(cli, path, base_repo, force)? else {
         // Only its record may be left. git refuses when that is locked, and
         // when there is none there is nothing to do.
         let _ = cli.write(base_repo).args(["worktree", "remove", "--"]).arg(path).run();
         return Ok(None);
     };
+    if let Err(fault) = before(cli, path, base_repo, home) {
+        match force {
+            Force::No => return Err(fault.unknown()),
+            // Who forces it wants it gone.
+            Force::SaveFirst => tracing::warn!(path = %path.display(), cause = %fault.cause, "removed all the same"),
+        }
+    }
+    if !found.has_work && !found.is_resumed {
+        // The command may have made something.
+        let Some(again) = judge(cli, path, base_repo, force)? else { return Ok(None) };
+        found = again;
+    }
     let saved = match found.has_work {
         true => Some(trash::save(cli, &found.place, name).map_err(Fault::unknown)?),
         false => None,
@@ -70,7 +85,10 @@ pub(super) fn remove(
         removed = delete(cli, path, base_repo, true);
     }
     match removed {
-        Ok(()) => Ok(saved),
+        Ok(()) => {
+            hook::forget(home, path);
+            Ok(saved)
+        }
         Err(error) => {
             if !error.was_cut_off() {
                 let _ = fs::remove_file(&marker);
@@ -83,6 +101,13 @@ pub(super) fn remove(
             Err(fault.unknown())
         }
     }
+}
+
+/// What the user wants done before it goes.
+fn before(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>) -> Result<(), Fault> {
+    let settings = settings::worktree(base_repo)?;
+    let Some(command) = &settings.pre_remove else { return Ok(()) };
+    hook::run(home, cli, &Hook { key: "pre-remove", command, limit: settings.limit(), tree: path, base_repo })
 }
 
 fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(), CliError> {
@@ -116,8 +141,10 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
     }
     let mut changes = trash::status(cli, &place, "normal").map_err(Fault::unknown)?;
     let is_resumed = entry.join(REMOVING).exists() && changes.iter().all(Change::is_plain_deletion);
-    if has_initialised_submodules(&entry) {
-        return Err(unknown("worktree has initialised submodules".to_owned()));
+    if has_initialised_submodules(&entry)
+        && let Some(why) = submodules::in_the_way(cli, &common, &entry, path).map_err(Fault::unknown)?
+    {
+        return Err(unknown(why));
     }
     if is_resumed {
         // Everything else is looked at again: commits may have come since.
@@ -126,7 +153,8 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
     let doing = in_progress(&entry);
     let lost = unreachable_head(cli, &place).map_err(Fault::unknown)?;
     let hidden = trash::hidden_changes(cli, &place).map_err(Fault::unknown)?;
-    let has_work = !changes.is_empty() || doing.is_some() || lost.is_some() || hidden > 0;
+    let copies = copies::changed(path, &entry);
+    let has_work = !changes.is_empty() || doing.is_some() || lost.is_some() || hidden > 0 || !copies.is_empty();
     match force {
         Force::SaveFirst if has_work => drop(trash::check(cli, &place).map_err(Fault::unknown)?),
         Force::SaveFirst => {}
@@ -138,6 +166,10 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
             if hidden > 0 {
                 let what = "changed file(s) marked assume-unchanged or skip-worktree";
                 return Err(unknown(format!("worktree has {hidden} {what}")));
+            }
+            if let Some(copy) = copies::paths(&copies).first() {
+                let what = format!("{} changed since it was copied from the base checkout", copy.display());
+                return Err(unknown(what));
             }
             if let Some(commit) = lost {
                 return Err(WorktreeError::Unreachable(commit));

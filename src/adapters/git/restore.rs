@@ -26,7 +26,7 @@ use super::particulars::{self, Particulars};
 use super::raw::{self, Raw};
 use super::saved::{self, Save};
 use super::trash::{self, PARTICULARS, Place};
-use super::{admin, make, objects, parse, plan};
+use super::{admin, copies, make, objects, parse, plan};
 
 /// Begins the name of the hidden directory.
 const HIDDEN: &str = ".swarm-restore-";
@@ -220,6 +220,7 @@ fn fill(cli: &Cli, common: &Path, save: &Save, place: &Place) -> Result<(), Faul
     };
     let record = || Fault::at(&place.git_dir);
     particulars::put_state(&place.git_dir, &particulars.state).map_err(record())?;
+    copies::put_changed(&place.git_dir, &particulars.copied).map_err(record())?;
     let is_merged = !saved::is_unmerged(cli, common, index)?;
     put_files(cli, save, place, &particulars)?;
     put_index(cli, place, index, is_merged, &particulars)?;

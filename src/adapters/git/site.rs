@@ -71,8 +71,21 @@ fn look(caller: &Caller, base: Option<&str>) -> Result<(PathBuf, objects::Facts)
 /// # Errors
 /// What the system says.
 pub fn exclude(root: &Path, name: &str) -> io::Result<()> {
+    exclude_line(root, &format!("/{name}/"))
+}
+
+/// The same of any path, a link for instance.
+///
+/// # Errors
+/// What the system says.
+pub fn exclude_path(root: &Path, name: &str) -> io::Result<()> {
+    let special = |c: char| if "\\*?[ ".contains(c) { format!("\\{c}") } else { c.to_string() };
+    exclude_line(root, &format!("/{}", name.trim_end_matches('/').chars().map(special).collect::<String>()))
+}
+
+fn exclude_line(root: &Path, line: &str) -> io::Result<()> {
     let info = admin::common_dir(root)?.join("info");
-    let (path, line) = (info.join("exclude"), format!("/{name}/"));
+    let path = info.join("exclude");
     let known = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),

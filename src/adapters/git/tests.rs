@@ -376,8 +376,11 @@ fn a_submodule_that_is_not_initialised_does_not_hold_a_worktree() {
     assert_eq!(fix.remove(&path, Force::No), Ok(None));
     let (_, path) = fix.made("v");
     fix.at(&path, &["-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init"]);
+    fix.at(&path.join("sub"), &["commit", "-q", "--allow-empty", "-m", "only here"]);
+    fix.at(&path.join("sub"), &["checkout", "-q", "HEAD~1"]);
     for force in [Force::No, Force::SaveFirst] {
-        assert_eq!(unknown(fix.remove(&path, force)), "worktree has initialised submodules");
+        let why = "submodule sub has commits that the base checkout's does not have";
+        assert_eq!(unknown(fix.remove(&path, force)), why);
     }
     assert!(path.join("sub/f").exists());
 }

@@ -17,6 +17,7 @@ use swarm_actors::ports::Saved;
 
 use super::admin;
 use super::cli::{Call, Cli};
+use super::copies;
 use super::fault::Fault;
 use super::gc_lock;
 use super::index::{self, Marks};
@@ -178,6 +179,7 @@ pub(super) fn take(cli: &Cli, place: &Place) -> Result<(Shot, Raw), Fault> {
     absent.retain(|path| fs::symlink_metadata(place.tree.join(OsStr::from_bytes(path))).is_err());
     raw.skip(cli, &absent)?;
     raw.write(cli).args(PLAIN).args(["add", "-A", "--sparse", "--", "."]).run()?;
+    add_copies(cli, place, &raw)?;
     let saved = parse::index(&raw.write(cli).args(["ls-files", "-s", "-z"]).run()?);
     refuse_new_gitlinks(place, &entries, &saved)?;
     let tree = raw.write(cli).arg("write-tree").line()?;
@@ -185,6 +187,17 @@ pub(super) fn take(cli: &Cli, place: &Place) -> Result<(Shot, Raw), Fault> {
     let particulars = Particulars::of(&place.tree, record, flags, &saved).map_err(Fault::at(&place.tree))?;
     let particulars = particulars_tree(cli, place, &particulars)?;
     Ok((Shot { tree, index, is_merged, particulars }, raw))
+}
+
+/// Ignored files that were brought from the base checkout and have changed since.
+fn add_copies(cli: &Cli, place: &Place, raw: &Raw) -> Result<(), Fault> {
+    let copies = if place.is_whole { copies::changed(&place.tree, &place.git_dir) } else { Vec::new() };
+    if copies.is_empty() {
+        return Ok(());
+    }
+    let add = ["add", "-f", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
+    let call = raw.write(cli).args(PLAIN).env("GIT_LITERAL_PATHSPECS", "1").args(add);
+    raw::feed(call, &place.git_dir, &copies.join(&0))
 }
 
 fn flags(
