@@ -240,8 +240,10 @@ swarm.toml at the repository's root wins over ~/.config/swarm/config.toml, and f
   timeout = \"2h\"";
 
 pub const HISTORY: &str = "\
+Examples:
   swarm history fix
   swarm history fix --json | jq '.starts[] | select(.exit.code != 0)'
+
 It is made of events.jsonl, which is rotated at 8 MiB (one part, .1, is kept), and of the exit record.";
 
 pub const NOTIFY: &str = "\

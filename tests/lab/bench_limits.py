@@ -1,10 +1,14 @@
-"""What limits cost a start: the same with and without, alternating in one run."""
+"""Comforts around the core: what limits cost a start, and what looks at 1,000 workers costs."""
 
 from .bench_rows import SLEEP, TRUE, Field, Row
 from .peers import Swarm
 
 LIMITS_MS_MAX = 1.0
 FLAGS = ["--memory", "512M", "--cpu", "2", "--pids", "200", "--max-output", "1G"]
+
+
+DOCTOR_MS_MAX = 200.0
+WORKERS = 1000
 
 
 class Limited(Swarm):
@@ -27,4 +31,21 @@ def limits(quick: bool) -> list[Row]:
     return [row]
 
 
-LIMITS = {"limits": limits}
+def looks(quick: bool) -> list[Row]:
+    """The long list and the doctor of 1,000 workers, most of them ended."""
+    rounds = 5 if quick else 20
+    with Field(Swarm) as field_:
+        field_.fill(WORKERS, TRUE)
+
+        def look(scenario: str, *words: str) -> Row:
+            return field_.measure(scenario, lambda s: s.call([s.rig.binary, *words], may_fail=True), rounds)
+
+        plain, long = look("ls of 1,000", "ls"), look("ls -l of 1,000", "ls", "-l")
+        long.floor["2 x ls"] = 2 * plain.ours
+        doctor = look("doctor with 1,000", "doctor")
+        doctor.floor["aim of the issue"] = DOCTOR_MS_MAX
+        one = look("explain one of 1,000", "explain", "n5")
+    return [plain, long, doctor, one]
+
+
+LIMITS = {"limits": limits, "looks": looks}

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn verbs_and_actions_and_options_are_offered_with_what_they_do() {
-        assert_eq!(texts(&["res"], false), ["respawn"]);
+        assert_eq!(texts(&["res"], false), ["respawn", "restore"]);
         assert_eq!(texts(&["hea"], false), ["heartbeat"]);
         assert_eq!(texts(&["merge", "re"], false), ["retry", "resume"]);
         assert_eq!(texts(&["kill", "--rm"], false), ["--rm-worktree"]);
