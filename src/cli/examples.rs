@@ -14,6 +14,7 @@ Examples:
   swarm spawn --name fix --tmux --worktree -- claude
   swarm spawn --name tests --tag ci --env RUST_LOG=debug -- cargo test
   swarm spawn --name web --restart on-failure --timeout 8h -- ./serve --port 8080
+  swarm spawn --name try --memory 2G --cpu 1.5 --pids 200 -- ./experiment
   swarm spawn --file fleet.toml
     [defaults]
     tmux = true
