@@ -17,6 +17,11 @@ class Limited(Swarm):
     def start_words(self, number: int, command: list[str]) -> list[str]:
         return [self.rig.binary, "spawn", "--name", self.label(number), *FLAGS, "--", *command]
 
+    def end(self) -> None:
+        # Ended by their own hand, so that their control groups go with them.
+        self.call([self.rig.binary, "kill", "--all"])
+        super().end()
+
 
 class Unlimited(Swarm):
     name = "without"
