@@ -27,6 +27,7 @@ use nix::sys::socket::{
 };
 use nix::unistd::{ForkResult, fork};
 
+use crate::adapters::cgroup;
 use crate::{memory, shim};
 
 /// The longest path that the kernel takes.
@@ -148,6 +149,7 @@ fn serve() -> io::Result<std::convert::Infallible> {
     // SAFETY: ignoring installs no handler.
     #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
+    cgroup::learn();
     let mut is_needed = false;
     loop {
         let (taken, takes) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;

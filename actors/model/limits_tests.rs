@@ -97,3 +97,23 @@ fn facts_are_told_in_words() {
     assert_eq!(hits(0, 7).as_deref(), Some("7 processes refused by --pids"));
     assert_eq!(hits(2, 1).as_deref(), Some("2 processes out of memory, 1 process refused by --pids"));
 }
+
+#[test]
+fn records_of_older_programs_are_read_and_those_without_limits_look_like_them() {
+    use crate::model::{Contract, Ended, ExitRecord, Lease};
+    let usage = r#""usage":{"user_us":1,"system_us":2,"rss_max_kb":3}"#;
+    let exit = format!(
+        r#"{{"token":"t","started":"s","pid":7,"code":0,"reason":"exited","ended_at_ms":1,"duration_ms":2,{usage}}}"#
+    );
+    let read: ExitRecord = serde_json::from_str(&exit).expect("an older record");
+    assert_eq!((read.ended, read.hits), (Ended::Code(0), Hits::default()));
+    assert_eq!(serde_json::to_string(&read).expect("plain"), exit);
+    let process = r#"{"pid":7,"start_ticks":1,"boot":"b"}"#;
+    let lease =
+        format!(r#"{{"token":"t","started":"s","worker":{process},"shim":{process},"pane":null,"restart":"never"}}"#);
+    let read: Lease = serde_json::from_str(&lease).expect("an older lease");
+    assert_eq!((serde_json::to_string(&read).expect("plain"), read.limits), (lease, None));
+    let contract = serde_json::to_value(Contract::default()).expect("plain");
+    assert!(contract.get("limits").is_none());
+    assert!(serde_json::from_value::<Contract>(contract).expect("its own").limits.is_none());
+}

@@ -326,13 +326,13 @@ impl Desk {
         Ok(Spawned {
             name: row.name.clone(),
             generation: facts.generation,
-            pid: lease.map_or(0, |lease| lease.worker.pid),
+            pid: lease.as_ref().map_or(0, |lease| lease.worker.pid),
             window: row.tmux.as_ref().map(|tmux| format!("{}:{}", tmux.session, tmux.window)),
             socket_path: pane.as_ref().map(|pane| pane.socket_path.clone()),
             pane: pane.map(|pane| pane.pane),
             worktree: row.worktree.as_ref().map(|worktree| worktree.path.clone()),
             notes: Vec::new(),
-            warnings: Vec::new(),
+            warnings: lease.and_then(|lease| lease.limits).map(|held| held.warnings()).unwrap_or_default(),
         })
     }
 

@@ -62,7 +62,7 @@ impl FakeLogs {
 
     /// It has written more than it may.
     pub fn spend(&self, worker: &str) {
-        self.notify(&spent_of(worker)).notify_one();
+        self.notify(&spent_of(worker)).notify_waiters();
     }
 
     pub fn kept(&self, worker: &str) -> Option<Vec<String>> {

@@ -33,6 +33,8 @@ pub struct Child {
     opened: Option<Instant>,
     /// It has a session and a process group of its own, with its pid as their number.
     leads: bool,
+    /// How its report begins where all of its groups took it, until that was looked at.
+    entry: Option<u8>,
 }
 
 /// Everything the child needs, made while the start is being committed.
@@ -86,6 +88,7 @@ impl Child {
                 ended: None,
                 opened: None,
                 leads: !in_tmux,
+                entry: (!groups.is_none()).then(|| groups.all()),
             }),
         }
     }
@@ -94,9 +97,10 @@ impl Child {
         self.pid.as_raw()
     }
 
-    /// Which of its groups took it, a bit for each; none when it is gone already.
+    /// Which of its groups took it, a bit for each; none when it is gone already. Waits for its word.
     pub fn entered(&mut self) -> u8 {
         let mut bits = [0_u8];
+        self.entry = None;
         self.report.read_exact(&mut bits).map_or(0, |()| bits[0])
     }
 
@@ -125,6 +129,14 @@ impl Child {
     /// # Errors
     /// The child's own sentence about what failed; nothing was executed.
     pub fn open_gate(&mut self) -> Result<(), String> {
+        if let Some(all) = self.entry
+            && self.entered() != all
+        {
+            // With the gate's end it leaves.
+            drop(self.gate.take());
+            let _ = waitpid(self.pid, None);
+            return Err("its process could not enter its control groups".to_owned());
+        }
         let gate = self.gate.take().ok_or("the gate was opened before")?;
         self.opened = Some(Instant::now());
         let mut gate = gate;

@@ -115,8 +115,10 @@ fn prepare(dir: &Path, terms: &Terms, lease: &LeaseFile) -> io::Result<Prepared>
     let exit_file = ExitFile::reserve()?;
     let groups = make_groups(dir, terms)?;
     let mut child = Child::fork(dir, terms.in_tmux(), &groups)?;
-    let groups = if groups.is_none() { groups } else { groups.entered(child.entered()) };
-    let content = lease_of(terms, &child, &groups, &boot)?;
+    let mut content = lease_of(terms, &child, &boot)?;
+    // As a rule it is in them before the start is committed, and nobody waits for that here.
+    let groups = if groups.may_refuse() { groups.entered(child.entered()) } else { groups };
+    content.limits = held(terms, &groups);
     lease.write(&content)?;
     Ok((child, groups, exit_file, content))
 }
@@ -133,7 +135,7 @@ fn make_groups(dir: &Path, terms: &Terms) -> io::Result<Groups> {
     Ok(planned.make(&terms.limits()))
 }
 
-fn lease_of(terms: &Terms, child: &Child, groups: &Groups, boot: &str) -> io::Result<Lease> {
+fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
     // A lease that names nobody would make a living worker look dead.
     let unknown = |pid| io::Error::other(format!("cannot read the identity of process {pid}"));
     let identity = |pid| procfs::identity(pid, boot).ok_or_else(|| unknown(pid));
@@ -144,7 +146,7 @@ fn lease_of(terms: &Terms, child: &Child, groups: &Groups, boot: &str) -> io::Re
         shim: identity(nix::unistd::getpid().as_raw())?,
         pane: if terms.in_tmux() { pane() } else { None },
         restart: terms.restart(),
-        limits: held(terms, groups),
+        limits: None,
     })
 }
 

@@ -6,6 +6,7 @@ mod crash;
 mod fixture;
 mod flows;
 mod landing;
+mod limits;
 mod loop_edges;
 mod loop_theirs;
 mod loops;

@@ -65,7 +65,7 @@ fn members(dir: &Path) -> Vec<i32> {
 }
 
 /// Moves everybody in the group into a leaf below it.
-fn moved_to_leaf(dir: &Path) -> bool {
+pub(super) fn moved_to_leaf(dir: &Path) -> bool {
     let leaf = dir.join(LEAF);
     // Another shim may have made it just now.
     let _ = fs::create_dir(&leaf);

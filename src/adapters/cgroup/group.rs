@@ -9,7 +9,7 @@ use swarm_actors::model::{By, Limits};
 
 use super::place::Controller;
 
-/// The time in which a share of a processor is counted, in microseconds.
+/// The time in which a share of a processor is counted, in microseconds: what a new group has.
 const PERIOD_US: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +187,7 @@ fn memory(version: Version, bytes: u64) -> Vec<Line> {
 fn cpu(version: Version, milli: u32) -> Vec<Line> {
     let quota_us = u64::from(milli) * PERIOD_US / 1000;
     match version {
-        Version::V1 => vec![
-            (Need::Must, "cpu.cfs_period_us", PERIOD_US.to_string()),
-            (Need::Must, "cpu.cfs_quota_us", quota_us.to_string()),
-        ],
+        Version::V1 => vec![(Need::Must, "cpu.cfs_quota_us", quota_us.to_string())],
         Version::V2 => vec![(Need::Must, "cpu.max", format!("{quota_us} {PERIOD_US}"))],
     }
 }
@@ -256,7 +253,7 @@ mod tests {
         let files =
             |lines: Vec<Line>| lines.into_iter().map(|(_, file, text)| format!("{file}={text}")).collect::<Vec<_>>();
         assert_eq!(files(memory(Version::V1, 7)), ["memory.limit_in_bytes=7", "memory.memsw.limit_in_bytes=7"]);
-        assert_eq!(files(cpu(Version::V1, 500)), ["cpu.cfs_period_us=100000", "cpu.cfs_quota_us=50000"]);
+        assert_eq!(files(cpu(Version::V1, 500)), ["cpu.cfs_quota_us=50000"]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub struct Groups(Vec<Group>);
 impl Groups {
     /// Where the groups of these limits would be on this system. Nothing is made yet.
     pub fn plan(limits: &Limits, leaf: &str) -> Self {
-        if limits.needs_kernel() { Self::at(&Places::own(), limits, leaf) } else { Self::default() }
+        if limits.needs_kernel() { Self::at(Places::own(), limits, leaf) } else { Self::default() }
     }
 
     fn at(places: &Places, limits: &Limits, leaf: &str) -> Self {
@@ -102,6 +102,17 @@ impl Groups {
         let is_in = |at: usize, group: &Group| born.0 == Some(at) || group.enter().is_ok();
         let bit = |(at, group): (usize, &Group)| if is_in(at, group) { 1_u8 << at } else { 0 };
         self.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
+    }
+
+    /// What [`enter`](Self::enter) says when all took it.
+    pub fn all(&self) -> u8 {
+        (0..self.0.len()).fold(0, |all, at| all | 1 << at)
+    }
+
+    /// Whether one of them may not take a process of this user, although it was made.
+    pub fn may_refuse(&self) -> bool {
+        let is_old = |group: &Group| group.version == Version::V1;
+        self.0.iter().any(is_old) && !rustix::process::geteuid().is_root()
     }
 
     /// Removes those that did not take it.
@@ -195,6 +206,14 @@ impl Groups {
                 std::thread::sleep(PAUSE);
             }
         }
+    }
+}
+
+/// Finds out where groups can be made, for a process whose forks will need to know, and makes
+/// room for them while there is nobody but us in a group that was handed over.
+pub fn learn() {
+    if let Some(own) = &Places::own().v2 {
+        let _ = delegated::parent(own, &Controller::ALL);
     }
 }
 

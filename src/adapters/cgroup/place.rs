@@ -2,6 +2,7 @@
 //! what `/proc/self` says. Pure but for the reading of those two files.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// What a control group can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +35,20 @@ pub struct Places {
 }
 
 impl Places {
-    /// Nothing where the system has no groups, or does not say.
-    pub fn own() -> Self {
-        let read = |file| std::fs::read_to_string(file).unwrap_or_default();
-        Self::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+    /// Nothing where the system has no groups, or does not say. Read once, as a rule before
+    /// anybody waits for it.
+    pub fn own() -> &'static Self {
+        static OWN: OnceLock<Places> = OnceLock::new();
+        OWN.get_or_init(|| {
+            let read = |file: &Path| std::fs::read_to_string(file).unwrap_or_default();
+            let places = Self::of(&read(Path::new("/proc/self/mountinfo")), &read(Path::new("/proc/self/cgroup")));
+            // Beside hierarchies of version 1 this one may be there for other things.
+            let is_of_use = |dir: &PathBuf| {
+                let able = read(&dir.join("cgroup.controllers"));
+                places.v1.is_empty() || Controller::ALL.into_iter().any(|one| able.contains(one.name()))
+            };
+            Self { v2: places.v2.clone().filter(is_of_use), ..places }
+        })
     }
 
     /// From the text of `mountinfo` and `cgroup`, as proc(5) and cgroups(7) have them.

@@ -126,12 +126,17 @@ fn a_plan_takes_the_new_hierarchy_first_and_the_old_ones_for_the_rest() {
     assert_eq!((made.0[0].dir.as_path(), made.0[0].version), (new.path().join("l").as_path(), Version::V2));
     let output = Limits { max_output_bytes: Some(1), ..Limits::default() };
     assert!(Groups::plan(&output, "l").is_none());
+    // Where none is there, none takes anybody; that is the same for each of them.
+    assert_eq!((made.all(), made.enter(&Born(None)), made.enter(&Born(Some(0)))), (7, 0, 1));
+    assert!(made.entered(0).is_none());
 }
 
 /// The new hierarchy, where there is one in which this process may make groups. Also beside old
 /// ones, where it holds nothing but ends what is in it.
-fn new_group() -> Option<Groups> {
-    let dir = Places::own().v2?.join(leaf("new.1", &std::process::id().to_string()));
+fn new_group(name: &str) -> Option<Groups> {
+    let read = |file| std::fs::read_to_string(file).expect("readable");
+    let places = Places::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
+    let dir = places.v2?.join(leaf(name, &std::process::id().to_string()));
     let mut group = Group::new(dir, Version::V2, Vec::new());
     group.make(&Limits::default()).ok()?;
     Some(Groups(vec![group]))
@@ -139,7 +144,7 @@ fn new_group() -> Option<Groups> {
 
 #[test]
 fn a_child_is_born_in_a_group_and_ended_by_one_word_to_the_kernel() {
-    let Some(groups) = new_group() else {
+    let Some(groups) = new_group("born.1") else {
         // As on a system that has no such thing: the fork says so, and there is no child.
         assert!(birth::fork_in(Path::new("/proc")).is_err());
         return;
@@ -158,4 +163,24 @@ fn a_child_is_born_in_a_group_and_ended_by_one_word_to_the_kernel() {
     assert!(matches!(ended, nix::sys::wait::WaitStatus::Signaled(_, nix::sys::signal::Signal::SIGKILL, _)));
     groups.remove();
     assert!(!groups.0[0].dir.exists());
+}
+
+#[test]
+fn whoever_is_in_a_group_moves_into_its_leaf() {
+    let Some(groups) = new_group("moved.1") else {
+        // A list of processes that cannot be read is empty: there is nobody to move.
+        assert!(delegated::moved_to_leaf(Path::new("/nowhere/at/all")));
+        return;
+    };
+    let mut child = inside(&groups, "sleep 100");
+    wait_members(&groups, 1);
+    let dir = &groups.0[0].dir;
+    assert!(delegated::moved_to_leaf(dir));
+    assert_eq!(std::fs::read_to_string(dir.join("cgroup.procs")).expect("readable"), "");
+    // A group that was made below counts, is ended and goes with the one above.
+    assert_eq!(groups.members(), [i32::try_from(child.id()).expect("a pid")].into());
+    groups.kill();
+    child.wait().expect("reaped");
+    groups.remove();
+    assert!(!dir.exists());
 }
