@@ -19,6 +19,8 @@ pub enum Repair {
     Mode { path: PathBuf, mode: u32 },
     /// A half-written file of a process that is gone.
     Temporary(PathBuf),
+    /// A lock of a git that was killed.
+    Lock { path: PathBuf, repo: PathBuf },
     /// Nobody looks after what runs.
     StartSupervisor,
     /// The one that runs is another program than this one.
@@ -34,7 +36,7 @@ impl Repair {
     pub fn words(&self) -> String {
         match self {
             Self::Mode { path, mode } => format!("set the mode of {} to {mode:o}", path.display()),
-            Self::Temporary(path) => format!("remove {}", path.display()),
+            Self::Temporary(path) | Self::Lock { path, .. } => format!("remove {}", path.display()),
             Self::StartSupervisor => "start the supervisor".to_owned(),
             Self::RestartSupervisor => "restart the supervisor (workers go on)".to_owned(),
             Self::Worktree { path, .. } => format!("remove the worktree {}", path.display()),
@@ -59,6 +61,7 @@ impl Repair {
                 true => fs::remove_file(path).map_err(said),
                 false => Err("somebody writes there now".to_owned()),
             },
+            Self::Lock { path, repo } => git::remove_stale_lock(path, repo),
             Self::StartSupervisor => client::ensure(paths).map_err(|refusal| refusal.cause),
             Self::RestartSupervisor => {
                 client::stop(paths, client::After::Another).map_err(|refusal| refusal.cause)?;

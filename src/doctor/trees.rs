@@ -30,7 +30,10 @@ pub fn worktrees(patient: &Patient) -> Vec<Finding> {
     repos.extend(patient.root.as_deref().and_then(git::main_tree).map(|root| resolved(&root)));
     for repo in repos {
         match git::worktrees_of(&repo) {
-            Ok(listed) => found.extend(orphans(patient, &repo, &known, &listed)),
+            Ok(listed) => {
+                found.extend(locks(&repo));
+                found.extend(orphans(patient, &repo, &known, &listed));
+            }
             Err(error) => {
                 let what = format!("the repository {} of a worker cannot be read: {error}", repo.display());
                 found.push(Finding::error("worktrees", what));
@@ -38,6 +41,15 @@ pub fn worktrees(patient: &Patient) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Locks that keep every git out, whose git is gone.
+fn locks(repo: &Path) -> Vec<Finding> {
+    let told = |path: PathBuf| {
+        let what = format!("{} was left by a git that was killed, and keeps others out", path.display());
+        Finding::error("worktrees", what).repair(Repair::Lock { path, repo: repo.to_owned() })
+    };
+    git::stale_locks(repo).unwrap_or_default().into_iter().map(told).collect()
 }
 
 fn orphans(patient: &Patient, repo: &Path, known: &BTreeSet<PathBuf>, listed: &[Listed]) -> Vec<Finding> {

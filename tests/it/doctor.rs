@@ -168,3 +168,19 @@ fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
     // Branches stay: they may hold what landed nowhere.
     assert!(rig.git(&repo, &["branch", "--list", "spare"]).contains("spare"));
 }
+
+#[test]
+fn locks_that_a_killed_git_left_are_found_and_removed() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    rig.swarm_in(&repo, &["spawn", "--name", "w", "--worktree", "--", "true"]).ok();
+    rig.wait("w");
+    let lock = repo.join(".git/worktrees/w/index.lock");
+    fs::write(&lock, "").expect("written");
+    assert!(found(&rig, &[]).is_empty(), "a young one may be in use");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    fs::File::options().write(true).open(&lock).and_then(|file| file.set_modified(old)).expect("set");
+    one(&found(&rig, &[]), &["worktrees: ", "index.lock was left by a git that was killed"]);
+    one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
+    assert!(!lock.exists());
+}

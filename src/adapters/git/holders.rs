@@ -69,6 +69,11 @@ pub(in crate::adapters) fn wait_for_git_at(path: &Path, limit: Duration) -> Resu
     Ok(())
 }
 
+/// Whether any git is at work in a work tree.
+pub(super) fn is_git_in(tree: &Path) -> bool {
+    processes().into_iter().any(|pid| is_git_at(pid, tree))
+}
+
 fn is_git_at(pid: Pid, path: &Path) -> bool {
     let root = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
     let is_git = fs::read_to_string(root.join("comm")).is_ok_and(|comm| comm.trim() == "git");

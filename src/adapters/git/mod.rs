@@ -30,6 +30,7 @@ pub mod role;
 pub mod saved;
 pub mod settings;
 mod site;
+mod stale;
 mod submodules;
 pub mod topic;
 pub(super) mod trash;
@@ -57,6 +58,7 @@ use swarm_actors::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
 
 pub use listed::{Listed, branch_of, default_dir, main_tree, worktrees_of};
 pub use site::{Site, exclude, root, site};
+pub use stale::{remove_stale_lock, stale_locks};
 
 use cli::Cli;
 use fault::{CliError, Fault};
