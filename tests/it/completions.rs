@@ -42,14 +42,15 @@ impl<'a> Terminal<'a> {
         wait_until(text, SOON, || self.screen().contains(text));
     }
 
-    /// Types `line`, presses Tab, and has the line become `whole`; forgets it then.
+    /// Types `line`, presses Tab, and has the line become `whole`; empties it then.
     #[track_caller]
     fn completes(&self, line: &str, whole: &str) {
         self.types(line);
         self.presses("Tab");
         self.shows(whole);
-        self.presses("C-c");
-        self.rig.tmux(&["clear-history", "-t", "=tab:"]).ok();
+        // Not Ctrl-C: what is typed behind it may be thrown away with the line.
+        self.presses("C-u");
+        wait_until("the line is empty", SOON, || !self.screen().contains(whole));
     }
 }
 
