@@ -52,6 +52,9 @@ pub enum EventKind {
     WorkerCleaned,
     #[serde(rename = "worktree.saved")]
     WorktreeSaved { reference: String, commit: String },
+    /// What had been saved of `worker` is gone: why, and which commit it was.
+    #[serde(rename = "save.expired")]
+    SaveExpired { reference: String, commit: String, why: String },
     #[serde(rename = "start.aborted")]
     StartAborted { cause: String },
     /// Finished work of `worker` (or of a branch) waits to land.

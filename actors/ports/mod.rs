@@ -30,7 +30,7 @@ pub use records::{DirFacts, LeaseFacts, Records, SpecFacts};
 pub use runs::{Journaled, Runs, Telling};
 pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 pub use terminal::{TerminalError, Terminals, Typing};
-pub use worktree::{Force, Saved, WorktreeError, Worktrees};
+pub use worktree::{Expired, Force, Saved, WorktreeError, Worktrees};
 
 use crate::model::Event;
 

@@ -38,6 +38,15 @@ pub struct Saved {
     pub commit: String,
 }
 
+/// Work that had been put aside, and whose reference is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    pub reference: String,
+    pub commit: String,
+    pub name: String,
+    pub why: String,
+}
+
 pub trait Worktrees: Send + Sync {
     /// Finds the repository and settles path, branch and base. Makes nothing.
     fn plan<'a>(
@@ -54,6 +63,22 @@ pub trait Worktrees: Send + Sync {
     /// Takes back what a start that never executed made: the directory and the
     /// branch, when they are as they were made; otherwise they are saved first.
     fn undo<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>>;
+
+    /// A port for whoever works there: the same one each time, unless it is one of `taken`
+    /// or in use.
+    fn port<'a>(
+        &'a self,
+        plan: &'a WorktreePlan,
+        taken: &'a [u16],
+    ) -> BoxFuture<'a, Result<Option<u16>, WorktreeError>>;
+
+    /// Forgets what the repository's settings say is too old or too much of what was saved.
+    fn expire<'a>(
+        &'a self,
+        base_repo: &'a str,
+        now_ms: u64,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Vec<Expired>, WorktreeError>>;
 
     /// Whether `remove` would go ahead, without doing it.
     fn check<'a>(

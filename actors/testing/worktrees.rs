@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
 use crate::model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
-use crate::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
+use crate::ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
 
 pub struct FakeWorktrees {
     above: PathBuf,
@@ -123,6 +123,23 @@ impl Worktrees for FakeWorktrees {
             }
             Ok(())
         })
+    }
+
+    fn port<'a>(
+        &'a self,
+        _plan: &'a WorktreePlan,
+        _taken: &'a [u16],
+    ) -> BoxFuture<'a, Result<Option<u16>, WorktreeError>> {
+        Box::pin(async move { Ok(None) })
+    }
+
+    fn expire<'a>(
+        &'a self,
+        _base_repo: &'a str,
+        _now_ms: u64,
+        _caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Vec<Expired>, WorktreeError>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn check<'a>(

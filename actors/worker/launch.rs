@@ -20,6 +20,9 @@ use crate::model::{
 use crate::ports::{Opening, Ports, Prepared};
 use crate::registry::{Mutation, RegistryHandle, reconcile};
 
+/// The variable with the port.
+pub const PORT: &str = "SWARM_PORT";
+
 /// Which worktree a start is to have.
 #[derive(Clone, Debug)]
 pub enum Tree {
@@ -66,8 +69,11 @@ pub struct Started {
 ///
 /// # Errors
 /// Why nothing runs, for the person who asked.
-pub async fn launch(ports: &Ports, registry: &RegistryHandle, start: Start) -> Result<Started, Refusal> {
+pub async fn launch(ports: &Ports, registry: &RegistryHandle, mut start: Start) -> Result<Started, Refusal> {
     let plan = plan(ports, &start).await?;
+    if let Some(plan) = &plan {
+        give_port(ports, registry, &mut start, plan).await?;
+    }
     if start.contract.merge && plan.as_ref().is_some_and(|plan| plan.base.branch.is_none()) {
         let refusal =
             Refusal::new(RefusalKind::Invalid, "its work could not land: it would begin at a commit, not at a branch");
@@ -261,6 +267,25 @@ async fn plan(ports: &Ports, start: &Start) -> Result<Option<WorktreePlan>, Refu
     let leaf = leaf.or(request.leaf.as_deref()).unwrap_or(&start.name);
     let planned = ports.worktrees.plan(leaf, &request, &start.caller).await;
     planned.map(Some).map_err(|error| error::of_worktree(&error).of(&start.name))
+}
+
+/// Whoever works in a worktree has a port of its own, for a server that it may want to run.
+/// It is kept with what was typed, so that every later start has the same.
+async fn give_port(
+    ports: &Ports,
+    registry: &RegistryHandle,
+    start: &mut Start,
+    plan: &WorktreePlan,
+) -> Result<(), Refusal> {
+    if start.contract.env.contains_key(PORT) {
+        return Ok(());
+    }
+    let rows = registry.rows().await.map_err(|error| error::of_store(&error))?;
+    let others = rows.iter().filter(|row| row.name != start.name);
+    let taken: Vec<u16> = others.filter_map(|row| row.env.get(PORT)?.parse().ok()).collect();
+    let port = ports.worktrees.port(plan, &taken).await.map_err(|error| error::of_worktree(&error).of(&start.name))?;
+    start.contract.env.extend(port.map(|port| (PORT.to_owned(), port.to_string())));
+    Ok(())
 }
 
 fn next_generation(ports: &Ports, start: &Start) -> Result<u64, Refusal> {

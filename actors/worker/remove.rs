@@ -3,7 +3,7 @@
 
 use super::message::Removal;
 use crate::model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree};
-use crate::ports::{Force, Ports, Saved, WorktreeError};
+use crate::ports::{Expired, Force, Ports, Saved, WorktreeError};
 
 /// What was found of a removal: nothing to say, or the lines for stderr.
 pub type Notes = Vec<(String, String)>;
@@ -76,7 +76,8 @@ pub async fn remove(
     caller: &Caller,
 ) -> Result<Notes, WorktreeError> {
     let saved = ports.worktrees.remove(name, &tree.path, &tree.base_repo, removal.force(), caller).await?;
-    let Some(Saved { reference, commit }) = saved else { return Ok(Vec::new()) };
+    let mut notes = expire(ports, tree, caller).await;
+    let Some(Saved { reference, commit }) = saved else { return Ok(notes) };
     let note = format!("uncommitted work of '{name}' was saved as {reference}");
     ports.events.emit(Event {
         at_ms: ports.clock.wall_ms(),
@@ -85,7 +86,29 @@ pub async fn remove(
         request: Some(caller.request.clone()),
         kind: EventKind::WorktreeSaved { reference, commit },
     });
-    Ok(vec![("note".to_owned(), note)])
+    notes.insert(0, ("note".to_owned(), note));
+    Ok(notes)
+}
+
+/// Where the repository's settings say so, saves go that are too old or too much; what goes is told.
+async fn expire(ports: &Ports, tree: &RowWorktree, caller: &Caller) -> Notes {
+    let now_ms = ports.clock.wall_ms();
+    let expired = match ports.worktrees.expire(&tree.base_repo, now_ms, caller).await {
+        Ok(expired) => expired,
+        Err(error) => return vec![warning(format!("old saves of {} could not be looked at: {error}", tree.base_repo))],
+    };
+    let mut notes = Notes::new();
+    for Expired { reference, commit, name, why } in expired {
+        notes.push(("note".to_owned(), format!("what was saved as {reference} ({commit}) has expired: {why}")));
+        ports.events.emit(Event {
+            at_ms: now_ms,
+            worker: Some(name),
+            generation: None,
+            request: Some(caller.request.clone()),
+            kind: EventKind::SaveExpired { reference, commit, why },
+        });
+    }
+    notes
 }
 
 /// What may go without asking git for a removal.

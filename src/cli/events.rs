@@ -134,6 +134,7 @@ pub fn sentence(kind: &EventKind) -> String {
         EventKind::NudgeExpired => "its heartbeat has expired".into(),
         EventKind::NudgeStopped { cause } => format!("its heartbeat ended: {cause}"),
         EventKind::RunBegan { run, home } => format!("run {run} began in {home}"),
+        EventKind::SaveExpired { reference, commit, why } => format!("{reference} ({commit}) expired: {why}"),
         EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),
         EventKind::MergeQueued { item, base, left_out } => {
             let out = if left_out.is_empty() { String::new() } else { format!(", without {}", left_out.join(", ")) };

@@ -324,6 +324,15 @@ Other agents with hooks of the same kind can be given it by hand, as in ~/.codex
 
 Outside of a worker with a session it does nothing.";
 
+pub const DU: &str = "\
+Examples:
+  swarm du
+  swarm du fix docs
+  swarm du --json | jq .bytes
+
+The largest first: worktree and logs of each worker, then what is saved of removed ones. Blocks that copies share
+(reflinks) count for each of them.";
+
 pub const RESTORE: &str = "\
 Examples:
   swarm restore                     what is saved in this repository
@@ -331,6 +340,7 @@ Examples:
   swarm restore fix@2 --to ../fix-before
   swarm restore fix --show          what is in it
   swarm restore fix --diff | git apply --check
+  swarm restore --expire --older-than 30d --dry-run
 
 Files, index, modes, links and what a merge has noted come back byte for byte; that is looked at before the worktree is
 put in its place, and nothing is written over. The save stays until it is dropped or expires.";

@@ -16,6 +16,7 @@ mod complete;
 mod config;
 mod diff;
 mod doctor;
+mod du;
 mod error;
 mod events;
 mod examples;
@@ -95,6 +96,7 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Logs(args) => logs::run(args, &paths()?, screen),
         Command::Events(args) => events::run(args, &paths()?, screen),
         Command::History(args) => history::run(args, &paths()?, screen),
+        Command::Du(args) => du::run(args, &paths()?, screen),
         Command::Diff(args) => diff::run(args, &paths()?, screen),
         Command::Merge(args) => merge::run(&args.action, &paths()?, screen),
         Command::Plan(args) => run::plan(args, &paths()?, screen),

@@ -13,6 +13,7 @@ use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
 use super::explain::ExplainArgs;
+use super::du::DuArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::HeartbeatArgs;
 use super::history::HistoryArgs;
@@ -63,7 +64,7 @@ pub fn verb(name: &str) -> Option<clap::Command> {
 /// A verb and what adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
-const VERBS: [Verb; 33] = [
+const VERBS: [Verb; 34] = [
     ("spawn", SpawnArgs::augment_args),
     ("ls", LsArgs::augment_args),
     ("status", StatusArgs::augment_args),
@@ -74,6 +75,7 @@ const VERBS: [Verb; 33] = [
     ("attach", AttachArgs::augment_args),
     ("logs", LogsArgs::augment_args),
     ("diff", DiffArgs::augment_args),
+    ("du", DuArgs::augment_args),
     ("merge", MergeArgs::augment_args),
     ("plan", PlanArgs::augment_args),
     ("run", RunArgs::augment_args),

@@ -61,6 +61,7 @@ Commands:
   attach      Take the terminal to the window of a tmux worker
   logs        Show what a worker has written
   diff        Show what a worker has done to its repository, committed or not
+  du          Show what workers and their saves take on the disk
   merge       Land finished work on its base branch, one verified step at a time
   plan        Make a workstream of each spec in a folder
   run         Carry out what is planned, or a file of jobs: worked on, verified and landed

@@ -15,6 +15,7 @@ mod fleets;
 mod flow;
 mod flow_odds;
 mod flow_run;
+mod furnished;
 mod hooks;
 mod house;
 mod landing;

@@ -48,10 +48,7 @@ pub(super) fn bring(
     }
     // What the worktree's own commit does not ignore would look like work there.
     let call = cli.read(tree).args(["check-ignore", "-z", "--stdin", "--no-index"]);
-    let known = match raw::said_for(call, record, &wanted.join(&0), &[0, 1]) {
-        Ok(known) => known,
-        Err(fault) => return Err(fault),
-    };
+    let known = raw::said_for(call, record, &wanted.join(&0), &[0, 1])?;
     let mut copied = Vec::new();
     for path in known.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
         let name = Path::new(OsStr::from_bytes(path));

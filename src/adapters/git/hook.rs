@@ -41,7 +41,11 @@ pub(super) fn run(home: Option<&Home>, cli: &Cli, hook: &Hook<'_>) -> Result<(),
     let Some(home) = home else { return Err(Fault::new(format!("worktree.{} cannot be run here", hook.key))) };
     let leaf = hook.tree.file_name().unwrap_or_default().to_string_lossy();
     let log = home.logs.join(format!("{leaf}.{}.log", hook.key));
-    make_dir(&home.logs).and_then(|()| empty(&log)).map_err(Fault::at(&log))?;
+    let ready = match make_dir(&home.logs) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    ready.and_then(|()| empty(&log)).map_err(Fault::at(&log))?;
     let failed = |error: io::Error| Fault::new(format!("worktree.{} could not be run: {error}", hook.key));
     let mut runner = start(home, cli, hook, &log).map_err(failed)?;
     let mut text = String::new();

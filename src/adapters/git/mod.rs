@@ -10,6 +10,7 @@
 pub(super) mod admin;
 pub(super) mod cli;
 mod copies;
+pub mod expiry;
 pub(super) mod fault;
 pub(super) mod gc_lock;
 pub(super) mod holders;
@@ -23,6 +24,7 @@ mod outfit;
 pub(super) mod parse;
 mod particulars;
 mod plan;
+mod port;
 mod raw;
 mod remove;
 pub mod restore;
@@ -36,6 +38,7 @@ pub mod topic;
 pub(super) mod trash;
 pub mod trove;
 mod undo;
+pub mod usage;
 mod version;
 
 #[cfg(test)]
@@ -54,7 +57,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
-use swarm_actors::ports::{BoxFuture, Force, Saved, WorktreeError, Worktrees};
+use swarm_actors::ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
 
 pub use listed::{Listed, branch_of, default_dir, main_tree, worktrees_of};
 pub use site::{Site, exclude, root, site};
@@ -72,6 +75,7 @@ pub struct Git {
 }
 
 impl Git {
+    #[cfg(test)]
     pub fn new() -> Self {
         Self::default()
     }
@@ -205,6 +209,28 @@ impl Worktrees for Git {
     fn undo<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
         let (plan, caller) = (plan.clone(), caller.clone());
         blocking(move || cli(&caller).and_then(|cli| undo::undo(&cli, &plan)).map_err(Fault::unknown))
+    }
+
+    fn port<'a>(
+        &'a self,
+        plan: &'a WorktreePlan,
+        taken: &'a [u16],
+    ) -> BoxFuture<'a, Result<Option<u16>, WorktreeError>> {
+        let (plan, taken) = (plan.clone(), taken.to_vec());
+        blocking(move || {
+            let settings = settings::worktree(Path::new(&plan.base_repo)).map_err(Fault::create)?;
+            Ok(port::choose(&plan, settings.port_range(), &taken))
+        })
+    }
+
+    fn expire<'a>(
+        &'a self,
+        base_repo: &'a str,
+        now_ms: u64,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Vec<Expired>, WorktreeError>> {
+        let (base_repo, caller) = (base_repo.to_owned(), caller.clone());
+        blocking(move || trove::expire_by_settings(&caller, Path::new(&base_repo), now_ms).map_err(Fault::unknown))
     }
 
     fn check<'a>(

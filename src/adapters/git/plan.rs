@@ -12,6 +12,7 @@ use super::cli::Cli;
 use super::fault::Fault;
 use super::objects::{self, Facts, Question};
 use super::parse::{self, Listed};
+use super::usage;
 
 pub(super) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Caller) -> Result<WorktreePlan, Fault> {
     let branch = asked.branch.as_deref().unwrap_or(name);
@@ -42,6 +43,9 @@ pub(super) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
         makes_tree: true,
     };
     settle_tree(cli, &toplevel, &path, &mut plan)?;
+    if plan.makes_tree {
+        usage::check_quota(&toplevel)?;
+    }
     Ok(plan)
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::expiry::TrashPolicy;
 use super::fault::Fault;
 use crate::duration;
 
@@ -169,6 +170,12 @@ impl fmt::Display for Ports {
 /// What is said at the repository's root.
 pub(super) fn worktree(root: &Path) -> Result<WorktreeSettings, Fault> {
     Ok(read(root)?.worktree)
+}
+
+/// When saves are to go by themselves.
+pub(super) fn trash(root: &Path) -> Result<TrashPolicy, Fault> {
+    let trash = read(root)?.trash;
+    Ok(TrashPolicy { max_age: trash.max_age.map(|span| span.0), max_bytes: trash.max_size.map(|size| size.0) })
 }
 
 fn read(root: &Path) -> Result<File, Fault> {

@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use swarm_actors::model::{Caller, Refusal, RefusalKind};
+use swarm_actors::ports::Expired;
 
 use super::cli::Cli;
+use super::expiry::{self, Due, TrashPolicy};
 use super::fault::Fault;
 use super::objects;
 use super::restore::{self, Back, Wish};
 use super::saved::{self, Save};
+use super::{admin, settings};
 
 pub struct Trove {
     cli: Cli,
@@ -68,6 +71,30 @@ impl Trove {
         restore::restore(&self.cli, &self.common, save, wish).map_err(refusal)
     }
 
+    /// What is to go by this policy.
+    ///
+    /// # Errors
+    /// What git says.
+    pub fn due(&self, policy: TrashPolicy, now_ms: u64) -> Result<Vec<Due>, Refusal> {
+        expiry::find(&self.cli, &self.common, policy, now_ms).map_err(refusal)
+    }
+
+    /// Forgets it.
+    ///
+    /// # Errors
+    /// What git says; it is there then.
+    pub fn forget(&self, save: &Save) -> Result<(), Refusal> {
+        expiry::forget(&self.cli, &self.common, save).map_err(refusal)
+    }
+
+    /// What `swarm.toml` of the repository says.
+    ///
+    /// # Errors
+    /// When it is no sense.
+    pub fn policy(&self) -> Result<TrashPolicy, Refusal> {
+        settings::trash(self.repository()).map_err(refusal)
+    }
+
     /// What is in it that is not in its HEAD.
     ///
     /// # Errors
@@ -99,6 +126,22 @@ impl Trove {
         let call = self.cli.read(&self.common).args(["diff", "--no-color", "--no-ext-diff", "--no-textconv"]);
         call.args(shape).args([&head, &save.commit, "--"]).run().map_err(|error| refusal(error.into()))
     }
+}
+
+/// Forgets what is to go by the repository's settings, and nothing where they say nothing.
+pub(super) fn expire_by_settings(caller: &Caller, root: &Path, now_ms: u64) -> Result<Vec<Expired>, Fault> {
+    let policy = settings::trash(root)?;
+    if policy == TrashPolicy::default() {
+        return Ok(Vec::new());
+    }
+    let (cli, common) = (Cli::new(caller)?, admin::common_dir(root).map_err(Fault::at(root))?);
+    let mut expired = Vec::new();
+    for due in expiry::find(&cli, &common, policy, now_ms)? {
+        expiry::forget(&cli, &common, &due.save)?;
+        let (reference, commit) = (due.save.reference, due.save.commit);
+        expired.push(Expired { reference, commit, name: due.save.name, why: due.why.to_owned() });
+    }
+    Ok(expired)
 }
 
 fn refusal(fault: Fault) -> Refusal {

@@ -19,6 +19,7 @@ pub use self::windows::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};
 use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
+use super::du::DuArgs;
 use super::duration;
 use super::examples;
 use super::explain::ExplainArgs;
@@ -89,6 +90,9 @@ pub enum Command {
     /// Show what a worker has done to its repository, committed or not
     #[command(after_help = examples::DIFF)]
     Diff(DiffArgs),
+    /// Show what workers and their saves take on the disk
+    #[command(after_help = examples::DU)]
+    Du(DuArgs),
     /// Land finished work on its base branch, one verified step at a time
     #[command(after_help = examples::MERGE)]
     Merge(MergeArgs),

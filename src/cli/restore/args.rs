@@ -1,8 +1,12 @@
 //! What may be typed after `swarm restore`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+
+use crate::adapters::git::settings::size;
+use crate::cli::duration;
 
 #[derive(Debug, Args)]
 #[command(override_usage = "swarm restore [NAME[@N]] [OPTIONS]")]
@@ -25,6 +29,18 @@ pub struct RestoreArgs {
     /// Only show it as a patch to its HEAD
     #[arg(long, requires = "what", conflicts_with_all = ["to", "branch", "drop", "json"])]
     pub diff: bool,
+    /// Forget what is too old or too much [default: what [trash] of swarm.toml says, else older than 90 days]
+    #[arg(long, conflicts_with_all = ["what", "all_repos"])]
+    pub expire: bool,
+    /// With --expire: what is older than this: 30d, 12h
+    #[arg(long, value_name = "AGE", requires = "expire", value_parser = duration::parse_positive)]
+    pub older_than: Option<Duration>,
+    /// With --expire: the oldest, until all of them take no more than this: 500M, 5G
+    #[arg(long, value_name = "SIZE", requires = "expire", value_parser = size)]
+    pub max_size: Option<u64>,
+    /// With --expire: only say what would go
+    #[arg(long, requires = "expire")]
+    pub dry_run: bool,
     /// Repository, or any directory in it or in a worktree of it [default: this one]
     #[arg(short = 'C', long, value_name = "DIR", default_value = ".", hide_default_value = true)]
     pub repo: PathBuf,

@@ -1,6 +1,7 @@
 //! `swarm restore`: what removals have saved is listed, looked into, brought back.
 
 pub mod args;
+mod expire;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,9 @@ pub fn run(args: &RestoreArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
         return list(&troves, args.json, screen);
     }
     let trove = Trove::open(&caller, &args.repo)?;
+    if args.expire {
+        return expire::run(args, &trove, screen);
+    }
     let Some(what) = &args.what else { return list(&[trove], args.json, screen) };
     let saves = trove.saves()?;
     let save = find(&saves, what).ok_or_else(|| unknown(what, &saves, &trove))?;

@@ -1,0 +1,58 @@
+//! A port for each worktree: the same one whenever it can be.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use sha2::{Digest as _, Sha256};
+use swarm_actors::model::WorktreePlan;
+
+use super::settings::Ports;
+
+/// The first port from the one that repository and place stand for on, which neither
+/// another worker has nor any process listens at; none when there is none.
+pub(super) fn choose(plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
+    candidates(plan, range).find(|port| !taken.contains(port) && is_free(*port))
+}
+
+fn candidates(plan: &WorktreePlan, range: Ports) -> impl Iterator<Item = u16> {
+    let text = format!("{}\0{}", plan.base_repo, plan.path);
+    let digest = Sha256::digest(text.as_bytes());
+    let number = digest.iter().take(4).fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
+    let count = u32::from(range.last - range.first) + 1;
+    let first = number % count;
+    (0..count).filter_map(move |step| u16::try_from(u32::from(range.first) + (first + step) % count).ok())
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use swarm_actors::model::BaseRef;
+
+    #[test]
+    fn the_port_is_the_same_each_time_and_the_next_one_where_it_is_taken() {
+        let plan = |path: &str| WorktreePlan {
+            path: path.to_owned(),
+            branch: "w".to_owned(),
+            base_repo: "/r".to_owned(),
+            base: BaseRef { branch: None, commit: String::new() },
+            makes_branch: true,
+            makes_tree: true,
+        };
+        let range = Ports { first: 20_000, last: 20_003 };
+        let all: Vec<u16> = candidates(&plan("/w"), range).collect();
+        let mut sorted = all.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [20_000, 20_001, 20_002, 20_003]);
+        assert_eq!(candidates(&plan("/w"), range).collect::<Vec<_>>(), all);
+        let wide = Ports { first: 1_024, last: u16::MAX };
+        assert_ne!(candidates(&plan("/w"), wide).next(), candidates(&plan("/v"), wide).next());
+        assert_eq!(choose(&plan("/w"), range, &[20_000, 20_001, 20_002, 20_003]), None);
+        // One that a process listens at is passed over.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(choose(&plan("/w"), Ports { first: port, last: port }, &[]), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! `swarm du`: what workers and their saves take on the disk.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::caller;
+use super::error::{Failure, unknown_worker};
+use super::json;
+use super::render::{escape, size, table};
+use super::screen::Screen;
+use crate::adapters::git::trove::Trove;
+use crate::adapters::git::usage::bytes;
+use crate::paths::Paths;
+
+#[derive(Debug, Args)]
+pub struct DuArgs {
+    /// Workers to look at [default: all, and what is saved]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Serialize)]
+struct Usage {
+    workers: Vec<Worker>,
+    saves: Vec<Saves>,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Worker {
+    name: String,
+    path: Option<String>,
+    worktree_bytes: u64,
+    log_bytes: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Saves {
+    repository: PathBuf,
+    count: usize,
+    bytes: u64,
+}
+
+pub fn run(args: &DuArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let registry = super::read_for(paths, super::only(&args.names), screen)?;
+    for name in &args.names {
+        registry.find(name).ok_or_else(|| unknown_worker(name, &registry))?;
+    }
+    let is_asked = |name: &str| args.names.is_empty() || args.names.iter().any(|asked| asked == name);
+    let (mut workers, mut repos) = (Vec::new(), BTreeSet::new());
+    for row in registry.workers.iter().map(|view| &view.row).filter(|row| is_asked(&row.name)) {
+        let path = row.worktree.as_ref().map(|tree| tree.path.clone());
+        repos.extend(row.worktree.as_ref().map(|tree| PathBuf::from(&tree.base_repo)));
+        let worktree_bytes = path.as_deref().map_or(0, |path| bytes(Path::new(path)));
+        let log_bytes = logs(paths, &row.name);
+        let bytes = worktree_bytes + log_bytes;
+        workers.push(Worker { name: row.name.clone(), path, worktree_bytes, log_bytes, bytes });
+    }
+    workers.sort_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
+    let saves = if args.names.is_empty() { saves(&repos, screen)? } else { Vec::new() };
+    let total = workers.iter().map(|worker| worker.bytes).chain(saves.iter().map(|saves| saves.bytes)).sum();
+    let usage = Usage { workers, saves, bytes: total };
+    if args.json {
+        json::print(screen, "swarm.du/1", &usage)?;
+    } else {
+        print(&usage, screen)?;
+    }
+    Ok(0)
+}
+
+/// What it wrote, with what was put aside of that.
+fn logs(paths: &Paths, name: &str) -> u64 {
+    let files = ["stdout", "stderr", "tmux"].map(|kind| paths.log(name, kind));
+    files.iter().map(|file| bytes(file) + bytes(&file.with_added_extension("1"))).sum()
+}
+
+/// Of the repositories that workers have worktrees of, and of the one around.
+fn saves(repos: &BTreeSet<PathBuf>, screen: &mut Screen) -> Result<Vec<Saves>, Failure> {
+    let caller = caller::collect()?.caller;
+    let mut found: Vec<Saves> = Vec::new();
+    let here = Trove::open(&caller, Path::new(".")).ok();
+    for trove in repos.iter().map(|repo| Trove::open(&caller, repo)).chain(here.map(Ok)) {
+        let trove = match trove {
+            Ok(trove) => trove,
+            Err(refusal) => {
+                screen.warning(&refusal.cause);
+                continue;
+            }
+        };
+        if found.iter().any(|known| known.repository == trove.repository()) {
+            continue;
+        }
+        let saves = trove.saves()?;
+        let bytes = saves.iter().map(|save| trove.bytes(save)).sum::<Result<u64, _>>()?;
+        found.push(Saves { repository: trove.repository().to_owned(), count: saves.len(), bytes });
+    }
+    found.retain(|saves| saves.count > 0);
+    Ok(found)
+}
+
+fn print(usage: &Usage, screen: &mut Screen) -> Result<(), Failure> {
+    let mut rows = vec![["SIZE", "WORKTREE", "LOGS", "NAME"].map(str::to_owned).to_vec()];
+    for worker in &usage.workers {
+        let name = escape(&worker.name).into_owned();
+        rows.push(vec![size(worker.bytes), size(worker.worktree_bytes), size(worker.log_bytes), name]);
+    }
+    for saves in &usage.saves {
+        let place = saves.repository.to_string_lossy();
+        let text = format!("({} saved of {})", saves.count, escape(&place));
+        rows.push(vec![size(saves.bytes), "-".to_owned(), "-".to_owned(), text]);
+    }
+    if rows.len() > 1 {
+        rows.push(vec![size(usage.bytes), "-".to_owned(), "-".to_owned(), "(all)".to_owned()]);
+        screen.bytes(table(&rows, |_, _, _| None).as_bytes())?;
+    }
+    Ok(())
+}

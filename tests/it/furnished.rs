@@ -1,0 +1,166 @@
+//! What new worktrees are given by `swarm.toml`, and what they and their saves take.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::common::{Rig, SOON, wait_until};
+
+/// A repository with these settings.
+fn repo(rig: &Rig, settings: &str) -> PathBuf {
+    let repo = rig.repo();
+    std::fs::write(repo.join(".gitignore"), ".env\ncache/\n").expect("written");
+    std::fs::write(repo.join("swarm.toml"), settings).expect("written");
+    rig.git(&repo, &["add", "."]);
+    rig.git(&repo, &["commit", "-q", "-m", "settings"]);
+    std::fs::write(repo.join(".env"), "KEY=1\n").expect("written");
+    repo
+}
+
+#[track_caller]
+fn has_no_trace(rig: &Rig, repo: &std::path::Path) {
+    assert!(!rig.path("repo-worktrees").exists());
+    assert_eq!(rig.git(repo, &["worktree", "list"]).lines().count(), 1);
+    assert_eq!((rig.git(repo, &["branch", "--format=%(refname:short)"]).as_str(), rig.names().len()), ("main", 0));
+    assert_eq!(std::fs::read_dir(rig.root().join("w")).map_or(0, Iterator::count), 0);
+}
+
+#[test]
+fn a_worker_finds_copies_and_what_the_command_made() {
+    let rig = Rig::new();
+    let settings = "[worktree]\ninclude = ['.env']\npost-create = 'mkdir cache && cat .env > cache/made && echo said; echo $SWARM_BASE_REPO >> cache/made'\n\
+                    pre-remove = 'cp cache/made \"$SWARM_BASE_REPO/../gone\"'\n";
+    let repo = repo(&rig, settings);
+    rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "cat", "cache/made", ".env"]).ok();
+    rig.wait("x");
+    assert_eq!(rig.log("x", "stdout"), format!("KEY=1\n{}\nKEY=1\n", repo.display()));
+    let log = rig.root().join("hooks/x.post-create.log");
+    assert_eq!(std::fs::read_to_string(&log).expect("kept"), "said\n");
+    assert_eq!(std::fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o600);
+    rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", "");
+    assert!(std::fs::read_to_string(rig.path("gone")).expect("made before it went").starts_with("KEY=1"));
+    assert!(!log.exists());
+}
+
+#[test]
+fn a_command_that_fails_or_hangs_refuses_the_start_and_leaves_nothing() {
+    let rig = Rig::new();
+    let repo = repo(&rig, "[worktree]\npost-create = 'touch new; echo no such thing; exit 3'\n");
+    let spawn = || rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]);
+    let said = spawn();
+    let cause = "failed to create worktree: worktree.post-create ended with code 3: no such thing";
+    let said = said.refused(1, cause);
+    assert!(said.err.contains("x.post-create.log"), "{said:?}");
+    has_no_trace(&rig, &repo);
+    std::fs::write(repo.join("swarm.toml"), "[worktree]\npost-create = 'exec sleep 600'\ntimeout = '0.2s'\n")
+        .expect("written");
+    assert!(spawn().err.contains("worktree.post-create took longer than"), "it hung");
+    has_no_trace(&rig, &repo);
+    std::fs::write(repo.join("swarm.toml"), "[worktree]\nlink = ['../..']\n").expect("written");
+    let said = spawn();
+    assert!(
+        said.code == Some(1) && said.err.contains("worktree.link: '../..' is no path below the repository"),
+        "{said:?}"
+    );
+    has_no_trace(&rig, &repo);
+}
+
+#[test]
+fn a_supervisor_killed_while_the_command_runs_leaves_nothing_for_the_next() {
+    let rig = Rig::new();
+    let repo = repo(&rig, "[worktree]\ninclude = ['.env']\npost-create = 'echo begun; exec sleep 600'\n");
+    let mut command = rig.command(&["spawn", "--name", "x", "--worktree", "--", "true"]);
+    command.current_dir(&repo).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut spawning = command.spawn().expect("started");
+    let log = rig.root().join("hooks/x.post-create.log");
+    wait_until("the command runs", SOON, || std::fs::read_to_string(&log).is_ok_and(|text| text == "begun\n"));
+    std::fs::write(repo.join("swarm.toml"), "").expect("written");
+    let pid = rig.keepers().0.expect("runs");
+    crate::common::proc::kill(pid);
+    let status = spawning.wait().expect("waited");
+    // It asked the next supervisor again, which began anew.
+    assert_eq!(status.code(), Some(0));
+    rig.wait("x");
+    assert!(!rig.path("repo-worktrees/x/.env").exists(), "what the first had copied was taken back");
+    rig.swarm(&["clean", "x"]).ok();
+}
+
+#[test]
+fn a_failing_farewell_keeps_the_worktree_unless_it_is_forced() {
+    let rig = Rig::new();
+    let repo = repo(&rig, "[worktree]\npre-remove = 'echo still needed; exit 1'\n");
+    rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]).ok();
+    rig.wait("x");
+    let said = rig.swarm(&["kill", "x", "--rm-worktree"]);
+    assert!(said.err.contains("worktree.pre-remove ended with code 1: still needed"), "{said:?}");
+    assert!(rig.path("repo-worktrees/x").exists());
+    rig.swarm(&["clean", "x", "--force-dirty"]).is(0, "cleaned x\n", "");
+    assert!(!rig.path("repo-worktrees/x").exists());
+}
+
+#[test]
+fn each_worktree_has_a_port_of_its_own_that_stays() {
+    let rig = Rig::new();
+    let repo = repo(&rig, "[worktree]\nports = '24000-24999'\n");
+    let port = |name: &str| rig.view(name)["port"].as_u64();
+    for name in ["a", "b"] {
+        rig.swarm_in(&repo, &["spawn", "--name", name, "--worktree", "--", "sh", "-c", "echo $SWARM_PORT"]).ok();
+        rig.wait(name);
+        assert_eq!(rig.log(name, "stdout").trim().parse().ok(), port(name), "{name}");
+        assert!(port(name).is_some_and(|port| (24_000..25_000).contains(&port)));
+    }
+    assert_ne!(port("a"), port("b"));
+    let before = port("a");
+    rig.swarm(&["respawn", "a"]).ok();
+    assert_eq!(port("a"), before);
+    rig.spawn("c", &[], &["true"]);
+    assert_eq!(port("c"), None);
+}
+
+#[test]
+fn what_takes_how_much_is_shown_and_a_quota_refuses_one_more() {
+    let rig = Rig::new();
+    let repo = repo(&rig, "[worktree]\nquota = '1M'\n");
+    rig.swarm_in(&repo, &["spawn", "--name", "big", "--worktree", "--", "true"]).ok();
+    rig.wait("big");
+    rig.spawn("small", &[], &["true"]);
+    rig.wait("small");
+    std::fs::write(rig.path("repo-worktrees/big/new"), vec![7; 2 << 20]).expect("written");
+    let usage: Value = serde_json::from_str(&rig.swarm(&["du", "--json"]).ok()).expect("JSON");
+    assert_eq!((usage["schema"].as_str(), usage["workers"][0]["name"].as_str()), (Some("swarm.du/1"), Some("big")));
+    assert!(usage["workers"][0]["worktree_bytes"].as_u64() >= Some(2 << 20), "{usage}");
+    let said = rig.swarm_in(&repo, &["spawn", "--name", "more", "--worktree", "--", "true"]);
+    assert!(said.code == Some(1) && said.err.contains("worktree.quota") && said.err.contains("swarm du"), "{said:?}");
+    assert!(!rig.path("repo-worktrees/more").exists() && rig.names().len() == 2);
+    rig.swarm(&["clean", "big", "--force-dirty"]);
+    let text = rig.swarm_in(&repo, &["du"]).ok();
+    assert!(text.contains("(1 saved of ") && text.contains("small"), "{text}");
+    rig.swarm(&["du", "nobody"]).refused(1, "worker 'nobody' not found");
+}
+
+#[test]
+fn saves_expire_only_as_is_said_and_never_unsaid() {
+    let rig = Rig::new();
+    let repo = repo(&rig, "");
+    let lose = |name: &str| {
+        rig.swarm_in(&repo, &["spawn", "--name", name, "--worktree", "--", "sh", "-c", "echo x > new"]).ok();
+        rig.wait(name);
+        rig.swarm(&["clean", name, "--force-dirty"])
+    };
+    lose("x");
+    lose("y");
+    let count = || rig.git(&repo, &["for-each-ref", "refs/swarm/trash"]).lines().count();
+    rig.swarm_in(&repo, &["restore", "--expire"]).is(0, "", "");
+    let words = ["restore", "--expire", "--max-size", "0"];
+    let said = rig.swarm_in(&repo, &[&words[..], &["--dry-run"]].concat()).ok();
+    assert!(said.lines().count() == 1 && said.contains("would expire x/") && count() == 2, "{said}");
+    assert_eq!(rig.swarm_in(&repo, &[&words[..], &["--json"]].concat()).ok().matches("\"name\"").count(), 1);
+    assert_eq!(count(), 1, "the newest stays");
+    std::fs::write(repo.join("swarm.toml"), "[trash]\nmax-size = '1'\n").expect("written");
+    let said = lose("z");
+    assert!(said.err.contains("has expired: all of them are too much"), "{said:?}");
+    assert_eq!(count(), 1);
+    let events = rig.swarm(&["events", "--json"]).ok();
+    assert!(events.contains("\"save.expired\""), "{events}");
+}
