@@ -12,8 +12,8 @@ use super::args::{
 use super::complete::CompletionsArgs;
 use super::config::ConfigArgs;
 use super::doctor::DoctorArgs;
-use super::explain::ExplainArgs;
 use super::du::DuArgs;
+use super::explain::ExplainArgs;
 use super::flow::args::FlowArgs;
 use super::heartbeat::args::HeartbeatArgs;
 use super::history::HistoryArgs;

@@ -67,6 +67,16 @@ pub const KEYS: &[Key] = &[
     key("spawn.tmux_socket", "", "tmux server for the window, as in tmux -L"),
     key("spawn.worktree", "false", "a git worktree of its own"),
     key("spawn.worktree_dir", "", "directory for worktrees; <repository>-worktrees by default"),
+    key("trash.max_age", "", "age at which saves of removed worktrees go: 90d; never by default"),
+    key("trash.max_size", "", "what they may take all together: 5G"),
+    key("worktree.include", "", "ignored files that a new worktree gets copies of, by patterns"),
+    key("worktree.link", "", "ignored paths that a new worktree gets links to"),
+    key("worktree.ports", "20000-29999", "where SWARM_PORT is taken from"),
+    key("worktree.post_create", "", "command run in a new worktree"),
+    key("worktree.pre_remove", "", "command run in one that is to go"),
+    key("worktree.quota", "", "what all worktrees of the repository may take: 20G"),
+    key("worktree.submodules", "false", "check out submodules, from those of the base checkout"),
+    key("worktree.timeout", "5m", "longest time of either command"),
 ];
 
 /// The key that this path is one of.
@@ -145,7 +155,9 @@ mod tests {
     /// not know makes it list those that it knows.
     #[test]
     fn the_list_is_complete() {
-        for section in ["merge", "run", "flow", "flow.roles.x", "agents.x", "notify", "spawn", "limits"] {
+        for section in
+            ["merge", "run", "flow", "flow.roles.x", "agents.x", "notify", "spawn", "limits", "trash", "worktree"]
+        {
             let error =
                 toml::from_str::<super::super::Sections>(&format!("[{section}]\nqqq = 1\n")).expect_err("unknown");
             let known: Vec<&str> = error.message().split('`').skip(3).step_by(2).collect();

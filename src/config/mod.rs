@@ -11,6 +11,7 @@ mod file;
 pub mod keys;
 pub mod sections;
 mod shown;
+pub mod worktree;
 
 use std::path::Path;
 

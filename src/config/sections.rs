@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use swarm_actors::model::{LimitsText, MergeSettings, RestartPolicy};
 
+use super::worktree::{TrashSettings, WorktreeSettings};
 use crate::agents::AgentConfig;
 use crate::duration::{self, NumberOrText};
 
@@ -19,6 +20,8 @@ pub struct Sections {
     pub notify: Notify,
     pub run: RunConfig,
     pub spawn: SpawnConfig,
+    pub trash: TrashSettings,
+    pub worktree: WorktreeSettings,
 }
 
 impl Sections {
@@ -28,6 +31,7 @@ impl Sections {
         if let Some((name, _)) = zero.iter().find(|(_, is_zero)| *is_zero) {
             return Err(format!("{shown}: {name} is 0, it must be 1 at least"));
         }
+        self.worktree.check().map_err(|cause| format!("{shown}: {cause}"))?;
         self.limits.parse().map_err(|cause| format!("{shown}: limits.{cause}"))?;
         let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.timeout"), &role.timeout));
         let times = [

@@ -29,13 +29,13 @@ fn has_no_trace(rig: &Rig, repo: &std::path::Path) {
 #[test]
 fn a_worker_finds_copies_and_what_the_command_made() {
     let rig = Rig::new();
-    let settings = "[worktree]\ninclude = ['.env']\npost-create = 'mkdir cache && cat .env > cache/made && echo said; echo $SWARM_BASE_REPO >> cache/made'\n\
-                    pre-remove = 'cp cache/made \"$SWARM_BASE_REPO/../gone\"'\n";
+    let settings = "[worktree]\ninclude = ['.env']\npost_create = 'mkdir cache && cat .env > cache/made && echo said; echo $SWARM_BASE_REPO >> cache/made'\n\
+                    pre_remove = 'cp cache/made \"$SWARM_BASE_REPO/../gone\"'\n";
     let repo = repo(&rig, settings);
     rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "cat", "cache/made", ".env"]).ok();
     rig.wait("x");
     assert_eq!(rig.log("x", "stdout"), format!("KEY=1\n{}\nKEY=1\n", repo.display()));
-    let log = rig.root().join("hooks/x.post-create.log");
+    let log = rig.root().join("hooks/x.post_create.log");
     assert_eq!(std::fs::read_to_string(&log).expect("kept"), "said\n");
     assert_eq!(std::fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o600);
     rig.swarm(&["clean", "x"]).is(0, "cleaned x\n", "");
@@ -46,16 +46,16 @@ fn a_worker_finds_copies_and_what_the_command_made() {
 #[test]
 fn a_command_that_fails_or_hangs_refuses_the_start_and_leaves_nothing() {
     let rig = Rig::new();
-    let repo = repo(&rig, "[worktree]\npost-create = 'touch new; echo no such thing; exit 3'\n");
+    let repo = repo(&rig, "[worktree]\npost_create = 'touch new; echo no such thing; exit 3'\n");
     let spawn = || rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]);
     let said = spawn();
-    let cause = "failed to create worktree: worktree.post-create ended with code 3: no such thing";
+    let cause = "failed to create worktree: worktree.post_create ended with code 3: no such thing";
     let said = said.refused(1, cause);
-    assert!(said.err.contains("x.post-create.log"), "{said:?}");
+    assert!(said.err.contains("x.post_create.log"), "{said:?}");
     has_no_trace(&rig, &repo);
-    std::fs::write(repo.join("swarm.toml"), "[worktree]\npost-create = 'exec sleep 600'\ntimeout = '0.2s'\n")
+    std::fs::write(repo.join("swarm.toml"), "[worktree]\npost_create = 'exec sleep 600'\ntimeout = '0.2s'\n")
         .expect("written");
-    assert!(spawn().err.contains("worktree.post-create took longer than"), "it hung");
+    assert!(spawn().err.contains("worktree.post_create took longer than"), "it hung");
     has_no_trace(&rig, &repo);
     std::fs::write(repo.join("swarm.toml"), "[worktree]\nlink = ['../..']\n").expect("written");
     let said = spawn();
@@ -69,11 +69,11 @@ fn a_command_that_fails_or_hangs_refuses_the_start_and_leaves_nothing() {
 #[test]
 fn a_supervisor_killed_while_the_command_runs_leaves_nothing_for_the_next() {
     let rig = Rig::new();
-    let repo = repo(&rig, "[worktree]\ninclude = ['.env']\npost-create = 'echo begun; exec sleep 600'\n");
+    let repo = repo(&rig, "[worktree]\ninclude = ['.env']\npost_create = 'echo begun; exec sleep 600'\n");
     let mut command = rig.command(&["spawn", "--name", "x", "--worktree", "--", "true"]);
     command.current_dir(&repo).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut spawning = command.spawn().expect("started");
-    let log = rig.root().join("hooks/x.post-create.log");
+    let log = rig.root().join("hooks/x.post_create.log");
     wait_until("the command runs", SOON, || std::fs::read_to_string(&log).is_ok_and(|text| text == "begun\n"));
     std::fs::write(repo.join("swarm.toml"), "").expect("written");
     let pid = rig.keepers().0.expect("runs");
@@ -89,11 +89,11 @@ fn a_supervisor_killed_while_the_command_runs_leaves_nothing_for_the_next() {
 #[test]
 fn a_failing_farewell_keeps_the_worktree_unless_it_is_forced() {
     let rig = Rig::new();
-    let repo = repo(&rig, "[worktree]\npre-remove = 'echo still needed; exit 1'\n");
+    let repo = repo(&rig, "[worktree]\npre_remove = 'echo still needed; exit 1'\n");
     rig.swarm_in(&repo, &["spawn", "--name", "x", "--worktree", "--", "true"]).ok();
     rig.wait("x");
     let said = rig.swarm(&["kill", "x", "--rm-worktree"]);
-    assert!(said.err.contains("worktree.pre-remove ended with code 1: still needed"), "{said:?}");
+    assert!(said.err.contains("worktree.pre_remove ended with code 1: still needed"), "{said:?}");
     assert!(rig.path("repo-worktrees/x").exists());
     rig.swarm(&["clean", "x", "--force-dirty"]).is(0, "cleaned x\n", "");
     assert!(!rig.path("repo-worktrees/x").exists());
@@ -157,7 +157,7 @@ fn saves_expire_only_as_is_said_and_never_unsaid() {
     assert!(said.lines().count() == 1 && said.contains("would expire x/") && count() == 2, "{said}");
     assert_eq!(rig.swarm_in(&repo, &[&words[..], &["--json"]].concat()).ok().matches("\"name\"").count(), 1);
     assert_eq!(count(), 1, "the newest stays");
-    std::fs::write(repo.join("swarm.toml"), "[trash]\nmax-size = '1'\n").expect("written");
+    std::fs::write(repo.join("swarm.toml"), "[trash]\nmax_size = '1'\n").expect("written");
     let said = lose("z");
     assert!(said.err.contains("has expired: all of them are too much"), "{said:?}");
     assert_eq!(count(), 1);

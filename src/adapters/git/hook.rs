@@ -101,7 +101,7 @@ fn last_line(log: &Path) -> Option<String> {
 pub(super) fn forget(home: Option<&Home>, tree: &Path) {
     let Some(home) = home else { return };
     let leaf = tree.file_name().unwrap_or_default().to_string_lossy();
-    for key in ["post-create", "pre-remove"] {
+    for key in ["post_create", "pre_remove"] {
         let _ = fs::remove_file(home.logs.join(format!("{leaf}.{key}.log")));
     }
 }

@@ -30,7 +30,7 @@ mod remove;
 pub mod restore;
 pub mod role;
 pub mod saved;
-pub mod settings;
+mod settings;
 mod site;
 mod stale;
 mod submodules;

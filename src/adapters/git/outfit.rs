@@ -22,5 +22,5 @@ pub(super) fn outfit(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Res
     copies::bring(cli, base, tree, &record, &settings)?;
     copies::link(cli, base, tree, &settings)?;
     let Some(command) = &settings.post_create else { return Ok(()) };
-    hook::run(home, cli, &Hook { key: "post-create", command, limit: settings.limit(), tree, base_repo: base })
+    hook::run(home, cli, &Hook { key: "post_create", command, limit: settings.limit(), tree, base_repo: base })
 }

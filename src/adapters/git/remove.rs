@@ -107,7 +107,7 @@ pub(super) fn remove(
 fn before(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>) -> Result<(), Fault> {
     let settings = settings::worktree(base_repo)?;
     let Some(command) = &settings.pre_remove else { return Ok(()) };
-    hook::run(home, cli, &Hook { key: "pre-remove", command, limit: settings.limit(), tree: path, base_repo })
+    hook::run(home, cli, &Hook { key: "pre_remove", command, limit: settings.limit(), tree: path, base_repo })
 }
 
 fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(), CliError> {

@@ -113,8 +113,8 @@ fn what_leads_elsewhere_or_hides_work_is_refused_and_all_is_taken_back() {
     assert!(cause.ends_with("deep is no directory there") || !swapped.root.join("home/x.local").exists(), "{cause}");
     assert!(!swapped.root.join("home/x.local").exists());
     // A command cannot be run by a git that has no program for it.
-    let command = furnished("[worktree]\npost-create = 'true'\n");
-    assert_eq!(refused(&command), "worktree.post-create cannot be run here");
+    let command = furnished("[worktree]\npost_create = 'true'\n");
+    assert_eq!(refused(&command), "worktree.post_create cannot be run here");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::adapters::git::settings::size;
+use swarm_actors::model::parse_size;
+
 use crate::cli::duration;
 
 #[derive(Debug, Args)]
@@ -50,4 +51,9 @@ pub struct RestoreArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// A size, which may be none at all.
+fn size(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { parse_size(text) }
 }
