@@ -35,6 +35,8 @@ pub struct Child {
     leads: bool,
     /// How its report begins where all of its groups took it, until that was looked at.
     entry: Option<u8>,
+    /// Nobody knows before that whether they will.
+    may_be_refused: bool,
 }
 
 /// Everything the child needs, made while the start is being committed.
@@ -89,12 +91,17 @@ impl Child {
                 opened: None,
                 leads: !in_tmux,
                 entry: (!groups.is_none()).then(|| groups.all()),
+                may_be_refused: groups.may_refuse(&born),
             }),
         }
     }
 
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
+    }
+
+    pub fn may_be_refused(&self) -> bool {
+        self.may_be_refused
     }
 
     /// Which of its groups took it, a bit for each; none when it is gone already. Waits for its word.

@@ -117,7 +117,7 @@ fn prepare(dir: &Path, terms: &Terms, lease: &LeaseFile) -> io::Result<Prepared>
     let mut child = Child::fork(dir, terms.in_tmux(), &groups)?;
     let mut content = lease_of(terms, &child, &boot)?;
     // As a rule it is in them before the start is committed, and nobody waits for that here.
-    let groups = if groups.may_refuse() { groups.entered(child.entered()) } else { groups };
+    let groups = if child.may_be_refused() { groups.entered(child.entered()) } else { groups };
     content.limits = held(terms, &groups);
     lease.write(&content)?;
     Ok((child, groups, exit_file, content))

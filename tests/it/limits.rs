@@ -47,6 +47,12 @@ fn groups(rig: &Rig, dir: &str) -> Vec<PathBuf> {
     list.iter().map(|path| PathBuf::from(path.as_str().expect("text"))).collect()
 }
 
+/// The event comes after the record that is waited for.
+#[track_caller]
+fn is_told(rig: &Rig, name: &str, words: &str) {
+    wait_until("it is in the events", SOON, || rig.swarm(&["events", name]).ok().contains(words));
+}
+
 fn are_gone(groups: &[PathBuf]) -> bool {
     groups.iter().all(|dir| !dir.exists())
 }
@@ -99,7 +105,7 @@ fn a_worker_out_of_memory_is_told_as_that_and_others_live() {
     if is_group(by(&view, "memory").as_deref()) {
         assert_eq!((rig.exit("x"), rig.fine("x")), ("signal SIGKILL, out-of-memory".into(), "out-of-memory".into()));
         assert!(rig.swarm(&["ls", "-l"]).ok().contains("out-of-memory"));
-        assert!(rig.swarm(&["events", "x"]).ok().contains("ended by SIGKILL (out of memory)"));
+        is_told(&rig, "x", "ended by SIGKILL (out of memory)");
         assert_eq!(rig.view("x")["exit"]["hits"]["oom_kills"], 1);
         assert_eq!(rig.swarm(&["status", "x"]).code, Some(1));
     } else {
@@ -118,7 +124,7 @@ fn a_command_that_outlives_its_child_has_its_own_end_and_the_fact_beside_it() {
     assert_eq!((rig.exit("x"), rig.log("x", "stdout")), ("code 3, exited".into(), "went on\n".into()));
     if is_group(by(&view, "memory").as_deref()) {
         assert_eq!(rig.view("x")["exit"]["hits"]["oom_kills"], 1);
-        assert!(rig.swarm(&["events", "x"]).ok().contains("; 1 process out of memory"));
+        is_told(&rig, "x", "; 1 process out of memory");
     }
 }
 
@@ -174,7 +180,7 @@ fn a_worker_that_writes_more_than_it_may_is_ended_for_that() {
         crate::common::run(command).ok();
         rig.wait(name);
         assert!(rig.exit(name).ends_with(", output"), "{}", rig.exit(name));
-        assert!(rig.swarm(&["events", name]).ok().contains("(it wrote more than it may)"));
+        is_told(&rig, name, "(it wrote more than it may)");
     }
 }
 

@@ -109,10 +109,9 @@ impl Groups {
         (0..self.0.len()).fold(0, |all, at| all | 1 << at)
     }
 
-    /// Whether one of them may not take a process of this user, although it was made.
-    pub fn may_refuse(&self) -> bool {
-        let is_old = |group: &Group| group.version == Version::V1;
-        self.0.iter().any(is_old) && !rustix::process::geteuid().is_root()
+    /// Whether one of them, although it was made, may not take a process of this user.
+    pub fn may_refuse(&self, born: &Born) -> bool {
+        self.0.len() > usize::from(born.0.is_some()) && !rustix::process::geteuid().is_root()
     }
 
     /// Removes those that did not take it.

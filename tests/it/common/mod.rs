@@ -285,7 +285,12 @@ impl Drop for Rig {
         // Killed as they were, its shims left their groups behind.
         for dir in std::fs::read_dir(self.root().join("w")).into_iter().flatten().flatten() {
             let groups = std::fs::read_to_string(dir.path().join("groups")).unwrap_or_default();
-            groups.lines().for_each(|group| drop(std::fs::remove_dir(group)));
+            for group in groups.lines().map(Path::new) {
+                // The kernel lets go of it a moment after its last process.
+                while group.exists() && std::fs::remove_dir(group).is_err() && Instant::now() < deadline {
+                    std::thread::park_timeout(LOOK);
+                }
+            }
         }
         for socket in std::fs::read_dir(self.path("tmux"))
             .into_iter()
