@@ -17,8 +17,9 @@ from .bench_runs import RUNS
 from .bench_rows import ROWS as FLEET
 from .bench_rows import Row
 from .bench_sessions import SESSIONS
+from .bench_worktrees import WORKTREES
 
-ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS}
+ROWS = {**FLEET, **LANDING, **RUNS, **SESSIONS, **FLOWS, **LIMITS, **WORKTREES}
 
 
 def show(rows: list[Row]) -> None:
