@@ -139,7 +139,14 @@ mod tests {
 
     #[test]
     fn a_new_life_inherits_what_it_does_not_say_itself() {
-        let meta = |id: &str| SwarmMeta { id: id.into(), generation: 1, host: "h".into(), base: None, merge: false };
+        let meta = |id: &str| SwarmMeta {
+            id: id.into(),
+            generation: 1,
+            host: "h".into(),
+            base: None,
+            merge: false,
+            port: None,
+        };
         let mut earlier = Metadata::of(meta("old")).members();
         earlier.insert("theirs".into(), true.into());
         let new = Metadata::of(meta("new")).inherit(&earlier.into());

@@ -101,6 +101,9 @@ pub struct Contract {
     /// Enter the merge queue when it has ended with success.
     #[serde(default)]
     pub merge: bool,
+    /// Its own, for a server that it may want to run; whoever works in a worktree has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
     #[serde(default)]
     pub session: SessionRules,
     /// What else the row is to say in `metadata`.

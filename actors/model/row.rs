@@ -68,6 +68,9 @@ pub struct SwarmMeta {
     /// It enters the merge queue when it has ended with success.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merge: bool,
+    /// In its worker's `SWARM_PORT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
 }
 
 /// What tells one row from a later one of the same name.

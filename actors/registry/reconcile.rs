@@ -172,7 +172,7 @@ pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
     let contract = &spec.contract;
     let base = spec.worktree.as_ref().map(|plan| plan.base.clone());
     let (id, generation, merge) = (spec.token.clone(), spec.generation, spec.contract.merge);
-    let meta = SwarmMeta { id, generation, host: host.to_owned(), base, merge };
+    let meta = SwarmMeta { id, generation, host: host.to_owned(), base, merge, port: spec.contract.port };
     Row {
         name: spec.name.clone(),
         status: WireStatus::Running,

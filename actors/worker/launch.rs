@@ -20,9 +20,6 @@ use crate::model::{
 use crate::ports::{Opening, Ports, Prepared};
 use crate::registry::{Mutation, RegistryHandle, reconcile};
 
-/// The variable with the port.
-pub const PORT: &str = "SWARM_PORT";
-
 /// Which worktree a start is to have.
 #[derive(Clone, Debug)]
 pub enum Tree {
@@ -277,14 +274,14 @@ async fn give_port(
     start: &mut Start,
     plan: &WorktreePlan,
 ) -> Result<(), Refusal> {
-    if start.contract.env.contains_key(PORT) {
-        return Ok(());
-    }
     let rows = registry.rows().await.map_err(|error| error::of_store(&error))?;
     let others = rows.iter().filter(|row| row.name != start.name);
-    let taken: Vec<u16> = others.filter_map(|row| row.env.get(PORT)?.parse().ok()).collect();
-    let port = ports.worktrees.port(plan, &taken).await.map_err(|error| error::of_worktree(&error).of(&start.name))?;
-    start.contract.env.extend(port.map(|port| (PORT.to_owned(), port.to_string())));
+    let taken: Vec<u16> = others.filter_map(|row| row.swarm()?.port).collect();
+    if start.contract.port.is_some_and(|port| !taken.contains(&port)) {
+        return Ok(());
+    }
+    let port = ports.worktrees.port(plan, &taken).await;
+    start.contract.port = port.map_err(|error| error::of_worktree(&error).of(&start.name))?;
     Ok(())
 }
 

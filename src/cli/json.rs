@@ -147,7 +147,7 @@ impl<'a> Worker<'a> {
             env: row.env.keys().map(|key| (key.as_str(), HIDDEN)).collect(),
             tmux,
             worktree,
-            port: row.env.get("SWARM_PORT").and_then(|port| port.parse().ok()),
+            port: swarm.as_ref().and_then(|swarm| swarm.port),
             generation: swarm.as_ref().map(|swarm| swarm.generation),
             host: swarm.map(|swarm| swarm.host.clone()),
             restart: view.restart,

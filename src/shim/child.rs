@@ -22,6 +22,8 @@ use crate::adapters::cgroup::Groups;
 const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
 /// The directory of a worker's own session; not that of who started it.
 const SESSION: &str = "SWARM_SESSION";
+/// A port that no other worker has.
+const PORT: &str = "SWARM_PORT";
 /// Variables that belong to the pane, not to the caller.
 const OF_THE_PANE: [&str; 3] = ["TERM", "TMUX", "TMUX_PANE"];
 
@@ -323,6 +325,7 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     let foreign = |key: &str| {
         GIT_POINTERS.contains(&key)
             || key == SESSION
+            || key == PORT
             || key.starts_with("TMUX")
             || (in_tmux && OF_THE_PANE.contains(&key))
     };
@@ -345,6 +348,9 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     }
     if let Some(prompt) = spec.resume.as_ref().and_then(|resume| resume.prompt.clone()) {
         set("SWARM_RECOVERY", prompt);
+    }
+    if let Some(port) = contract.port.filter(|_| !contract.env.contains_key(PORT)) {
+        set(PORT, port.to_string());
     }
     if let Some(session) = spec.session() {
         set(SESSION, session.dir);

@@ -9,8 +9,7 @@ use crate::common::proc::{self, Signal};
 use crate::common::{Rig, SOON, holds_for, run, wait_until};
 
 pub fn kill_keepers(rig: &Rig) {
-    let (supervisor, guard) = rig.keepers();
-    [guard, supervisor].into_iter().flatten().for_each(proc::kill);
+    rig.kill_keepers();
 }
 
 #[track_caller]

@@ -83,10 +83,7 @@ fn what_a_dead_process_left_half_written_goes() {
 fn workers_that_nobody_looks_after_get_a_supervisor() {
     let rig = Rig::new();
     rig.spawn("p", &[], &["sleep", "600"]);
-    let (supervisor, guard) = rig.keepers();
-    for keeper in [guard, supervisor].into_iter().flatten() {
-        proc::kill(keeper);
-    }
+    rig.kill_keepers();
     one(&found(&rig, &[]), &["supervisor: 1 worker(s) run and no supervisor looks after them"]);
     one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
     assert_eq!(rig.swarm(&["supervisor", "status"]).code, Some(0));
@@ -114,12 +111,10 @@ fn processes_of_a_worker_that_has_ended_are_found() {
     wait_until("it has begun", SOON, || fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')));
     let child: i32 = fs::read_to_string(&file).expect("there").trim().parse().expect("a pid");
     proc::kill(rig.shim("p"));
+    wait_until("its shim is gone", SOON, || rig.fine("p") == "unsupervised");
     one(&found(&rig, &[]), &["processes: 'p' runs, but its shim was killed"]);
     // A supervisor would end it.
-    let (supervisor, guard) = rig.keepers();
-    for keeper in [guard, supervisor].into_iter().flatten() {
-        proc::kill(keeper);
-    }
+    rig.kill_keepers();
     proc::kill(rig.pid("p"));
     wait_until("it has ended", SOON, || rig.swarm(&["status", "p"]).code == Some(1));
     let found = found(&rig, &[]);

@@ -53,6 +53,7 @@ fn why_one_stopped_is_told_with_its_evidence() {
     assert!(because(&rig, "f").contains("ended by itself with code 1"), "{}", because(&rig, "f"));
     rig.spawn("u", &[], &["sleep", "600"]);
     proc::kill(rig.shim("u"));
+    wait_until("its shim is gone", SOON, || rig.fine("u") == "unsupervised");
     assert!(because(&rig, "u").contains("its shim was killed"), "{}", because(&rig, "u"));
 }
 

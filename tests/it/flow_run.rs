@@ -296,10 +296,10 @@ fn everything_is_killed_and_the_flow_goes_on_where_it_was() {
     let site = Site::new(&line(script, ""));
     site.flow("run", &[]).ok();
     site.until("repo-worktrees/begun");
-    // The guard first: nobody begins anything anew meanwhile.
-    let (supervisor, guard) = site.rig.keepers();
-    let shim = site.rig.shim(&site.worker("dev"));
-    [guard, supervisor, Some(shim), Some(site.rig.pid(&site.worker("dev")))].into_iter().flatten().for_each(proc::kill);
+    // First who would begin something anew meanwhile.
+    let (shim, agent) = (site.rig.shim(&site.worker("dev")), site.rig.pid(&site.worker("dev")));
+    site.rig.kill_keepers();
+    [shim, agent].into_iter().for_each(proc::kill);
     assert_eq!(site.run(), "waiting");
     assert_eq!((site.status().as_str(), site.count("handoff.applied")), ("awaiting_improvement_choice", 2));
 }

@@ -141,8 +141,7 @@ fn a_loop_that_is_left_paused_killed_and_resumed_ends_for_the_right_reason_with_
     viewer.wait().expect("waited");
     site.wait_line("[START] iteration 6/20");
     site.swarm(&["ralph", "pause", "dev"]).ok();
-    let (supervisor, guard) = site.rig.keepers();
-    [guard, supervisor].into_iter().flatten().for_each(proc::kill);
+    site.rig.kill_keepers();
     site.swarm(&["ralph", "resume", "dev"]).ok();
     site.wait_line("[START] iteration 12/20");
     let (supervisor, _) = site.rig.keepers();
@@ -209,9 +208,7 @@ fn a_killed_supervisor_changes_nothing() {
         let is_given = || site.starts() == n && site.rig.log("dev", "tmux").contains("go on");
         wait_until("the agent has its prompt", SOON, is_given);
         site.wait_line(&format!("[START] iteration {n}/3"));
-        let (supervisor, guard) = site.rig.keepers();
-        proc::kill(guard.expect("runs"));
-        proc::kill(supervisor.expect("runs"));
+        site.rig.kill_keepers();
         let pid = site.rig.pid("dev");
         // Any command wakes the next one.
         site.swarm(&["supervisor", "restart"]);
@@ -231,8 +228,7 @@ fn each_prompt_is_typed_once_however_often_the_supervisor_is_struck() {
     for n in 1..=8 {
         // Just when its worker is being started, or given its prompt.
         site.wait_line(&format!("[START] iteration {n}/8"));
-        let (supervisor, guard) = site.rig.keepers();
-        [guard, supervisor].into_iter().flatten().for_each(proc::kill);
+        site.rig.kill_keepers();
         site.swarm(&["supervisor", "restart"]);
     }
     site.wait_line_within("[DONE]", LONG);

@@ -61,8 +61,7 @@ fn an_agent_that_is_at_work_is_followed_in_its_window() {
     site.swarm(&["ralph", "resume", "dev"]).is(0, "resumed ralph loop for dev\n", "");
     assert_eq!(site.lines().last().map(String::as_str), Some(TAKEN));
     // Whoever looks after it may be struck meanwhile.
-    let (supervisor, guard) = site.rig.keepers();
-    [guard, supervisor].into_iter().flatten().for_each(proc::kill);
+    site.rig.kill_keepers();
     site.swarm(&["supervisor", "restart"]);
     assert_eq!(site.starts(), 1);
     site.swarm(&["send", "dev", "leave"]).ok();

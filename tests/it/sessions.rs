@@ -94,9 +94,9 @@ fn it_beats_while_the_agent_lives_and_no_longer() {
     let first = beat();
     wait_until("the next one", SOON, || beat() > first);
     // Nobody is there to write its end for a moment: the beats stop all the same.
-    let (supervisor, guard) = rig.keepers();
-    [guard, supervisor].into_iter().flatten().for_each(crate::common::proc::kill);
-    crate::common::proc::kill(rig.pid("a"));
+    let agent = rig.pid("a");
+    rig.kill_keepers();
+    crate::common::proc::kill(agent);
     rig.wait("a");
     let last = beat();
     holds_for("no beat for the dead", std::time::Duration::from_millis(500), || beat() == last);

@@ -9,13 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import cases, procs, real_compat, real_disk, real_flows, real_landing, real_pids, real_process, real_runs, real_sessions, real_state, real_tmux
+from . import cases, procs, real_compat, real_disk, real_flows, real_landing, real_pids, real_process, real_runs, real_sessions, real_state, real_tmux, real_trees
 
 TESTS = Path(__file__).resolve().parents[1]
 LAUNCH = f"import sys; sys.path.insert(0, {str(TESTS)!r}); from lab.real import main; sys.exit(main())"
 NAMESPACES = {"disk": ["unshare", "-m"], "pids": ["unshare", "-f", "-p", "-m", "--mount-proc", "--kill-child=KILL"]}
 INSIDE = {**real_disk.CASES, **real_landing.INSIDE, **real_pids.CASES}
-PLAIN = {**real_state.CASES, **real_tmux.CASES, **real_process.CASES, **real_compat.CASES, **real_landing.CASES, **real_runs.CASES, **real_sessions.CASES, **real_flows.CASES}
+PLAIN = {**real_state.CASES, **real_tmux.CASES, **real_process.CASES, **real_compat.CASES, **real_landing.CASES, **real_runs.CASES, **real_sessions.CASES, **real_flows.CASES, **real_trees.CASES}
 LIMIT = 180
 
 

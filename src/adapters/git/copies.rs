@@ -71,7 +71,17 @@ pub(super) fn bring(
         }
     }
     let note = record.join(COPIED);
-    fs::write(&note, copied).map_err(Fault::at(&note))
+    // What came earlier, or back with a restore, is a copy still.
+    let is_new = |entry: &&[u8]| !copied.split(|byte| *byte == 0).any(|other| path_in(other) == path_in(entry));
+    let earlier = fs::read(&note).unwrap_or_default();
+    let kept: Vec<&[u8]> = earlier.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).filter(is_new).collect();
+    let kept: Vec<u8> = kept.into_iter().flat_map(|entry| entry.iter().copied().chain([0])).collect();
+    fs::write(&note, [kept, copied].concat()).map_err(Fault::at(&note))
+}
+
+/// The path in an entry of the note, behind how it looked.
+fn path_in(entry: &[u8]) -> &[u8] {
+    entry.iter().position(|byte| *byte == b' ').map_or(entry, |at| &entry[at + 1..])
 }
 
 /// Links the new worktree to these of the base checkout, where they are there.

@@ -72,6 +72,7 @@ use hook::Home;
 pub struct Git {
     /// None where no command of the user can be run.
     home: Option<Arc<Home>>,
+    ports: Arc<port::Given>,
 }
 
 impl Git {
@@ -81,7 +82,7 @@ impl Git {
     }
 
     pub fn with(home: Home) -> Self {
-        Self { home: Some(Arc::new(home)) }
+        Self { home: Some(Arc::new(home)), ..Self::default() }
     }
 }
 
@@ -216,10 +217,10 @@ impl Worktrees for Git {
         plan: &'a WorktreePlan,
         taken: &'a [u16],
     ) -> BoxFuture<'a, Result<Option<u16>, WorktreeError>> {
-        let (plan, taken) = (plan.clone(), taken.to_vec());
+        let (plan, taken, given) = (plan.clone(), taken.to_vec(), Arc::clone(&self.ports));
         blocking(move || {
             let settings = settings::worktree(Path::new(&plan.base_repo)).map_err(Fault::create)?;
-            Ok(port::choose(&plan, settings.port_range(), &taken))
+            Ok(given.choose(&plan, settings.port_range(), &taken))
         })
     }
 

@@ -121,8 +121,22 @@ fn finish(cli: &Cli, common: &Path, save: &Save, wish: &Wish, mut back: Back) ->
         cli.write(common).args(["update-ref", "-d", &save.reference, &save.commit]).run()?;
         back.dropped = true;
     }
+    // What is ignored was not saved, as the base checkout has it.
+    if let Err(fault) = supply(cli, common, &back.path) {
+        back.notes.push(format!("copies and links of [worktree] were not brought: {}", fault.cause));
+    }
     back.branch = back.branch.map(|full| full.strip_prefix("refs/heads/").unwrap_or(&full).to_owned());
     Ok(back)
+}
+
+fn supply(cli: &Cli, common: &Path, tree: &Path) -> Result<(), Fault> {
+    // A bare repository has no base checkout.
+    let is_checkout = common.file_name().is_some_and(|name| name == ".git");
+    let Some(base) = common.parent().filter(|_| is_checkout) else { return Ok(()) };
+    let settings = super::settings::worktree(base)?;
+    let Some(record) = admin::link_of(tree).map_err(Fault::at(tree))? else { return Ok(()) };
+    copies::bring(cli, base, tree, &record, &settings)?;
+    copies::link(cli, base, tree, &settings)
 }
 
 /// Where it goes, without symbolic links above it.

@@ -62,7 +62,10 @@ mod tests {
         drop(held);
         let lock = lock.canonicalize().unwrap();
         let found = stale_locks(&fix.repo).unwrap();
-        assert_eq!(found.iter().map(|one| one.canonicalize().unwrap()).collect::<Vec<_>>(), [lock.clone()]);
+        assert_eq!(
+            found.iter().map(|one| one.canonicalize().unwrap()).collect::<Vec<_>>(),
+            std::slice::from_ref(&lock)
+        );
         assert_eq!(remove_stale_lock(&found[0], &fix.repo), Ok(()));
         assert!(!lock.exists());
     }

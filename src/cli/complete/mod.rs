@@ -147,7 +147,10 @@ mod tests {
         assert_eq!(texts(&["merge", "re"], false), ["retry", "resume"]);
         assert_eq!(texts(&["kill", "--rm"], false), ["--rm-worktree"]);
         let words = ["spawn".to_owned(), "--rest".to_owned()];
-        assert_eq!(answer(&words, false), "--restart\tWhen to start the command again after it has ended\n");
+        assert_eq!(
+            answer(&words, false),
+            "--restart\tWhen to start the command again after it has ended [default: never]\n"
+        );
     }
 
     #[test]

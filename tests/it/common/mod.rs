@@ -217,6 +217,19 @@ impl Rig {
         (find("__supervisor"), find("__guard"))
     }
 
+    /// Kills both. The supervisor stands still before the guard goes: it would start another
+    /// one, which would start another supervisor.
+    pub fn kill_keepers(&self) {
+        let (supervisor, guard) = self.keepers();
+        if let Some(supervisor) = supervisor {
+            proc::signal(supervisor, rustix::process::Signal::STOP);
+            wait_until("the supervisor stands still", SOON, || {
+                !proc::alive(supervisor) || proc::is_stopped(supervisor)
+            });
+        }
+        [guard, supervisor].into_iter().flatten().for_each(proc::kill);
+    }
+
     /// tmux on the server that workers get by default here.
     pub fn tmux(&self, words: &[&str]) -> Said {
         let mut command = self.program("tmux");
