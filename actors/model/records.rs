@@ -16,6 +16,11 @@ pub type Token = String;
 /// Variables in their order. Shared, because every step of a start needs them.
 pub type Environment = Arc<Vec<(String, String)>>;
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_empty(environment: &Environment) -> bool {
+    environment.is_empty()
+}
+
 /// The directory of a generation below `w/`.
 pub fn worker_dir_name(name: &str, generation: u64) -> String {
     format!("{name}.{generation}")
@@ -81,6 +86,9 @@ pub struct Contract {
     pub cwd: String,
     /// The caller's whole environment. Kept here and nowhere else.
     pub environment: Environment,
+    /// Variables for the worker's own process alone: neither tmux nor a tool gets them.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub private: Environment,
     /// `--env` pairs, which win over the environment and are on the wire.
     pub env: BTreeMap<String, String>,
     pub tags: Vec<String>,

@@ -68,7 +68,7 @@ pub fn check_start(contract: &Contract, dir: Option<&Path>) -> Result<(), Refusa
     {
         return Err(Refusal::new(RefusalKind::Invalid, format!("cannot enter {}: {error}", dir.display())));
     }
-    let path = path_of(&contract.env, &contract.environment);
+    let path = path_in(contract);
     let command = contract.argv.first().map_or("", String::as_str);
     check(command, path, &dir.map_or(Place::LaterWorktree, Place::Directory))
 }
@@ -76,7 +76,7 @@ pub fn check_start(contract: &Contract, dir: Option<&Path>) -> Result<(), Refusa
 /// Whether a command is a program by itself, and no script of a shell or the like around
 /// one: those of agents are binaries, or scripts of a JavaScript runtime.
 pub fn is_program(command: &str, contract: &Contract) -> bool {
-    let path = path_of(&contract.env, &contract.environment).unwrap_or(DEFAULT_PATH);
+    let path = path_in(contract).unwrap_or(DEFAULT_PATH);
     let named = || Some(PathBuf::from(command)).filter(|path| path.is_absolute() && is_executable(path));
     let searched = || {
         let places = path.split(':').filter(|entry| entry.starts_with('/') && !command.contains('/'));
@@ -97,6 +97,12 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// The `PATH` that a worker gets: `--env` wins over what it inherits.
+/// Where a worker's command is looked for.
+fn path_in(contract: &Contract) -> Option<&str> {
+    let own = path_of(&contract.env, &contract.private);
+    own.or_else(|| path_of(&contract.env, &contract.environment))
+}
+
 pub fn path_of<'a>(env: &'a BTreeMap<String, String>, inherited: &'a [(String, String)]) -> Option<&'a str> {
     let inherited = || inherited.iter().find(|(key, _)| key == "PATH").map(|(_, value)| value);
     env.get("PATH").or_else(inherited).map(String::as_str)

@@ -11,8 +11,10 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::{escape, size, table};
 use super::screen::Screen;
+use crate::adapters::git;
 use crate::adapters::git::trove::Trove;
 use crate::adapters::git::usage::bytes;
+use crate::config;
 use crate::paths::Paths;
 
 #[derive(Debug, Args)]
@@ -28,7 +30,15 @@ pub struct DuArgs {
 #[derive(Serialize)]
 struct Usage {
     workers: Vec<Worker>,
+    /// Worktrees of the same repositories that no worker has; a quota counts them too.
+    others: Vec<Other>,
     saves: Vec<Saves>,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Other {
+    path: PathBuf,
     bytes: u64,
 }
 
@@ -64,15 +74,32 @@ pub fn run(args: &DuArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fail
         workers.push(Worker { name: row.name.clone(), path, worktree_bytes, log_bytes, bytes });
     }
     workers.sort_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
-    let saves = if args.names.is_empty() { saves(&repos, screen)? } else { Vec::new() };
-    let total = workers.iter().map(|worker| worker.bytes).chain(saves.iter().map(|saves| saves.bytes)).sum();
-    let usage = Usage { workers, saves, bytes: total };
+    let is_all = args.names.is_empty();
+    let others = if is_all { others(&repos, &workers) } else { Vec::new() };
+    let saves = if is_all { saves(&repos, screen)? } else { Vec::new() };
+    let of_workers = workers.iter().map(|worker| worker.bytes).chain(others.iter().map(|other| other.bytes));
+    let total = of_workers.chain(saves.iter().map(|saves| saves.bytes)).sum();
+    let usage = Usage { workers, others, saves, bytes: total };
     if args.json {
         json::print(screen, "swarm.du/1", &usage)?;
     } else {
         print(&usage, screen)?;
     }
     Ok(0)
+}
+
+fn others(repos: &BTreeSet<PathBuf>, workers: &[Worker]) -> Vec<Other> {
+    let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let known: BTreeSet<PathBuf> =
+        workers.iter().filter_map(|worker| Some(resolved(Path::new(worker.path.as_ref()?)))).collect();
+    let here = std::env::current_dir().ok().and_then(|cwd| git::main_tree(config::root_above(&cwd)?));
+    let mut roots: BTreeSet<PathBuf> = repos.iter().map(|repo| resolved(repo)).collect();
+    roots.extend(here.map(|root| resolved(&root)));
+    let listed = roots.iter().flat_map(|root| git::worktrees_of(root).unwrap_or_default());
+    let strange = listed.map(|one| resolved(&one.path)).filter(|path| !known.contains(path) && path.exists());
+    let mut others: Vec<Other> = strange.map(|path| Other { bytes: bytes(&path), path }).collect();
+    others.sort_by(|a, b| (b.bytes, &a.path).cmp(&(a.bytes, &b.path)));
+    others
 }
 
 /// What it wrote, with what was put aside of that.
@@ -110,6 +137,10 @@ fn print(usage: &Usage, screen: &mut Screen) -> Result<(), Failure> {
     for worker in &usage.workers {
         let name = escape(&worker.name).into_owned();
         rows.push(vec![size(worker.bytes), size(worker.worktree_bytes), size(worker.log_bytes), name]);
+    }
+    for other in &usage.others {
+        let text = format!("(no worker) {}", escape(&other.path.to_string_lossy()));
+        rows.push(vec![size(other.bytes), size(other.bytes), "-".to_owned(), text]);
     }
     for saves in &usage.saves {
         let place = saves.repository.to_string_lossy();

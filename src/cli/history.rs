@@ -15,6 +15,7 @@ use crate::paths::Paths;
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
+    /// The worker
     pub name: String,
     /// Print one JSON object
     #[arg(long)]

@@ -156,7 +156,7 @@ fn options(command: &Command) -> String {
             let _ = write!(body, " [{}]", known.join(", "));
         }
         let default: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-        if !default.is_empty() && arg.get_action().takes_values() {
+        if !default.is_empty() && arg.get_action().takes_values() && !arg.is_hide_default_value_set() {
             let _ = write!(body, " [default: {}]", default.join(" "));
         }
         tagged(&mut text, &tag, body.trim());

@@ -55,6 +55,11 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
     Cli::from_arg_matches(&top.try_get_matches_from(words).ok()?).ok()
 }
 
+/// All verbs.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    VERBS.iter().map(|(name, _)| *name)
+}
+
 /// The arguments of a verb, without its help.
 pub fn verb(name: &str) -> Option<clap::Command> {
     let (name, arguments) = VERBS.iter().find(|(verb, _)| *verb == name)?;

@@ -175,11 +175,8 @@ pub fn build(
     let cwd = directory(args, &caller)?;
     // Once is enough on the wire: the supervisor takes the caller's from here.
     let environment = std::mem::take(&mut caller.environment);
-    let environment = match args.place.env_files.as_slice() {
-        [] => environment,
-        files => env_file::with_files(environment.to_vec(), files, Path::new(&caller.cwd))?.into(),
-    };
-    let path = lookup::path_of(&env, &environment);
+    let private = env_file::read_all(&args.place.env_files, Path::new(&caller.cwd))?;
+    let path = lookup::path_of(&env, &private).or_else(|| lookup::path_of(&env, &environment));
     let place = if args.worktree { Place::LaterWorktree } else { Place::Directory(Path::new(&cwd)) };
     lookup::check(&args.command[0], path, &place)?;
     let tmux = args.tmux.then(|| tmux_place(args, session)).transpose()?;
@@ -194,6 +191,7 @@ pub fn build(
         argv: args.command.clone(),
         cwd,
         environment,
+        private: private.into(),
         env,
         tags: args.place.tags.clone(),
         umask: caller.umask,

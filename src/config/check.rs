@@ -6,6 +6,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Owner, USER_FILE, keys};
 
+/// A file with more is not what it is taken for.
+const PROBLEMS_MAX: usize = 20;
+
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
     pub line: usize,
@@ -33,8 +36,34 @@ pub fn problems(text: &str, owner: Owner) -> Result<Vec<Problem>, toml::de::Erro
     Ok(found)
 }
 
+/// Where a key stands, by its whole name.
+pub fn place_of(text: &str, key: &str) -> Option<usize> {
+    let (table, mut place) = (DeTable::parse(text).ok()?, None);
+    let mut at = Some(table.get_ref());
+    for part in key.split('.') {
+        let (name, value) = at?.iter().find(|(name, _)| name.get_ref() == part)?;
+        place = Some(name.span().start);
+        at = value.get_ref().as_table();
+    }
+    place
+}
+
+/// The name of the key whose value is there.
+pub fn key_at(text: &str, offset: usize) -> Option<String> {
+    fn within(table: &DeTable<'_>, offset: usize) -> Option<String> {
+        table.iter().find_map(|(name, value)| match value.get_ref().as_table() {
+            Some(below) => within(below, offset).map(|rest| format!("{}.{rest}", name.get_ref())),
+            None => value.span().contains(&offset).then(|| name.get_ref().to_string()),
+        })
+    }
+    within(DeTable::parse(text).ok()?.get_ref(), offset)
+}
+
 fn walk<'a>(text: &str, table: &'a DeTable<'_>, path: &mut Vec<&'a str>, found: &mut Vec<Problem>) {
     for (name, value) in table {
+        if found.len() >= PROBLEMS_MAX {
+            return;
+        }
         let here: &'a str = name.get_ref();
         path.push(here);
         if keys::find(path).is_some() {

@@ -100,17 +100,19 @@ fn layer(path: &Path, owner: Owner) -> Result<Option<Layer>, Vec<String>> {
     let at = |offset: usize| check::line_of(&text, offset);
     let wrong = |error: &toml::de::Error| {
         let line = error.span().map_or(1, |span| at(span.start));
-        format!("{shown}, line {line}: {}", without_value(error.message()))
+        let key = error.span().and_then(|span| check::key_at(&text, span.start)).map(|key| format!("{key}: "));
+        format!("{shown}, line {line}: {}{}", key.unwrap_or_default(), without_value(error.message()))
     };
     let problems = check::problems(&text, owner).map_err(|error| vec![wrong(&error)])?;
     if !problems.is_empty() {
         let told = |problem: check::Problem| format!("{shown}, line {}: {}", problem.line, problem.cause);
         return Err(problems.into_iter().map(told).collect());
     }
-    toml::from_str::<Sections>(&text)
-        .map_err(|error| vec![wrong(&error)])?
-        .check(&shown)
-        .map_err(|cause| vec![cause])?;
+    let sections = toml::from_str::<Sections>(&text).map_err(|error| vec![wrong(&error)])?;
+    sections.check().map_err(|(key, cause)| {
+        let line = check::place_of(&text, &key).map_or(1, at);
+        vec![format!("{shown}, line {line}: {key}: {cause}")]
+    })?;
     let table = toml::from_str(&text).map_err(|error| vec![wrong(&error)])?;
     Ok(Some(Layer { shown, text, table }))
 }

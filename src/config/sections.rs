@@ -9,6 +9,9 @@ use super::worktree::{TrashSettings, WorktreeSettings};
 use crate::agents::AgentConfig;
 use crate::duration::{self, NumberOrText};
 
+/// A process with more would not begin.
+pub const VARIABLES_MAX: usize = 4096;
+
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sections {
@@ -26,13 +29,16 @@ pub struct Sections {
 
 impl Sections {
     /// What the types alone do not say.
-    pub(super) fn check(&self, shown: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The key, and what is wrong with it.
+    pub(super) fn check(&self) -> Result<(), (String, String)> {
         let zero = [("merge.batch", self.merge.batch == Some(0)), ("merge.timeout", self.merge.timeout == Some(0))];
         if let Some((name, _)) = zero.iter().find(|(_, is_zero)| *is_zero) {
-            return Err(format!("{shown}: {name} is 0, it must be 1 at least"));
+            return Err(((*name).to_owned(), "it is 0, and must be 1 at least".to_owned()));
         }
-        self.worktree.check().map_err(|cause| format!("{shown}: {cause}"))?;
-        self.limits.parse().map_err(|cause| format!("{shown}: limits.{cause}"))?;
+        self.worktree.check()?;
+        self.limits.parse().map_err(|cause| in_section("limits", &cause))?;
         let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.timeout"), &role.timeout));
         let times = [
             ("run.timeout".to_owned(), &self.run.timeout),
@@ -42,10 +48,36 @@ impl Sections {
         ];
         for (name, time) in times.into_iter().chain(roles) {
             if let Some(time) = time {
-                duration::parse_positive(&time.text()).map_err(|cause| format!("{shown}: {name}: {cause}"))?;
+                duration::parse_positive(&time.text()).map_err(|cause| (name, cause))?;
             }
         }
-        Ok(())
+        let agents = self.agents.iter().map(|(name, agent)| (format!("agents.{name}.env"), &agent.env));
+        let roles = self.flow.roles.iter().map(|(name, role)| (format!("flow.roles.{name}.env"), &role.env));
+        for (name, env) in [("spawn.env".to_owned(), &self.spawn.env)].into_iter().chain(agents).chain(roles) {
+            check_variables(env).map_err(|cause| (name, cause))?;
+        }
+        match self.spawn.tags.iter().any(|tag| tag.contains(char::is_control)) {
+            true => Err(("spawn.tags".to_owned(), "a tag has no control characters".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// `memory: '4X' is not a size`, with the section's name before it.
+fn in_section(section: &str, cause: &str) -> (String, String) {
+    let (key, cause) = cause.split_once(": ").unwrap_or(("", cause));
+    (format!("{section}.{key}"), cause.to_owned())
+}
+
+fn check_variables(env: &BTreeMap<String, String>) -> Result<(), String> {
+    if env.len() > VARIABLES_MAX {
+        return Err(format!("there are more than {VARIABLES_MAX} variables"));
+    }
+    let is_good =
+        |(name, value): (&String, &String)| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
+    match env.iter().all(is_good) {
+        true => Ok(()),
+        false => Err("a variable has a name without '=', and no NUL in its value".to_owned()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Each value, and which file it is from.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
@@ -31,21 +32,20 @@ pub struct Shown {
 /// # Errors
 /// All that is wrong with the files, a sentence each.
 pub fn shown(user: Option<&Path>, root: Option<&Path>) -> Result<Vec<Shown>, Vec<String>> {
-    let mut list: Vec<Shown> = Vec::new();
+    let mut list: BTreeMap<String, Shown> = BTreeMap::new();
     for layer in layers(user, root)? {
-        for set in leaves(&layer) {
-            list.retain(|known| known.key != set.key);
-            list.push(set);
-        }
+        list.extend(leaves(&layer).into_iter().map(|set| (set.key.clone(), set)));
     }
     for key in keys::KEYS.iter().filter(|key| !key.name.contains('*')) {
-        if !list.iter().any(|set| set.key == key.name) {
-            let value = if key.default.is_empty() { "-" } else { key.default };
-            list.push(Shown { key: key.name.into(), value: value.into(), source: Source::Default, about: key.about });
-        }
+        let value = if key.default.is_empty() { "-" } else { key.default };
+        list.entry(key.name.to_owned()).or_insert_with(|| Shown {
+            key: key.name.into(),
+            value: value.into(),
+            source: Source::Default,
+            about: key.about,
+        });
     }
-    list.sort_by(|one, other| one.key.cmp(&other.key));
-    Ok(list)
+    Ok(list.into_values().collect())
 }
 
 fn leaves(layer: &Layer) -> Vec<Shown> {
@@ -66,7 +66,7 @@ fn collect<'a>(
 ) {
     for (name, value) in values {
         path.push(name);
-        let place = places.iter().find(|(key, _)| key.get_ref() == name.as_str());
+        let place = places.get_key_value(name.as_str());
         match (keys::find(path), value, place) {
             (Some(key), value, Some((place, _))) => {
                 let line = check::line_of(&layer.text, place.span().start);

@@ -67,28 +67,26 @@ impl WorktreeSettings {
     }
 
     /// What the types alone do not say.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), (String, String)> {
+        let wrong = |key: &str, cause: String| Err((format!("worktree.{key}"), cause));
         for pattern in &self.include {
             let leaves = pattern.split('/').any(|part| part == "..");
             if leaves || pattern.contains(['\n', '\0']) || pattern.trim().is_empty() {
-                return Err(format!(
-                    "worktree.include: '{}' is no pattern below the repository",
-                    pattern.escape_debug()
-                ));
+                return wrong("include", format!("'{}' is no pattern below the repository", pattern.escape_debug()));
             }
         }
         for path in &self.link {
             if !is_below(path) {
-                return Err(format!("worktree.link: '{}' is no path below the repository", path.escape_debug()));
+                return wrong("link", format!("'{}' is no path below the repository", path.escape_debug()));
             }
         }
         for (key, command) in [("post_create", &self.post_create), ("pre_remove", &self.pre_remove)] {
             if command.as_ref().is_some_and(|command| command.trim().is_empty() || command.contains('\0')) {
-                return Err(format!("worktree.{key} is no command"));
+                return wrong(key, "it is no command".to_owned());
             }
         }
         if self.limit() > TIMEOUT_MAX || self.limit().is_zero() {
-            return Err("worktree.timeout must be above 0 and 10m at most".to_owned());
+            return wrong("timeout", "it must be above 0 and 10m at most".to_owned());
         }
         Ok(())
     }
@@ -142,7 +140,7 @@ mod tests {
 
     fn with(text: &str) -> Result<Sections, String> {
         let read: Sections = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-        read.check("F").map(|()| read)
+        read.check().map_err(|(key, cause)| format!("{key}: {cause}")).map(|()| read)
     }
 
     #[test]
@@ -162,14 +160,14 @@ mod tests {
     #[test]
     fn what_is_hostile_or_wrong_is_refused_in_one_sentence() {
         for (text, cause) in [
-            ("link = ['/etc']", "F: worktree.link: '/etc' is no path below the repository"),
-            ("link = ['a/../..']", "F: worktree.link: 'a/../..' is no path below the repository"),
-            ("link = ['']", "F: worktree.link: '' is no path below the repository"),
-            ("link = ['.GIT/hooks']", "F: worktree.link: '.GIT/hooks' is no path below the repository"),
-            ("link = [\"a\\nb\"]", "F: worktree.link: 'a\\nb' is no path below the repository"),
-            ("include = ['../x']", "F: worktree.include: '../x' is no pattern below the repository"),
-            ("post_create = ' '", "F: worktree.post_create is no command"),
-            ("timeout = '1h'", "F: worktree.timeout must be above 0 and 10m at most"),
+            ("link = ['/etc']", "worktree.link: '/etc' is no path below the repository"),
+            ("link = ['a/../..']", "worktree.link: 'a/../..' is no path below the repository"),
+            ("link = ['']", "worktree.link: '' is no path below the repository"),
+            ("link = ['.GIT/hooks']", "worktree.link: '.GIT/hooks' is no path below the repository"),
+            ("link = [\"a\\nb\"]", "worktree.link: 'a\\nb' is no path below the repository"),
+            ("include = ['../x']", "worktree.include: '../x' is no pattern below the repository"),
+            ("post_create = ' '", "worktree.post_create: it is no command"),
+            ("timeout = '1h'", "worktree.timeout: it must be above 0 and 10m at most"),
             ("ports = '80-90'", "'80-90' is no range of ports from 1024 on (expected 20000-29999)"),
             ("quota = '5X'", "'5X' is not a size (expected 512M, 2G or a number of bytes)"),
         ] {

@@ -38,6 +38,10 @@ pub fn disk(patient: &Patient) -> Vec<Finding> {
             return vec![Finding::error("disk", format!("{} cannot be looked at: {error}", there.display()))];
         }
     };
+    if rustix::fs::access(there, rustix::fs::Access::WRITE_OK).is_err() {
+        let what = format!("{} cannot be written", there.display());
+        return vec![Finding::error("disk", what).remedy("set SWARM_DIR to a directory of your own")];
+    }
     let room = stat.f_bavail.saturating_mul(stat.f_frsize);
     judge_disk(&root.display().to_string(), room, (stat.f_files > 0).then_some(stat.f_favail), kind)
 }

@@ -83,9 +83,17 @@ fn windows(patient: &Patient, workers: &[WorkerView]) -> Vec<Finding> {
     }
     let known: Vec<i32> =
         workers.iter().filter_map(|worker| worker.pane.as_ref()).map(|pane| pane.server_pid).collect();
-    let mut names = Vec::new();
+    let (mut names, mut found) = (Vec::new(), Vec::new());
     for server in servers {
-        let panes = Tmux::new(server, &patient.caller.environment).list().unwrap_or_default();
+        let panes = match Tmux::new(server, &patient.caller.environment).list() {
+            Ok(panes) => panes,
+            Err(error) => {
+                let finding =
+                    Finding::error("processes", format!("a tmux server with workers cannot be asked: {error}"));
+                found.push(Finding { remedy: error.remedy(), ..finding });
+                continue;
+            }
+        };
         let ours = panes.iter().filter(|pane| pane.session == session && known.contains(&pane.server_pid));
         let has_worker = |pane: &str, window: &str| {
             workers.iter().any(|worker| {
@@ -93,22 +101,16 @@ fn windows(patient: &Patient, workers: &[WorkerView]) -> Vec<Finding> {
                     || worker.row.tmux.as_ref().is_some_and(|row| row.window == window)
             })
         };
-        let strange = ours.filter(|pane| !has_worker(&pane.pane, &pane.window) && !is_a_shim(pane.pane_pid));
+        // A living one may be a person's own.
+        let strange = ours.filter(|pane| pane.dead && !has_worker(&pane.pane, &pane.window));
         names.extend(strange.map(|pane| format!("{} ({})", pane.window, pane.window_id)));
     }
-    if names.is_empty() {
-        return Vec::new();
+    if !names.is_empty() {
+        let shown = listed(&names);
+        let what = format!("session {session} has dead window(s) that no worker has: {shown}");
+        found.push(Finding::warning("processes", what).remedy("tmux kill-window -t ID closes one"));
     }
-    let shown = listed(&names);
-    let what = format!("session {session} has window(s) that no worker has: {shown}");
-    let remedy = "they may be your own; tmux kill-window -t ID closes one";
-    vec![Finding::warning("processes", what).remedy(remedy)]
-}
-
-/// One that is just beginning or ending has no row.
-fn is_a_shim(pid: i32) -> bool {
-    std::fs::read(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|words| words.split(|byte| *byte == 0).any(|word| word == b"__shim"))
+    found
 }
 
 pub(super) fn listed(names: &[String]) -> String {

@@ -1,12 +1,11 @@
 //! What is mended when a person agrees. Each looks once more whether it is still so, and
-//! none of them can lose work.
+//! none of them can lose work: worktrees are told of and never removed, since a look cannot
+//! prove whose they are.
 
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-
-use swarm_actors::model::Caller;
 
 use super::store;
 use crate::adapters::git;
@@ -25,10 +24,6 @@ pub enum Repair {
     StartSupervisor,
     /// The one that runs is another program than this one.
     RestartSupervisor,
-    /// A worktree that no worker has, without any work in it.
-    Worktree { path: PathBuf, repo: PathBuf },
-    /// git's record of a worktree whose directory is gone.
-    Record { path: PathBuf, repo: PathBuf },
 }
 
 impl Repair {
@@ -39,14 +34,12 @@ impl Repair {
             Self::Temporary(path) | Self::Lock { path, .. } => format!("remove {}", path.display()),
             Self::StartSupervisor => "start the supervisor".to_owned(),
             Self::RestartSupervisor => "restart the supervisor (workers go on)".to_owned(),
-            Self::Worktree { path, .. } => format!("remove the worktree {}", path.display()),
-            Self::Record { path, .. } => format!("remove git's record of {}", path.display()),
         }
     }
 
     /// # Errors
     /// Why it was left as it is.
-    pub fn apply(&self, paths: &Paths, caller: &Caller) -> Result<(), String> {
+    pub fn apply(&self, paths: &Paths) -> Result<(), String> {
         let said = |error: io::Error| error.to_string();
         match self {
             Self::Mode { path, mode } => {
@@ -66,10 +59,6 @@ impl Repair {
             Self::RestartSupervisor => {
                 client::stop(paths, client::After::Another).map_err(|refusal| refusal.cause)?;
                 client::ensure(paths).map_err(|refusal| refusal.cause)
-            }
-            Self::Worktree { path, repo } | Self::Record { path, repo } => {
-                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                git::remove_worktree_if_spare(&name, path, repo, caller)
             }
         }
     }

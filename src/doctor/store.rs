@@ -12,10 +12,12 @@ use super::{Finding, Patient, Repair};
 use crate::adapters::{foreign, procfs};
 use crate::api::{self, client};
 
-const DIR_MODE: u32 = 0o700;
-const FILE_MODE: u32 = 0o600;
 /// A folder with more is not looked through to its end.
 const FILES_MAX: usize = 100_000;
+/// Its files begin so, temporary ones included.
+const FILES: [&str; 6] = ["state.", "events.jsonl", "supervisor.", "start.lock", "heartbeat.lock", "reserve"];
+/// Its folders, but for those in which other people's files may lie.
+const FOLDERS: [&str; 6] = ["w", "run", "ralph", "flow", "heartbeats", "merge"];
 
 pub fn supervisor(patient: &Patient) -> Vec<Finding> {
     let running = patient.registry.as_ref().map_or(0, |registry| {
@@ -62,7 +64,7 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
 pub fn modes(patient: &Patient) -> Vec<Finding> {
     let own = nix::unistd::getuid().as_raw();
     let mut found = Vec::new();
-    for path in all_below(patient.paths.root()) {
+    for path in ours(patient, true) {
         let Ok(meta) = fs::symlink_metadata(&path) else { continue };
         if meta.is_symlink() {
             continue;
@@ -75,18 +77,16 @@ pub fn modes(patient: &Patient) -> Vec<Finding> {
             continue;
         }
         let mode = meta.permissions().mode() & 0o7777;
-        let wanted = if meta.is_dir() { DIR_MODE } else { FILE_MODE };
-        // What nobody else can reach is private, whatever its own mode lets its user do.
-        if mode & 0o077 != 0 || mode & 0o7000 != 0 {
+        if mode & 0o077 != 0 {
             let what = format!("{} may be read by others (mode {mode:o})", path.display());
-            found.push(Finding::error("modes", what).repair(Repair::Mode { path, mode: wanted }));
+            found.push(Finding::error("modes", what).repair(Repair::Mode { path, mode: mode & 0o700 }));
         }
     }
     found
 }
 
 pub fn leftovers(patient: &Patient) -> Vec<Finding> {
-    let abandoned = all_below(patient.paths.root()).into_iter().filter(|path| is_abandoned(path));
+    let abandoned = ours(patient, false).into_iter().filter(|path| is_abandoned(path));
     let told = |path: PathBuf| {
         let what = format!("{} was left half written by a process that is gone", path.display());
         Finding::warning("leftovers", what).repair(Repair::Temporary(path))
@@ -103,9 +103,11 @@ pub(super) fn is_abandoned(path: &Path) -> bool {
 }
 
 fn writer(name: &str) -> Option<i32> {
-    let (_, rest) = name.rsplit_once(".tmp.").or_else(|| name.rsplit_once(".tmp-"))?;
-    let digits = rest.split(['.', '-']).next()?;
-    digits.parse().ok().filter(|pid| *pid > 0)
+    let (before, rest) = name.rsplit_once(".tmp.").or_else(|| name.rsplit_once(".tmp-"))?;
+    let mut numbers = rest.split(['.', '-']);
+    let pid = numbers.next()?.parse().ok().filter(|pid| *pid > 0);
+    // Nothing but numbers stands behind.
+    pid.filter(|_| !before.is_empty() && numbers.all(|number| number.parse::<u64>().is_ok()))
 }
 
 /// Whether a process of that number lives that was there when the file was written.
@@ -115,14 +117,34 @@ fn wrote_it(pid: i32, written_s: i64) -> bool {
     })
 }
 
-fn all_below(root: &Path) -> Vec<PathBuf> {
-    let mut found = if root.exists() { vec![root.to_owned()] } else { Vec::new() };
-    let mut next = 0;
-    while let Some(path) = found.get(next).filter(|_| found.len() < FILES_MAX).cloned() {
-        next += 1;
-        let is_dir = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
-        if let (true, Ok(files)) = (is_dir, fs::read_dir(&path)) {
-            found.extend(files.flatten().map(|file| file.path()));
+/// What swarm keeps: the root, its files of known names, and two levels of its folders. What
+/// else somebody put there is that person's, checkouts and worktrees included.
+fn ours(patient: &Patient, with_logs: bool) -> Vec<PathBuf> {
+    let root = patient.paths.root();
+    let mut found: Vec<PathBuf> = Vec::new();
+    let named =
+        |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    let is_file_of_ours = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        FILES.iter().any(|known| name.starts_with(known)) && fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir())
+    };
+    found.extend(Some(root.to_owned()).filter(|root| root.exists()));
+    found.extend(named(root).into_iter().filter(|path| is_file_of_ours(path)));
+    let logs = with_logs.then_some("logs");
+    for folder in FOLDERS.into_iter().chain(logs).map(|name| root.join(name)).filter(|folder| folder.is_dir()) {
+        let each = named(&folder);
+        found.push(folder);
+        for one in each {
+            let is_dir = fs::symlink_metadata(&one).is_ok_and(|meta| meta.is_dir());
+            if is_dir {
+                let files =
+                    named(&one).into_iter().filter(|path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file()));
+                found.extend(files);
+            }
+            found.push(one);
+        }
+        if found.len() > FILES_MAX {
+            break;
         }
     }
     found
@@ -137,7 +159,9 @@ mod tests {
         assert_eq!(writer("state.json.tmp.12.3"), Some(12));
         assert_eq!(writer("exit.json.tmp.45"), Some(45));
         assert_eq!(writer(".flow.json.tmp-7-1"), Some(7));
-        for name in ["state.json", "x.tmp", "a.tmp.b", "a.tmp.-3", ".heartbeat.json.tmp-session", "a.tmp.0"] {
+        for name in
+            ["state.json", "x.tmp", "a.tmp.b", "a.tmp.-3", ".heartbeat.json.tmp-session", "a.tmp.0", "a.tmp.7.json"]
+        {
             assert_eq!(writer(name), None, "{name}");
         }
     }

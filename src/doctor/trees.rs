@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use swarm_actors::ports::Records as _;
+
 use super::{Finding, Patient, Repair};
 use crate::adapters::git::{self, Listed};
+use crate::adapters::records::DiskRecords;
+use crate::adapters::views::{self, Registry};
 
 /// A repository with more orphans is looked at again when those are gone.
 const LOOKED_AT_MAX: usize = 50;
@@ -13,18 +17,11 @@ const SESSION: &str = ".agent";
 
 pub fn worktrees(patient: &Patient) -> Vec<Finding> {
     let Ok(registry) = &patient.registry else { return Vec::new() };
-    let mut found = Vec::new();
+    let (mut found, mut strange) = (Vec::new(), Vec::new());
     let (mut known, mut repos) = (BTreeSet::new(), BTreeSet::new());
     for worker in &registry.workers {
         let Some(tree) = &worker.row.worktree else { continue };
-        let path = resolved(Path::new(&tree.path));
-        if !path.exists() && Path::new(&tree.base_repo).exists() {
-            let name = &worker.row.name;
-            let what = format!("the worktree of '{name}' is gone: {}", path.display());
-            let remedy = format!("swarm respawn {name} makes it again on its branch, swarm clean {name} forgets it");
-            found.push(Finding::warning("worktrees", what).remedy(remedy));
-        }
-        known.insert(path);
+        known.insert(resolved(Path::new(&tree.path)));
         repos.insert(resolved(Path::new(&tree.base_repo)));
     }
     repos.extend(patient.root.as_deref().and_then(git::main_tree).map(|root| resolved(&root)));
@@ -32,7 +29,7 @@ pub fn worktrees(patient: &Patient) -> Vec<Finding> {
         match git::worktrees_of(&repo) {
             Ok(listed) => {
                 found.extend(locks(&repo));
-                found.extend(orphans(patient, &repo, &known, &listed));
+                strange.extend(strangers(&repo, &known, &listed));
             }
             Err(error) => {
                 let what = format!("the repository {} of a worker cannot be read: {error}", repo.display());
@@ -40,7 +37,49 @@ pub fn worktrees(patient: &Patient) -> Vec<Finding> {
             }
         }
     }
+    // What was begun or removed meanwhile is seen only now.
+    let now = Now::look(patient);
+    found.extend(now.gone());
+    strange.retain(|(_, one)| !now.known.contains(&resolved(&one.path)));
+    found.extend(strange.iter().take(LOOKED_AT_MAX).map(|(repo, one)| orphan(patient, repo, one)));
     found
+}
+
+/// The workers as they are behind a look at their repositories.
+struct Now {
+    registry: Option<Registry>,
+    /// Worktrees of rows, and of starts that have none yet.
+    known: BTreeSet<PathBuf>,
+}
+
+impl Now {
+    fn look(patient: &Patient) -> Self {
+        let records = DiskRecords::new(patient.paths.clone()).scan_now().unwrap_or_default();
+        let planned = records.iter().filter_map(|facts| facts.spec.spec()?.worktree.as_ref());
+        let mut known: BTreeSet<PathBuf> = planned.map(|plan| resolved(Path::new(&plan.path))).collect();
+        let registry = views::load(&patient.paths).ok();
+        let rows = registry.iter().flat_map(|registry| &registry.workers);
+        known.extend(rows.filter_map(|worker| Some(resolved(Path::new(&worker.row.worktree.as_ref()?.path)))));
+        Self { registry, known }
+    }
+
+    /// Workers without their worktrees.
+    fn gone(&self) -> Vec<Finding> {
+        let workers = self.registry.iter().flat_map(|registry| &registry.workers);
+        let told = workers.filter_map(|worker| {
+            let (tree, name) = (worker.row.worktree.as_ref()?, &worker.row.name);
+            let is_gone = !Path::new(&tree.path).exists() && Path::new(&tree.base_repo).exists();
+            let what = format!("the worktree of '{name}' is gone: {}", tree.path);
+            let remedy = format!("swarm respawn {name} makes it again on its branch, swarm clean {name} forgets it");
+            is_gone.then(|| Finding::warning("worktrees", what).remedy(remedy))
+        });
+        told.collect()
+    }
+}
+
+fn strangers(repo: &Path, known: &BTreeSet<PathBuf>, listed: &[Listed]) -> Vec<(PathBuf, Listed)> {
+    let is_strange = |one: &&Listed| !known.contains(&resolved(&one.path)) && is_ours(one, repo, known);
+    listed.iter().filter(is_strange).map(|one| (repo.to_owned(), one.clone())).collect()
 }
 
 /// Locks that keep every git out, whose git is gone.
@@ -50,12 +89,6 @@ fn locks(repo: &Path) -> Vec<Finding> {
         Finding::error("worktrees", what).repair(Repair::Lock { path, repo: repo.to_owned() })
     };
     git::stale_locks(repo).unwrap_or_default().into_iter().map(told).collect()
-}
-
-fn orphans(patient: &Patient, repo: &Path, known: &BTreeSet<PathBuf>, listed: &[Listed]) -> Vec<Finding> {
-    let is_strange = |one: &&Listed| !known.contains(&resolved(&one.path));
-    let strange = listed.iter().filter(is_strange).filter(|one| is_ours(one, repo, known));
-    strange.take(LOOKED_AT_MAX).map(|one| orphan(patient, repo, one)).collect()
 }
 
 /// Whether swarm made it: what a person made beside ours is that person's.
@@ -71,22 +104,22 @@ fn orphan(patient: &Patient, repo: &Path, one: &Listed) -> Finding {
     let shown = one.path.display();
     let branch = one.branch.as_ref().map_or_else(|| "no branch".to_owned(), |branch| format!("branch {branch}"));
     if !one.path.exists() {
-        let repair = Repair::Record { path: one.path.clone(), repo: repo.to_owned() };
         let what = format!("git still has a record of the worktree {shown} ({branch}), whose directory is gone");
-        return Finding::warning("worktrees", what).repair(repair);
+        let git = format!("git -C {} worktree", repo.display());
+        let remedy = format!("if it was moved: {git} repair NEW-PATH; if it was deleted: {git} prune");
+        return Finding::warning("worktrees", what).remedy(remedy);
     }
-    match git::is_spare(&one.path, repo, &patient.caller) {
-        Ok(()) => {
-            let repair = Repair::Worktree { path: one.path.clone(), repo: repo.to_owned() };
-            let what = format!("the worktree {shown} ({branch}) belongs to no worker, and holds no work");
-            Finding::warning("worktrees", what).repair(repair)
-        }
-        Err(cause) => {
-            let what = format!("the worktree {shown} ({branch}) belongs to no worker: {cause}");
-            let remedy = format!("commit what you need there; then git -C {} worktree remove {shown}", repo.display());
-            Finding::warning("worktrees", what).remedy(remedy)
-        }
-    }
+    let holds = match git::is_spare(&one.path, repo, &patient.caller) {
+        Ok(()) => "and holds no work that git would miss".to_owned(),
+        Err(cause) => format!("and must not go as it is: {cause}"),
+    };
+    let name = one.path.file_name().unwrap_or_default().to_string_lossy();
+    let what = format!("the worktree {shown} ({branch}) belongs to no worker of this state directory, {holds}");
+    Finding::warning("worktrees", what).remedy(format!(
+        "swarm spawn --name {name} --worktree -- COMMAND goes on in it; git -C {} worktree remove {shown} removes it, \
+         with the files that git ignores",
+        repo.display()
+    ))
 }
 
 fn resolved(path: &Path) -> PathBuf {

@@ -335,6 +335,9 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
         all.retain(|(other, _)| other != key);
         all.push((key.to_owned(), value));
     };
+    for (key, value) in contract.private.iter() {
+        set(key, value.clone());
+    }
     set("PWD", cwd.to_string_lossy().into_owned());
     for (key, value) in &contract.env {
         set(key, value.clone());

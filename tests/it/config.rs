@@ -83,7 +83,7 @@ fn mistakes_are_all_told_and_nothing_begins() {
     assert!(rig.names().is_empty());
     set_user(&rig, "");
     fs::write(repo.join("swarm.toml"), "[spawn]\nrestart = 'often'\n").expect("written");
-    refused(&spawn(), "/swarm.toml, line 2: unknown variant `often`");
+    refused(&spawn(), "/swarm.toml, line 2: spawn.restart: unknown variant `often`");
     fs::write(repo.join("swarm.toml"), "[notify]\ncommand = 'x'\n").expect("written");
     refused(&spawn(), "/swarm.toml, line 1: 'notify' belongs into");
     assert!(rig.names().is_empty());

@@ -154,14 +154,64 @@ fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
         let path = tree(name).display().to_string();
         told.iter().find(|finding| finding.contains(&path)).unwrap_or_else(|| panic!("{name}: {told:#?}")).clone()
     };
-    assert!(of("dirty").contains("belongs to no worker: ") && !of("dirty").contains("(mended)"), "{told:#?}");
-    assert!(of("spare").contains("holds no work (mended)"), "{told:#?}");
-    assert!(of("gone").contains("whose directory is gone (mended)"), "{told:#?}");
-    assert!(tree("dirty/new").exists() && tree("mine").exists() && tree("kept").exists() && !tree("spare").exists());
-    let listed = rig.git(&repo, &["worktree", "list"]);
-    assert!(!listed.contains("/gone") && !listed.contains("/spare"), "{listed}");
-    // Branches stay: they may hold what landed nowhere.
-    assert!(rig.git(&repo, &["branch", "--list", "spare"]).contains("spare"));
+    assert!(of("dirty").contains("and must not go as it is: "), "{told:#?}");
+    assert!(of("spare").contains("holds no work that git would miss"), "{told:#?}");
+    assert!(of("gone").contains("whose directory is gone"), "{told:#?}");
+    // Whose they are cannot be proved by looking: none is touched.
+    assert!(told.iter().all(|one| !one.contains("(mended)")), "{told:#?}");
+    assert!(["dirty/new", "mine", "kept", "spare"].iter().all(|name| tree(name).exists()));
+    assert!(rig.git(&repo, &["worktree", "list"]).contains("/gone"));
+}
+
+#[test]
+fn what_is_being_started_or_belongs_to_another_directory_is_left_alone() {
+    let rig = Rig::new();
+    let repo = rig.repo();
+    rig.swarm_in(&repo, &["spawn", "--name", "mine", "--worktree", "--", "sleep", "600"]).ok();
+    let mut command = rig.command(&["doctor", "--repair", "--yes"]);
+    command.current_dir(&repo).env("SWARM_DIR", rig.path("other"));
+    crate::common::run(command);
+    assert!(rig.path("repo-worktrees/mine/.git").exists());
+    std::thread::scope(|scope| {
+        let starts = scope.spawn(|| {
+            for number in 0..10 {
+                let name = format!("w{number}");
+                rig.swarm_in(&repo, &["spawn", "--name", &name, "--worktree", "--", "sleep", "600"]).ok();
+            }
+        });
+        while !starts.is_finished() {
+            let told = found_in(&rig, &repo, &["--repair", "--yes"]);
+            assert!(told.iter().all(|one| !one.starts_with("worktrees: ")), "{told:#?}");
+        }
+    });
+    assert!((0..10).all(|number| rig.path("repo-worktrees").join(format!("w{number}/.git")).exists()));
+}
+
+#[test]
+fn files_of_others_below_the_directory_are_not_touched() {
+    let rig = Rig::new();
+    rig.spawn("a.tmp.999999", &[], &["sh", "-c", "echo x; exec sleep 600"]);
+    let make = |name: &str, mode: u32| {
+        let path = rig.root().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(&path, "precious").expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("set");
+        path
+    };
+    let dead = i32::MAX;
+    let checkout = make("merge/m/verify/run.sh", 0o755);
+    let hook = make("hooks/post.sh", 0o755);
+    let notes = make(&format!("wt/notes.tmp.{dead}"), 0o644);
+    let backup = make(&format!("backup.tmp-{dead}-a"), 0o644);
+    for dir in ["merge", "merge/m"] {
+        fs::set_permissions(rig.root().join(dir), Permissions::from_mode(0o700)).expect("set");
+    }
+    assert_eq!(found(&rig, &["--repair", "--yes"]), Vec::<String>::new());
+    for (path, mode) in [(checkout, 0o755), (hook, 0o755), (notes, 0o644), (backup, 0o644)] {
+        let now = fs::metadata(&path).unwrap_or_else(|_| panic!("{} is gone", path.display()));
+        assert_eq!(now.permissions().mode() & 0o777, mode, "{}", path.display());
+    }
+    assert!(rig.root().join("logs/a.tmp.999999.stdout.log").exists());
 }
 
 #[test]

@@ -130,6 +130,10 @@ fn what_takes_how_much_is_shown_and_a_quota_refuses_one_more() {
     let usage: Value = serde_json::from_str(&rig.swarm(&["du", "--json"]).ok()).expect("JSON");
     assert_eq!((usage["schema"].as_str(), usage["workers"][0]["name"].as_str()), (Some("swarm.du/1"), Some("big")));
     assert!(usage["workers"][0]["worktree_bytes"].as_u64() >= Some(2 << 20), "{usage}");
+    // One that a person made counts for the quota, and is shown.
+    rig.git(&repo, &["worktree", "add", "-q", "-b", "own", rig.path("own").to_str().expect("text")]);
+    let usage: Value = serde_json::from_str(&rig.swarm(&["du", "--json"]).ok()).expect("JSON");
+    assert!(usage["others"][0]["path"].as_str().is_some_and(|path| path.ends_with("/own")), "{usage}");
     let said = rig.swarm_in(&repo, &["spawn", "--name", "more", "--worktree", "--", "true"]);
     assert!(said.code == Some(1) && said.err.contains("worktree.quota") && said.err.contains("swarm du"), "{said:?}");
     assert!(!rig.path("repo-worktrees/more").exists() && rig.names().len() == 2);

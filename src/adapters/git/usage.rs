@@ -47,7 +47,9 @@ pub(super) fn check_quota(base: &Path) -> Result<(), Fault> {
         used >> 20,
         quota.0 >> 20
     );
-    Err(Fault::new(cause).remedy("`swarm du` shows which are large, `swarm clean NAME` removes one"))
+    Err(Fault::new(cause).remedy(
+        "`swarm du` shows which are large; `swarm clean NAME` removes a worker's, git worktree remove PATH another one",
+    ))
 }
 
 #[cfg(test)]

@@ -68,6 +68,6 @@ mod tests {
         assert!(unknown.starts_with("/swarm.toml, line 2: there is no key 'merge.verfy'"), "{unknown}");
         assert!(with("[merge]\nbatch = \"x\"\n", &none).unwrap_err().contains("line 2"));
         let zero = with("[merge]\nbatch = 0\n", &none).unwrap_err();
-        assert_eq!(zero, "/swarm.toml: merge.batch is 0, it must be 1 at least");
+        assert_eq!(zero, "/swarm.toml, line 2: merge.batch: it is 0, and must be 1 at least");
     }
 }

@@ -84,8 +84,10 @@ fn kept(spec: &Spec, state: Option<&Session>, cwd: &Path) -> Option<String> {
 }
 
 pub fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
-    let inherited = || spec.contract.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value);
-    let value = spec.contract.env.get(name).or_else(inherited)?;
+    let contract = &spec.contract;
+    let mut all = contract.private.iter().chain(contract.environment.iter());
+    let inherited = || all.find(|(key, _)| key == name).map(|(_, value)| value);
+    let value = contract.env.get(name).or_else(inherited)?;
     Some(value.as_str()).filter(|value| !value.is_empty())
 }
 

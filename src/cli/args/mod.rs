@@ -302,6 +302,7 @@ pub enum StatusFilter {
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
+    /// The worker
     pub name: String,
     /// Print one JSON object
     #[arg(long)]
@@ -310,6 +311,7 @@ pub struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub struct LogsArgs {
+    /// The worker
     #[arg(required_unless_present = "tags", conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]
@@ -336,6 +338,7 @@ pub struct LogsArgs {
 
 #[derive(Debug, Args)]
 pub struct DiffArgs {
+    /// The worker
     pub name: String,
     /// Only how many lines of which files
     #[arg(long, conflicts_with = "name_only")]
@@ -416,6 +419,7 @@ pub struct CleanArgs {
 
 #[derive(Debug, Args)]
 pub struct RespawnArgs {
+    /// The worker
     #[arg(required_unless_present = "tags", conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]

@@ -6,6 +6,7 @@ use crate::cli::tagged::Tagged;
 
 #[derive(Debug, Args)]
 pub struct PeekArgs {
+    /// The worker
     #[arg(conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]
@@ -62,6 +63,7 @@ impl SendArgs {
 
 #[derive(Debug, Args)]
 pub struct InterruptArgs {
+    /// The worker
     #[arg(conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]
@@ -76,6 +78,7 @@ pub struct InterruptArgs {
 
 #[derive(Debug, Args)]
 pub struct EofArgs {
+    /// The worker
     #[arg(required_unless_present = "tags", conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]
@@ -87,5 +90,6 @@ pub struct EofArgs {
 
 #[derive(Debug, Args)]
 pub struct AttachArgs {
+    /// The worker
     pub name: String,
 }

@@ -2,17 +2,21 @@
 //! supervisor.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use clap::Arg;
 use swarm_actors::model::WorkerView;
 
 use super::Candidate;
 use crate::adapters::flows::place::Workspace;
+use crate::adapters::git::trove::Trove;
 use crate::adapters::landing::journal;
 use crate::adapters::runs::wire;
 use crate::adapters::views::{Detail, Pick, load_where};
 use crate::adapters::{loops, nudges};
 use crate::cli::render::{Clock, state_word};
+use crate::cli::{caller, parse};
+use crate::config::keys;
 use crate::paths::Paths;
 
 /// What kind of names.
@@ -26,6 +30,9 @@ pub enum Live {
     Nudged,
     Items,
     Workstreams,
+    Saves,
+    Verbs,
+    Keys,
     /// The shell knows these better.
     Files,
     Directories,
@@ -62,6 +69,9 @@ impl Live {
             (_, "heartbeat", "worker") => Some(Self::Nudged),
             (_, "merge", "item" | "items") => Some(Self::Items),
             ("run context", _, "id") => Some(Self::Workstreams),
+            (_, "restore", "what") => Some(Self::Saves),
+            (_, "man", "verb") => Some(Self::Verbs),
+            (_, "config", "keys") => Some(Self::Keys),
             (_, "flow", "flow") => Some(Self::Flows),
             (_, "flow", "project") => Some(Self::Projects),
             (_, _, "tag" | "tags") => Some(Self::Tags),
@@ -107,6 +117,12 @@ pub fn candidates(live: Live, paths: &Paths) -> Vec<Candidate> {
         }
         Live::Items => items(paths),
         Live::Workstreams => workstreams(),
+        Live::Saves => saves(),
+        Live::Verbs => parse::names().map(|name| Candidate::new(name.to_owned(), "verb")).collect(),
+        Live::Keys => {
+            let fixed = keys::KEYS.iter().filter(|key| !key.name.contains('*'));
+            fixed.map(|key| Candidate::new(key.name.to_owned(), key.about)).collect()
+        }
         Live::Files | Live::Directories | Live::Commands => Vec::new(),
     }
 }
@@ -130,6 +146,13 @@ fn workers(which: Which, paths: &Paths) -> Vec<Candidate> {
     };
     let meant = views(paths).into_iter().filter(is_meant);
     meant.map(|view| Candidate::new(view.row.name.clone(), about(&view))).collect()
+}
+
+/// What was saved in the repository around.
+fn saves() -> Vec<Candidate> {
+    let collected = caller::collect().ok();
+    let found = collected.and_then(|collected| Trove::open(&collected.caller, Path::new(".")).ok()?.saves().ok());
+    found.unwrap_or_default().iter().map(|save| Candidate::new(save.id(), "saved")).collect()
 }
 
 fn tags(paths: &Paths) -> Vec<Candidate> {

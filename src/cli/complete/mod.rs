@@ -111,7 +111,8 @@ fn answer(words: &[String], bare: bool) -> String {
             return if candidates.is_empty() { format!("\t{own}\n") } else { lines(&candidates, "") };
         }
         let found = Paths::from_env().map(|paths| live::candidates(live, &paths)).unwrap_or_default();
-        candidates.extend(found.into_iter().filter(fits));
+        // A name that looks like an option would be taken for one.
+        candidates.extend(found.into_iter().filter(|one| fits(one) && !one.text.starts_with('-')));
     }
     lines(&candidates, if bare { "" } else { &prefix })
 }

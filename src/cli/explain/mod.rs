@@ -48,7 +48,10 @@ pub fn run(args: &ExplainArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
         return Ok(0);
     }
     screen.line(&format!("{}: {}: {}", escape(&view.row.name), state_word(view.state), escape(&because)))?;
-    screen.line("")?;
+    section("Last output:", &evidence.output, screen)?;
+    section("Last events:", &evidence.events, screen)?;
+    section("Next:", &next, screen)?;
+    screen.line("\nEvidence:")?;
     let head = ["FACT", "VALUE", "SOURCE", "AGE"].map(str::to_owned).to_vec();
     let row = |fact: &Fact| {
         let age = fact.age_ms.map_or_else(|| "-".to_owned(), |ms| words(ms / 1000));
@@ -56,9 +59,6 @@ pub fn run(args: &ExplainArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     };
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(facts.iter().map(row)).collect();
     screen.bytes(table(&rows, |_, _, _| None).as_bytes())?;
-    section("Last output:", &evidence.output, screen)?;
-    section("Last events:", &evidence.events, screen)?;
-    section("Next:", &next, screen)?;
     Ok(0)
 }
 

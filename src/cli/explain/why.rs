@@ -12,7 +12,8 @@ pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String 
         FineState::Running => running(view),
         FineState::Suspended => "it lives, and a signal (SIGSTOP, Ctrl-Z) has stopped it".to_owned(),
         FineState::Unsupervised => {
-            "it lives, but its shim was killed: nobody will know how it ends, and its limits do not hold".to_owned()
+            "it lives, but its shim was killed: nobody will know how it ends, and its time limit is not watched"
+                .to_owned()
         }
         FineState::Stopping => "it has ended or is asked to, and its last processes are being ended".to_owned(),
         FineState::Exited | FineState::Stopped | FineState::OutOfMemory => ended(view),
@@ -110,7 +111,7 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
             if evidence.has_tree {
                 next.push((swarm("diff"), "what it changed"));
             }
-            next.push((swarm("clean"), "forget it"));
+            next.push((swarm("clean"), "forget it; a spawn after that may have other limits"));
         }
     }
     if !evidence.has_supervisor && view.state.is_running() {

@@ -12,6 +12,8 @@ use toml::de::{DeTable, DeValue};
 use crate::cli::args::{Command, SpawnArgs};
 use crate::cli::parse;
 
+/// A file with more is not what it is taken for.
+const FAULTS_MAX: usize = 50;
 /// Flags that are about the command line and not about a worker.
 const NOT_KEYS: [&str; 2] = ["file", "json"];
 
@@ -73,6 +75,9 @@ struct Word {
 
 impl Reader<'_> {
     fn fault(&mut self, at: usize, cause: impl Into<String>) {
+        if self.faults.len() >= FAULTS_MAX {
+            return;
+        }
         let line = self.text.get(..at).unwrap_or_default().matches('\n').count() + 1;
         self.faults.push(Fault { line, cause: cause.into() });
     }

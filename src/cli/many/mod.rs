@@ -83,8 +83,12 @@ pub fn run(path: &Path, as_json: bool, paths: &Paths, screen: &mut Screen) -> Re
 fn read(path: &Path) -> Result<String, Failure> {
     let refused =
         |cause: String| Failure::new(RefusalKind::Invalid, format!("cannot read {}: {cause}", path.display()));
-    let length = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?.len();
-    if length > FILE_BYTES_MAX {
+    let meta = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?;
+    // Paths in it begin where it lies, and a pipe lies nowhere.
+    if !meta.is_file() {
+        return Err(refused("it is not a regular file".to_owned()));
+    }
+    if meta.len() > FILE_BYTES_MAX {
         return Err(refused(format!("it is longer than {FILE_BYTES_MAX} bytes")));
     }
     std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))

@@ -29,7 +29,8 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     spawn::check_name(&args.name)?;
     let prompt_file = prompt_file(&args.prompt_file)?;
     check_pattern(args)?;
-    let plain = plain(args);
+    let mut plain = plain(args);
+    plain.place.limits = spawn::defaults::limits(plain.place.limits)?;
     let nudge = spawn::nudge(&plain).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let collected = caller::collect()?;
     if plain.worktree

@@ -2,7 +2,7 @@
 
 use swarm_actors::model::{Limits, Refusal, RefusalKind, RestartPolicy};
 
-use crate::cli::args::{Restart, SpawnArgs};
+use crate::cli::args::{LimitFlags, Restart, SpawnArgs};
 use crate::cli::error::Failure;
 use crate::config::{self, Sections};
 use crate::duration;
@@ -13,6 +13,15 @@ pub fn filled(args: &SpawnArgs) -> Result<SpawnArgs, Failure> {
     let wrong = |cause: String| Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again");
     let sections = config::load(config::root_above(&cwd)).map_err(wrong)?;
     over(args, &sections).map_err(|cause| wrong(cause).into())
+}
+
+/// The limits of whatever is started in a window of its own, as they were typed or are set.
+pub fn limits(typed: LimitFlags) -> Result<LimitFlags, Failure> {
+    let cwd = std::env::current_dir().map_err(|error| Failure::system("the current directory", &error))?;
+    let wrong = |cause: String| Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again");
+    let sections = config::load(config::root_above(&cwd)).map_err(wrong)?;
+    let set = sections.limits.parse().map_err(wrong)?;
+    Ok(Limits::from(typed).or(set).into())
 }
 
 /// The same with what is set.

@@ -1,49 +1,63 @@
-//! `--env-file`: variables that are neither on a command line nor in the registry's row.
-//! As docker has it: `KEY=VALUE` lines, the value as it stands; `KEY` alone is the caller's;
-//! empty lines and those that begin with `#` are passed over.
+//! `--env-file`: variables that are neither on a command line nor in the registry's row. As
+//! `.env` files are written: `KEY=VALUE` lines, `export` before them or not, quotes around
+//! the whole value or none; a comment begins with `#`, alone or behind a blank.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use swarm_actors::model::{Refusal, RefusalKind};
 
+use crate::config::sections::VARIABLES_MAX;
+
 /// Larger is no list of variables: a process gets no more than that.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The caller's variables with those of the files set, the last file's first of all.
-pub fn with_files(
-    mut environment: Vec<(String, String)>,
-    files: &[String],
-    cwd: &Path,
-) -> Result<Vec<(String, String)>, Refusal> {
+/// What the files set, the last one first of all.
+pub fn read_all(files: &[String], cwd: &Path) -> Result<Vec<(String, String)>, Refusal> {
+    let mut all: Vec<(String, String)> = Vec::new();
     for file in files {
         let text = read(&cwd.join(file)).map_err(|cause| refusal(format!("{file}: {cause}")))?;
         for (number, line) in text.lines().enumerate() {
-            let wrong = |what: &str| refusal(format!("{file}, line {}: {what}", number + 1));
-            let line = line.trim_start();
-            if line.trim().is_empty() || line.starts_with('#') {
-                continue;
-            }
             // The line itself is not shown: it may be a secret.
-            let (key, value) = match line.split_once('=') {
-                Some((key, value)) => (key, Some(value)),
-                None => (line.trim_end(), None),
-            };
-            if !is_name(key) {
-                return Err(
-                    wrong("KEY=VALUE is expected, KEY of letters, digits and _").remedy("see swarm spawn --help")
-                );
-            }
-            if line.contains('\0') {
-                return Err(wrong("it has a NUL byte"));
-            }
-            if let Some(value) = value {
-                environment.retain(|(known, _)| known != key);
-                environment.push((key.to_owned(), value.to_owned()));
+            let wrong = |what: &str| refusal(format!("{file}, line {}: {what}", number + 1));
+            let Some((key, value)) = pair(line).map_err(|what| wrong(what).remedy(REMEDY))? else { continue };
+            all.retain(|(known, _)| known != key);
+            all.push((key.to_owned(), value.to_owned()));
+            if all.len() > VARIABLES_MAX {
+                return Err(refusal(format!("{file} sets more than {VARIABLES_MAX} variables")));
             }
         }
     }
-    Ok(environment)
+    Ok(all)
+}
+
+const REMEDY: &str = "as in .env files: KEY=VALUE on each line, in quotes or without";
+
+/// `None` for a line that says nothing.
+fn pair(line: &str) -> Result<Option<(&str, &str)>, &'static str> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let line = line.strip_prefix("export ").map_or(line, str::trim_start);
+    let (key, value) = line.split_once('=').ok_or("there is no '=' in it")?;
+    if !is_name(key) {
+        return Err("a name is of letters, digits and _, and has no blanks around it");
+    }
+    if line.contains('\0') {
+        return Err("it has a NUL byte");
+    }
+    unquoted(value.trim_start()).map(|value| Some((key, value)))
+}
+
+fn unquoted(value: &str) -> Result<&str, &'static str> {
+    let plain = || value.split(" #").next().unwrap_or(value).trim_end();
+    let Some(quote) = value.chars().next().filter(|first| matches!(first, '"' | '\'')) else { return Ok(plain()) };
+    let rest = &value[1..];
+    let (inner, behind) = rest.split_once(quote).ok_or("its quote does not end on the line")?;
+    let behind = behind.trim_start();
+    if behind.is_empty() || behind.starts_with('#') { Ok(inner) } else { Err("something stands behind its quotes") }
 }
 
 fn is_name(key: &str) -> bool {
@@ -52,12 +66,13 @@ fn is_name(key: &str) -> bool {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let meta = fs::metadata(path).map_err(|error| error.to_string())?;
-    match meta.len() {
-        // A pipe or process substitution is what people give who keep no file.
-        _ if meta.is_dir() => Err("it is a directory".to_owned()),
-        length if length > FILE_BYTES_MAX => Err(format!("it is larger than {FILE_BYTES_MAX} bytes")),
-        _ => fs::read_to_string(path).map_err(|error| error.to_string()),
+    // A pipe is what people give who keep no file.
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    match u64::try_from(text.len()) {
+        Ok(..=FILE_BYTES_MAX) => Ok(text),
+        Ok(_) | Err(_) => Err(format!("it is larger than {FILE_BYTES_MAX} bytes")),
     }
 }
 
@@ -72,20 +87,21 @@ mod tests {
     fn of(text: &str) -> Result<String, String> {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("f"), text).expect("written");
-        let caller = vec![("A".to_owned(), "old".to_owned()), ("K".to_owned(), "kept".to_owned())];
-        let set = with_files(caller, &["f".to_owned()], dir.path()).map_err(|refusal| refusal.cause)?;
+        let set = read_all(&["f".to_owned()], dir.path()).map_err(|refusal| refusal.cause)?;
         Ok(set.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(";"))
     }
 
     #[test]
-    fn values_stand_as_they_are_and_win_over_the_callers() {
-        assert_eq!(of("").as_deref(), Ok("A=old;K=kept"));
-        assert_eq!(of("# c\n\nA=new\nB= 'x' =y \nK\n").as_deref(), Ok("K=kept;A=new;B= 'x' =y "));
+    fn files_are_read_as_people_write_them() {
+        assert_eq!(of("").as_deref(), Ok(""));
+        assert_eq!(of("# c\n\nA=1\n  B = x\n").map_err(|cause| cause.len() > 5), Err(true));
+        let text = "A=1\nexport B=two words \nC=\"q # no\" # yes\nD='x=\"y\"'\nE=a#b # c\nF=\nA=2\r\n";
+        assert_eq!(of(text).as_deref(), Ok("B=two words;C=q # no;D=x=\"y\";E=a#b;F=;A=2"));
     }
 
     #[test]
     fn mistakes_are_told_by_line_and_without_the_line() {
-        for line in ["export A=secret", "=secret", "1A=secret", "secret words"] {
+        for line in ["secret words", "=secret", "1A=secret", "A=\"secret", "A='secret' more"] {
             let cause = of(&format!("A=1\n{line}\n")).expect_err("wrong");
             assert!(cause.starts_with("f, line 2: ") && !cause.contains("secret"), "{cause}");
         }

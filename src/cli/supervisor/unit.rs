@@ -99,6 +99,18 @@ impl Site {
         self.dir.join(WANTED_BY).join(&self.name)
     }
 
+    /// Whether the manager begins ours; another one of that name is a person's.
+    fn is_linked(&self) -> Result<bool, Failure> {
+        match fs::read_link(self.link()) {
+            Ok(target) if target == self.file() => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Ok(_) | Err(_) => {
+                let cause = format!("{} does not lead to a unit of swarm", self.link().display());
+                Err(Refusal::new(RefusalKind::Exists, cause).remedy("move it away").into())
+            }
+        }
+    }
+
     /// What is there, if it is ours.
     fn known(&self) -> Result<Option<String>, Failure> {
         match fs::read_to_string(self.file()) {
@@ -117,11 +129,14 @@ pub fn install(args: &InstallFlags, paths: &Paths, screen: &mut Screen) -> Resul
     let program = std::env::current_exe().map_err(|error| Failure::system("this program", &error))?;
     let path = std::env::var("PATH").ok();
     let unit = Unit {
-        program: &program.to_string_lossy(),
-        root: &paths.root().to_string_lossy(),
+        program: one_line(&program)?,
+        root: one_line(paths.root())?,
         path: path.as_deref(),
         recover: args.recover,
     };
+    if path.as_ref().is_some_and(|path| path.contains(char::is_control)) {
+        return Err(Failure::new(RefusalKind::Invalid, "PATH has control characters, which a unit cannot hold"));
+    }
     let text = unit.text();
     if args.print {
         screen.bytes(text.as_bytes())?;
@@ -134,9 +149,8 @@ pub fn install(args: &InstallFlags, paths: &Paths, screen: &mut Screen) -> Resul
     if is_new {
         write_durably(&site.dir, &site.name, text.as_bytes()).map_err(|error| failed(&error))?;
     }
-    match symlink(site.file(), site.link()) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(&error)),
-        _ => {}
+    if !site.is_linked()? {
+        symlink(site.file(), site.link()).map_err(|error| failed(&error))?;
     }
     let is_told = logind::reload_units();
     let next = next(&site.name, is_told);
@@ -148,6 +162,15 @@ pub fn install(args: &InstallFlags, paths: &Paths, screen: &mut Screen) -> Resul
     screen.line(&format!("installed {}", escape(&site.file().to_string_lossy())))?;
     next.iter().try_for_each(|line| screen.line(line))?;
     Ok(0)
+}
+
+/// A path as a unit can hold it.
+fn one_line(path: &Path) -> Result<&str, Failure> {
+    let text = path.to_str().filter(|text| !text.contains(char::is_control));
+    text.ok_or_else(|| {
+        let cause = format!("{} is not UTF-8 or has control characters, which a unit cannot hold", path.display());
+        Failure::new(RefusalKind::Invalid, escape(&cause))
+    })
 }
 
 /// What is left for the person to do.
@@ -173,7 +196,8 @@ fn next(name: &str, is_told: bool) -> Vec<String> {
 pub fn uninstall(flags: &SupervisorFlags, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let site = Site::of(paths)?;
     let was_there = site.known()?.is_some();
-    for path in [site.link(), site.file()] {
+    let link = if site.is_linked()? { Some(site.link()) } else { None };
+    for path in link.into_iter().chain(was_there.then(|| site.file())) {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Failure::system(path.display(), &error));
