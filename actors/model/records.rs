@@ -16,7 +16,6 @@ pub type Token = String;
 /// Variables in their order. Shared, because every step of a start needs them.
 pub type Environment = Arc<Vec<(String, String)>>;
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_empty(environment: &Environment) -> bool {
     environment.is_empty()
 }
