@@ -95,7 +95,7 @@ fn agreed(repairs: &[&Repair], as_json: bool, screen: &mut Screen) -> Result<boo
 }
 
 fn apply<'a>(repairs: &[&'a Repair], patient: &Patient) -> Vec<(&'a Repair, Result<(), String>)> {
-    repairs.iter().map(|repair| (*repair, repair.apply(&patient.paths))).collect()
+    repairs.iter().map(|repair| (*repair, repair.apply(&patient.paths, &patient.caller))).collect()
 }
 
 fn print(findings: &[Finding], done: &[(&Repair, Result<(), String>)], screen: &mut Screen) -> Result<(), Failure> {

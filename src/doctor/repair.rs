@@ -1,13 +1,14 @@
 //! What is mended when a person agrees. Each looks once more whether it is still so, and
-//! none of them can lose work: worktrees are told of and never removed, since a look cannot
-//! prove whose they are.
+//! none of them can lose work: a worktree goes only on proof that it is ours and long left.
 
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use super::store;
+use swarm_actors::model::Caller;
+
+use super::{store, trees};
 use crate::adapters::git;
 use crate::api::client;
 use crate::paths::Paths;
@@ -18,6 +19,8 @@ pub enum Repair {
     Mode { path: PathBuf, mode: u32 },
     /// A half-written file of a process that is gone.
     Temporary(PathBuf),
+    /// A worktree that this state directory had made, that no worker has and that holds no work.
+    Worktree { path: PathBuf, repo: PathBuf },
     /// A lock of a git that was killed.
     Lock { path: PathBuf, repo: PathBuf },
     /// Nobody looks after what runs.
@@ -32,6 +35,9 @@ impl Repair {
         match self {
             Self::Mode { path, mode } => format!("set the mode of {} to {mode:o}", path.display()),
             Self::Temporary(path) | Self::Lock { path, .. } => format!("remove {}", path.display()),
+            Self::Worktree { path, .. } => {
+                format!("remove the worktree {}, with the files that git ignores", path.display())
+            }
             Self::StartSupervisor => "start the supervisor".to_owned(),
             Self::RestartSupervisor => "restart the supervisor (workers go on)".to_owned(),
         }
@@ -39,7 +45,7 @@ impl Repair {
 
     /// # Errors
     /// Why it was left as it is.
-    pub fn apply(&self, paths: &Paths) -> Result<(), String> {
+    pub fn apply(&self, paths: &Paths, caller: &Caller) -> Result<(), String> {
         let said = |error: io::Error| error.to_string();
         match self {
             Self::Mode { path, mode } => {
@@ -54,6 +60,7 @@ impl Repair {
                 true => fs::remove_file(path).map_err(said),
                 false => Err("somebody writes there now".to_owned()),
             },
+            Self::Worktree { path, repo } => trees::remove(path, repo, paths, caller),
             Self::Lock { path, repo } => git::remove_stale_lock(path, repo),
             Self::StartSupervisor => client::ensure(paths).map_err(|refusal| refusal.cause),
             Self::RestartSupervisor => {

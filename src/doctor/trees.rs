@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use swarm_actors::model::Caller;
 use swarm_actors::ports::Records as _;
 
 use super::{Finding, Patient, Repair};
 use crate::adapters::git::{self, Listed};
 use crate::adapters::records::DiskRecords;
 use crate::adapters::views::{self, Registry};
+use crate::paths::Paths;
 
 /// A repository with more orphans is looked at again when those are gone.
 const LOOKED_AT_MAX: usize = 50;
@@ -109,17 +111,34 @@ fn orphan(patient: &Patient, repo: &Path, one: &Listed) -> Finding {
         let remedy = format!("if it was moved: {git} repair NEW-PATH; if it was deleted: {git} prune");
         return Finding::warning("worktrees", what).remedy(remedy);
     }
-    let holds = match git::is_spare(&one.path, repo, &patient.caller) {
+    let spare = git::is_spare(&one.path, repo, &patient.caller);
+    let repair = Repair::Worktree { path: one.path.clone(), repo: repo.to_owned() };
+    let repair = Some(repair).filter(|_| spare.is_ok() && git::is_left_by(&one.path, patient.paths.root()));
+    let holds = match spare {
         Ok(()) => "and holds no work that git would miss".to_owned(),
         Err(cause) => format!("and must not go as it is: {cause}"),
     };
     let name = one.path.file_name().unwrap_or_default().to_string_lossy();
     let what = format!("the worktree {shown} ({branch}) belongs to no worker of this state directory, {holds}");
-    Finding::warning("worktrees", what).remedy(format!(
+    let finding = Finding::warning("worktrees", what).remedy(format!(
         "swarm spawn --name {name} --worktree -- COMMAND goes on in it; git -C {} worktree remove {shown} removes it, \
          with the files that git ignores",
         repo.display()
-    ))
+    ));
+    Finding { repair, ..finding }
+}
+
+/// Removes one, when it is still as it was told.
+///
+/// # Errors
+/// Why it stays.
+pub(super) fn remove(tree: &Path, repo: &Path, paths: &Paths, caller: &Caller) -> Result<(), String> {
+    let now = Now::look(&Patient::new(paths.clone(), caller.clone()));
+    if now.registry.is_none() || now.known.contains(&resolved(tree)) || !git::is_left_by(tree, paths.root()) {
+        return Err("somebody has it now".to_owned());
+    }
+    let name = tree.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    git::remove_worktree_if_spare(&name, tree, repo, caller)
 }
 
 fn resolved(path: &Path) -> PathBuf {

@@ -157,10 +157,24 @@ fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
     assert!(of("dirty").contains("and must not go as it is: "), "{told:#?}");
     assert!(of("spare").contains("holds no work that git would miss"), "{told:#?}");
     assert!(of("gone").contains("whose directory is gone"), "{told:#?}");
-    // Whose they are cannot be proved by looking: none is touched.
+    // They are young, as those of a start are: none is touched.
     assert!(told.iter().all(|one| !one.contains("(mended)")), "{told:#?}");
     assert!(["dirty/new", "mine", "kept", "spare"].iter().all(|name| tree(name).exists()));
     assert!(rig.git(&repo, &["worktree", "list"]).contains("/gone"));
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+    for name in ["dirty", "spare", "kept"] {
+        let mark = repo.join(".git/worktrees").join(name).join("swarm-made");
+        fs::File::options().write(true).open(&mark).and_then(|file| file.set_modified(old)).expect("it is marked");
+    }
+    let mut command = rig.command(&["doctor", "--repair", "--yes"]);
+    command.current_dir(&repo).env("SWARM_DIR", rig.path("other"));
+    crate::common::run(command);
+    assert!(tree("spare").exists(), "another directory's doctor has removed it");
+    let mended: Vec<String> =
+        found(&rig, &["--repair", "--yes"]).into_iter().filter(|one| one.contains("(mended)")).collect();
+    one(&mended, &["/spare (branch spare)"]);
+    assert!(["dirty/new", "mine", "kept"].iter().all(|name| tree(name).exists()) && !tree("spare").exists());
+    assert!(rig.git(&repo, &["branch", "--list", "spare"]).contains("spare"), "its branch stays");
 }
 
 #[test]

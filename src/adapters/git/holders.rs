@@ -69,6 +69,14 @@ pub(in crate::adapters) fn wait_for_git_at(path: &Path, limit: Duration) -> Resu
     Ok(())
 }
 
+/// Whether any process stands in a directory.
+pub(super) fn is_anybody_in(dir: &Path) -> bool {
+    let Ok(dir) = dir.canonicalize() else { return false };
+    let stands =
+        |pid: Pid| fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).is_ok_and(|cwd| cwd.starts_with(&dir));
+    processes().into_iter().any(stands)
+}
+
 /// Whether any git is at work in a work tree.
 pub(super) fn is_git_in(tree: &Path) -> bool {
     processes().into_iter().any(|pid| is_git_at(pid, tree))

@@ -21,6 +21,8 @@ const SAID_BYTES_MAX: usize = 200;
 pub struct Home {
     /// This program.
     pub executable: PathBuf,
+    /// The state directory for which it is all done.
+    pub state_dir: PathBuf,
     pub logs: PathBuf,
 }
 

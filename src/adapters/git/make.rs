@@ -11,13 +11,16 @@ use super::cli::{Cli, CliError};
 use super::fault::Fault;
 use super::hook::Home;
 use super::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
-use super::{admin, holders, objects, outfit, plan, undo};
+use super::{admin, holders, objects, outfit, owner, plan, undo};
 
 pub(super) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
     if !plan.makes_tree {
         return Ok(());
     }
     let made = make_tree(cli, plan)?;
+    if let Some(home) = home {
+        owner::note(Path::new(&plan.path), &home.state_dir);
+    }
     // Outside of the lock: a command of the user may take its time.
     outfit::outfit(cli, plan, home).map_err(|fault| {
         let taken_back = undo::undo(cli, plan);

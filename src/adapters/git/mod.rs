@@ -21,6 +21,7 @@ pub(super) mod lock;
 mod make;
 pub(super) mod objects;
 mod outfit;
+mod owner;
 pub(super) mod parse;
 mod particulars;
 mod plan;
@@ -60,6 +61,7 @@ use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
 use swarm_actors::ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
 
 pub use listed::{Listed, branch_of, default_dir, main_tree, worktrees_of};
+pub use owner::is_left_by;
 pub use site::{Site, exclude, root, site};
 pub use stale::{remove_stale_lock, stale_locks};
 
