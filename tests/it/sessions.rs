@@ -142,12 +142,16 @@ fn whoever_loses_its_session_stops_and_leaves_it_alone() {
     let rig = Rig::new();
     let folder = at_work(&rig, &rig.repo(), &[]);
     wait_status(&folder, "running");
+    // As every program has it: read and written under the lock.
+    let lock = fs::File::open(folder.join("state.lock")).expect("there");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("taken");
     let mut theirs = state(&folder);
     theirs["sessionId"] = json!("theirs");
     theirs["startedAt"] = json!(5);
     let text = theirs.to_string();
     fs::write(rig.path("other"), &text).expect("written");
     fs::rename(rig.path("other"), folder.join("state.json")).expect("replaced");
+    drop(lock);
     wait_until("its end", SOON, || rig.fine("a") == "stopped");
     assert_eq!(fs::read_to_string(folder.join("state.json")).expect("read"), text);
     assert!(rig.path("repo-worktrees/a/file").exists());
