@@ -119,7 +119,7 @@ class Oracle:
             if not STARTED.match(str(row.get("started"))):
                 found.append(f"altered: row {name} started {row.get('started')!r}")
             meta = (row.get("metadata") or {}).get("swarm", {})
-            if set(meta) - {"id", "generation", "host", "base", "merge"}:
+            if set(meta) - {"id", "generation", "host", "base", "merge", "port"}:
                 found.append(f"altered: row {name} metadata.swarm has {sorted(meta)}")
         return found
 
