@@ -22,6 +22,7 @@ from . import procs
 ROOT = Path(__file__).resolve().parents[2]
 TRIPLE = "x86_64-unknown-linux-gnu"
 SOCKET = "lab"
+TMUX_TRIES = 10
 SESSION = "lab"
 
 WORKER = """#!/bin/sh
@@ -206,10 +207,17 @@ class Rig:
         return self.run("tmux", "-L", SOCKET, *args)
 
     def start_tmux(self) -> None:
-        """A server of the rig's own, kept by a session that is not swarm's."""
-        result = self.tmux("-f", "/dev/null", "new-session", "-d", "-s", "holder", "sleep 100000")
-        if result.rc != 0:
-            raise AssertionError(f"tmux does not start: {result}")
+        """A server of the rig's own, kept by a session that is not swarm's.
+
+        One that a worker had started may just be ending with its last window, and takes whoever
+        asks it along: then the next one is asked."""
+        for _ in range(TMUX_TRIES):
+            result = self.tmux("-f", "/dev/null", "new-session", "-d", "-s", "holder", "sleep 100000")
+            if result.rc == 0:
+                return
+            if "server exited" not in result.err and "lost server" not in result.err:
+                break
+        raise AssertionError(f"tmux does not start: {result}")
 
     def make_repo(self, files: int = 3) -> Path:
         """A repository of one commit on the branch main."""
