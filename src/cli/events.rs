@@ -38,6 +38,28 @@ pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     Ok(0)
 }
 
+/// Gives each event of the worker, oldest first. Lines that a crash tore, and kinds that
+/// a newer program records, are passed over.
+pub fn of_worker(paths: &Paths, name: &str, take: &mut dyn FnMut(Event)) -> Result<(), Failure> {
+    let (mut pending, mut tail) = (Pending::default(), Tail::new(paths.events()));
+    let quoted = Value::from(name).to_string();
+    let mut sink = |bytes: &[u8]| {
+        for line in pending.whole(bytes) {
+            // Most lines are about others, and parsing is what takes the time.
+            if memchr::memmem::find(&line, quoted.as_bytes()).is_some()
+                && let Ok(event) = serde_json::from_slice::<Event>(&line)
+                && event.worker.as_deref() == Some(name)
+            {
+                take(event);
+            }
+        }
+        Ok(())
+    };
+    tail.start(From::Start, &mut sink)?;
+    while tail.drain(&mut sink)?.more {}
+    Ok(())
+}
+
 /// Lines on their way from the file to the screen.
 struct History<'a> {
     args: &'a EventsArgs,

@@ -6,11 +6,10 @@ use serde_json::{Map, Value, json};
 use swarm_actors::model::{Ended, Event, EventKind, Hits, Reason, WorkerView};
 
 use super::error::{Failure, unknown_worker};
-use super::events::exited;
+use super::events::{self, exited};
 use super::json;
 use super::render::{Clock, ended_word, escape, table, words};
 use super::screen::Screen;
-use super::tail::{From, Pending, Tail};
 use crate::paths::Paths;
 
 #[derive(Debug, Args)]
@@ -26,35 +25,13 @@ pub fn run(args: &HistoryArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     let registry = super::read_one(paths, &args.name, screen)?;
     let view = registry.find(&args.name);
     let mut past = Past::default();
-    read(paths, &args.name, &mut |event| past.take(event))?;
+    events::of_worker(paths, &args.name, &mut |event| past.take(event))?;
     if let Some(view) = view {
         past.complete(view);
     } else if past.starts.is_empty() && past.landings.is_empty() {
         return Err(unknown_worker(&args.name, &registry));
     }
     show(args, &past, view.is_some(), &Clock::system(), screen)
-}
-
-/// Gives each event of the worker, oldest first. Lines that a crash tore, and kinds that
-/// a newer program records, are passed over.
-fn read(paths: &Paths, name: &str, take: &mut dyn FnMut(Event)) -> Result<(), Failure> {
-    let (mut pending, mut tail) = (Pending::default(), Tail::new(paths.events()));
-    let quoted = Value::from(name).to_string();
-    let mut sink = |bytes: &[u8]| {
-        for line in pending.whole(bytes) {
-            // Most lines are about others, and parsing is what takes the time.
-            if memchr::memmem::find(&line, quoted.as_bytes()).is_some()
-                && let Ok(event) = serde_json::from_slice::<Event>(&line)
-                && event.worker.as_deref() == Some(name)
-            {
-                take(event);
-            }
-        }
-        Ok(())
-    };
-    tail.start(From::Start, &mut sink)?;
-    while tail.drain(&mut sink)?.more {}
-    Ok(())
 }
 
 /// How a life came to be.
@@ -272,7 +249,7 @@ torn {"at_ms":17
         let paths = Paths::new(dir.path());
         std::fs::write(paths.events(), LINES).expect("written");
         let mut past = Past::default();
-        read(&paths, &args.name, &mut |event| past.take(event)).expect("read");
+        events::of_worker(&paths, &args.name, &mut |event| past.take(event)).expect("read");
         view.into_iter().for_each(|view| past.complete(view));
         let clock = sample::clock("2026-01-02T00:05:00Z");
         sample::said(|screen| show(&args, &past, view.is_some(), &clock, screen)).0

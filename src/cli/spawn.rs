@@ -52,12 +52,17 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     for variable in &collected.dropped {
         screen.warning(&format!("environment variable '{variable}' is not UTF-8 and is not passed on"));
     }
-    let mut spawned = None;
-    let mut refused = None;
-    post(paths, "/v1/workers", &request, &mut |answer| match answer {
-        Answer::Spawned(started) => spawned = Some(started),
-        Answer::Refused(refusal) => refused = Some(refusal),
-        Answer::Warning(text) => screen.warning(&text),
+    let spawned = start(&request, paths, &mut |text| screen.warning(&text))?;
+    announce(args, &spawned, nudge, paths, screen)
+}
+
+/// Has the supervisor start it; `warn` is told what it warns of.
+pub fn start(request: &SpawnRequest, paths: &Paths, warn: &mut dyn FnMut(String)) -> Result<Spawned, Failure> {
+    let mut settled = None;
+    post(paths, "/v1/workers", request, &mut |answer| match answer {
+        Answer::Spawned(spawned) => settled = Some(Ok(spawned)),
+        Answer::Refused(refusal) => settled = Some(Err(refusal.into())),
+        Answer::Warning(text) => warn(text),
         Answer::Worker(_)
         | Answer::Merge(_)
         | Answer::Run(_)
@@ -67,11 +72,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         | Answer::Accepted
         | Answer::Done => {}
     })?;
-    match (spawned, refused) {
-        (_, Some(refusal)) => Err(refusal.into()),
-        (Some(spawned), None) => announce(args, &spawned, nudge, paths, screen),
-        (None, None) => Err(no_answer()),
-    }
+    settled.unwrap_or_else(|| Err(no_answer()))
 }
 
 /// Waits for readiness when asked, then prints: a script that reads the line

@@ -170,6 +170,11 @@ pub(in crate::adapters) fn ignore_missing<T>(result: io::Result<T>) -> io::Resul
     }
 }
 
+/// The base checkout of a repository by its common directory; a bare one has none.
+pub(in crate::adapters) fn checkout_of(common: &Path) -> Option<&Path> {
+    common.parent().filter(|_| common.ends_with(".git"))
+}
+
 /// The path without symbolic links, as far as it exists.
 pub(in crate::adapters) fn resolved(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {

@@ -72,16 +72,19 @@ pub(super) fn bring(
     }
     let note = record.join(COPIED);
     // What came earlier, or back with a restore, is a copy still.
-    let is_new = |entry: &&[u8]| !copied.split(|byte| *byte == 0).any(|other| path_in(other) == path_in(entry));
+    let new: HashSet<&[u8]> = entries(&copied).map(|(_, path)| path).collect();
     let earlier = fs::read(&note).unwrap_or_default();
-    let kept: Vec<&[u8]> = earlier.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).filter(is_new).collect();
-    let kept: Vec<u8> = kept.into_iter().flat_map(|entry| entry.iter().copied().chain([0])).collect();
+    let kept = entries(&earlier).filter(|(_, path)| !new.contains(path));
+    let kept: Vec<u8> = kept.flat_map(|(look, path)| [look, b" ", path, b"\0"].concat()).collect();
     fs::write(&note, [kept, copied].concat()).map_err(Fault::at(&note))
 }
 
-/// The path in an entry of the note, behind how it looked.
-fn path_in(entry: &[u8]) -> &[u8] {
-    entry.iter().position(|byte| *byte == b' ').map_or(entry, |at| &entry[at + 1..])
+/// What is noted: how each copy looked, and its path.
+fn entries(note: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    note.split(|byte| *byte == 0).filter_map(|entry| {
+        let at = entry.iter().position(|byte| *byte == b' ')?;
+        Some((&entry[..at], &entry[at + 1..]))
+    })
 }
 
 /// Links the new worktree to these of the base checkout, where they are there.
@@ -112,13 +115,9 @@ pub(super) fn link(cli: &Cli, base: &Path, tree: &Path, settings: &WorktreeSetti
 /// The copies that are no longer as they were made; those that are gone are nothing to keep.
 pub(super) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
     let text = fs::read(record.join(COPIED)).unwrap_or_default();
-    let read = |line: &[u8]| -> Option<Vec<u8>> {
-        let at = line.iter().position(|byte| *byte == b' ')?;
-        let (then, path) = (std::str::from_utf8(&line[..at]).ok()?, &line[at + 1..]);
-        let now = look(&tree.join(OsStr::from_bytes(path))).ok()?;
-        (now != then).then(|| path.to_vec())
-    };
-    text.split(|byte| *byte == 0).filter_map(read).collect()
+    let is_changed =
+        |then: &[u8], path: &[u8]| look(&tree.join(OsStr::from_bytes(path))).is_ok_and(|now| now.as_bytes() != then);
+    entries(&text).filter(|(then, path)| is_changed(then, path)).map(|(_, path)| path.to_vec()).collect()
 }
 
 /// Has these count as changed, whatever they look like: they came back from a save.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::admin;
+use super::{admin, plan};
 
 /// A linked worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,15 +38,10 @@ fn branch_in(git_dir: &Path) -> Option<String> {
 
 /// The main work tree of the repository that this work tree is of.
 pub fn main_tree(root: &Path) -> Option<PathBuf> {
-    let common = admin::common_dir(root).ok()?;
-    let common = common.canonicalize().unwrap_or(common);
-    // A bare repository has none.
-    (common.file_name()? == ".git").then(|| common.parent().map(Path::to_owned)).flatten()
+    admin::checkout_of(&admin::common_dir(root).ok()?).map(Path::to_owned)
 }
 
 /// Where worktrees of this repository lie, where nothing else is said.
 pub fn default_dir(repo: &Path) -> PathBuf {
-    let mut name = repo.file_name().unwrap_or_default().to_owned();
-    name.push("-worktrees");
-    repo.with_file_name(name)
+    repo.with_file_name(plan::folder_of(repo.file_name().unwrap_or_default()))
 }

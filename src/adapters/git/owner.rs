@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 use super::{admin, holders};
 
 const MARK: &str = "swarm-made";
+/// A start with commands of the user takes ten minutes at most.
+const AGE_MIN: Duration = Duration::from_secs(1800);
 
 /// Notes for whom it was made. Without the note it is never removed unasked.
 pub(super) fn note(tree: &Path, state_dir: &Path) {
@@ -26,10 +28,7 @@ fn made(tree: &Path) -> Option<(PathBuf, Duration)> {
 /// Whether it was certainly made for this state directory, by a start that is long over, and
 /// no process stands in it.
 pub fn is_left_by(tree: &Path, state_dir: &Path) -> bool {
-    let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let is_ours = |(maker, age): (PathBuf, Duration)| resolved(&maker) == resolved(state_dir) && age >= AGE_MIN;
+    let is_here = |maker: &Path| admin::resolved(maker) == admin::resolved(state_dir);
+    let is_ours = |(maker, age): (PathBuf, Duration)| is_here(&maker) && age >= AGE_MIN;
     made(tree).is_some_and(is_ours) && !holders::is_anybody_in(tree)
 }
-
-/// A start with commands of the user takes ten minutes at most.
-const AGE_MIN: Duration = Duration::from_secs(1800);

@@ -1,6 +1,7 @@
 //! Settles where a worktree goes, on which branch and from which commit, and
 //! refuses what could not be made. Makes nothing.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,14 +60,18 @@ fn base(toplevel: &Path, asked: &WorktreeRequest, facts: &Facts) -> Result<BaseR
     }
 }
 
+/// Where worktrees of a repository of this name lie, beside it.
+pub(super) fn folder_of(repository: &OsStr) -> String {
+    format!("{}-worktrees", repository.to_string_lossy())
+}
+
 /// `<parent>/<repo>-worktrees/<name>`, or below the asked directory, which is
 /// relative to the repository's parent.
 fn path(toplevel: &Path, name: &str, asked: &WorktreeRequest) -> Result<PathBuf, Fault> {
     let (Some(parent), Some(own)) = (toplevel.parent(), toplevel.file_name()) else {
         return Err(Fault::new("the repository is the root directory").remedy("name a place with --worktree-dir"));
     };
-    let default = || format!("{}-worktrees", own.to_string_lossy());
-    let dir = asked.dir.clone().unwrap_or_else(default);
+    let dir = asked.dir.clone().unwrap_or_else(|| folder_of(own));
     Ok(parent.join(dir).join(name))
 }
 

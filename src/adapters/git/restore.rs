@@ -26,7 +26,7 @@ use super::particulars::{self, Particulars};
 use super::raw::{self, Raw};
 use super::saved::{self, Save};
 use super::trash::{self, PARTICULARS, Place};
-use super::{admin, copies, make, objects, parse, plan};
+use super::{admin, copies, expiry, make, objects, parse, plan};
 
 /// Begins the name of the hidden directory.
 const HIDDEN: &str = ".swarm-restore-";
@@ -66,6 +66,16 @@ struct Stand {
 }
 
 pub(super) fn restore(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Back, Fault> {
+    let mut back = bring_back(cli, common, save, wish)?;
+    // What is ignored was not saved: as the base checkout has it. Outside of the lock, as it may
+    // be much.
+    if let Err(fault) = supply(cli, common, &back.path) {
+        back.notes.push(format!("copies and links of [worktree] were not brought: {}", fault.cause));
+    }
+    Ok(back)
+}
+
+fn bring_back(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Back, Fault> {
     let _turn = lock::acquire(common, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
     clear_dead(common)?;
     let target = target(save, wish)?;
@@ -118,21 +128,15 @@ fn finish(cli: &Cli, common: &Path, save: &Save, wish: &Wish, mut back: Back) ->
             let dir = fs::File::open(place).map_err(Fault::at(place))?;
             rustix::fs::syncfs(&dir).map_err(|error| Fault::at(place)(error.into()))?;
         }
-        cli.write(common).args(["update-ref", "-d", &save.reference, &save.commit]).run()?;
+        expiry::forget(cli, common, save)?;
         back.dropped = true;
-    }
-    // What is ignored was not saved, as the base checkout has it.
-    if let Err(fault) = supply(cli, common, &back.path) {
-        back.notes.push(format!("copies and links of [worktree] were not brought: {}", fault.cause));
     }
     back.branch = back.branch.map(|full| full.strip_prefix("refs/heads/").unwrap_or(&full).to_owned());
     Ok(back)
 }
 
 fn supply(cli: &Cli, common: &Path, tree: &Path) -> Result<(), Fault> {
-    // A bare repository has no base checkout.
-    let is_checkout = common.file_name().is_some_and(|name| name == ".git");
-    let Some(base) = common.parent().filter(|_| is_checkout) else { return Ok(()) };
+    let Some(base) = admin::checkout_of(common) else { return Ok(()) };
     let settings = super::settings::worktree(base)?;
     let Some(record) = admin::link_of(tree).map_err(Fault::at(tree))? else { return Ok(()) };
     copies::bring(cli, base, tree, &record, &settings)?;

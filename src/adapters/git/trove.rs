@@ -43,8 +43,7 @@ impl Trove {
 
     /// Its root, as far as it has one.
     pub fn repository(&self) -> &Path {
-        let above = self.common.parent().filter(|_| self.common.ends_with(".git"));
-        above.unwrap_or(&self.common)
+        admin::checkout_of(&self.common).unwrap_or(&self.common)
     }
 
     /// All that is saved, the newest first.

@@ -15,7 +15,7 @@ use crate::adapters::{git, procfs};
 use crate::api::client;
 use crate::cli::events;
 use crate::cli::render::{Clock, ended_word, window};
-use crate::cli::tail::{self, From, Tail};
+use crate::cli::tail::{From, Tail};
 use crate::paths::Paths;
 
 /// One thing that is known.
@@ -76,23 +76,8 @@ pub fn events(paths: &Paths, name: &str, count: usize) -> Vec<String> {
 
 fn recorded(paths: &Paths, name: &str) -> Vec<Event> {
     let mut found = Vec::new();
-    let mut pending = tail::Pending::default();
-    let mut tail = Tail::new(paths.events());
-    let mut sink = |bytes: &[u8]| {
-        for line in pending.whole(bytes) {
-            // Most are of others: a look at the bytes spares reading them.
-            if memchr::memmem::find(&line, name.as_bytes()).is_some()
-                && let Ok(event) = serde_json::from_slice::<Event>(&line)
-                && event.worker.as_deref() == Some(name)
-            {
-                found.push(event);
-            }
-        }
-        Ok(())
-    };
-    if tail.start(From::Start, &mut sink).is_ok() {
-        while tail.drain(&mut sink).is_ok_and(|drained| drained.more) {}
-    }
+    // What cannot be read is no evidence; the rest is.
+    let _ = events::of_worker(paths, name, &mut |event| found.push(event));
     found
 }
 

@@ -11,10 +11,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use swarm_actors::model::{Answer, Caller, NudgeSettings, Refusal, RefusalKind, SpawnRequest, Spawned};
+use swarm_actors::model::{Caller, NudgeSettings, Refusal, RefusalKind, SpawnRequest, Spawned};
 
 use self::file::{Entry, Fault};
-use super::answers::{no_answer, refusal_object, spawned_line, spawned_object};
+use super::answers::{refusal_object, spawned_line, spawned_object};
 use super::args::SpawnArgs;
 use super::caller;
 use super::error::Failure;
@@ -162,7 +162,7 @@ fn start_each(workers: &[Ready], next: &AtomicUsize, paths: &Paths, outcomes: &m
         let at = next.fetch_add(1, Ordering::Relaxed);
         let Some(worker) = workers.get(at) else { return };
         let mut warnings = Vec::new();
-        let started = start(&worker.request, paths, &mut warnings);
+        let started = spawn::start(&worker.request, paths, &mut |text| warnings.push(text));
         let place = &worker.args.place;
         let limit = Duration::from_secs(place.ready_timeout);
         let is_ready = |spawned: &Spawned| terminal::is_ready(spawned, paths, limit).unwrap_or(false);
@@ -172,24 +172,6 @@ fn start_each(workers: &[Ready], next: &AtomicUsize, paths: &Paths, outcomes: &m
             return;
         }
     }
-}
-
-fn start(request: &SpawnRequest, paths: &Paths, warnings: &mut Vec<String>) -> Result<Spawned, Failure> {
-    let mut settled = None;
-    client::post(paths, "/v1/workers", request, &mut |answer| match answer {
-        Answer::Spawned(spawned) => settled = Some(Ok(spawned)),
-        Answer::Refused(refusal) => settled = Some(Err(refusal.into())),
-        Answer::Warning(text) => warnings.push(text),
-        Answer::Worker(_)
-        | Answer::Merge(_)
-        | Answer::Run(_)
-        | Answer::Loop(_)
-        | Answer::Flow(_)
-        | Answer::Nudge(_)
-        | Answer::Accepted
-        | Answer::Done => {}
-    })?;
-    settled.unwrap_or_else(|| Err(no_answer()))
 }
 
 /// Says what became of one; gives its object, and whether something failed.

@@ -9,19 +9,23 @@ use crate::duration;
 
 /// What was typed, and where nothing was what is set here.
 pub fn filled(args: &SpawnArgs) -> Result<SpawnArgs, Failure> {
-    let cwd = std::env::current_dir().map_err(|error| Failure::system("the current directory", &error))?;
-    let wrong = |cause: String| Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again");
-    let sections = config::load(config::root_above(&cwd)).map_err(wrong)?;
-    over(args, &sections).map_err(|cause| wrong(cause).into())
+    over(args, &sections()?).map_err(|cause| wrong(cause).into())
 }
 
 /// The limits of whatever is started in a window of its own, as they were typed or are set.
 pub fn limits(typed: LimitFlags) -> Result<LimitFlags, Failure> {
-    let cwd = std::env::current_dir().map_err(|error| Failure::system("the current directory", &error))?;
-    let wrong = |cause: String| Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again");
-    let sections = config::load(config::root_above(&cwd)).map_err(wrong)?;
-    let set = sections.limits.parse().map_err(wrong)?;
+    let set = sections()?.limits.parse().map_err(wrong)?;
     Ok(Limits::from(typed).or(set).into())
+}
+
+/// What holds in the current directory.
+fn sections() -> Result<Sections, Failure> {
+    let cwd = std::env::current_dir().map_err(|error| Failure::system("the current directory", &error))?;
+    Ok(config::load(config::root_above(&cwd)).map_err(wrong)?)
+}
+
+fn wrong(cause: String) -> Refusal {
+    Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again")
 }
 
 /// The same with what is set.
