@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use swarm_actors::model::{Event, EventKind};
-use swarm_actors::ports::Events as _;
 use swarm_actors::supervisor::{Exit, SupervisorHandle};
+use swarm_model::{Event, EventKind};
+use swarm_ports::Events as _;
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::adapters::notify::Notifier;
@@ -147,7 +147,7 @@ async fn rest(mut told: broadcast::Receiver<Event>) {
 /// Starts a new guard whenever the old one is gone.
 async fn keep_guard(
     paths: &Paths,
-    ports: &swarm_actors::ports::Ports,
+    ports: &swarm_ports::Ports,
     guard: Arc<std::sync::atomic::AtomicI32>,
     inherited: &mut Inherited,
 ) -> io::Error {

@@ -53,7 +53,7 @@ impl Paths {
         self.root.join("w")
     }
     pub fn worker(&self, name: &str, generation: u64) -> PathBuf {
-        self.workers().join(swarm_actors::model::worker_dir_name(name, generation))
+        self.workers().join(swarm_model::worker_dir_name(name, generation))
     }
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")

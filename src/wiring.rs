@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use swarm_actors::ports::Ports;
+use swarm_ports::Ports;
 use tracing_subscriber::EnvFilter;
 
 use crate::adapters::clock::SystemClock;

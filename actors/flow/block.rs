@@ -1,4 +1,4 @@
-//! The block with which an agent ends its turn: found in its text, and read.
+//! The `handoff` block that ends an agent's turn: extraction from free text, and parsing.
 
 use std::sync::LazyLock;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 
 use super::json::{Json, trim};
 
-/// A block that is longer is none.
+/// Maximum size of a block in bytes. Longer blocks are refused without being parsed.
 pub const BLOCK_BYTES_MAX: usize = 64 << 10;
 
-/// Which block of several counts. The other program takes the first, although its own
-/// contract asks for the last.
+/// Selects the block that counts if a text has several. The original runtime takes the first one,
+/// although its own contract asks for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     First,
     Last,
 }
 
-/// What an agent says that comes next.
+/// Parsed content of a handoff block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
     Targets(Vec<Target>),
@@ -35,13 +35,13 @@ pub struct Target {
     pub artifact: Option<String>,
 }
 
-/// Why an agent's block is not taken. Nothing was changed.
+/// Reason why an agent's signal was refused. A refusal leaves the flow unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub code: Code,
-    /// For whoever looks on.
+    /// Short text for events and logs.
     pub summary: String,
-    /// For the agent: what is wrong, and what to do.
+    /// Text for the agent: the problem and how to fix it.
     pub message: String,
 }
 
@@ -88,12 +88,13 @@ impl Refusal {
     }
 }
 
-/// White space as in the other program's patterns, then at least one line's end.
+/// Matches the original runtime's pattern: its set of white space, then at least one line break.
 static OPENING: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)```handoff(?:[\s\x{FEFF}--\x{85}])*[\n\r]+").expect("the pattern is right"));
 const FENCE: &str = "```";
 
-/// The text of the block that counts; none where there is none, or it has no end.
+/// Returns the text of the block that `which` selects. `None` if there is no block or it is not
+/// closed.
 pub fn extract(text: &str, which: Which) -> Option<&str> {
     match which {
         Which::First => OPENING.find_iter(text).find_map(|opening| content(text, opening.end())),
@@ -106,29 +107,29 @@ fn content(text: &str, from: usize) -> Option<&str> {
     rest.find(FENCE).map(|end| &rest[..end])
 }
 
-/// Finds the block and reads it; `yaml` turns its text into a value.
+/// Extracts the block from `text` and interprets it. `yaml` parses the block's text into a value.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns a refusal if there is no block, or it is too long, not valid YAML or not a valid signal.
 pub fn parse(text: &str, which: Which, yaml: impl Fn(&str) -> Result<Value, String>) -> Result<Signal, Refusal> {
     let block = extract(text, which).ok_or_else(missing_block)?;
     if block.len() > BLOCK_BYTES_MAX {
-        return Err(yaml_parse("It is far too long."));
+        return Err(yaml_parse(&format!("It is longer than {BLOCK_BYTES_MAX} bytes.")));
     }
-    let value = yaml(block).map_err(|error| yaml_parse(&format!("The parser says: {error}")))?;
+    let value = yaml(block).map_err(|error| yaml_parse(&format!("Parser error: {error}.")))?;
     interpret(&value)
 }
 
-/// Reads a block that is a value by now.
+/// Interprets a block that was already parsed into a value.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns a refusal if the value is not a valid signal.
 pub fn interpret(value: &Value) -> Result<Signal, Refusal> {
     match value {
         Value::Array(entries) if entries.is_empty() => Err(Refusal::new(
             Code::InvalidTargetShape,
             "Malformed handoff block",
-            "Error: The handoff block names no target. Name at least one.",
+            "Error: The handoff block has no targets. Name at least one.",
         )),
         Value::Array(entries) => {
             let target = |(at, entry)| target(entry, &format!("Entry {at} of the handoff block: "));
@@ -144,20 +145,21 @@ pub fn interpret(value: &Value) -> Result<Signal, Refusal> {
 
 fn target(entry: &Value, label: &str) -> Result<Target, Refusal> {
     if entry.is_null() {
-        let message = format!("Error: {label}it is empty. Give it target_node_id and artifact_path, or remove it.");
+        let message = format!("Error: {label}the entry is empty. Set target_node_id and artifact_path, or remove it.");
         return Err(Refusal::new(Code::InvalidTargetShape, "Malformed handoff block", message));
     }
     let node = filled(entry, "target_node_id").ok_or_else(|| {
         missing_field(&format!("{label}\"target_node_id\" is required and must be a non-empty string."))
     })?;
-    // Whatever is there counts as a path, as in the other program.
+    // Any truthy value counts as a path, as in the original runtime.
     let artifact = entry.get("artifact_path").map(Json::from).filter(Json::is_truthy).map(|path| path.to_text());
     Ok(Target { node: node.to_owned(), artifact })
 }
 
 fn signal(kind: &Value, block: &Value) -> Result<Signal, Refusal> {
     let path = |key: &str| {
-        let absent = || missing_field(&format!("This signal needs \"{key}\", the path of the file that you wrote."));
+        let absent =
+            || missing_field(&format!("\"{key}\" is required for this signal: the path of the file that you wrote."));
         filled(block, key).map(str::to_owned).ok_or_else(absent)
     };
     match kind.as_str() {
@@ -172,7 +174,7 @@ fn signal(kind: &Value, block: &Value) -> Result<Signal, Refusal> {
                 Code::UnknownSignalType,
                 format!("Unsupported handoff signal type \"{kind}\""),
                 format!(
-                    "Error: \"{kind}\" is no handoff signal. There are: forward-pass-closed, meta-analysis-complete, backward-pass-complete, prompt-human, await-handoff."
+                    "Error: Unknown handoff signal \"{kind}\". Valid signals: forward-pass-closed, meta-analysis-complete, backward-pass-complete, prompt-human, await-handoff."
                 ),
             ))
         }
@@ -187,12 +189,12 @@ fn missing_block() -> Refusal {
     Refusal::new(
         Code::MissingBlock,
         "Malformed handoff block",
-        "Error: There is no handoff block. End your answer with a fenced code block tagged `handoff`: either target_node_id with artifact_path, or the type of a signal.",
+        "Error: No handoff block found. End your answer with a fenced code block tagged `handoff` that has either target_node_id and artifact_path, or the type of a signal.",
     )
 }
 
 fn yaml_parse(detail: &str) -> Refusal {
-    let message = format!("Error: The handoff block is not valid YAML. {detail} Correct it and state it again.");
+    let message = format!("Error: The handoff block is not valid YAML. {detail} Correct it and restate it.");
     Refusal::new(Code::YamlParse, "Malformed handoff block", message)
 }
 

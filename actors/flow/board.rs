@@ -1,5 +1,5 @@
-//! What lies along the edges of a workflow: each edge and each key is looked up once, for
-//! all nodes that are asked about afterwards.
+//! State of all edges of a workflow. Each edge and each edge key is looked up once, however many
+//! nodes are queried afterwards.
 
 use super::document::FlowRun;
 use super::entry::Side;
@@ -7,26 +7,28 @@ use super::graph::{Graph, Key};
 
 pub(super) struct Board<'a> {
     pub graph: &'a Graph,
-    /// By edge, of each name the first: its predecessor has handed over.
+    /// Whether the predecessor has handed over, by edge index. Of edges with the same key, only the
+    /// first is set.
     completed: Vec<bool>,
-    /// By place.
+    /// Deliverable handoffs of each node, by place.
     arrivals: Vec<Vec<Arrival<'a>>>,
 }
 
-/// What is queued for a node and may be delivered.
+/// A queued handoff that may be delivered.
 pub(super) struct Arrival<'a> {
     pub from: &'a str,
     pub side: Side,
-    /// Its place in the queue.
+    /// Index in `receivingHandoff`.
     pub at: usize,
-    /// What the node had sent itself and is asked to send anew.
+    /// The node's own queued handoff to `from`. This arrival supersedes it, so the node has to send
+    /// it again.
     pub superseded: Option<Sent>,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     pub edge: usize,
-    /// Its place in the queue.
+    /// Index in `receivingHandoff`.
     pub at: usize,
 }
 
@@ -39,12 +41,12 @@ impl<'a> Board<'a> {
         Self { graph, completed, arrivals: arrivals(flow, graph) }
     }
 
-    /// Something may be delivered to the node.
+    /// Reports whether anything can be delivered to the node.
     pub fn has(&self, node: &str) -> bool {
         !self.arrivals(node).is_empty()
     }
 
-    /// In the order of the queue.
+    /// Returns the deliverable handoffs of the node in queue order.
     pub fn arrivals(&self, node: &str) -> &[Arrival<'a>] {
         self.graph.place(node).map_or(&[], |place| &self.arrivals[place])
     }
@@ -53,13 +55,13 @@ impl<'a> Board<'a> {
         self.completed[self.graph.first_of_key(edge)]
     }
 
-    /// Predecessors that have not handed over to the node.
+    /// Returns the predecessors that have not handed over to the node.
     pub fn not_received(&self, node: &str) -> impl Iterator<Item = &'a str> {
         let open = self.graph.coming(node).filter(|edge| !self.is_completed(*edge));
         open.map(|edge| self.graph.ends(edge).0)
     }
 
-    /// Successors of the node, and whether it has handed over to them.
+    /// Returns the successors of the node, and whether it has handed over to each of them.
     pub fn sent(&self, node: &str) -> impl Iterator<Item = (&'a str, bool)> {
         self.graph.leaving(node).map(|edge| (self.graph.ends(edge).1, self.is_completed(edge)))
     }
@@ -67,7 +69,7 @@ impl<'a> Board<'a> {
 
 fn arrivals<'a>(flow: &FlowRun, graph: &'a Graph) -> Vec<Vec<Arrival<'a>>> {
     let queued: Vec<(usize, Key)> = flow.queued().map(|(key, _)| graph.key(key)).enumerate().collect();
-    // By edge: the place of what is queued along it, and against it.
+    // Queue index of the handoff along each edge, and against it.
     let (mut along, mut against) = (vec![None; graph.edge_count()], vec![None; graph.edge_count()]);
     let queued = || queued.iter().filter(|(_, key)| key.is_plain);
     for (at, key) in queued() {
@@ -81,7 +83,8 @@ fn arrivals<'a>(flow: &FlowRun, graph: &'a Graph) -> Vec<Vec<Arrival<'a>>> {
     let mut found: Vec<Vec<Arrival<'_>>> = (0..graph.place_count()).map(|_| Vec::new()).collect();
     for &(at, key) in queued() {
         match (key.along, key.against) {
-            // What a predecessor sent is stale while the request to it is not read.
+            // A predecessor's handoff is stale while the node's own backward handoff to it is
+            // undelivered.
             (Some(edge), reverse) if reverse.is_some() || against[edge].is_none() => {
                 let arrival = Arrival { from: graph.ends(edge).0, side: Side::Predecessor, at, superseded: None };
                 found[graph.places(edge).1].push(arrival);

@@ -1,12 +1,12 @@
-//! What an agent may do without asking, and who answers when it asks.
+//! Permissions: what an agent may do without asking, and the questions that await an answer.
 //!
 //! ```text
-//!   no-access       everything is asked for, whatever was granted before
-//!   partial-access  files are written; commands and tools that were granted
-//!   full-access     nothing is asked for
+//!   no-access       everything needs permission; stored grants are ignored
+//!   partial-access  file writes are allowed, and commands and tools that were granted
+//!   full-access     nothing needs permission
 //! ```
 //!
-//! Reading is never asked for, nor are `pwd` and `ls` below the place where it runs.
+//! Reading never needs permission, nor do `pwd` and `ls` on relative paths below the working directory.
 
 use super::document::FlowRun;
 use super::improvement;
@@ -14,7 +14,7 @@ use super::json::{Json, Members, trim};
 use super::names::RoleId;
 use super::state::{RUNNING, Reason, object_in};
 
-/// When a grant was given of which nobody wrote it down.
+/// Time recorded for a grant without a `grantedAt` text.
 const UNKNOWN_TIME: &str = "1970-01-01T00:00:00.000Z";
 const PREVIEW_CHARS_MAX: usize = 240;
 
@@ -41,7 +41,7 @@ impl Mode {
     }
 }
 
-/// One thing that an agent wants to do and may not without a yes.
+/// An action that needs permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub node: String,
@@ -73,7 +73,8 @@ impl Answer {
     }
 }
 
-/// The state as it must be, whatever it was.
+/// Returns a valid consent state. Invalid or unknown parts of `value` are dropped or replaced by
+/// defaults.
 pub fn normalize(value: Option<&Json>) -> Json {
     let state = value.and_then(Json::as_object);
     let mode = state.and_then(|state| Mode::of(state.text("mode")?)).unwrap_or(Mode::NoAccess);
@@ -95,7 +96,8 @@ pub fn normalize(value: Option<&Json>) -> Json {
     ])
 }
 
-/// A command that is never asked for.
+/// Reports whether a command never needs permission: a bare `pwd`, or `ls` without shell control
+/// characters, globs or paths outside the working directory.
 pub fn is_harmless(command: &str) -> bool {
     let command = trim(command);
     let steers = |c: char| "\n\r;&|<>`$(){}[]*?".contains(c);
@@ -115,7 +117,7 @@ fn is_below(argument: &str) -> bool {
         || !(argument.starts_with('/') || argument.contains('\\') || argument.split('/').any(|part| part == ".."))
 }
 
-/// What has to be asked for when a tool is used; none where nothing has.
+/// Returns the permission that a use of the tool needs. `None` if it never needs one.
 pub fn request(tool: &str, input: &serde_json::Value, node: &str, role: &str) -> Option<Request> {
     let text = |key: &str| input.get(key).and_then(serde_json::Value::as_str);
     let wish = match tool {
@@ -143,7 +145,7 @@ fn preview(input: &serde_json::Value) -> String {
     text.chars().take(PREVIEW_CHARS_MAX - 3).chain("...".chars()).collect()
 }
 
-/// Who may do what, and which questions are open: one for each role.
+/// Grants of a flow, and its open questions: at most one per role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gate {
     state: Members,
@@ -156,7 +158,7 @@ impl Gate {
         Self { state, open: Vec::new() }
     }
 
-    /// As it is kept in the flow.
+    /// Returns the state as it is stored in the flow.
     pub fn state(&self) -> Json {
         Json::Object(self.state.clone())
     }
@@ -191,8 +193,8 @@ impl Gate {
         grants.is_some_and(|grants| grants.has(key))
     }
 
-    /// Opens a question, unless what is asked for is granted. Says whether it is open;
-    /// an earlier one of the same role is no question any more.
+    /// Opens a question unless the request is already granted, and reports whether it is open. A
+    /// new question replaces an open one of the same role.
     pub fn ask(&mut self, request: Request) -> bool {
         if self.is_granted(&request.wish) {
             return false;
@@ -205,9 +207,9 @@ impl Gate {
         true
     }
 
-    /// Answers the question of a role, and those of others that are granted with it.
-    /// These are the questions that are settled, the role's own first; none where it has
-    /// none open.
+    /// Answers the open question of a role, and with it those of other roles that become granted.
+    /// Returns the settled questions, the role's own first. Returns an empty list if the role has
+    /// no open question.
     pub fn respond(&mut self, role: &str, answer: Answer, at_iso: &str) -> Vec<Request> {
         let role = RoleId::key(role);
         let Some(at) = self.open.iter().position(|(open, _)| *open == role) else { return Vec::new() };
@@ -235,13 +237,13 @@ impl Gate {
         object_in(object_in(&mut self.state, part), list).set(key, grant);
     }
 
-    /// Puts back the mode that questions were opened under another one of.
+    /// Sets the mode back after questions were opened under another one. Settles nothing.
     pub fn restore_mode(&mut self, mode: Mode) {
         self.state.set("mode", mode.word());
     }
 
-    /// Changes the mode; with full access all questions are settled. None where it has
-    /// that mode already.
+    /// Sets the mode and returns the questions that this settles: all of them with full access.
+    /// `None` if the mode does not change.
     pub fn set_mode(&mut self, mode: Mode) -> Option<Vec<Request>> {
         if self.mode() == mode {
             return None;
@@ -252,12 +254,12 @@ impl Gate {
     }
 }
 
-/// Keeps what the gate knows in the flow.
+/// Stores the state of the gate in the flow.
 pub fn keep(flow: &mut FlowRun, gate: &Gate) {
     flow.doc.set("consentState", gate.state());
 }
 
-/// The node stands still until a question is answered.
+/// Suspends the node, or the role in the improvement phase, until the question is answered.
 pub fn await_answer(flow: &mut FlowRun, request: &Request) {
     if improvement::is_running(flow) {
         improvement::set_wait(flow, &RoleId::key(&request.role), Reason::Consent);
@@ -266,7 +268,7 @@ pub fn await_answer(flow: &mut FlowRun, request: &Request) {
     flow.suspend(&request.node, &request.role, Reason::Consent);
 }
 
-/// It goes on, or its turn ends, as the question was answered.
+/// Applies the answer: the node (or role) continues, or its turn ends if the question was denied.
 pub fn settle(flow: &mut FlowRun, request: &Request, answer: Answer) {
     let denied = answer == Answer::Deny;
     if improvement::is_running(flow) {
@@ -292,8 +294,8 @@ pub fn settle(flow: &mut FlowRun, request: &Request, answer: Answer) {
     flow.set_status(RUNNING);
 }
 
-/// Whoever asked is gone: open questions were answered with no. Says whether there were
-/// some.
+/// Denies all open questions, because the processes that asked them are gone. Reports whether there
+/// were any.
 pub fn deny_stale(flow: &mut FlowRun) -> bool {
     let stale = |(node, role, reason): (&str, &str, &str)| {
         (reason == Reason::Consent.word()).then(|| (node.to_owned(), role.to_owned()))

@@ -1,7 +1,6 @@
-//! `flow.json`: what is known of one flow, as both programs keep it.
+//! `flow.json`: the state of one flow, in the format that it shares with the original runtime.
 //!
-//! The document is kept as it came: the order of its keys, and whatever in it is not
-//! known here. Only the fields below are looked at.
+//! The document keeps its key order and unknown fields. Only the fields below are interpreted.
 
 use thiserror::Error;
 
@@ -9,31 +8,31 @@ use super::consent;
 use super::json::{Json, Members};
 use super::names::FlowRef;
 
-/// The only version of the document that is understood.
+/// The only supported `stateVersion`.
 pub const STATE_VERSION: &str = "11";
-/// A larger file is no flow.
+/// Maximum size of `flow.json` in bytes. Larger files are not loaded.
 pub const FLOW_BYTES_MAX: u64 = 32 << 20;
 
 /// One flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowRun {
     pub(super) doc: Members,
-    /// Of the flow's record; never in the file, but in `record.yaml`.
+    /// Name from `record.yaml`. Never written to `flow.json`.
     pub record_name: Option<String>,
     pub record_summary: Option<String>,
 }
 
-/// A flow that was read, and which of its fields had to be filled in or put right.
+/// A loaded flow, and the names of the fields that had to be filled in or corrected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
     pub flow: FlowRun,
     pub changed: Vec<String>,
 }
 
-/// Why a file is no flow that can be opened.
+/// Reason why a flow cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LoadError {
-    #[error("the flow's file is not readable JSON: {0}")]
+    #[error("flow.json is not valid JSON: {0}")]
     Corrupt(String),
     #[error(
         "Unsupported persisted flow state version \"{found}\". This runtime only supports flow state version \"{STATE_VERSION}\"."
@@ -45,23 +44,23 @@ pub enum LoadError {
     Identity { loaded: String, expected: String },
     #[error("Persisted flow state is missing {0}.")]
     Missing(&'static str),
-    #[error("Persisted flow state has a {0} of another kind than it must have.")]
+    #[error("Persisted flow state has {0} of the wrong type.")]
     Malformed(&'static str),
     #[error("Persisted flow workspace root mismatch: loaded \"{loaded}\" but expected \"{expected}\".")]
     Root { loaded: String, expected: String },
 }
 
-/// What a new flow is made from.
+/// Parameters of a new flow.
 #[derive(Clone, Debug)]
 pub struct NewFlow<'a> {
     pub id: &'a FlowRef,
-    /// Absolute, as is the next one.
+    /// Absolute path, as is `record_folder`.
     pub workspace_root: &'a str,
     pub record_folder: &'a str,
     pub first_node: &'a str,
 }
 
-/// One row of the list of flows, also of one that cannot be opened.
+/// One row of the list of flows. Flows of an unsupported version have a row too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSummary {
     pub id: FlowRef,
@@ -74,7 +73,7 @@ pub struct FlowSummary {
 }
 
 impl FlowRun {
-    /// A flow of which nothing has happened yet.
+    /// Creates the state of a new flow.
     pub fn new(new: &NewFlow<'_>) -> Self {
         let mut doc = Members::default();
         doc.set("flowId", new.id.flow.as_str());
@@ -99,15 +98,15 @@ impl FlowRun {
         Self { doc, record_name: None, record_summary: None }
     }
 
-    /// Reads one, in the order of checks of the other program; `expected` is where it
-    /// was found.
+    /// Loads a flow, with the original runtime's order of checks. `expected` is the flow that the
+    /// file's location implies.
     ///
     /// # Errors
-    /// The first reason why it is none.
+    /// Returns the first reason why the flow cannot be opened.
     pub fn load(text: &str, expected: &FlowRef) -> Result<Loaded, LoadError> {
         let read = Json::parse(text).map_err(LoadError::Corrupt)?;
         let Json::Object(before) = read else {
-            return Err(LoadError::Corrupt("it holds no object".to_owned()));
+            return Err(LoadError::Corrupt("not an object".to_owned()));
         };
         check_version(&before)?;
         let mut doc = before.clone();
@@ -146,19 +145,19 @@ impl FlowRun {
         let mut taken = |key| doc.remove(key).and_then(|value| value.as_text().map(str::to_owned));
         let (record_name, record_summary) = (taken("recordName"), taken("recordSummary"));
         let differs = |key: &str| doc.get(key) != before.get(key);
-        // Keys that were added come last, keys that are taken out after those.
+        // Added keys come last, removed keys after them.
         let keys = doc.keys().chain(["recordName", "recordSummary"]).filter(|key| differs(key));
         let changed = keys.map(str::to_owned).collect();
         Ok(Loaded { flow: Self { doc, record_name, record_summary }, changed })
     }
 
-    /// As it lies on disk: two spaces, no newline at the end, and without what is of the
-    /// record.
+    /// Renders the file content: indented by two spaces, no newline at the end, and without the
+    /// record's name and summary.
     pub fn render(&self) -> String {
         Json::Object(self.doc.clone()).render()
     }
 
-    /// The whole of it, with what is of the record.
+    /// Returns the document with the record's name and summary.
     pub fn to_json(&self) -> Json {
         let mut doc = self.doc.clone();
         let record = [("recordName", &self.record_name), ("recordSummary", &self.record_summary)];
@@ -168,16 +167,17 @@ impl FlowRun {
         Json::Object(doc)
     }
 
-    /// Adds what a flow of an earlier release lacks, and what the other program cannot do
-    /// without.
+    /// Adds the fields that a flow of an earlier release lacks and the original runtime requires.
     pub fn complete(&mut self) {
         if !self.doc.get("pendingHandoffApprovals").is_some_and(Json::is_truthy) {
             self.doc.set("pendingHandoffApprovals", Json::object());
         }
     }
 
+    /// Checks that the flow belongs to the workspace at `root`. Paths are compared as text.
+    ///
     /// # Errors
-    /// Where it belongs to another workspace than the one at `root`.
+    /// Fails if it belongs to another workspace.
     pub fn check_root(&self, root: &str) -> Result<(), LoadError> {
         let loaded = self.workspace_root();
         if loaded == root {
@@ -208,8 +208,8 @@ impl FlowRun {
 }
 
 impl FlowSummary {
-    /// The row of the file that was found at `id`; none where it is broken. Where there
-    /// is a record folder, its name and summary are set by whoever reads that.
+    /// Returns the row for the file at `id`. `None` if the file is broken. The caller sets name and
+    /// summary from `record.yaml`, if there is a record folder.
     pub fn of(text: &str, id: &FlowRef) -> Option<Self> {
         match FlowRun::load(text, id) {
             Ok(loaded) => Some(Self::of_flow(&loaded.flow)),
@@ -243,7 +243,7 @@ impl FlowSummary {
     }
 }
 
-/// The number 11 is another version than the text.
+/// The version must be a string: the number 11 is refused.
 fn check_version(doc: &Members) -> Result<(), LoadError> {
     let found = doc.get("stateVersion");
     if found.and_then(Json::as_text) == Some(STATE_VERSION) {

@@ -1,4 +1,4 @@
-//! The document, value by value.
+//! Tests of the document, names and JSON layout.
 
 use super::document::{FlowRun, FlowSummary, LoadError, NewFlow};
 use super::json::{Json, number_text};
@@ -14,7 +14,7 @@ fn new_flow() -> FlowRun {
 }
 
 #[test]
-fn a_new_flow_has_all_fields_in_their_order_and_is_read_as_it_was_written() {
+fn a_new_flow_has_all_fields_in_order_and_round_trips() {
     let text = new_flow().render();
     let doc = Json::parse(&text).expect("is JSON");
     let keys: Vec<&str> = doc.as_object().expect("an object").keys().collect();
@@ -46,7 +46,7 @@ fn a_new_flow_has_all_fields_in_their_order_and_is_read_as_it_was_written() {
 }
 
 #[test]
-fn the_first_reason_counts() {
+fn the_first_failed_check_is_reported() {
     let load = |change: &dyn Fn(&mut FlowRun)| {
         let mut flow = new_flow();
         change(&mut flow);
@@ -75,7 +75,7 @@ fn the_first_reason_counts() {
 }
 
 #[test]
-fn what_belongs_to_the_record_is_never_written() {
+fn record_name_and_summary_are_never_written() {
     let mut flow = new_flow();
     flow.doc.set("recordName", "old");
     flow.doc.set("mine", [("b", Json::Number(1.5)), ("a", Json::Null)]);
@@ -115,7 +115,7 @@ fn the_root_is_compared_as_text() {
 }
 
 #[test]
-fn numbers_are_written_as_there() {
+fn numbers_are_written_as_in_the_original() {
     for (number, text) in [
         (0.0, "0"),
         (-0.0, "0"),
@@ -140,7 +140,7 @@ fn numbers_are_written_as_there() {
 }
 
 #[test]
-fn keys_and_texts_are_written_as_there() {
+fn keys_and_texts_are_written_as_in_the_original() {
     let render = |text: &str| Json::parse(text).expect("is JSON").render_compact();
     assert_eq!(render(r#"{"b":1,"10":2,"a":3,"2":4,"01":5,"b":6}"#), r#"{"2":4,"10":2,"b":6,"a":3,"01":5}"#);
     assert_eq!(render(r#"{"4294967295":1,"4294967294":2}"#), r#"{"4294967294":2,"4294967295":1}"#);
@@ -161,7 +161,7 @@ fn keys_and_texts_are_written_as_there() {
 }
 
 #[test]
-fn names_are_written_as_there() {
+fn names_are_written_as_in_the_original() {
     assert_eq!(flow_id("2026-05-27T14:30:00.123Z", [0xa1, 0xb2, 0x03]), "20260527T143000123Z-a1b203");
     assert_eq!(split_edge_key(&edge_key("a", "b")), Some(("a", "b")));
     for key in ["", "a", "a=>", "=>b", "a=>b=>c"] {

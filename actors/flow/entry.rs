@@ -1,28 +1,29 @@
-//! What a node is told when its turn begins, as facts: the words are somebody else's.
+//! What a node receives when its turn starts, as facts. The prompt is worded elsewhere.
 
 use super::graph::Node;
 
-/// One node that was claimed, and what has changed hands with it.
+/// A claimed node and the handoffs that were delivered to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     pub node: String,
     pub role: String,
-    /// Nobody was at this node before: it is told what it is there for.
+    /// First visit of the node: the turn gets its contract.
     pub first_visit: bool,
-    /// A turn of it was under way when its flow was last left.
+    /// Whether a turn of this node was in progress when the flow was last stopped.
     pub interrupted: bool,
-    /// A person's answer. It is all that the turn is told; what is queued stays queued.
+    /// Answer of a person. It is all that the turn gets; queued handoffs stay queued.
     pub answer: Option<String>,
-    /// What it is there for; on the first visit only.
+    /// Contract of the node, on the first visit only.
     pub contract: Option<Contract>,
-    /// What was queued for it and is now taken.
+    /// Delivered handoffs, no longer queued.
     pub taken: Vec<Taken>,
-    /// What it had sent and has to send anew, since its receiver asked for something else.
+    /// Handoffs that the node sent and must send again, because their receiver sent work back.
     pub superseded: Vec<Superseded>,
     /// Predecessors that have not handed over.
     pub not_received: Vec<String>,
-    /// Successors that it has handed over to, and those that it owes.
+    /// Successors that the node has handed over to.
     pub sent: Vec<String>,
+    /// Successors that the node still owes a handoff.
     pub not_sent: Vec<String>,
 }
 
@@ -30,9 +31,9 @@ pub struct Entry {
 pub struct Contract {
     pub work: Vec<String>,
     pub required_readings: Vec<String>,
-    /// Its forward handoffs need a person's yes.
+    /// Whether forward handoffs need approval by a person.
     pub human_colab: bool,
-    /// It is to write the workflow, and so has to know what one looks like.
+    /// Whether the work mentions `workflow.yaml`, so that the prompt has to explain its format.
     pub mentions_workflow: bool,
 }
 
@@ -43,7 +44,7 @@ pub struct Taken {
     pub artifacts: Vec<String>,
 }
 
-/// On which side of a node another one is.
+/// Direction of a neighbor in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Predecessor,
@@ -56,18 +57,18 @@ pub struct Superseded {
     pub artifacts: Vec<String>,
 }
 
-/// Where the conversation of a role is.
+/// State of a role's conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversation {
-    /// The node that it was last about.
+    /// Node that the last turn was for.
     pub node: String,
-    /// It has not handed over since.
+    /// Whether that node has not handed over since.
     pub open: bool,
-    /// Its last word is the agent's own.
+    /// Whether the last message is the agent's.
     pub spoke_last: bool,
 }
 
-/// What beginning a turn is called in the list of events.
+/// Event that the start of a turn writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryEvent {
     HumanResumed,
@@ -97,17 +98,17 @@ impl Contract {
 }
 
 impl Entry {
-    /// Something was handed to it, or back.
+    /// Reports whether the turn was caused by a handoff, forward or backward.
     pub fn by_handoff(&self) -> bool {
         self.answer.is_none() && !(self.taken.is_empty() && self.superseded.is_empty())
     }
 
-    /// It goes on where its conversation stopped, and nothing new is said to it.
+    /// Reports whether the turn continues its conversation without new input.
     pub fn continues(&self, conversation: Option<&Conversation>) -> bool {
         self.answer.is_none() && !self.by_handoff() && self.is_open(conversation)
     }
 
-    /// What happened, given where the role's conversation is.
+    /// Returns the events of this entry, given the state of the role's conversation.
     pub fn events(&self, conversation: Option<&Conversation>) -> Vec<EntryEvent> {
         let mut events = Vec::new();
         if self.answer.is_some() {

@@ -1,8 +1,7 @@
 //! The workflow as the scheduler sees it: nodes, roles and edges.
 //!
-//! It is taken as it is: nothing here asks whether it is a good one (that is
-//! [`validate`](super::validate)), because a flow whose workflow was edited into
-//! something odd still has to be shown.
+//! Nothing here validates the workflow (see [`validate`](super::validate)), because a flow must
+//! stay displayable even if its workflow was edited into something invalid.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -13,18 +12,19 @@ use thiserror::Error;
 use super::json::Json;
 use super::names::{edge_key, split_edge_key};
 
-/// One node of it.
+/// One node of a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     pub id: String,
     pub role: String,
-    /// What is read before the first turn, by name.
+    /// Names of the documents to read before the first turn.
     pub required_readings: Vec<String>,
-    /// What is to be done, said once.
+    /// Tasks of the node, given to the agent on the first visit.
     pub work: Vec<String>,
-    /// Forward handoffs need a person's yes.
+    /// Whether forward handoffs need approval by a person.
     pub human_colab: bool,
-    /// It begins when all of its predecessors have handed over, not when one has.
+    /// AND join: the node starts once all predecessors have handed over. Otherwise one handoff
+    /// suffices.
     pub await_all_inputs: bool,
 }
 
@@ -34,11 +34,11 @@ pub struct Graph {
     pub summary: Option<String>,
     nodes: Vec<Node>,
     edges: Vec<Edge>,
-    /// The first node of each name.
+    /// First node of each id.
     by_id: HashMap<String, usize>,
-    /// Of each end of an edge, by its name.
+    /// Place of each edge end, by node name.
     places: HashMap<String, usize>,
-    /// By place, the edges that leave it, and those that come to it.
+    /// Indexes of the edges that leave each place, and of those that enter it.
     leaving: Vec<Vec<usize>>,
     coming: Vec<Vec<usize>>,
     targets: HashMap<String, HashSet<String>>,
@@ -50,35 +50,35 @@ struct Edge {
     from: String,
     to: String,
     places: (usize, usize),
-    /// What it is called in flows.
+    /// Edge key, as used in `flow.json`.
     key: String,
-    /// The first one that is called so, for all that are.
+    /// Index of the first edge with this key.
     first: usize,
 }
 
-/// What an edge key means, by the places of edges among all of them.
+/// Meaning of an edge key, as edge indexes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Key {
-    /// It splits into two nodes.
+    /// Whether the key splits into exactly two node names.
     pub is_plain: bool,
-    /// The first edge of that name.
+    /// First edge with this key.
     pub along: Option<usize>,
-    /// The first edge that leads the other way.
+    /// First edge in the opposite direction.
     pub against: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GraphError {
-    #[error("the workflow file has no workflow in it")]
+    #[error("the workflow file has no 'workflow' object")]
     NoWorkflow,
 }
 
 impl Graph {
-    /// The workflow of a flow: the record's, whose nodes take from the project's own one
-    /// what they do not say themselves.
+    /// Builds the graph of a flow from the record's workflow. Fields that a node of the record
+    /// omits come from the canonical workflow's node with the same id.
     ///
     /// # Errors
-    /// Where the record's document has no workflow.
+    /// Fails if the record's document has no `workflow` object.
     pub fn resolve(record: &Value, canonical: Option<&Value>) -> Result<Self, GraphError> {
         let workflow = record.get("workflow").filter(|workflow| workflow.is_object()).ok_or(GraphError::NoWorkflow)?;
         let known: HashMap<&str, &Value> = canonical
@@ -146,7 +146,7 @@ impl Graph {
         self.by_id.get(id).map(|at| &self.nodes[*at])
     }
 
-    /// In the order of the edges.
+    /// Returns the successors of a node in edge order.
     pub fn successors(&self, id: &str) -> impl Iterator<Item = &str> {
         self.leaving(id).map(|edge| self.ends(edge).1)
     }
@@ -163,7 +163,7 @@ impl Graph {
         self.by_key.get(key).copied().unwrap_or_default()
     }
 
-    /// Of an end of an edge; none for a name that is at no end.
+    /// Returns the place of a node. `None` if no edge touches it.
     pub(super) fn place(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
     }
@@ -201,25 +201,25 @@ impl Graph {
         self.place(id).into_iter().flat_map(|place| &self.coming[place]).copied()
     }
 
-    /// Each node on a line, and where it hands over to.
+    /// Renders one line per node with its successors.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         for node in &self.nodes {
             let mut marks = String::new();
             if node.await_all_inputs {
-                marks.push_str(", waits for all");
+                marks.push_str(", waits for all inputs");
             }
             if node.human_colab {
-                marks.push_str(", asks before it hands over");
+                marks.push_str(", handoffs need approval");
             }
             let targets: Vec<&str> = self.successors(&node.id).collect();
             let arrow = if targets.is_empty() { String::new() } else { format!(" -> {}", targets.join(", ")) };
-            writeln!(out, "{} ({}{marks}){arrow}", node.id, node.role).expect("writes into a text");
+            writeln!(out, "{} ({}{marks}){arrow}", node.id, node.role).expect("writing to a string succeeds");
         }
         out
     }
 
-    /// In the language of Graphviz; `colour` says how a node is filled.
+    /// Renders the graph for Graphviz. `colour` returns a node's fill color.
     pub fn to_dot(&self, colour: impl Fn(&str) -> Option<&'static str>) -> String {
         let mut out = String::from(
             "digraph flow {\n  rankdir=LR;\n  node [shape=box, style=\"rounded,filled\", fillcolor=white];\n",
@@ -227,10 +227,10 @@ impl Graph {
         for node in &self.nodes {
             let label = quoted(&format!("{}\n{}", node.id, node.role));
             let fill = colour(&node.id).map(|colour| format!(", fillcolor={}", quoted(colour))).unwrap_or_default();
-            writeln!(out, "  {} [label={label}{fill}];", quoted(&node.id)).expect("writes into a text");
+            writeln!(out, "  {} [label={label}{fill}];", quoted(&node.id)).expect("writing to a string succeeds");
         }
         for (from, to) in self.edges() {
-            writeln!(out, "  {} -> {};", quoted(from), quoted(to)).expect("writes into a text");
+            writeln!(out, "  {} -> {};", quoted(from), quoted(to)).expect("writing to a string succeeds");
         }
         out.push_str("}\n");
         out
@@ -241,7 +241,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
-/// What the record says of a node wins over what the project's workflow says of it.
+/// Merges a node of the record with its canonical node. The record's fields win.
 fn node_of(id: &str, own: &Value, canonical: Option<&Value>) -> Node {
     let member = |key: &str| own.get(key).or_else(|| canonical?.get(key));
     let texts = |key| {

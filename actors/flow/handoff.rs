@@ -1,4 +1,4 @@
-//! What an agent's signal makes of the flow. All checks come before any change.
+//! Applies an agent's signal to the flow. All checks precede any change.
 
 use std::collections::HashSet;
 
@@ -12,41 +12,41 @@ use super::schedule::outstanding;
 use super::state::{RUNNING, Reason};
 use super::validate::OwnerRules;
 
-/// What is at the path of an artifact. Relative paths begin at the workspace's root.
+/// What the path of an artifact refers to. Relative paths start at the workspace root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Artifact {
     File,
     Missing,
-    /// A folder, or something else that holds no text.
+    /// A folder, or something else that is not a regular file.
     NotAFile,
 }
 
-/// How a turn ended.
+/// Outcome of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Handed over to these nodes of these roles.
+    /// Handed over to these nodes, each with its role.
     Handed(Vec<(String, String)>),
-    /// A person is asked whether to hand over.
+    /// The handoff awaits approval by a person.
     Staged,
-    /// A person is asked something.
+    /// The agent asked a person.
     Asked,
-    /// It waits for what others will send.
+    /// The node waits for handoffs of other nodes.
     Suspended,
-    /// The forward pass is over.
+    /// The forward pass is closed.
     Closed,
 }
 
-/// Whether what is to be handed over was approved by a person.
+/// Whether a person approved the handoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approval {
     Given,
     NotAsked,
 }
 
-/// Does what the agent at a running node said.
+/// Applies the signal of the agent at a running node.
 ///
 /// # Errors
-/// Why that is not possible; the flow is as it was.
+/// Returns a refusal if the signal is not possible; the flow is unchanged.
 pub fn finish(
     flow: &mut FlowRun,
     graph: &Graph,
@@ -66,16 +66,16 @@ pub fn finish(
         Signal::ForwardPassClosed => close(flow, graph, at, rules),
         Signal::MetaAnalysisComplete { .. } | Signal::BackwardPassComplete { .. } => Err(Refusal::new(
             Code::UnexpectedSignal,
-            "Signal of the improvement phase in the forward pass",
-            "Error: That signal belongs to the improvement phase, which has not begun. Hand over, or emit prompt-human.",
+            "Improvement signal in the forward pass",
+            "Error: This signal belongs to the improvement phase, which has not started. Hand over, or emit prompt-human.",
         )),
     }
 }
 
 fn running_node<'a>(flow: &FlowRun, graph: &'a Graph, node: &str) -> Result<&'a Node, Refusal> {
     if flow.status() != RUNNING || !flow.is_running(node) {
-        let message = format!("Error: Node '{node}' is not at work, so it cannot hand over.");
-        return Err(Refusal::new(Code::NotRunning, "Signal of a node that is not at work", message));
+        let message = format!("Error: Node '{node}' is not running, so it cannot hand over.");
+        return Err(Refusal::new(Code::NotRunning, "Signal from a node that is not running", message));
     }
     graph.node(node).ok_or_else(|| mismatch(&format!("Node '{node}' not found in workflow.")))
 }
@@ -83,7 +83,7 @@ fn running_node<'a>(flow: &FlowRun, graph: &'a Graph, node: &str) -> Result<&'a 
 /// Hands over to targets in either direction.
 ///
 /// # Errors
-/// Why not; the flow is as it was.
+/// Returns a refusal if a target or an artifact is not valid; the flow is unchanged.
 pub fn apply(
     flow: &mut FlowRun,
     graph: &Graph,
@@ -124,7 +124,7 @@ pub fn apply(
     Ok(Ended::Handed(handed.collect()))
 }
 
-/// Which of them are ahead and which are behind.
+/// Splits the targets into successors and predecessors of the node.
 fn split<'a>(
     flow: &FlowRun,
     graph: &Graph,
@@ -162,7 +162,7 @@ fn no_neighbour(flow: &FlowRun, graph: &Graph, node: &str, target: &str) -> Refu
     Refusal::new(Code::InvalidTransition, "Handoff target mismatch", lines.join(" "))
 }
 
-/// Where a node may hand over to.
+/// Returns sentences that name the allowed targets of a node.
 fn hints(flow: &FlowRun, graph: &Graph, node: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let ahead: Vec<&str> = graph.successors(node).collect();
@@ -255,7 +255,7 @@ fn await_handoff(flow: &mut FlowRun, graph: &Graph, node: &str) -> Result<Ended,
             Code::InvalidTransition,
             "await-handoff invalid: no inbound handoff established",
             format!(
-                "Error: Nobody owes '{node}' a handoff, and none is queued for it. To have something corrected, first hand it back to the node that is to correct it."
+                "Error: No predecessor owes '{node}' a handoff, and none is queued for it. To request a correction, first hand the work back to the node that should correct it."
             ),
         ));
     }
@@ -285,7 +285,7 @@ fn close(flow: &mut FlowRun, graph: &Graph, node: &Node, rules: OwnerRules) -> R
     Ok(Ended::Closed)
 }
 
-/// Whether anything of the forward pass is not done yet.
+/// Reports whether the forward pass has unfinished work besides `node`.
 fn has_blockers(flow: &FlowRun, graph: &Graph, node: &str) -> bool {
     let completed: HashSet<&str> = flow.completed().collect();
     flow.running().any(|running| running != node)

@@ -1,14 +1,13 @@
-//! The improvement phase: each role looks back upon the flow, and at the end somebody
-//! may write feedback.
+//! The improvement phase: each role writes findings about the flow (meta-analysis), then feedback may be written.
 //!
 //! ```text
 //!   awaiting_choice ──choose──▶ running ──all done──▶ awaiting_feedback_consent
 //!         │ none                 │  ▲ answer                │ denied     │ granted
 //!         ▼                      ▼  │                       ▼            ▼
-//!      skipped              awaiting a person           completed ◀── running (feedback)
+//!      skipped              awaiting human              completed ◀── running (feedback)
 //! ```
 //!
-//! The flow's own status moves with the phase's.
+//! The flow's status changes together with the phase's status.
 
 use std::collections::HashSet;
 
@@ -26,7 +25,7 @@ const AWAITING_CHOICE: &str = "awaiting_improvement_choice";
 const AWAITING_FEEDBACK: &str = "awaiting_feedback_consent";
 const COMPLETED: &str = "completed";
 
-/// What goes on with a flow that is opened again.
+/// Which part of the runner resumes a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePath {
     FlowRunner,
@@ -52,18 +51,18 @@ impl ResumePath {
     }
 }
 
-/// How a role begins or goes on.
+/// How a role's step starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It is told what to do, and given the findings of others.
+    /// First start: the role gets its instructions and the findings of other roles.
     First,
-    /// A person answered it.
+    /// Continued with a person's answer.
     Answered(String),
-    /// It was at it when the flow was last left.
+    /// Restarted: the step was in progress when the flow was last stopped.
     Again,
 }
 
-/// What a role's signal made of the phase.
+/// Outcome of a role's signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleEnded {
     Done,
@@ -74,7 +73,7 @@ pub fn is_running(flow: &FlowRun) -> bool {
     flow.phase_status() == Some(RUNNING)
 }
 
-/// The forward pass is over; a person chooses how to look back.
+/// Starts the phase after the forward pass: a person has to choose the mode.
 pub(super) fn await_choice(flow: &mut FlowRun, single_role: bool) {
     flow.set_status(AWAITING_CHOICE);
     let path = feedback_path(flow);
@@ -90,7 +89,7 @@ pub(super) fn await_choice(flow: &mut FlowRun, single_role: bool) {
     flow.doc.set(PHASE, phase);
 }
 
-/// Where the feedback is written, from the workspace's root.
+/// Returns the path of the feedback file, relative to the workspace root.
 pub fn feedback_path(flow: &FlowRun) -> String {
     if let Some(path) =
         flow.phase().and_then(|phase| phase.text("feedbackArtifactPath")).filter(|path| !path.is_empty())
@@ -126,10 +125,10 @@ fn phase_mut(flow: &mut FlowRun) -> &mut Members {
     object_in(&mut flow.doc, PHASE)
 }
 
-/// A person chose how to look back; `None` is not at all.
+/// Applies a person's choice of mode. `None` skips the phase.
 ///
 /// # Errors
-/// Where nobody waits for that.
+/// Fails if the flow does not await a choice.
 pub fn choose(flow: &mut FlowRun, mode: Option<ImprovementMode>) -> Result<(), Denied> {
     if flow.status() != AWAITING_CHOICE || flow.phase().is_none() {
         return Err(Denied::NoChoiceAwaited);
@@ -160,19 +159,19 @@ pub fn choose(flow: &mut FlowRun, mode: Option<ImprovementMode>) -> Result<(), D
     Ok(())
 }
 
-/// `improvement.yaml`, from the workspace's root.
+/// Returns the path of `improvement.yaml`, relative to the workspace root.
 pub fn workflow_path(flow: &FlowRun) -> String {
     relative(flow.workspace_root(), &format!("{}/improvement.yaml", flow.record_folder()))
 }
 
-/// Where a role writes its findings, from the workspace's root.
+/// Returns the path of a role's findings file, relative to the workspace root.
 pub fn findings_path(flow: &FlowRun, role: &str) -> String {
     let role = RoleId::key(role);
     relative(flow.workspace_root(), &format!("{}/findings/{role}-findings.md", flow.record_folder()))
 }
 
-/// A path as it is seen from another one, both absolute; one that is not absolute is
-/// already seen from there. No file is looked at.
+/// Returns the absolute path `path` relative to the absolute path `root`, without accessing the
+/// file system. A `path` that is not absolute is already relative to `root` and is only normalized.
 pub fn relative(root: &str, path: &str) -> String {
     let parts = |path: &str| {
         let mut parts: Vec<String> = Vec::new();
@@ -195,7 +194,7 @@ pub fn relative(root: &str, path: &str) -> String {
     up.chain(path_parts[shared..].iter().map(String::as_str)).collect::<Vec<_>>().join("/")
 }
 
-/// The way in which the flow is looked back upon.
+/// Returns the chosen mode.
 pub fn mode(flow: &FlowRun) -> Option<ImprovementMode> {
     ImprovementMode::of(flow.phase()?.text("mode")?)
 }
@@ -205,7 +204,7 @@ fn has(flow: &FlowRun, list: &str, role: &str) -> bool {
     list.iter().any(|known| known.as_text() == Some(role))
 }
 
-/// Whether a role is at its step, or waits in it.
+/// Reports whether the role's step is running or waits for a person.
 pub fn is_at_work(flow: &FlowRun, role: &str) -> bool {
     has(flow, "runningRoles", role)
 }
@@ -215,7 +214,7 @@ fn is_kept(flow: &FlowRun, map: &str, role: &str) -> bool {
     map.and_then(|map| map.get(role)).is_some_and(Json::is_truthy)
 }
 
-/// Roles that wait for a person, and why.
+/// Returns the roles that wait for a person, each with its reason.
 pub fn waits(flow: &FlowRun) -> impl Iterator<Item = (&str, &str)> {
     let waits = flow.phase().and_then(|phase| phase.get("awaitingHumanRoles")).and_then(Json::as_object);
     waits.into_iter().flat_map(Members::iter).filter_map(|(role, wait)| Some((role, wait.as_object()?.text("reason")?)))
@@ -234,9 +233,9 @@ pub(super) fn end_wait(flow: &mut FlowRun, role: &str) {
     object_in(phase_mut(flow), "awaitingHumanRoles").remove(role);
 }
 
-/// The roles that can be worked on, in the order of the plan: whose downstream roles are
-/// done, and who do not wait for a person. They make one wave; the next one is asked for
-/// when all of it has ended or waits.
+/// Returns the roles that can run now, in plan order: those whose downstream roles are done and
+/// that do not wait for a person. They form one wave; the caller asks for the next wave when every
+/// role of this one has ended or waits.
 pub fn runnable<'a>(flow: &FlowRun, plan: &'a Plan) -> Vec<&'a PlanEntry> {
     if !is_running(flow) {
         return Vec::new();
@@ -262,7 +261,7 @@ fn is_granted(flow: &FlowRun) -> bool {
     flow.phase().and_then(|phase| phase.text("feedbackConsent")) == Some("granted")
 }
 
-/// A role begins, or goes on.
+/// Starts or continues a role's step.
 pub fn begin(flow: &mut FlowRun, role: &str) -> Begun {
     if !has(flow, "runningRoles", role) {
         list_in(phase_mut(flow), "runningRoles").push(Json::from(role));
@@ -277,10 +276,10 @@ pub fn begin(flow: &mut FlowRun, role: &str) -> Begun {
     Begun::Answered(answer.as_object().and_then(|answer| answer.text("text")).unwrap_or_default().to_owned())
 }
 
-/// Does what the agent of a role said.
+/// Applies the signal of a role's agent.
 ///
 /// # Errors
-/// What it has to do instead; nothing was changed.
+/// Returns a refusal that names the expected signal; nothing is changed.
 pub fn finish(
     flow: &mut FlowRun,
     entry: &PlanEntry,
@@ -289,8 +288,8 @@ pub fn finish(
 ) -> Result<RoleEnded, Refusal> {
     let role = entry.role.as_str();
     if !is_running(flow) || !has(flow, "runningRoles", role) {
-        let message = format!("Error: Role '{role}' is not at work, so it cannot end its step.");
-        return Err(Refusal::new(Code::NotRunning, "Signal of a role that is not at work", message));
+        let message = format!("Error: Role '{role}' is not running, so it cannot end its step.");
+        return Err(Refusal::new(Code::NotRunning, "Signal from a role that is not running", message));
     }
     match (entry.step, signal) {
         (_, Signal::PromptHuman) => {
@@ -331,12 +330,13 @@ fn check_path(
     let said = relative(flow.workspace_root(), &said.replace('\\', "/"));
     if said != assigned {
         let summary = format!("{role} named {said}; expected {assigned}");
-        let message =
-            format!("Error: This step writes to {assigned}. Write or move your file there, and name it exactly so.");
+        let message = format!(
+            "Error: This step must write to {assigned}. Write or move your file there, and use exactly that path."
+        );
         return Err(Refusal::new(other, summary, message));
     }
     if look(assigned) != Artifact::File {
-        let summary = format!("{role} ended before it wrote {assigned}");
+        let summary = format!("{role} ended its step without {assigned}");
         let message = format!("Error: There is no file at {assigned}. Write it, then end your step again.");
         return Err(Refusal::new(missing, summary, message));
     }
@@ -353,12 +353,12 @@ fn unexpected(entry: &PlanEntry) -> Refusal {
     Refusal::new(Code::UnexpectedSignal, summary, message)
 }
 
-/// The turn of a role ended without a result.
+/// Records that a role's turn ended without a result.
 pub fn abort(flow: &mut FlowRun, role: &str) {
     set_wait(flow, role, Reason::AutonomousAbort);
 }
 
-/// Moves on to the feedback when all have looked back. Says whether it did.
+/// Advances to the feedback decision once all roles are done, and reports whether it did.
 pub fn settle(flow: &mut FlowRun, plan: &Plan) -> bool {
     let all_done = plan.steps().all(|entry| has(flow, "completedRoles", &entry.role));
     if flow.status() != RUNNING || !is_running(flow) || is_granted(flow) || !all_done {
@@ -373,17 +373,17 @@ pub fn settle(flow: &mut FlowRun, plan: &Plan) -> bool {
     true
 }
 
-/// Whether feedback is to be written.
+/// Decision about the feedback step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feedback {
     Granted,
     Denied,
 }
 
-/// A person decided on the feedback.
+/// Applies a person's decision about the feedback step.
 ///
 /// # Errors
-/// Where nobody waits for that.
+/// Fails if the flow does not await that decision.
 pub fn decide(flow: &mut FlowRun, feedback: Feedback) -> Result<(), Denied> {
     if flow.status() != AWAITING_FEEDBACK || flow.phase().is_none() {
         return Err(Denied::NoFeedbackAwaited);
@@ -411,10 +411,10 @@ fn end(flow: &mut FlowRun, consent: &str) {
     phase.set("feedbackConsent", consent);
 }
 
-/// Queues an answer for a role that looks back.
+/// Queues an answer for a role of the improvement phase. Returns the role.
 ///
 /// # Errors
-/// Where it does not wait for one.
+/// Fails if the role does not wait for an answer or already has one.
 pub fn answer(flow: &mut FlowRun, role: &str, text: &str, at_iso: &str) -> Result<String, Denied> {
     if flow.phase().is_none() {
         return Err(Denied::NoImprovement);

@@ -1,18 +1,17 @@
-//! JSON as the other program reads and writes it.
+//! JSON in the original runtime's (JavaScript's) semantics.
 //!
-//! Its objects keep the order of their keys, integers first; its numbers are doubles.
-//! A document that is read and written again is byte for byte what that program would
-//! have made of it.
+//! Objects keep their key order, with integer keys first. Numbers are doubles. Parsing and
+//! rendering a document yields byte for byte what that runtime would write.
 
 use std::fmt;
 
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The largest integer that has no other one in the same double.
+/// The largest integer whose double represents no other integer (2^53 - 1).
 const INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 
-/// One value.
+/// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     Null,
@@ -23,14 +22,16 @@ pub enum Json {
     Object(Members),
 }
 
-/// The members of an object, in the order in which the other program enumerates them:
-/// keys that are array indexes ascending, then the others as they came.
+/// Members of an object in JavaScript's enumeration order: array index keys ascending, then the
+/// others in insertion order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Members(Vec<(String, Json)>);
 
 impl Json {
+    /// Parses a document.
+    ///
     /// # Errors
-    /// The parser's sentence.
+    /// Returns the parser's message.
     pub fn parse(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
@@ -63,7 +64,7 @@ impl Json {
         if let Self::List(list) = self { Some(list) } else { None }
     }
 
-    /// What the other program takes for true.
+    /// Reports whether the value is truthy in JavaScript.
     pub fn is_truthy(&self) -> bool {
         match self {
             Self::Null => false,
@@ -74,7 +75,7 @@ impl Json {
         }
     }
 
-    /// What its `String(value)` says.
+    /// Returns the text of JavaScript's `String(value)`.
     pub fn to_text(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
@@ -89,14 +90,14 @@ impl Json {
         }
     }
 
-    /// Two spaces for each level, no newline at the end.
+    /// Renders with two spaces of indent and no newline at the end.
     pub fn render(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, Some(0));
         out
     }
 
-    /// On one line, without spaces.
+    /// Renders on one line without spaces.
     pub fn render_compact(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, None);
@@ -153,10 +154,10 @@ fn write_all<T>(
 }
 
 fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("text is JSON")
+    serde_json::to_string(text).expect("a string serializes")
 }
 
-/// The shortest decimal that is the same double, in the other program's layout.
+/// Returns the shortest decimal that parses to the same double, in JavaScript's layout.
 pub fn number_text(number: f64) -> String {
     if number == 0.0 {
         return "0".to_owned();
@@ -206,7 +207,7 @@ impl Members {
         self.get(key).is_some()
     }
 
-    /// In the place that it had, or where a new one goes.
+    /// Sets a member, in its present position or where JavaScript would add it.
     pub fn set(&mut self, key: &str, value: impl Into<Json>) {
         let value = value.into();
         if let Some(known) = self.get_mut(key) {
@@ -225,7 +226,8 @@ impl Members {
         Some(self.0.remove(at).1)
     }
 
-    /// Asks for each key in their order. Many members go at the cost of one.
+    /// Keeps the members whose key `keep` accepts, called in order. Costs one pass, however many
+    /// members are removed.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         self.0.retain(|(key, _)| keep(key));
     }
@@ -246,13 +248,13 @@ impl Members {
         self.0.is_empty()
     }
 
-    /// The text of a member; none where it is something else.
+    /// Returns the text of a member. `None` if it is absent or not a text.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.get(key)?.as_text()
     }
 }
 
-/// Of a key that is an array index; those go first.
+/// Parses a key that is an array index. Such keys come first.
 fn index_of(key: &str) -> Option<u32> {
     let index: u32 = key.parse().ok()?;
     (index < u32::MAX && index.to_string() == key).then_some(index)
@@ -364,7 +366,8 @@ impl<'de> Visitor<'de> for AnyJson {
     }
 }
 
-/// Of two equal keys the last one counts, in the place of the first.
+/// Removes duplicates and sorts the keys. The last of equal keys wins, in the position of the
+/// first.
 fn in_order(read: Vec<(String, Json)>) -> Members {
     let mut at = std::collections::HashMap::with_capacity(read.len());
     let mut members: Vec<(String, Json)> = Vec::with_capacity(read.len());
@@ -377,7 +380,7 @@ fn in_order(read: Vec<(String, Json)>) -> Members {
             }
         }
     }
-    // Stable: what is no index stays as it came.
+    // The sort is stable: keys that are no index keep their order.
     members.sort_by_key(|(key, _)| index_of(key).map_or(u64::MAX, u64::from));
     Members(members)
 }
@@ -399,7 +402,7 @@ impl Serialize for Json {
     }
 }
 
-/// Without the white space that the other program trims.
+/// Trims the white space that JavaScript's `trim` removes.
 pub fn trim(text: &str) -> &str {
     text.trim_matches(|c: char| c == '\u{feff}' || (c.is_whitespace() && c != '\u{85}'))
 }

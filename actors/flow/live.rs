@@ -1,4 +1,4 @@
-//! Whether a workflow still fits the flow that runs by it.
+//! Checks a workflow against the state of a running flow.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::json::{Json, Members};
 use super::names::{edge_key, split_edge_key};
 use super::validate::{self, Finding, OwnerRules};
 
-/// Everything that is wrong with a document, by itself and for a flow that runs by it.
+/// Returns all problems of a document, by itself and for the flow that uses it.
 pub fn validate(document: &Value, rules: OwnerRules, flow: &FlowRun) -> Vec<Finding> {
     let shape = validate::shape(document, rules);
     let Ok(graph) = Graph::resolve(document, None) else { return shape };
@@ -22,7 +22,7 @@ pub fn validate(document: &Value, rules: OwnerRules, flow: &FlowRun) -> Vec<Find
     findings
 }
 
-/// What the state of a flow names and the workflow does not have.
+/// Returns what the state of a flow refers to but the workflow does not have.
 pub fn check(graph: &Graph, flow: &FlowRun) -> Vec<Finding> {
     let mut check = Check { graph, findings: Vec::new(), named: Vec::new(), sources: HashMap::new() };
     let keys = |key| flow.object(key).into_iter().flat_map(Members::keys);
@@ -47,13 +47,13 @@ pub fn check(graph: &Graph, flow: &FlowRun) -> Vec<Finding> {
 struct Check<'a> {
     graph: &'a Graph,
     findings: Vec<Finding>,
-    /// In the order in which they were named first.
+    /// Node names in the order of first mention.
     named: Vec<&'a str>,
     sources: HashMap<&'a str, BTreeSet<&'static str>>,
 }
 
 impl<'a> Check<'a> {
-    /// All of them are about the workflow's nodes and edges as a whole.
+    /// Adds a finding. All findings concern nodes and edges as a whole.
     fn add(&mut self, message: String) {
         self.findings.push(Finding { path: "workflow".to_owned(), message });
     }
@@ -116,7 +116,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A node that waits for a handoff nobody can send.
+    /// Finds nodes that await a handoff that no other node can send.
     fn suspended(&mut self, flow: &FlowRun) {
         let receiving: HashSet<&str> = flow.queued().filter_map(|(key, _)| Some(split_edge_key(key)?.1)).collect();
         for node in flow.awaiting_handoff() {

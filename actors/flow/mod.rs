@@ -10,18 +10,17 @@
 //!                                              └────── denied, or written ┘
 //! ```
 //!
-//! Here are the rules alone: values in, values out. No file, clock or process is known
-//! here, and no YAML: documents come as values. Another program keeps the same files and
-//! goes on with the same flows, so what a rule makes of a state is that program's, to the
-//! field; where it breaks off or waits for ever, ours refuses or says so.
+//! This module has only the rules, as pure functions: no files, clocks, processes or YAML; documents
+//! are passed as values. The original runtime (A-Society) reads and continues the same flows, so each
+//! rule produces that runtime's state, field by field. Where the original crashes or hangs forever,
+//! these rules refuse or report it.
 //!
 //! - [`document`], [`state`]: `flow.json`, and the state in it
-//! - [`graph`], [`validate`], [`live`]: the workflow, what is wrong with it, and whether
-//!   it still fits
-//! - [`schedule`], `board`, [`entry`]: who works next, and what they are told
-//! - [`block`], [`handoff`]: what an agent says, and what that does
-//! - [`operator`], [`consent`]: what people say
-//! - [`improvement`], [`plan`]: looking back
+//! - [`graph`], [`validate`], [`live`]: the workflow, its validation by itself and against a flow
+//! - [`schedule`], `board`, [`entry`]: which nodes run next, and what their turns receive
+//! - [`block`], [`handoff`]: the signals of agents, and their effects
+//! - [`operator`], [`consent`]: commands and answers of people
+//! - [`improvement`], [`plan`]: the improvement phase
 //! - [`record`], [`status`], [`names`], [`json`]
 
 pub mod block;

@@ -1,15 +1,15 @@
-//! Names in flows: which flow, which edge, which role.
+//! Names in flows: flows, edges and roles.
 
 use std::fmt;
 
-/// The node that every flow begins with.
+/// Id of the first node of every flow (unless the owner rules are relaxed).
 pub const FIRST_NODE: &str = "owner-intake";
-/// The role that begins and ends every flow.
+/// Role of the first and last node of every flow.
 pub const OWNER: &str = "owner";
-/// The role of the last step of the improvement phase.
+/// Role of the last step of the improvement phase.
 pub const FEEDBACK_ROLE: &str = "a-society-feedback";
 
-/// Which flow: the two folders below the state folder.
+/// Identity of a flow: its two folder names below the state folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowRef {
     pub project: String,
@@ -17,8 +17,10 @@ pub struct FlowRef {
 }
 
 impl FlowRef {
+    /// Creates a reference from two folder names.
+    ///
     /// # Errors
-    /// Where a part of it is no name of a folder.
+    /// Fails if one of them is not a valid folder name.
     pub fn new(project: &str, flow: &str) -> Result<Self, String> {
         let part = |kind, text| segment(text).ok_or_else(|| format!("Invalid {kind} \"{text}\"."));
         Ok(Self { project: part("project namespace", project)?, flow: part("flow id", flow)? })
@@ -37,7 +39,7 @@ fn segment(text: &str) -> Option<String> {
     usable.then(|| name.to_owned())
 }
 
-/// A role as it is used in a flow: two instances of one role are two conversations.
+/// Role instance of a flow. Two instances of one role have separate conversations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleId {
     /// `dev_2`.
@@ -48,8 +50,10 @@ pub struct RoleId {
 }
 
 impl RoleId {
+    /// Parses a role id.
+    ///
     /// # Errors
-    /// Where it is no name of a role.
+    /// Fails if the id is malformed.
     pub fn parse(text: &str) -> Result<Self, String> {
         let name = super::json::trim(text);
         let (base, number) = match name.split_once('_') {
@@ -67,12 +71,12 @@ impl RoleId {
                 "Invalid role id \"{text}\". Role ids are lowercase words joined by hyphens, with an optional _N suffix."
             ));
         }
-        // Only its being there matters; what does not fit is as large as can be.
+        // Only the presence of the number matters; larger values saturate.
         let number = number.map(|digits| digits.parse().unwrap_or(u64::MAX));
         Ok(Self { instance: name.to_owned(), base: base.to_owned(), number })
     }
 
-    /// What tells conversations apart, also for a role that is none.
+    /// Returns the key of a role's conversation, also for an invalid role id.
     pub fn key(text: &str) -> String {
         super::json::trim(text).to_owned()
     }
@@ -86,13 +90,13 @@ pub fn edge_key(from: &str, to: &str) -> String {
     format!("{from}=>{to}")
 }
 
-/// The two nodes of an edge key; none where it does not split into just two.
+/// Splits an edge key into its two nodes. `None` unless it has exactly two non-empty parts.
 pub fn split_edge_key(key: &str) -> Option<(&str, &str)> {
     let (from, to) = key.split_once("=>")?;
     (!from.is_empty() && !to.is_empty() && !to.contains("=>")).then_some((from, to))
 }
 
-/// The id of a new flow: when it was made (ISO 8601), and three random bytes.
+/// Returns the id of a new flow, from its creation time (ISO 8601) and three random bytes.
 pub fn flow_id(time: &str, random: [u8; 3]) -> String {
     let time: String = time.chars().filter(|c| !matches!(c, '-' | ':' | '.')).collect();
     let [a, b, c] = random;

@@ -1,4 +1,4 @@
-//! What a person tells a flow. Refused is what the flow does not wait for.
+//! Commands of people. Commands that the flow does not await are refused.
 
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ use super::json::{Json, Members};
 use super::names::RoleId;
 use super::state::{RUNNING, Reason};
 
-/// Why a person's command was not carried out. Nothing was changed.
+/// Reason why a person's command was refused. A refusal leaves the flow unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Denied {
     #[error("The runtime is not currently accepting human input.")]
@@ -29,7 +29,7 @@ pub enum Denied {
     AlreadyAnswered(String),
     #[error("Node '{0}' is not awaiting handoff approval.")]
     NotStaged(String),
-    #[error("The handoff that waits for approval cannot be made: {}", .0.message)]
+    #[error("The staged handoff cannot be applied: {}", .0.message)]
     Refused(Refusal),
     #[error("No active turn is currently stoppable.")]
     NothingToStop,
@@ -49,19 +49,20 @@ pub enum Denied {
     NoPlan(String),
 }
 
-/// Whom a person speaks to.
+/// Recipient of a person's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To<'a> {
     Node(&'a str),
     Role(&'a str),
-    /// Whoever is the only one to wait.
+    /// The only node that accepts an answer.
     Anyone,
 }
 
-/// Queues an answer for the node that is returned; it is delivered with the next claim.
+/// Queues an answer and returns the node that gets it with the next claim.
 ///
 /// # Errors
-/// Where nobody waits for it.
+/// Fails if no such node accepts an answer, the recipient is ambiguous, or it already has an
+/// answer.
 pub fn answer(flow: &mut FlowRun, graph: &Graph, to: To<'_>, text: &str, at_iso: &str) -> Result<String, Denied> {
     let candidates = accepting(flow, graph);
     if flow.status() != RUNNING || candidates.is_empty() {
@@ -86,7 +87,8 @@ pub(super) fn input(text: &str, at_iso: &str) -> Json {
     Json::from([("text", Json::from(text)), ("receivedAt", Json::from(at_iso))])
 }
 
-/// Nodes that take a text, with their roles: who asked, and who waits for a handoff.
+/// Returns the nodes that accept a text answer, with their roles: first those that wait for a
+/// person, then those that await a handoff.
 fn accepting(flow: &FlowRun, graph: &Graph) -> Vec<(String, String)> {
     let asked = flow.waits().filter(|wait| Reason::takes_text(wait.reason));
     let asked = asked.map(|wait| (wait.node.to_owned(), wait.role.to_owned()));
@@ -121,7 +123,7 @@ fn by_role(flow: &FlowRun, candidates: &[(String, String)], role: &str) -> Resul
     match matches.as_slice() {
         [] => Err(Denied::RoleNotAccepting(role.to_owned())),
         [node] => Ok((*node).to_owned()),
-        // Who asked is meant before who merely waits.
+        // A node that asked takes precedence over one that awaits a handoff.
         _ => match asked().collect::<Vec<_>>().as_slice() {
             [node] => Ok((**node).to_owned()),
             _ => Err(Denied::RoleAmbiguous(role.to_owned())),
@@ -129,10 +131,10 @@ fn by_role(flow: &FlowRun, candidates: &[(String, String)], role: &str) -> Resul
     }
 }
 
-/// Makes the handoff that waits for approval, without another turn.
+/// Applies the staged handoff of a node without another turn.
 ///
 /// # Errors
-/// Where none waits, or it cannot be made any more.
+/// Fails if none is staged, or it is no longer valid.
 pub fn approve(
     flow: &mut FlowRun,
     graph: &Graph,
@@ -143,7 +145,7 @@ pub fn approve(
     handoff::apply(flow, graph, node, &targets, look, Approval::Given).map_err(Denied::Refused)
 }
 
-/// What waits for approval at a node; none where nothing does.
+/// Returns the staged handoff of a node. `None` if none awaits approval.
 pub fn staged(flow: &FlowRun, node: &str) -> Option<Vec<Target>> {
     flow.wait(node).filter(|wait| wait.reason == Reason::HandoffApproval.word())?;
     let list = flow.object("pendingHandoffApprovals").and_then(|staged| staged.get(node)).and_then(Json::as_list);
@@ -154,11 +156,11 @@ pub fn staged(flow: &FlowRun, node: &str) -> Option<Vec<Target>> {
     Some(list.unwrap_or_default().iter().filter_map(Json::as_object).filter_map(target).collect())
 }
 
-/// Drops the handoff that waits for approval. The node waits for words then; with
-/// `message` they are there already.
+/// Drops the staged handoff of a node. The node then waits for a text answer; `message` (text and
+/// ISO time) is queued as that answer.
 ///
 /// # Errors
-/// Where none waits.
+/// Fails if none is staged.
 pub fn decline(flow: &mut FlowRun, node: &str, message: Option<(&str, &str)>) -> Result<(), Denied> {
     let wait = flow.wait(node).filter(|wait| wait.reason == Reason::HandoffApproval.word());
     let role = wait.ok_or_else(|| Denied::NotStaged(node.to_owned()))?.role.to_owned();
@@ -170,13 +172,13 @@ pub fn decline(flow: &mut FlowRun, node: &str, message: Option<(&str, &str)>) ->
     Ok(())
 }
 
-/// The turn of a node ended without a result: it was stopped, failed, or said nothing.
+/// Records that a node's turn ended without a result: it was stopped, failed, or sent no signal.
 ///
 /// # Errors
-/// Where the node is not at work.
+/// Fails if the node has no active turn.
 pub fn abort(flow: &mut FlowRun, graph: &Graph, node: &str) -> Result<(), Denied> {
     let role = match flow.wait(node) {
-        // Its turn is under way too: it stands still at a question.
+        // A turn that awaits a permission is active too.
         Some(wait) if wait.reason == Reason::Consent.word() => wait.role.to_owned(),
         _ if flow.is_running(node) => graph.node(node).map(|node| node.role.clone()).unwrap_or_default(),
         _ => return Err(Denied::NothingToStop),

@@ -1,4 +1,5 @@
-//! Who looks back after a flow, in what order, and whose findings they read.
+//! Plan of the improvement phase: which roles write findings, in which order, and whose findings
+//! each one reads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -6,12 +7,12 @@ use super::graph::Graph;
 use super::json::Json;
 use super::names::{FEEDBACK_ROLE, OWNER, RoleId};
 
-/// How a flow is looked back upon.
+/// Mode of the improvement phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImprovementMode {
-    /// A role after all those that it handed over to.
+    /// Each role runs after all roles downstream of it.
     GraphBased,
-    /// All at once, the owner last.
+    /// All roles run at once, then the owner.
     Parallel,
 }
 
@@ -35,8 +36,8 @@ impl ImprovementMode {
     }
 }
 
-/// Roles in the order of the workflow, the feedback last; an edge goes from whose
-/// findings are read to who reads them.
+/// Roles in workflow order, then the feedback step. Each edge leads from a role to one that reads
+/// its findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub entries: Vec<PlanEntry>,
@@ -47,15 +48,15 @@ pub struct Plan {
 pub struct PlanEntry {
     pub role: String,
     pub step: Step,
-    /// Whose findings it reads. The feedback reads all.
+    /// Roles whose findings this step reads. Empty for the feedback step, which reads all.
     pub reads: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// In the conversation that the role has.
+    /// Continues the role's conversation.
     MetaAnalysis,
-    /// In a new one.
+    /// Starts a new conversation.
     Feedback,
 }
 
@@ -69,8 +70,10 @@ impl Step {
 }
 
 impl Plan {
+    /// Builds the plan for a workflow.
+    ///
     /// # Errors
-    /// Why there is none for this workflow.
+    /// Returns the reason why the workflow has no plan.
     pub fn of(graph: &Graph, mode: ImprovementMode) -> Result<Self, String> {
         let mut roles: HashMap<&str, String> = HashMap::new();
         for node in graph.nodes() {
@@ -98,7 +101,7 @@ impl Plan {
         self.entries.iter().filter(|entry| entry.step == Step::MetaAnalysis)
     }
 
-    /// What `improvement.yaml` says.
+    /// Returns the content of `improvement.yaml`.
     pub fn document(&self, mode: ImprovementMode) -> Json {
         let node = |entry: &PlanEntry| {
             let role = || Json::from(entry.role.as_str());
@@ -167,7 +170,7 @@ fn graph_based(graph: &Graph, roles: &HashMap<&str, String>) -> Result<Plan, Str
     Ok(Plan { entries, edges })
 }
 
-/// How many steps each node is from the source, by the shortest way.
+/// Returns each node's distance from the source in edges, by the shortest path.
 fn depths<'a>(graph: &'a Graph, source: &'a str) -> HashMap<&'a str, usize> {
     let mut depths = HashMap::from([(source, 0)]);
     let mut next = VecDeque::from([source]);
@@ -183,7 +186,7 @@ fn depths<'a>(graph: &'a Graph, source: &'a str) -> HashMap<&'a str, usize> {
     depths
 }
 
-/// Of each role the node nearest to the source, in the order in which roles come first.
+/// Returns each role's node nearest to the source, in order of the roles' first appearance.
 fn kept_nodes<'a>(
     graph: &'a Graph,
     roles: &'a HashMap<&str, String>,
@@ -206,7 +209,7 @@ fn kept_nodes<'a>(
     kept
 }
 
-/// The roles that come next after a kept node, through nodes that are not kept.
+/// Returns the roles reached from a kept node through nodes that are not kept.
 fn reached<'a>(graph: &'a Graph, node: &str, by_node: &HashMap<&str, &'a str>) -> Vec<&'a str> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
-//! `record.yaml`: under which name and summary a flow is known.
+//! `record.yaml`: name and summary of a flow.
 //!
-//! What stands there wins; what is missing is taken from the workflow, unless that is
-//! one of those that every flow begins with.
+//! Existing values win. Missing ones are taken from the workflow unless they are reserved names of
+//! drafts.
 
 use serde_json::Value;
 
@@ -19,15 +19,15 @@ pub struct Record {
     pub summary: Option<String>,
 }
 
-/// Whether the file has to be written anew.
+/// Whether `record.yaml` has to be rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewrite {
     Needed,
     NotNeeded,
 }
 
-/// What a flow is called. `existing` is the record's document, none where there is no
-/// file or it cannot be read; `workflow` is the workflow's document.
+/// Returns name and summary of a flow. `existing` is the document of `record.yaml`, `None` if the
+/// file is absent or unreadable; `workflow` is the workflow's document.
 pub fn sync(existing: Option<&Value>, workflow: Option<&Value>) -> (Record, Rewrite) {
     let known = existing.map(|document| Record {
         name: text(document, "record", "name"),
@@ -50,7 +50,7 @@ fn text(document: &Value, part: &str, key: &str) -> Option<String> {
 }
 
 impl Record {
-    /// What the file says.
+    /// Returns the content of `record.yaml`.
     pub fn document(&self) -> Json {
         let text = |text: &Option<String>| text.as_deref().map_or(Json::Null, Json::from);
         Json::from([("record", Json::from([("name", text(&self.name)), ("summary", text(&self.summary))]))])

@@ -1,4 +1,4 @@
-//! Rules that no recorded walk comes to.
+//! Tests of rules that the recorded walks do not cover.
 
 use serde_json::json;
 
@@ -55,11 +55,12 @@ fn closed() -> FlowRun {
 }
 
 #[test]
-fn of_several_blocks_the_one_counts_that_is_asked_for() {
+fn the_first_or_last_of_several_blocks_is_selected() {
     let text = "a\n```handoff\ntype: await-handoff\n```\nb\n```Handoff  \n\n  type: prompt-human\n```\n";
     assert_eq!(extract(text, Which::First), Some("type: await-handoff\n"));
     assert_eq!(extract(text, Which::Last), Some("  type: prompt-human\n"));
-    // The last one has no end: it was cut off, and an earlier one is not what was meant.
+    // The last block is not closed: the text was cut off, and an earlier block is not what was
+    // meant.
     let cut = "```handoff\ntype: await-handoff\n```\n```handoff\ntype: prompt-human\n";
     assert_eq!((extract(cut, Which::First).is_some(), extract(cut, Which::Last)), (true, None));
     let within = "```handoff\ntype: x\nsee ```handoff\ntype: prompt-human\n```\n";
@@ -83,7 +84,7 @@ fn blocks_are_bounded_and_read_as_values() {
 }
 
 #[test]
-fn a_signal_counts_only_from_who_is_at_work() {
+fn only_a_running_node_may_signal() {
     let mut flow = started();
     let before = flow.render();
     for signal in [to("close", "x.md"), Signal::PromptHuman, Signal::AwaitHandoff, Signal::ForwardPassClosed] {
@@ -96,7 +97,7 @@ fn a_signal_counts_only_from_who_is_at_work() {
 }
 
 #[test]
-fn targets_are_checked_before_artifacts_and_those_before_reuse() {
+fn targets_are_checked_before_artifacts_and_artifacts_before_reuse() {
     let mut flow = started();
     let gone = |flow: &mut FlowRun, signal: &Signal, at: Artifact| {
         finish(flow, &graph(), "owner-intake", signal, |_| at, OwnerRules::Strict).map_err(|refusal| refusal.code)
@@ -116,7 +117,7 @@ fn targets_are_checked_before_artifacts_and_those_before_reuse() {
 }
 
 #[test]
-fn an_answer_wakes_and_leaves_what_is_queued() {
+fn an_answer_wakes_a_node_and_leaves_its_queued_handoffs() {
     let mut flow = started();
     say(&mut flow, "owner-intake", &Signal::PromptHuman).expect("may ask");
     flow.queue("build=>owner-intake", "b.md");
@@ -130,7 +131,7 @@ fn an_answer_wakes_and_leaves_what_is_queued() {
 }
 
 #[test]
-fn people_are_told_why_not() {
+fn refused_answers_have_the_original_messages() {
     let mut flow = started();
     let mut ask =
         |to: To<'_>| operator::answer(&mut flow, &graph(), to, "x", "t").expect_err("nobody asked").to_string();
@@ -157,7 +158,7 @@ fn people_are_told_why_not() {
 }
 
 #[test]
-fn a_declined_handoff_may_come_with_words() {
+fn a_handoff_can_be_declined_with_a_message() {
     let mut flow = started();
     let mut nodes = graph().nodes().to_vec();
     nodes[0].human_colab = true;
@@ -177,7 +178,7 @@ fn a_declined_handoff_may_come_with_words() {
 }
 
 #[test]
-fn a_status_says_what_each_waits_for_and_when_nothing_will_happen() {
+fn the_status_shows_waits_and_stalls() {
     let doing = |flow: &FlowRun| status(flow, &graph()).nodes.into_iter().map(|node| node.doing).collect::<Vec<_>>();
     let mut flow = started();
     assert_eq!(doing(&flow), [Doing::Running, Doing::Idle, Doing::Idle]);
@@ -201,7 +202,7 @@ fn a_status_says_what_each_waits_for_and_when_nothing_will_happen() {
 }
 
 #[test]
-fn looking_back_asks_for_the_right_file_and_ends() {
+fn the_improvement_phase_requires_the_assigned_files() {
     let mut flow = closed();
     assert_eq!(ResumePath::of(&flow), ResumePath::None);
     assert_eq!(improvement::feedback_path(&flow), "a-society/feedback/my-project-flow-f.md");
@@ -237,7 +238,7 @@ fn looking_back_asks_for_the_right_file_and_ends() {
 }
 
 #[test]
-fn paths_are_seen_from_the_root_without_looking_at_files() {
+fn paths_are_relative_to_the_root() {
     for (path, seen) in [
         ("/ws/a/b.md", "a/b.md"),
         ("/other/b.md", "../other/b.md"),
@@ -251,7 +252,7 @@ fn paths_are_seen_from_the_root_without_looking_at_files() {
 }
 
 #[test]
-fn a_question_that_nobody_waits_for_any_more_is_denied() {
+fn a_stale_permission_request_is_denied() {
     let mut flow = started();
     assert!(!deny_stale(&mut flow));
     flow.suspend("owner-intake", "owner", Reason::Consent);
@@ -261,7 +262,7 @@ fn a_question_that_nobody_waits_for_any_more_is_denied() {
 }
 
 #[test]
-fn the_record_keeps_its_name_and_takes_a_good_one() {
+fn the_record_keeps_its_name_and_adopts_an_unreserved_one() {
     let workflow = json!({"workflow": {"name": " W ", "summary": "S"}});
     let draft = json!({"workflow": {"name": "Draft Owner Intake", "summary": ""}});
     let own = json!({"record": {"name": "Mine", "summary": null}});

@@ -1,4 +1,4 @@
-//! Who may work next, and what changes hands when they begin.
+//! Scheduler: which nodes may run next, and what a claim delivers to them.
 //!
 //! ```text
 //!                    claim                  handoff, close
@@ -6,12 +6,12 @@
 //!      ▲  ▲                      │  │                              │
 //!      │  └── answer, handoff ── │ ─┴─▶ awaiting handoff ◀─ backward handoff
 //!      │                         ▼                                 │
-//!      └───── answer ───── awaiting a person                       │
-//!      └───────────── something is queued for it, or it owes ──────┘
+//!      └───── answer ───── awaiting human                          │
+//!      └─────── a handoff is queued for it, or it owes one ────────┘
 //! ```
 //!
-//! Nothing is kept of who was runnable and not claimed: it is derived anew each time.
-//! The cost of a claim grows with the size of graph and state, not with their product.
+//! Runnable nodes that were not claimed are not stored: each claim derives them again. The cost of a
+//! claim grows with the size of graph and state, not with their product.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,15 +23,15 @@ use super::json::Json;
 use super::names::RoleId;
 use super::state::{RUNNING, Reason, Wait};
 
-/// Predecessors that have not handed over to a node, in the order of the edges.
+/// Returns the predecessors that have not handed over to a node, in edge order.
 pub fn outstanding(flow: &FlowRun, graph: &Graph, node: &str) -> Vec<String> {
     let completed: HashSet<&str> = flow.completed().collect();
     let open = graph.coming(node).filter(|edge| !completed.contains(graph.key_of(*edge)));
     open.map(|edge| graph.ends(edge).0.to_owned()).collect()
 }
 
-/// What may be worked on, in the order in which it is claimed. Whoever waited for a
-/// handoff that has come does so no longer.
+/// Returns the runnable nodes in claim order. Removes nodes with a deliverable handoff from
+/// `awaitingHandoff`.
 pub fn derive(flow: &mut FlowRun, graph: &Graph) -> Vec<String> {
     let board = Board::of(flow, graph);
     derive_with(flow, &board).into_iter().map(str::to_owned).collect()
@@ -69,16 +69,17 @@ fn derive_with<'a>(flow: &mut FlowRun, board: &Board<'a>) -> Vec<&'a str> {
     found
 }
 
-/// Takes what was running when the flow was last left: it is worked on first.
+/// Removes and returns the nodes that were running when the flow was last stopped. They are claimed
+/// first.
 pub fn take_initial(flow: &mut FlowRun) -> Vec<String> {
     let initial: Vec<String> = flow.running().map(str::to_owned).collect();
     flow.drop("runningNodes", |_| true);
     initial
 }
 
-/// Claims what may be worked on now. `initial` is what was running before and is not yet
-/// claimed again; while there is some, nothing is derived. `configured` says whether
-/// what a role waits for was chosen meanwhile.
+/// Claims the nodes that may run now. `initial` holds nodes that ran before a restart and are not
+/// claimed yet; while some remain, derived nodes are not claimed. `configured` reports whether the
+/// configuration that a role waits for was chosen.
 pub fn claim(
     flow: &mut FlowRun,
     graph: &Graph,
@@ -90,7 +91,7 @@ pub fn claim(
     }
     let board = Board::of(flow, graph);
     let mut pool = resumable(flow, graph, configured);
-    // Derived also where it is not looked at: it ends waits for handoffs.
+    // Always derived, because this also ends waits for handoffs.
     let derived = derive_with(flow, &board);
     let first = still_to_do(flow, graph, initial);
     pool.extend(if first.is_empty() { derived } else { first });
@@ -103,7 +104,7 @@ pub fn claim(
     entries
 }
 
-/// Answers first, then roles that waited for a choice.
+/// Returns nodes with an answer, then those whose role configuration was chosen.
 fn resumable<'a>(flow: &FlowRun, graph: &'a Graph, configured: impl Fn(&Wait<'_>) -> bool) -> Vec<&'a str> {
     let mut asleep: HashSet<&str> = flow.awaiting_handoff().collect();
     asleep.extend(flow.waits().map(|wait| wait.node));
@@ -118,12 +119,12 @@ fn still_to_do<'a>(flow: &FlowRun, graph: &'a Graph, initial: &[String]) -> Vec<
     initial.iter().filter(|node| !taken.contains(node.as_str())).filter_map(|node| known(graph, node)).collect()
 }
 
-/// A node by its name in the workflow.
+/// Returns the id of a node if the workflow has it.
 fn known<'a>(graph: &'a Graph, node: &str) -> Option<&'a str> {
     graph.node(node).map(|node| node.id.as_str())
 }
 
-/// Of each role one node, unless another one of that role works or waits.
+/// Chooses at most one node per role, and none of a role that has another node running or waiting.
 fn choose<'a>(flow: &FlowRun, graph: &'a Graph, pool: &[&str]) -> Vec<&'a Node> {
     let busy = flow.running().chain(flow.waits().map(|wait| wait.node));
     let mut busy: HashMap<String, &str> =
@@ -140,8 +141,8 @@ fn choose<'a>(flow: &FlowRun, graph: &'a Graph, pool: &[&str]) -> Vec<&'a Node> 
     chosen
 }
 
-/// What entries are written from. Entering one node changes nothing for another one that
-/// is entered with it: what the one drops as stale could not be delivered to the other.
+/// Precomputed inputs for entries. Entries of one claim are independent: a stale handoff that one
+/// of them drops is not deliverable to another.
 struct Draft<'a> {
     board: &'a Board<'a>,
     queued: Vec<&'a Json>,
@@ -200,7 +201,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The state in which all of them are at work.
+/// Applies the entries to the state: their nodes are running.
 fn enter(flow: &mut FlowRun, board: &Board<'_>, entries: &[Entry]) {
     if entries.is_empty() {
         return;
@@ -227,7 +228,7 @@ fn enter(flow: &mut FlowRun, board: &Board<'_>, entries: &[Entry]) {
     flow.add_all("runningNodes", &nodes);
 }
 
-/// Nobody who is at work waits, and an answer is given once.
+/// Ends the waits of the claimed nodes and removes the answers that were delivered.
 fn end_waits(flow: &mut FlowRun, entries: &[Entry]) {
     let answered = entries.iter().filter(|entry| entry.answer.is_some());
     let answered: HashSet<&str> = answered.map(|entry| entry.node.as_str()).collect();

@@ -1,27 +1,27 @@
-//! The state of a flow that the scheduler works on: lists and maps of the document.
+//! The part of a flow's state that the scheduler reads and writes: lists and maps of the document.
 
 use std::collections::HashSet;
 
 use super::document::FlowRun;
 use super::json::{Json, Members};
 
-/// The state in which work goes on.
+/// Status of a flow or phase whose nodes may run.
 pub const RUNNING: &str = "running";
 
-/// Why a node waits for a person.
+/// Reason why a node waits for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The agent asked, or its handoff was declined.
+    /// The agent asked a question, or its handoff was declined.
     PromptHuman,
-    /// A turn ended without a result.
+    /// The turn ended without a result.
     AutonomousAbort,
-    /// A question of permission is open.
+    /// A permission request is open.
     Consent,
-    /// It was answered with no.
+    /// The permission was denied.
     ConsentDenied,
-    /// Nobody chose what is to play the role.
+    /// The configuration of the role is not chosen.
     RoleConfiguration,
-    /// A handoff waits for a yes.
+    /// A staged handoff awaits approval.
     HandoffApproval,
 }
 
@@ -46,14 +46,14 @@ impl Reason {
         }
     }
 
-    /// Whether a text is what it waits for. A reason that is not known here is one that
-    /// somebody else may answer.
+    /// Reports whether a node with this reason accepts a text answer. Unknown reasons do, since a
+    /// newer release may have added them.
     pub fn takes_text(word: &str) -> bool {
         ![Self::Consent, Self::RoleConfiguration, Self::HandoffApproval].iter().any(|reason| reason.word() == word)
     }
 }
 
-/// One node that waits for a person.
+/// A node that waits for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait<'a> {
     pub node: &'a str,
@@ -82,7 +82,8 @@ impl FlowRun {
         self.running().any(|running| running == node)
     }
 
-    /// Takes those out of the running nodes that are to be claimed anew.
+    /// Removes and returns the running nodes that `taken` selects, so that they can be claimed
+    /// again.
     pub fn take_running(&mut self, taken: impl Fn(&str) -> bool) -> Vec<String> {
         let out: Vec<String> = self.running().filter(|node| taken(node)).map(str::to_owned).collect();
         self.drop("runningNodes", |node| taken(node));
@@ -107,18 +108,18 @@ impl FlowRun {
         Some(wait_of(node, wait))
     }
 
-    /// Nodes with an answer that nobody took yet.
+    /// Returns the nodes with an undelivered answer.
     pub fn answered(&self) -> impl Iterator<Item = &str> {
         self.object("pendingHumanInputs").into_iter().flat_map(Members::keys)
     }
 
-    /// The answers that are texts, and the nodes that they are for.
+    /// Returns the answers that are texts, with their nodes.
     pub fn answers(&self) -> impl Iterator<Item = (&str, &str)> {
         let inputs = self.object("pendingHumanInputs").into_iter().flat_map(Members::iter);
         inputs.filter_map(|(node, input)| Some((node, input.as_object()?.text("text")?)))
     }
 
-    /// What is queued: edge keys in either direction, and the artifacts.
+    /// Returns the queued handoffs: edge keys in either direction, with their artifacts.
     pub fn queued(&self) -> impl Iterator<Item = (&str, &Json)> {
         self.object("receivingHandoff").into_iter().flat_map(Members::iter)
     }
@@ -127,18 +128,18 @@ impl FlowRun {
         self.object("receivingHandoff").is_some_and(|queued| queued.has(edge))
     }
 
-    /// Whether an artifact was ever handed over, along any edge.
+    /// Reports whether an artifact was ever handed over along any edge.
     pub fn was_used(&self, artifact: &str) -> bool {
         let edges = self.object("historyHandoff").into_iter().flat_map(Members::iter);
         edges.filter_map(|(_, list)| list.as_list()).flatten().any(|used| used.as_text() == Some(artifact))
     }
 
-    /// A member that is an object.
+    /// Returns a member if it is an object.
     pub fn object(&self, key: &str) -> Option<&Members> {
         self.doc.get(key)?.as_object()
     }
 
-    /// The phase that follows the forward pass.
+    /// Returns the state of the improvement phase.
     pub fn phase(&self) -> Option<&Members> {
         self.object("improvementPhase")
     }
@@ -155,14 +156,14 @@ impl FlowRun {
         self.doc.set("status", status);
     }
 
-    /// Adds to a list what is not in it.
+    /// Adds a text to a list unless the list has it.
     pub(super) fn add(&mut self, key: &str, text: &str) {
         if !self.texts(key).any(|known| known == text) {
             self.list_mut(key).push(Json::from(text));
         }
     }
 
-    /// The same for many.
+    /// Adds texts to a list unless the list has them.
     pub(super) fn add_all(&mut self, key: &str, texts: &[String]) {
         let known: HashSet<&str> = self.texts(key).collect();
         let mut met = HashSet::new();
@@ -178,7 +179,7 @@ impl FlowRun {
         self.list_mut(key).retain(|item| !item.as_text().is_some_and(&gone));
     }
 
-    /// A member that is an object from now on.
+    /// Returns a member as an object. A missing or other value is replaced by an empty object.
     pub(super) fn object_mut(&mut self, key: &str) -> &mut Members {
         object_in(&mut self.doc, key)
     }
@@ -187,7 +188,7 @@ impl FlowRun {
         list_in(&mut self.doc, key)
     }
 
-    /// Puts an artifact behind what is queued along an edge, and into its history.
+    /// Appends an artifact to the queue of an edge and to its history.
     pub(super) fn queue(&mut self, edge: &str, artifact: &str) {
         for key in ["receivingHandoff", "historyHandoff"] {
             let list = list_in(self.object_mut(key), edge);
@@ -197,7 +198,7 @@ impl FlowRun {
         }
     }
 
-    /// The node waits for a person and does nothing else.
+    /// Makes the node wait for a person: it is no longer running.
     pub(super) fn suspend(&mut self, node: &str, role: &str, reason: Reason) {
         self.drop("runningNodes", |running| running == node);
         let wait = [("role", Json::from(role)), ("reason", Json::from(reason.word()))];
@@ -205,7 +206,7 @@ impl FlowRun {
         self.set_status(RUNNING);
     }
 
-    /// The node has nothing to do and nothing to wait for.
+    /// Removes the node from all lists of running and waiting nodes.
     pub(super) fn release(&mut self, node: &str) {
         self.drop("runningNodes", |running| running == node);
         self.drop("awaitingHandoff", |waiting| waiting == node);
@@ -225,18 +226,18 @@ fn wait_of<'a>(node: &'a str, wait: &'a Json) -> Wait<'a> {
     Wait { node, role: text("role"), reason: text("reason") }
 }
 
-/// A member that is an object from now on.
+/// Returns a member as an object. A missing or other value is replaced by an empty object.
 pub(super) fn object_in<'a>(members: &'a mut Members, key: &str) -> &'a mut Members {
     if members.get(key).and_then(Json::as_object).is_none() {
         members.set(key, Json::object());
     }
-    members.get_mut(key).and_then(Json::as_object_mut).expect("it is an object by now")
+    members.get_mut(key).and_then(Json::as_object_mut).expect("was just made an object")
 }
 
-/// A member that is a list from now on.
+/// Returns a member as a list. A missing or other value is replaced by an empty list.
 pub(super) fn list_in<'a>(members: &'a mut Members, key: &str) -> &'a mut Vec<Json> {
     if members.get(key).and_then(Json::as_list).is_none() {
         members.set(key, Json::List(Vec::new()));
     }
-    members.get_mut(key).and_then(Json::as_list_mut).expect("it is a list by now")
+    members.get_mut(key).and_then(Json::as_list_mut).expect("was just made a list")
 }

@@ -1,4 +1,4 @@
-//! What each node of a flow does or waits for, and whether anything will happen.
+//! Status of a flow's nodes, and detection of stalled flows.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::schedule::{claim, derive};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowStatus {
     pub nodes: Vec<NodeStatus>,
-    /// Who would be claimed now, in order.
+    /// Nodes that a claim would start now, in order.
     pub next: Vec<String>,
     pub stall: Option<Stall>,
 }
@@ -21,18 +21,18 @@ pub struct NodeStatus {
     pub node: String,
     pub role: String,
     pub doing: Doing,
-    /// An answer is queued for it.
+    /// Whether an answer is queued for the node.
     pub answered: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// Nothing has reached it, or it was not begun.
+    /// Not reached yet, or not started.
     Idle,
-    /// It can be claimed once its role is free.
+    /// Claimable once its role is free.
     Ready,
     Running,
-    /// Why, in the word of the file.
+    /// The reason as `flow.json` has it.
     AwaitingHuman(String),
     AwaitingHandoff,
     Done,
@@ -51,13 +51,13 @@ impl Doing {
     }
 }
 
-/// Nothing runs, nothing can be claimed, and nobody was asked.
+/// Why a flow stalls: nothing runs, nothing can be claimed, and no person was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
-    /// Some wait for handoffs that nobody will send. A person's word to one of them
-    /// makes it go on.
+    /// Some nodes await handoffs that no other node will send. An answer to one of them continues
+    /// the flow.
     Suspended,
-    /// Nothing will ever run.
+    /// No node can ever run again.
     Dead,
 }
 
@@ -104,7 +104,7 @@ pub fn status(flow: &FlowRun, graph: &Graph) -> FlowStatus {
 }
 
 fn stall(flow: &FlowRun, graph: &Graph, next: &[String]) -> Option<Stall> {
-    // What runs without being in the workflow is dropped when the flow is resumed.
+    // Running nodes that the workflow lacks are dropped when the flow is resumed.
     let runs = flow.running().any(|node| graph.node(node).is_some());
     if runs || !next.is_empty() || flow.waits().next().is_some() || improvement::is_running(flow) {
         return None;

@@ -1,8 +1,7 @@
-//! What is wrong with a workflow, all of it at once.
+//! Validation of a workflow: all problems at once.
 //!
-//! The shape first, and only where that is right, what the shape stands for. Each
-//! finding says where in the document it is, so that whoever read the document's text
-//! can add the line.
+//! The shape is checked first, and the topology only if the shape is valid. Each finding has the
+//! path of the faulty part, so that a caller with the document's text can add a line number.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,15 +10,15 @@ use serde_json::Value;
 use super::json;
 use super::names::{FIRST_NODE, OWNER, RoleId};
 
-/// One thing that is wrong.
+/// One problem of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Such as `workflow.nodes[2].role`; empty for the document itself.
+    /// Path such as `workflow.nodes[2].role`. Empty for the document itself.
     pub path: String,
     pub message: String,
 }
 
-/// Whether the rules of the owner's role hold: that it begins and ends the flow.
+/// Whether the role `owner` must start and end the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerRules {
     Strict,
@@ -28,20 +27,20 @@ pub enum OwnerRules {
 
 const NODE_KEYS: [&str; 6] = ["id", "role", "required_readings", "work", "human-colab", "await-all-inputs"];
 
-/// Everything that is wrong with a document.
+/// Returns all problems of a document.
 pub fn validate(document: &Value, rules: OwnerRules) -> Vec<Finding> {
     let findings = shape(document, rules);
     if findings.is_empty() { topology(document, rules) } else { findings }
 }
 
-/// Of a document whose shape is right: what is wrong with its nodes and edges as a whole.
+/// Returns the topology problems of a document whose shape is valid.
 pub fn topology(document: &Value, rules: OwnerRules) -> Vec<Finding> {
     let mut check = Check { findings: Vec::new(), rules };
     check.topology(&document["workflow"]);
     check.findings
 }
 
-/// What is wrong with the parts of a document.
+/// Returns the shape problems of a document.
 pub fn shape(document: &Value, rules: OwnerRules) -> Vec<Finding> {
     let mut check = Check { findings: Vec::new(), rules };
     let Some(members) = members_of(document) else {
@@ -60,7 +59,8 @@ pub fn shape(document: &Value, rules: OwnerRules) -> Vec<Finding> {
 
 type Entries<'a> = Vec<(String, &'a Value)>;
 
-/// A list counts as an object whose keys are its indexes, as in the other program.
+/// Returns the members of an object. A list counts as an object with its indexes as keys, as in the
+/// original runtime.
 fn members_of(value: &Value) -> Option<Entries<'_>> {
     match value {
         Value::Object(members) => Some(members.iter().map(|(key, value)| (key.clone(), value)).collect()),
@@ -183,7 +183,7 @@ impl Check {
         }
     }
 
-    /// Of a document whose shape is right.
+    /// Checks the topology of a workflow whose shape is valid.
     fn topology(&mut self, workflow: &Value) {
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let list = |key: &str| workflow[key].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -215,7 +215,7 @@ impl Check {
             self.add("workflow.nodes", message);
         }
         if self.rules == OwnerRules::Relaxed {
-            // A new flow begins with the node that is written first.
+            // A new flow starts with the first node of the list.
             if starts.len() == 1 && starts[0] != 0 {
                 let message = format!("Start node \"{}\" must be the first of workflow.nodes", nodes[starts[0]].0);
                 self.add(&format!("workflow.nodes[{}]", starts[0]), message);
@@ -242,7 +242,7 @@ impl Check {
     }
 }
 
-/// The first circle that a walk along the edges comes upon, its first node at both ends.
+/// Returns the first cycle found by a depth-first walk. Its first node is also its last.
 fn cycle(nodes: &[(String, String)], edges: &[(String, String)]) -> Option<Vec<String>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -260,7 +260,7 @@ fn cycle(nodes: &[(String, String)], edges: &[(String, String)]) -> Option<Vec<S
         if marks[root] != Mark::New {
             continue;
         }
-        // With a stack of its own: a workflow may be long.
+        // Iterative, because a long workflow would overflow the call stack.
         marks[root] = Mark::OnPath;
         let mut path = vec![(root, 0)];
         while let Some((node, next)) = path.last_mut() {

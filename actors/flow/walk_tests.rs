@@ -1,4 +1,4 @@
-//! What holds of every flow, whatever agents and people do, in whatever order.
+//! Property tests: invariants of every flow under any order of actions by agents and people.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use super::validate::OwnerRules;
 
 const ROLES: [&str; 5] = ["owner", "dev", "dev_2", "qa", "owner"];
 
-/// One thing that somebody does.
+/// One action of an agent or a person.
 #[derive(Clone, Debug)]
 enum Act {
     Restart,
@@ -33,10 +33,10 @@ enum Act {
     Settle { who: Pick, allow: bool },
 }
 
-/// Which node, found when it comes to that.
+/// Selection of a node, resolved when the action runs.
 #[derive(Clone, Debug)]
 enum Pick {
-    /// One of those that it makes sense for; any one where there is none.
+    /// One of the nodes that the action fits; any node if there is none.
     Fit(usize),
     Any(usize),
 }
@@ -50,14 +50,14 @@ enum Said {
     Findings,
 }
 
-/// Which artifact.
+/// Selection of an artifact.
 #[derive(Clone, Debug)]
 enum What {
-    /// One that no block has named yet; a block may name it for several targets.
+    /// An artifact that no block has named yet. One block may name it for several targets.
     New(usize),
-    /// One that waits for a yes, or one of the few that are named again and again.
+    /// A staged artifact, or one of a few that are named repeatedly.
     Known(usize),
-    /// One that is not there.
+    /// An artifact that does not exist.
     Missing,
     Nothing,
 }
@@ -109,7 +109,7 @@ fn graphs() -> impl Strategy<Value = Graph> {
                 ..Node::default()
             };
             let pairs = (0..count).flat_map(|from| (from + 1..count).map(move |to| (from, to)));
-            // A chain through all of them, and shortcuts.
+            // A chain through all nodes, plus shortcuts.
             let edges = pairs.filter(|(from, to)| *to == from + 1 || edges[from * count + to]);
             let edges = edges.map(|(from, to)| (format!("n{from}"), format!("n{to}"))).collect();
             Graph::new(nodes.iter().enumerate().map(node).collect(), edges)
@@ -140,9 +140,9 @@ struct Walk {
     flow: FlowRun,
     graph: Graph,
     initial: Vec<String>,
-    /// Artifacts by the block with which they were handed over.
+    /// Number of the block that handed over each artifact.
     used: HashMap<String, usize>,
-    /// Blocks that were said, also those that were refused.
+    /// Number of blocks so far, including refused ones.
     blocks: usize,
 }
 
@@ -154,7 +154,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// What is taken is queued no longer.
+    /// Claims, and checks that delivered handoffs are no longer queued.
     fn claim(&mut self) -> Result<(), TestCaseError> {
         let entries = claim(&mut self.flow, &self.graph, &self.initial, |_| true);
         self.initial.retain(|node| !entries.iter().any(|entry| entry.node == *node));
@@ -209,7 +209,7 @@ impl Walk {
         self.holds(&before)
     }
 
-    /// Says whether it was refused.
+    /// Returns whether the signal was refused.
     fn say(&mut self, who: &Pick, said: &Said) -> Result<bool, TestCaseError> {
         let node = who.of(self.flow.running());
         self.blocks += 1;
@@ -257,7 +257,7 @@ impl Walk {
         Request { node, role, wish: Wish::Command { command: "make".to_owned() } }
     }
 
-    /// No artifact is handed over with two blocks, and the history has all of them.
+    /// Checks that no artifact is handed over by two blocks, and that the history has all of them.
     fn note(&mut self, from: &str, targets: &[Target]) -> Result<(), TestCaseError> {
         let history = history(&self.flow);
         for target in targets {
@@ -273,12 +273,12 @@ impl Walk {
         let flow = &self.flow;
         let running: HashSet<&str> = flow.running().collect();
         let waiting: HashSet<&str> = flow.waits().map(|wait| wait.node).collect();
-        prop_assert!(running.is_disjoint(&waiting), "both at work and waiting");
-        prop_assert!(flow.awaiting_handoff().all(|node| !running.contains(node)), "both at work and suspended");
+        prop_assert!(running.is_disjoint(&waiting), "both running and waiting");
+        prop_assert!(flow.awaiting_handoff().all(|node| !running.contains(node)), "both running and suspended");
         let mut roles: HashMap<String, &str> = HashMap::new();
         for node in running.union(&waiting).filter_map(|node| self.graph.node(node)) {
             let other = roles.insert(RoleId::key(&node.role), &node.id);
-            prop_assert_eq!(other, None, "{} is twice at work or waiting", node.role.clone());
+            prop_assert_eq!(other, None, "{} has two nodes running or waiting", node.role.clone());
         }
         let visited: HashSet<&str> = flow.visited().collect();
         prop_assert!(running.is_subset(&visited));
@@ -292,7 +292,7 @@ impl Walk {
         self.claims_once()
     }
 
-    /// Nothing is in the history that was not handed over, and nothing goes.
+    /// Checks that the history never shrinks and has only artifacts that were handed over.
     fn history_grows(&self, before: &FlowRun) -> Result<(), TestCaseError> {
         let (old, new) = (history(before), history(&self.flow));
         for (edge, list) in &old {
@@ -306,7 +306,7 @@ impl Walk {
         Ok(())
     }
 
-    /// What is written is what is read.
+    /// Checks that rendering and loading is a fixed point.
     fn is_a_fixed_point(&self) -> Result<(), TestCaseError> {
         let text = self.flow.render();
         let loaded = FlowRun::load(&text, &self.flow.id()).map_err(|error| TestCaseError::fail(error.to_string()))?;
@@ -315,7 +315,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Where nothing changed, nothing more is claimed.
+    /// Checks that a second claim without a change claims nothing.
     fn claims_once(&self) -> Result<(), TestCaseError> {
         let mut flow = self.flow.clone();
         claim(&mut flow, &self.graph, &[], |_| true);
@@ -327,7 +327,7 @@ impl Walk {
     }
 }
 
-/// Nodes that wait for just that.
+/// Returns the nodes that wait for this reason.
 fn waiting(flow: &FlowRun, reason: Reason) -> impl Iterator<Item = &str> {
     flow.waits().filter(move |wait| wait.reason == reason.word()).map(|wait| wait.node)
 }
@@ -342,7 +342,7 @@ fn history(flow: &FlowRun) -> BTreeMap<String, Vec<String>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
     #[test]
-    fn what_must_hold_holds_on_every_walk(graph in graphs(), acts in acts()) {
+    fn invariants_hold_on_every_walk(graph in graphs(), acts in acts()) {
         let mut walk = Walk::begin(graph)?;
         for act in &acts {
             walk.act(act)?;
@@ -350,9 +350,9 @@ proptest! {
     }
 }
 
-/// An agent that always does the right thing: it hands on what it owes, and closes.
+/// An agent without mistakes: it hands over what it owes, then closes.
 #[test]
-fn a_flow_without_mistakes_comes_to_its_end() {
+fn a_flow_without_mistakes_completes() {
     let node = |id: &str, role: &str, join| Node {
         id: id.to_owned(),
         role: role.to_owned(),
@@ -379,12 +379,12 @@ fn a_flow_without_mistakes_comes_to_its_end() {
         let signal = if targets.is_empty() { Signal::ForwardPassClosed } else { Signal::Targets(targets) };
         finish(&mut flow, &graph, &node, &signal, |_| Artifact::File, OwnerRules::Strict).expect("is right");
     }
-    assert_eq!(order, ["n0", "a", "b", "c"], "the two of one role one after the other");
+    assert_eq!(order, ["n0", "a", "b", "c"], "two nodes of one role run one after the other");
     assert_eq!(flow.status(), "awaiting_improvement_choice");
 }
 
 #[test]
-fn whoever_may_work_is_claimed_at_once() {
+fn all_runnable_nodes_are_claimed_at_once() {
     let count = 1000;
     let nodes = (0..count).map(|at| Node { id: format!("n{at}"), role: format!("dev_{}", at + 1), ..Node::default() });
     let edges = (0..count).flat_map(|from| (1..=4).map(move |step| (from, from + step)));

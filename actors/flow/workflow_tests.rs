@@ -1,4 +1,4 @@
-//! Workflows: what is wrong with them, in which words, and where.
+//! Tests of workflow validation: messages and their paths in the document.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn said(document: &Value, rules: OwnerRules) -> Vec<(String, String)> {
 }
 
 #[test]
-fn each_mistake_has_its_words_and_its_place() {
+fn each_mistake_has_its_message_and_path() {
     let one = |document: Value, path: &str, message: &str| {
         let found = said(&document, OwnerRules::Strict);
         assert_eq!(found, [(path.to_owned(), message.to_owned())], "{document}");
@@ -105,12 +105,12 @@ impl WithoutEdges for Value {
 }
 
 #[test]
-fn a_circle_is_told_from_its_first_node_to_itself() {
+fn a_cycle_is_reported_from_its_first_node_to_itself() {
     let round = changed(|w| w["edges"].as_array_mut().expect("a list").push(json!({"from": "c", "to": "b"})));
     let found = said(&round, OwnerRules::Strict);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].1, "Workflow graph must be acyclic; cycle detected: b -> c -> b");
-    // A long one needs no deep stack.
+    // A long cycle must not overflow the stack.
     let nodes: Vec<Value> = (0..20_000).map(|at| json!({"id": format!("n{at}"), "role": "dev"})).collect();
     let edges: Vec<Value> =
         (0..20_000).map(|at| json!({"from": format!("n{at}"), "to": format!("n{}", (at + 1) % 20_000)})).collect();
@@ -119,7 +119,7 @@ fn a_circle_is_told_from_its_first_node_to_itself() {
 }
 
 #[test]
-fn without_the_rules_of_the_owner_anybody_may_begin_and_end() {
+fn relaxed_rules_allow_any_role_at_start_and_end() {
     let free = json!({"workflow": {"name": "W", "nodes": [{"id": "plan", "role": "lead"}, {"id": "do", "role": "dev"}],
         "edges": [{"from": "plan", "to": "do"}]}});
     assert_eq!(said(&free, OwnerRules::Relaxed), []);
@@ -134,7 +134,7 @@ fn without_the_rules_of_the_owner_anybody_may_begin_and_end() {
 }
 
 #[test]
-fn what_a_flow_names_must_be_in_its_workflow() {
+fn nodes_and_edges_of_the_state_must_exist_in_the_workflow() {
     let id = FlowRef::new("p", "f").expect("is a name");
     let mut flow =
         FlowRun::new(&NewFlow { id: &id, workspace_root: "/ws", record_folder: "/ws/r", first_node: "ghost" });
@@ -164,7 +164,7 @@ fn a_graph_is_shown_as_text_and_for_graphviz() {
     let graph = Graph::resolve(&line(), None).expect("is one");
     assert_eq!(
         graph.to_text(),
-        "owner-intake (owner) -> b\nb (dev, waits for all) -> c\nc (owner, asks before it hands over)\n"
+        "owner-intake (owner) -> b\nb (dev, waits for all inputs) -> c\nc (owner, handoffs need approval)\n"
     );
     let dot = graph.to_dot(|node| (node == "b").then_some("gold"));
     assert!(dot.contains("  \"b\" [label=\"b\\ndev\", fillcolor=\"gold\"];\n"), "{dot}");

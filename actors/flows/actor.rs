@@ -12,20 +12,14 @@ use super::attend::Attendant;
 use super::error::FlowError;
 use super::machine::{Effect, Event, Machine};
 use super::message::{FlowMessage, Told};
-use super::turn::{News, Standing, Turn};
-use super::worker_name;
-use crate::model::{Caller, EventKind, FlowPlace, FlowRules};
-use crate::ports::Ports;
 use crate::run::Fleet;
+use swarm_model::flows::Begin;
+use swarm_model::flows::worker_name;
+use swarm_model::flows::{News, Standing, Turn};
+use swarm_model::{Caller, EventKind, FlowPlace};
+use swarm_ports::Ports;
 
 pub struct FlowActor;
-
-/// A flow that is run now, as a person asked for it.
-#[derive(Clone, Debug)]
-pub struct Begin {
-    pub rules: FlowRules,
-    pub caller: Caller,
-}
 
 #[derive(Clone)]
 pub struct FlowArguments {
@@ -195,7 +189,7 @@ impl State {
 
     fn emit(&self, worker: Option<String>, kind: EventKind) {
         let at_ms = self.arguments.ports.clock.wall_ms();
-        let event = crate::model::Event { at_ms, worker, generation: None, request: None, kind };
+        let event = swarm_model::Event { at_ms, worker, generation: None, request: None, kind };
         self.arguments.ports.events.emit(event);
     }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use ractor::ActorRef;
 
 use super::message::FlowMessage;
-use super::turn::{Ended, How, Turn};
-use crate::model::{Caller, Event, EventKind, FlowPlace};
-use crate::ports::Ports;
 use crate::run::Fleet;
 use crate::worker::{ended, tried};
+use swarm_model::flows::{Ended, How, Turn};
+use swarm_model::{Caller, Event, EventKind, FlowPlace};
+use swarm_ports::Ports;
 
 pub struct Attendant {
     pub place: FlowPlace,

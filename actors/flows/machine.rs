@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::turn::{Ended, Standing, Turn};
-use crate::model::FlowRules;
+use swarm_model::FlowRules;
+use swarm_model::flows::{Ended, Standing, Turn};
 
 /// How long files that could not be read or written are left alone, in milliseconds …
 const PAUSE_MS: u64 = 1_000;

@@ -3,7 +3,7 @@
 use ractor::RpcReplyPort;
 
 use super::error::FlowError;
-use super::turn::{Ended, Turn};
+use swarm_model::flows::{Ended, Turn};
 
 #[derive(Debug)]
 pub enum FlowMessage {

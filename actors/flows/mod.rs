@@ -21,20 +21,14 @@ mod attend;
 mod error;
 pub mod machine;
 mod message;
-mod turn;
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
-pub use actor::{Begin, FlowArguments};
+pub use actor::FlowArguments;
 pub use error::FlowError;
 use message::FlowMessage;
 pub use message::Told;
-pub use turn::{Ended, How, News, Standing, Turn};
 
-use crate::model::{FlowPlace, WorkerName};
-
-/// How the tag of a worker that plays a role begins; its flow follows.
-pub const TAG: &str = "flow:";
 /// How long a question may take, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
 
@@ -86,24 +80,6 @@ impl FlowHandle {
     pub async fn rests(&self) -> Option<bool> {
         ractor::call!(self.actor, FlowMessage::Rests).ok()
     }
-}
-
-/// The name of the worker that plays a role: the last six characters of the flow's id,
-/// which are random, and the role.
-pub fn worker_name(place: &FlowPlace, role: &str) -> String {
-    let six = place.flow.rsplit('-').next().unwrap_or_default();
-    let plain = format!("{six}-{role}");
-    if WorkerName::parse(&plain).is_ok() { plain } else { crate::run::worker_name(&place.flow, role) }
-}
-
-/// Under which request the worker of a turn is started: the same after a crash.
-pub fn request_of(place: &FlowPlace, turn: &Turn) -> String {
-    format!("{}{}", request_prefix(place, &turn.role), turn.number)
-}
-
-/// What the requests of all turns of a role begin with.
-pub fn request_prefix(place: &FlowPlace, role: &str) -> String {
-    format!("flow/{place}/{role}/")
 }
 
 #[cfg(test)]

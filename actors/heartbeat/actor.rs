@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 use super::Teller;
 use super::machine::{Effect, Event, Machine};
 use super::message::{HeartbeatMessage, Told};
-use crate::ports::{Alarm, Ports, Typing};
+use swarm_ports::{Alarm, Ports, Typing};
 
 pub struct Heartbeat;
 

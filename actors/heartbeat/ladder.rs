@@ -4,8 +4,8 @@
 //! that neither a clock that is set nor a machine that slept makes anybody look stuck.
 
 use super::signals::Signal;
-use crate::model::{Rungs, WatchRules};
-use crate::ports::Sight;
+use swarm_model::{Rungs, WatchRules};
+use swarm_ports::Sight;
 
 pub const NUDGES_MAX: u32 = 2;
 pub const RESTARTS_MAX: u32 = 3;

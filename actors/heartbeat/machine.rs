@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::ladder::{Act, Ladder, Means, Step};
 use super::signals::{self, Signal};
-use crate::model::{EventKind, Fence, Reason, Rungs};
-use crate::ports::{Beaten, Life, LifeEnd, SessionError, Sight};
+use swarm_model::{EventKind, Fence, Reason, Rungs};
+use swarm_ports::{Beaten, Life, LifeEnd, SessionError, Sight};
 
 /// The screen of one worker is looked at no more often than this, in milliseconds.
 const LOOK_MS: u64 = 30_000;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Ended, ProcessId, Reason, SessionPlan, WatchRules};
+use swarm_model::{Ended, ProcessId, Reason, SessionPlan, WatchRules};
 
 fn life(worker: &str, generation: u64) -> Arc<Life> {
     Arc::new(Life {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::machine::Round;
-use crate::model::{EventKind, Fence, Rungs};
-use crate::ports::{Beaten, Life, LifeEnd, SessionError, Sight};
+use swarm_model::{EventKind, Fence, Rungs};
+use swarm_ports::{Beaten, Life, LifeEnd, SessionError, Sight};
 
 #[derive(Debug)]
 pub enum HeartbeatMessage {

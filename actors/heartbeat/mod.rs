@@ -30,7 +30,7 @@ use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 use message::HeartbeatMessage;
 pub use message::Told;
 
-use crate::ports::{Life, LifeEnd, Ports};
+use swarm_ports::{Life, LifeEnd, Ports};
 
 /// How it tells the supervisor, upwards and without waiting.
 pub type Teller = Arc<dyn Fn(Told) + Send + Sync>;

@@ -5,7 +5,7 @@
 //! clock that jumped does not keep a dead agent alive, a process is known by more than
 //! its number, and attempts run out.
 
-use crate::model::{Session, SessionStatus};
+use swarm_model::{Recovery, Session, SessionStatus};
 
 /// Attempts after which a session is left alone, where nothing else was said.
 pub const ATTEMPTS_MAX: i64 = 3;
@@ -37,32 +37,6 @@ pub enum Known {
     Gone,
     /// Nobody recorded it, or on another machine.
     Unknown,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recovery {
-    NoState,
-    InvalidState,
-    IdentifierMismatch { found: String },
-    AgentAlive,
-    Finished { status: SessionStatus },
-    MaxAttempts { attempts: i64 },
-    Recoverable { attempts: i64 },
-}
-
-impl Recovery {
-    /// The stable name.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::NoState => "no_state",
-            Self::InvalidState => "invalid_state",
-            Self::IdentifierMismatch { .. } => "identifier_mismatch",
-            Self::AgentAlive => "agent_alive",
-            Self::Finished { .. } => "finished",
-            Self::MaxAttempts { .. } => "max_attempts",
-            Self::Recoverable { .. } => "recoverable",
-        }
-    }
 }
 
 pub fn decide(facts: &Facts<'_>) -> Recovery {

@@ -9,13 +9,13 @@ use tokio::task::AbortHandle;
 
 use super::attend::Attendant;
 use super::error::LoopError;
-use super::machine::{Effect, Event, News};
+use super::machine::{Effect, Event, Machine, News};
 use super::message::{LoopMessage, Told};
-use super::progress::{Loop, Plan, Wire};
-use super::words::Word;
-use crate::model::{EventKind, Refusal, RefusalKind, Spawned};
-use crate::ports::{Filed, Ports};
 use crate::worker::Workers;
+use swarm_model::loops::progress::{Loop, Plan, Wire};
+use swarm_model::loops::words::Word;
+use swarm_model::{EventKind, Refusal, RefusalKind, Spawned};
+use swarm_ports::{Filed, Ports};
 
 /// How long records that could not be written are left alone.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub struct LoopArguments {
 pub struct State {
     arguments: LoopArguments,
     myself: ActorRef<LoopMessage>,
-    it: Loop,
+    it: Machine,
     /// What follows from what is not durable yet.
     held: Vec<Effect>,
     /// What is to be told and is not yet among the lines of the loop, with its time.
@@ -94,7 +94,7 @@ impl Actor for LoopActor {
                 state.take(&event);
                 state.ask_for_flush();
             }
-            LoopMessage::Look(reply) => drop(reply.send(state.it.clone())),
+            LoopMessage::Look(reply) => drop(reply.send(Loop::clone(&state.it))),
             LoopMessage::Happened(event) => {
                 state.notice_others().await;
                 state.take(&event);
@@ -136,7 +136,7 @@ impl State {
         let mut it = Loop::new(plan, arguments.ports.clock.wall_ms());
         let earlier = arguments.ports.loops.earlier(it.name()).await;
         it.earlier = earlier.map_err(|error| LoopError::Open(error.to_string()))?;
-        let mut state = Self::new(myself, arguments, it);
+        let mut state = Self::new(myself, arguments, Machine::new(it));
         state.take(&Event::Began);
         // Durable before anybody hears of it, and before anything is started.
         if let Err(error) = state.save().await {
@@ -155,7 +155,7 @@ impl State {
     ) -> Result<Self, ActorProcessingErr> {
         let earlier = arguments.ports.loops.earlier(it.name()).await;
         it.earlier = earlier.map_err(|error| LoopError::Open(error.to_string()))?;
-        let mut state = Self::new(myself, arguments, it);
+        let mut state = Self::new(myself, arguments, Machine::new(it));
         state.known = vec![state.it.wire()];
         state.take(&Event::Adopted);
         // Durable before anything follows from its being ours.
@@ -169,14 +169,14 @@ impl State {
                 }
             }
         }
-        state.it.earlier = None;
+        state.it.forget_earlier();
         Ok(state)
     }
 
     async fn resume(myself: ActorRef<LoopMessage>, arguments: LoopArguments) -> Result<Self, ActorProcessingErr> {
         let loaded = arguments.ports.loops.load(&arguments.name).await.map_err(LoopError::Open)?;
         let absent = || LoopError::Open(format!("no ralph state found for worker '{}'", arguments.name));
-        let it = loaded.ok_or_else(absent)?;
+        let it = Machine::new(loaded.ok_or_else(absent)?);
         let effects = it.resume();
         let known = it.wires_before.iter().copied().chain([it.wire()]).collect();
         let mut state = Self::new(myself, arguments, it);
@@ -191,7 +191,7 @@ impl State {
         Ok(state)
     }
 
-    fn new(myself: ActorRef<LoopMessage>, arguments: LoopArguments, it: Loop) -> Self {
+    fn new(myself: ActorRef<LoopMessage>, arguments: LoopArguments, it: Machine) -> Self {
         Self {
             arguments,
             myself,
@@ -264,13 +264,10 @@ impl State {
     async fn save(&mut self) -> std::io::Result<Option<Wire>> {
         let loops = Arc::clone(&self.ports().loops);
         if !self.lines_open && !self.words.is_empty() {
-            self.it.lines.clear();
-            self.it.lines_at = loops.log_length(self.it.name()).await;
+            self.it.begin_lines(loops.log_length(self.it.name()).await);
         }
-        self.it.told += self.words.len() as u64;
-        self.it.lines.append(&mut self.words);
+        self.it.record(std::mem::take(&mut self.words), &self.known);
         self.lines_open = true;
-        self.it.wires_before.clone_from(&self.known);
         let filed = loops.save(&self.it).await?;
         self.lines_open = false;
         match filed {
@@ -322,7 +319,7 @@ impl State {
             ports: self.ports().clone(),
             workers: Arc::clone(&self.arguments.workers),
             actor: self.myself.clone(),
-            it: self.it.clone(),
+            it: Loop::clone(&self.it),
         }
     }
 
@@ -385,7 +382,7 @@ impl State {
             News::Ended { reason } => EventKind::LoopEnded { reason: reason.word().to_owned(), iterations: iteration },
             News::Warning { text } => EventKind::LoopWarning { text },
         };
-        self.ports().events.emit(crate::model::Event {
+        self.ports().events.emit(swarm_model::Event {
             at_ms: self.ports().clock.wall_ms(),
             worker: Some(self.it.name().to_owned()),
             generation: self.it.stage.generation(),

@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 use super::machine::Event;
 use super::message::LoopMessage;
-use super::progress::{BACKOFF_S_MAX, Loop, Stage, Then};
-use super::words::Code;
 use super::{CALL_MS_MAX, request_of, request_prefix, sight};
-use crate::model::screen::{Screen, judge};
-use crate::model::{Caller, Contract, Ended, ExitRecord, Reason, Refusal, RefusalKind, SpawnRequest};
-use crate::ports::{Ports, TerminalError, Typing};
 use crate::worker::{Workers, ended, tried};
+use swarm_model::loops::progress::{BACKOFF_S_MAX, Loop, Stage, Then};
+use swarm_model::loops::words::Code;
+use swarm_model::screen::{Screen, judge};
+use swarm_model::{Caller, Contract, Ended, ExitRecord, Reason, Refusal, RefusalKind, SpawnRequest};
+use swarm_ports::{Ports, TerminalError, Typing};
 
 /// How long an agent may take until it asks for work; then it is given its prompt anyhow.
 const READY_MAX: Duration = Duration::from_secs(30);
@@ -138,7 +138,7 @@ impl Attendant {
         }
     }
 
-    async fn spawn(&self) -> Result<crate::model::Spawned, Refusal> {
+    async fn spawn(&self) -> Result<swarm_model::Spawned, Refusal> {
         let plan = &self.it.plan;
         let mut metadata = plan.contract.metadata.clone();
         metadata.insert("ralph".to_owned(), true.into());

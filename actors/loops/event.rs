@@ -1,8 +1,8 @@
 //! What happens to a loop, and what follows from it: plain values.
 
-use super::progress::{ExitReason, Wire};
 use super::sight::Sight;
-use super::words::{Code, Word};
+use swarm_model::loops::progress::{ExitReason, Wire};
+use swarm_model::loops::words::{Code, Word};
 
 /// What happens to a loop. What is about an iteration that is not the present one is void.
 #[derive(Clone, Debug, PartialEq)]

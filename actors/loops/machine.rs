@@ -1,41 +1,85 @@
 //! The decisions of a loop as a pure function: progress, event, now → progress, effects.
 
-use super::progress::{
+use super::sight::{STUCK, Sight};
+use std::ops::Deref;
+
+use swarm_model::loops::progress::{
     BACKOFF_S_MAX, CONTEXT_GRACE, ExitReason, FAILURES_MAX, LOST_MAX, Loop, Stage, Status, Then, Wire,
 };
-use super::sight::{STUCK, Sight};
-use super::words::{Code, Word};
+use swarm_model::loops::words::{Code, Word};
 
 pub use super::event::{Effect, Event, News};
 
-impl Loop {
+/// A loop and its decisions. Only events change what it does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    it: Loop,
+}
+
+impl Deref for Machine {
+    type Target = Loop;
+
+    fn deref(&self) -> &Loop {
+        &self.it
+    }
+}
+
+impl Machine {
+    /// Decides for a loop that begins, or for one as its record has it.
+    pub fn new(it: Loop) -> Self {
+        Self { it }
+    }
+
+    /// Takes one event at `now_ms`, in Unix milliseconds, and returns what is to be done.
     pub fn on(&mut self, event: &Event, now_ms: u64) -> Vec<Effect> {
-        let mut turn = Turn { it: self, now_ms, effects: Vec::new() };
+        let mut turn = Turn { it: &mut self.it, now_ms, effects: Vec::new() };
         turn.take(event);
         turn.effects
     }
 
     /// What was under way when the last process that looked after this loop went.
     pub fn resume(&self) -> Vec<Effect> {
-        if let Some(cause) = &self.refused {
-            return vec![Effect::Withdraw { cause: cause.clone() }];
-        }
-        if !self.is_active() {
-            return Vec::new();
-        }
-        match &self.stage {
-            Stage::Starting | Stage::Prompting { .. } | Stage::Typing { .. } | Stage::Watching { .. } => {
-                vec![Effect::Attend]
-            }
-            Stage::Ending { .. } => vec![self.end()],
-            Stage::BackingOff { until_ms, .. } => vec![Effect::Arm { at_ms: *until_ms }],
-            Stage::Between { .. } | Stage::Over => Vec::new(),
-        }
+        resume(&self.it)
     }
 
-    fn end(&self) -> Effect {
-        Effect::End { drop: self.exit_reason == Some(ExitReason::PreflightFailed) }
+    /// Starts a new group of log lines at `log_length`, the length of the log in bytes.
+    pub fn begin_lines(&mut self, log_length: u64) {
+        self.it.lines.clear();
+        self.it.lines_at = log_length;
     }
+
+    /// Adds lines to the present group, and notes what the original's file may say before the next write.
+    pub fn record(&mut self, mut lines: Vec<(u64, Word)>, wires: &[Wire]) {
+        self.it.told += lines.len() as u64;
+        self.it.lines.append(&mut lines);
+        self.it.wires_before = wires.to_vec();
+    }
+
+    /// Drops what an earlier loop left, once a withdrawal is no longer possible.
+    pub fn forget_earlier(&mut self) {
+        self.it.earlier = None;
+    }
+}
+
+fn resume(it: &Loop) -> Vec<Effect> {
+    if let Some(cause) = &it.refused {
+        return vec![Effect::Withdraw { cause: cause.clone() }];
+    }
+    if !it.is_active() {
+        return Vec::new();
+    }
+    match &it.stage {
+        Stage::Starting | Stage::Prompting { .. } | Stage::Typing { .. } | Stage::Watching { .. } => {
+            vec![Effect::Attend]
+        }
+        Stage::Ending { .. } => vec![end(it)],
+        Stage::BackingOff { until_ms, .. } => vec![Effect::Arm { at_ms: *until_ms }],
+        Stage::Between { .. } | Stage::Over => Vec::new(),
+    }
+}
+
+fn end(it: &Loop) -> Effect {
+    Effect::End { drop: it.exit_reason == Some(ExitReason::PreflightFailed) }
 }
 
 /// Pause after the nth failure in a row, in seconds.
@@ -210,7 +254,7 @@ impl Turn<'_> {
     fn end_worker(&mut self, then: Then) {
         self.close_iteration();
         self.it.stage = Stage::Ending { then };
-        let end = self.it.end();
+        let end = end(self.it);
         self.effects.push(end);
     }
 
@@ -442,7 +486,7 @@ impl Turn<'_> {
             if let Stage::Between { again } = self.it.stage {
                 self.next(again);
             } else if !is_attended {
-                let effects = Loop::resume(self.it);
+                let effects = resume(self.it);
                 self.effects.extend(effects);
             }
         }

@@ -2,24 +2,24 @@
 
 use proptest::prelude::*;
 
-use super::machine::{Effect, Event};
-use super::progress::{ExitReason, Loop, Plan, Stage, Status, Then, Wire};
+use super::machine::{Effect, Event, Machine};
 use super::sight::Sight;
-use super::words::Word;
+use swarm_model::loops::progress::{ExitReason, Loop, Plan, Stage, Status, Then, Wire};
+use swarm_model::loops::words::Word;
 
 fn plan(max: u32) -> Plan {
     Plan { name: "w".into(), max_iterations: max, inactivity_timeout_s: 180, ..Plan::default() }
 }
 
 /// A loop whose first prompt is typed.
-fn watched(plan: Plan) -> Loop {
-    let mut it = Loop::new(plan, 0);
+fn watched(plan: Plan) -> Machine {
+    let mut it = Machine::new(Loop::new(plan, 0));
     it.on(&Event::Began, 0);
     prompt(&mut it);
     it
 }
 
-fn prompt(it: &mut Loop) {
+fn prompt(it: &mut Machine) {
     let iteration = it.iteration;
     it.on(&Event::Started { iteration, generation: u64::from(iteration) }, 0);
     it.on(&Event::Typing { iteration }, 0);
@@ -186,7 +186,7 @@ fn the_end_of_the_last_iteration_is_told_when_a_pause_is_over() {
 
 #[test]
 fn a_kill_ends_it_wherever_it_is() {
-    let mut starting = Loop::new(plan(3), 0);
+    let mut starting = Machine::new(Loop::new(plan(3), 0));
     starting.on(&Event::Began, 0);
     let effects = starting.on(&Event::Killed, 0);
     assert!(effects.contains(&Effect::End { drop: false }), "one that is just coming up is ended: {effects:?}");
@@ -206,7 +206,7 @@ fn a_kill_ends_it_wherever_it_is() {
 
 #[test]
 fn a_first_start_that_fails_leaves_nothing_and_a_later_one_is_tried_again() {
-    let mut it = Loop::new(plan(3), 0);
+    let mut it = Machine::new(Loop::new(plan(3), 0));
     it.on(&Event::Began, 0);
     let effects = it.on(&Event::NotStarted { iteration: 1, cause: "no tmux".into() }, 0);
     assert_eq!(effects, [Effect::Withdraw { cause: "no tmux".into() }]);
@@ -235,7 +235,7 @@ fn what_another_program_writes_holds() {
 
 #[test]
 fn one_that_nobody_is_to_look_after_is_left_when_its_prompt_is_typed() {
-    let mut it = Loop::new(Plan { no_run: true, ..plan(3) }, 0);
+    let mut it = Machine::new(Loop::new(Plan { no_run: true, ..plan(3) }, 0));
     it.on(&Event::Began, 0);
     it.on(&Event::Started { iteration: 1, generation: 1 }, 0);
     it.on(&Event::Prompted { iteration: 1, baseline: String::new(), log_from: 0 }, 0);
@@ -252,7 +252,7 @@ fn one_that_nobody_looks_after_rests_however_soon_its_agent_ends() {
     let ended = Event::Ended { iteration: 1, code: Some(0), asked: false, done: false };
     let prompted = Event::Prompted { iteration: 1, baseline: String::new(), log_from: 0 };
     for before in [vec![], vec![Event::Typing { iteration: 1 }], vec![Event::Typing { iteration: 1 }, prompted]] {
-        let mut it = Loop::new(Plan { no_run: true, ..plan(3) }, 0);
+        let mut it = Machine::new(Loop::new(Plan { no_run: true, ..plan(3) }, 0));
         it.on(&Event::Began, 0);
         it.on(&Event::Started { iteration: 1, generation: 1 }, 0);
         for event in &before {
@@ -311,7 +311,7 @@ proptest! {
     #[test]
     fn whatever_comes_the_rules_hold(events in proptest::collection::vec(any_event(), 1..80), max in 1_u32..4) {
         let plan = Plan { check_done_continuous: true, max_context: Some(60), ..plan(max) };
-        let mut it = Loop::new(plan, 0);
+        let mut it = Machine::new(Loop::new(plan, 0));
         let (mut ends, mut starts) = (0, 0);
         let began = it.on(&Event::Began, 0);
         starts += began.iter().filter(|effect| matches!(effect, Effect::Tell(Word::Start { .. }))).count();
@@ -340,8 +340,8 @@ proptest! {
                 prop_assert!(matches!(it.status, Status::Stopped | Status::Failed));
                 prop_assert!(!it.is_active());
             }
-            let text = serde_json::to_string(&it).expect("it is plain data");
-            prop_assert_eq!(&serde_json::from_str::<Loop>(&text).expect("reads"), &it);
+            let text = serde_json::to_string(&*it).expect("it is plain data");
+            prop_assert_eq!(&serde_json::from_str::<Loop>(&text).expect("reads"), &*it);
         }
     }
 }

@@ -4,8 +4,8 @@ use ractor::RpcReplyPort;
 
 use super::error::LoopError;
 use super::machine::Event;
-use super::progress::Loop;
-use crate::model::{Refusal, Spawned};
+use swarm_model::loops::progress::Loop;
+use swarm_model::{Refusal, Spawned};
 
 #[derive(Debug)]
 pub enum LoopMessage {

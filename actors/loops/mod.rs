@@ -22,10 +22,8 @@ mod error;
 pub mod event;
 pub mod machine;
 mod message;
-pub mod progress;
 pub mod sight;
 mod theirs;
-pub mod words;
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
@@ -34,9 +32,9 @@ pub use error::LoopError;
 use machine::Event;
 use message::LoopMessage;
 pub use message::Told;
-use progress::Loop;
+use swarm_model::loops::progress::Loop;
 
-use crate::model::{Refusal, RefusalKind, Spawned};
+use swarm_model::{Refusal, RefusalKind, Spawned};
 
 /// How long a request may take, in milliseconds: a slow disk is the longest part.
 const CALL_MS_MAX: u64 = 30_000;

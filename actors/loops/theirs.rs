@@ -3,8 +3,8 @@
 
 use super::attend::Attendant;
 use super::machine::Event;
-use crate::model::ProcessId;
 use crate::worker::LOG_LIMIT_BYTES;
+use swarm_model::ProcessId;
 
 impl Attendant {
     /// One iteration whose worker is there and has its prompt, to its end.

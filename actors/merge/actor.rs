@@ -9,11 +9,11 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
 use super::error::MergeError;
-use super::machine::{Effect, Event};
+use super::machine::{Effect, Event, Machine};
 use super::message::{Ask, MergeMessage, Step, Told};
-use super::queue::{Item, ItemId, Phase, Queue, State as ItemState};
-use crate::model::{QueueView, Target};
-use crate::ports::{Clock, Landings};
+use swarm_model::merge::queue::{Item, ItemId, Phase, Queue, State as ItemState};
+use swarm_model::{QueueView, Target};
+use swarm_ports::{Clock, Landings};
 
 /// How long a journal that could not be written is left alone.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ pub struct MergeArguments {
 pub struct State {
     arguments: MergeArguments,
     myself: ActorRef<MergeMessage>,
-    queue: Queue,
+    queue: Machine,
     /// What of it is journaled.
     kept: Queue,
     /// It is not known what the journal holds: why it could not be written.
@@ -55,8 +55,9 @@ impl Actor for Merge {
         arguments: MergeArguments,
     ) -> Result<State, ActorProcessingErr> {
         let loaded = arguments.landings.load(&arguments.target).await;
-        let queue = loaded.map_err(|error| MergeError::Unreadable(error.to_string()))?.unwrap_or_default();
-        let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), queue.clone());
+        let loaded = loaded.map_err(|error| MergeError::Unreadable(error.to_string()))?;
+        let queue = Machine::new(loaded.unwrap_or_default());
+        let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), Queue::clone(&queue));
         let mut state = State { arguments, myself, queue, kept, stuck: None, waiting, tasks, busy: false };
         // A function of the journal alone: a crash before the next save comes to the same.
         let effects = state.queue.resume();
@@ -102,7 +103,7 @@ impl State {
                 if let Some(known) = addition.key.as_deref().and_then(|key| self.queue.of_key(key)) {
                     return Ok(Some(known.id));
                 }
-                Event::Added(addition, self.arguments.clock.wall_ms())
+                Event::Added(addition)
             }
             Ask::Drop(id) => {
                 self.may(id, "dropped", ItemState::may_be_dropped)?;
@@ -165,7 +166,7 @@ impl State {
     }
 
     fn view(&self) -> QueueView {
-        let (target, queue) = (self.arguments.target.clone(), self.queue.clone());
+        let (target, queue) = (self.arguments.target.clone(), Queue::clone(&self.queue));
         QueueView { target, queue, stuck: self.stuck.clone() }
     }
 
@@ -173,15 +174,7 @@ impl State {
     /// then carried out. When the journal cannot be written nothing has happened.
     async fn take(&mut self, event: Event) -> Result<(), MergeError> {
         let mut decided = self.queue.clone();
-        let effects = decided.on(event);
-        let now_ms = self.arguments.clock.wall_ms();
-        for effect in &effects {
-            if let Effect::Settled(id) = effect
-                && let Some(item) = decided.item_mut(*id)
-            {
-                item.settled_ms = Some(now_ms);
-            }
-        }
+        let effects = decided.on(event, self.arguments.clock.wall_ms());
         let kept = decided.kept();
         if kept != self.kept || self.stuck.is_some() {
             self.save(&kept).await?;

@@ -1,6 +1,6 @@
 //! Why a queue did not do what was asked.
 
-use super::queue::ItemId;
+use swarm_model::merge::queue::ItemId;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {

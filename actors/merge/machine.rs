@@ -12,7 +12,10 @@
 //! and what came after is queued again. So one bad item of a batch costs a
 //! logarithm of verifications and never the others' place.
 
-use super::queue::{Addition, Item, ItemId, Link, Phase, Queue, Red, Search, State};
+use std::ops::Deref;
+
+use swarm_model::merge::queue::{Addition, Item, ItemId, Link, Phase, Queue, Red, Search, State};
+use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 
 /// Looks at one commit that may come to nothing before its items wait.
 const LOST_MAX: u32 = 3;
@@ -20,7 +23,7 @@ const LOST_MAX: u32 = 3;
 /// What the world answers, or a person asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    Added(Addition, u64),
+    Added(Addition),
     /// Answers of effects.
     BaseRead(Result<String, String>),
     Built(Build),
@@ -31,45 +34,6 @@ pub enum Event {
     Resume,
     Drop(ItemId),
     Retry(ItemId),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Build {
-    /// The item's tip on top of what was given.
-    Made(String),
-    /// Everything of it is there already.
-    Nothing,
-    Conflict(Vec<String>),
-    /// It could not be found out; the item waits.
-    Failed(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Green,
-    Red(String),
-    /// The command was ended by a signal that the queue did not send, or could
-    /// not be started: that says nothing about the commit.
-    Unknown(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Landing {
-    /// The base holds it. Commits that landed under another name, as a signature
-    /// gives them one: the candidate's and theirs.
-    Done(Vec<(String, String)>),
-    /// The base is no longer where the chain began.
-    Moved,
-    /// A person's uncommitted edits are in the way.
-    Overlap(Vec<String>),
-    Failed(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resolution {
-    /// A tip that is to take the place of the item's.
-    Done(String),
-    Failed(String),
 }
 
 /// What is to be done once the queue is durable. Each but `Settled` is answered
@@ -101,51 +65,63 @@ pub enum Effect {
     Settled(ItemId),
 }
 
-impl Queue {
-    /// Takes one event.
-    pub fn on(&mut self, event: Event) -> Vec<Effect> {
+/// A queue and its decisions. Only events change it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    queue: Queue,
+}
+
+impl Deref for Machine {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+impl Machine {
+    /// Decides for a queue as its journal has it.
+    pub fn new(queue: Queue) -> Self {
+        Self { queue }
+    }
+
+    /// Takes one event at `now_ms`, in Unix milliseconds, and returns what is to be done.
+    pub fn on(&mut self, event: Event, now_ms: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Added(addition, at_ms) => self.add(addition, at_ms, &mut effects),
+            Event::Added(addition) => self.add(addition, now_ms, &mut effects),
             Event::BaseRead(base) => self.base_read(base, &mut effects),
             Event::Built(build) => self.built(build, &mut effects),
             Event::Verified(verdict) => self.verified(verdict, &mut effects),
             Event::Landed(landing) => self.landed(landing, &mut effects),
             Event::Resolved(id, resolution) => self.resolved(id, resolution),
-            Event::Pause => self.paused = true,
-            Event::Resume => self.paused = false,
+            Event::Pause => self.queue.paused = true,
+            Event::Resume => self.queue.paused = false,
             Event::Drop(id) => self.drop_item(id, &mut effects),
             Event::Retry(id) => self.retry(id),
         }
         self.begin(&mut effects);
+        for effect in &effects {
+            if let Effect::Settled(id) = effect
+                && let Some(item) = self.queue.item_mut(*id)
+            {
+                item.settled_ms = Some(now_ms);
+            }
+        }
         effects
     }
 
-    fn add(&mut self, addition: Addition, at_ms: u64, effects: &mut Vec<Effect>) {
-        let Addition { name, tip, priority, key, rules, waits } = addition;
-        let rules = rules.unwrap_or_else(|| self.items.last().map_or(&self.rules, |last| &last.rules).clone());
-        let id = self.next;
-        self.next += 1;
+    fn add(&mut self, mut addition: Addition, at_ms: u64, effects: &mut Vec<Effect>) {
+        let waits = addition.waits.take();
+        let id = self.queue.next;
+        self.queue.next += 1;
+        let replaced = |earlier: &&mut Item| earlier.name == addition.name && earlier.state.may_be_retried();
         // What did not land is on record; what is to be done about it is done here.
-        for earlier in self.items.iter_mut().filter(|earlier| earlier.name == name && earlier.state.may_be_retried()) {
+        for earlier in self.queue.items.iter_mut().filter(replaced) {
             earlier.replaced = true;
         }
-        self.items.push(Item {
-            id,
-            name,
-            tip,
-            priority,
-            added_ms: at_ms,
-            state: State::Queued,
-            resolved: 0,
-            flaky: false,
-            alone: false,
-            key,
-            settled_ms: None,
-            verified_by: None,
-            replaced: false,
-            rules,
-        });
+        let rules = self.queue.items.last().map_or(&self.queue.rules, |last| &last.rules).clone();
+        self.queue.items.push(addition.into_item(id, &rules, at_ms));
         if let Some(reason) = waits {
             self.settle(id, State::Waiting { reason, files: Vec::new() }, effects);
         }
@@ -156,12 +132,12 @@ impl Queue {
     /// has happened.
     pub fn resume(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
-        match self.phase.clone() {
+        match self.queue.phase.clone() {
             Phase::Idle => {}
-            Phase::Building { .. } | Phase::Verifying { .. } => self.give_back(),
+            Phase::Building { .. } | Phase::Verifying { .. } => self.queue.give_back(),
             Phase::Landing { base, chain } => effects.push(land(base, &chain)),
         }
-        for item in &mut self.items {
+        for item in &mut self.queue.items {
             // Nothing of a resolver's attempt is kept before it has said so.
             if item.state == State::Resolving {
                 item.state = State::Queued;
@@ -173,23 +149,23 @@ impl Queue {
 
     /// Starts on the next items when nothing is under way.
     fn begin(&mut self, effects: &mut Vec<Effect>) {
-        let todo = self.turn();
-        if self.phase != Phase::Idle || self.paused || todo.is_empty() {
+        let todo = self.queue.turn();
+        if self.queue.phase != Phase::Idle || self.queue.paused || todo.is_empty() {
             return;
         }
-        if let Some(first) = self.item(todo[0]) {
+        if let Some(first) = self.queue.item(todo[0]) {
             // What is added meanwhile does not change how these are judged.
-            self.rules = first.rules.clone();
+            self.queue.rules = first.rules.clone();
         }
         for id in &todo {
             self.set(*id, State::Active);
         }
-        self.phase = Phase::Building { base: None, chain: Vec::new(), todo };
+        self.queue.phase = Phase::Building { base: None, chain: Vec::new(), todo };
         effects.push(Effect::ReadBase);
     }
 
     fn base_read(&mut self, read: Result<String, String>, effects: &mut Vec<Effect>) {
-        let Phase::Building { base, .. } = &mut self.phase else { return };
+        let Phase::Building { base, .. } = &mut self.queue.phase else { return };
         match read {
             Ok(commit) => {
                 *base = Some(commit);
@@ -200,7 +176,7 @@ impl Queue {
     }
 
     fn build_next(&mut self, effects: &mut Vec<Effect>) {
-        let Phase::Building { base: Some(base), chain, todo } = &self.phase else { return };
+        let Phase::Building { base: Some(base), chain, todo } = &self.queue.phase else { return };
         let onto = chain.last().map_or(base, |link| &link.commit).clone();
         if let Some(item) = todo.first() {
             effects.push(Effect::Build { item: *item, onto });
@@ -208,18 +184,18 @@ impl Queue {
         }
         let (base, chain) = (base.clone(), chain.clone());
         if chain.is_empty() {
-            self.phase = Phase::Idle;
-        } else if self.rules.verify.is_some() {
-            let at = if self.rules.verify_each { 0 } else { chain.len() - 1 };
+            self.queue.phase = Phase::Idle;
+        } else if self.queue.rules.verify.is_some() {
+            let at = if self.queue.rules.verify_each { 0 } else { chain.len() - 1 };
             effects.push(verify(&chain, at));
-            self.phase = Phase::Verifying { base, chain, search: Search { at, ..Search::default() } };
+            self.queue.phase = Phase::Verifying { base, chain, search: Search { at, ..Search::default() } };
         } else {
             self.land(base, chain, effects);
         }
     }
 
     fn built(&mut self, build: Build, effects: &mut Vec<Effect>) {
-        let Phase::Building { base: Some(base), chain, todo } = &mut self.phase else { return };
+        let Phase::Building { base: Some(base), chain, todo } = &mut self.queue.phase else { return };
         if todo.is_empty() {
             return;
         }
@@ -235,8 +211,8 @@ impl Queue {
             Build::Nothing => self.settle(id, State::Noop, effects),
             Build::Failed(reason) => self.settle(id, State::Waiting { reason, files: Vec::new() }, effects),
             Build::Conflict(files) => {
-                let tries = self.item(id).map_or(0, |item| item.resolved);
-                if self.rules.resolver.is_some() && tries < self.rules.resolver_tries {
+                let tries = self.queue.item(id).map_or(0, |item| item.resolved);
+                if self.queue.rules.resolver.is_some() && tries < self.queue.rules.resolver_tries {
                     self.set(id, State::Resolving);
                     effects.push(Effect::Resolve { item: id, onto, files });
                 } else {
@@ -248,11 +224,11 @@ impl Queue {
     }
 
     fn is_first_link(&self) -> bool {
-        matches!(&self.phase, Phase::Building { chain, .. } if chain.is_empty())
+        matches!(&self.queue.phase, Phase::Building { chain, .. } if chain.is_empty())
     }
 
     fn verified(&mut self, verdict: Verdict, effects: &mut Vec<Effect>) {
-        let Phase::Verifying { base, chain, mut search } = self.phase.clone() else { return };
+        let Phase::Verifying { base, chain, mut search } = self.queue.phase.clone() else { return };
         match verdict {
             Verdict::Unknown(reason) => {
                 search.lost += 1;
@@ -260,12 +236,12 @@ impl Queue {
                     return self.stopped(&chain, &reason, Vec::new(), effects);
                 }
                 effects.push(verify(&chain, search.at));
-                self.phase = Phase::Verifying { base, chain, search };
+                self.queue.phase = Phase::Verifying { base, chain, search };
                 return;
             }
             Verdict::Green => {
                 if search.again
-                    && let Some(item) = self.item_mut(chain[search.at].item)
+                    && let Some(item) = self.queue.item_mut(chain[search.at].item)
                 {
                     item.flaky = true;
                 }
@@ -277,7 +253,7 @@ impl Queue {
         match self.next_look(&chain, &search) {
             Some((at, again)) => {
                 effects.push(verify(&chain, at));
-                self.phase = Phase::Verifying { base, chain, search: Search { at, again, lost: 0, ..search } };
+                self.queue.phase = Phase::Verifying { base, chain, search: Search { at, again, lost: 0, ..search } };
             }
             None => self.decide(base, chain, search, effects),
         }
@@ -293,7 +269,7 @@ impl Queue {
             Some(red) if !red.sure => Some((red.at, true)),
             Some(_) => None,
             None if green == chain.len() => None,
-            None if self.rules.verify_each => Some((green, false)),
+            None if self.queue.rules.verify_each => Some((green, false)),
             None => Some((chain.len() - 1, false)),
         }
     }
@@ -310,7 +286,7 @@ impl Queue {
             self.set(link.item, State::Queued);
         }
         if chain.is_empty() {
-            self.phase = Phase::Idle;
+            self.queue.phase = Phase::Idle;
         } else {
             self.land(base, chain, effects);
         }
@@ -318,26 +294,26 @@ impl Queue {
 
     fn land(&mut self, base: String, chain: Vec<Link>, effects: &mut Vec<Effect>) {
         effects.push(land(base.clone(), &chain));
-        self.phase = Phase::Landing { base, chain };
+        self.queue.phase = Phase::Landing { base, chain };
     }
 
     fn landed(&mut self, landing: Landing, effects: &mut Vec<Effect>) {
-        let Phase::Landing { chain, .. } = &self.phase else { return };
+        let Phase::Landing { chain, .. } = &self.queue.phase else { return };
         let chain = chain.clone();
         match landing {
             Landing::Done(renamed) => {
-                let verified_by = self.rules.verify.clone();
+                let verified_by = self.queue.rules.verify.clone();
                 for link in chain {
-                    if let Some(item) = self.item_mut(link.item) {
+                    if let Some(item) = self.queue.item_mut(link.item) {
                         item.verified_by.clone_from(&verified_by);
                     }
                     let named = renamed.iter().find(|(candidate, _)| *candidate == link.commit);
                     let commit = named.map_or(link.commit, |(_, landed)| landed.clone());
                     self.settle(link.item, State::Landed { commit }, effects);
                 }
-                self.phase = Phase::Idle;
+                self.queue.phase = Phase::Idle;
             }
-            Landing::Moved => self.give_back(),
+            Landing::Moved => self.queue.give_back(),
             Landing::Overlap(files) => self.stopped(&chain, "uncommitted edits are in the way", files, effects),
             Landing::Failed(reason) => self.stopped(&chain, &reason, Vec::new(), effects),
         }
@@ -346,7 +322,7 @@ impl Queue {
     /// The item has its turn again, with what the resolver made or without. When
     /// it conflicts still and no try is left, that is told with the files.
     fn resolved(&mut self, id: ItemId, resolution: Resolution) {
-        let Some(item) = self.item_mut(id).filter(|item| item.state == State::Resolving) else { return };
+        let Some(item) = self.queue.item_mut(id).filter(|item| item.state == State::Resolving) else { return };
         item.resolved += 1;
         item.state = State::Queued;
         if let Resolution::Done(tip) = resolution {
@@ -355,13 +331,13 @@ impl Queue {
     }
 
     fn drop_item(&mut self, id: ItemId, effects: &mut Vec<Effect>) {
-        if self.item(id).is_some_and(|item| item.state.may_be_dropped()) {
+        if self.queue.item(id).is_some_and(|item| item.state.may_be_dropped()) {
             self.settle(id, State::Dropped, effects);
         }
     }
 
     fn retry(&mut self, id: ItemId) {
-        if let Some(item) = self.item_mut(id).filter(|item| item.state.may_be_retried()) {
+        if let Some(item) = self.queue.item_mut(id).filter(|item| item.state.may_be_retried()) {
             item.resolved = 0;
             item.replaced = false;
             item.state = State::Queued;
@@ -375,29 +351,29 @@ impl Queue {
             return self.all_wait(reason, files, effects);
         }
         for link in chain {
-            if let Some(item) = self.item_mut(link.item) {
+            if let Some(item) = self.queue.item_mut(link.item) {
                 item.alone = true;
             }
         }
-        self.give_back();
+        self.queue.give_back();
     }
 
     fn all_wait(&mut self, reason: &str, files: Vec<String>, effects: &mut Vec<Effect>) {
-        let active = self.items.iter().filter(|item| item.state == State::Active);
+        let active = self.queue.items.iter().filter(|item| item.state == State::Active);
         for id in active.map(|item| item.id).collect::<Vec<_>>() {
             self.settle(id, State::Waiting { reason: reason.to_owned(), files: files.clone() }, effects);
         }
-        self.phase = Phase::Idle;
+        self.queue.phase = Phase::Idle;
     }
 
     fn settle(&mut self, id: ItemId, state: State, effects: &mut Vec<Effect>) {
         self.set(id, state);
         effects.push(Effect::Settled(id));
-        self.forget_oldest();
+        self.queue.forget_oldest();
     }
 
     fn set(&mut self, id: ItemId, state: State) {
-        if let Some(item) = self.item_mut(id) {
+        if let Some(item) = self.queue.item_mut(id) {
             item.state = state;
         }
     }

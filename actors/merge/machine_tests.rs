@@ -2,8 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::super::queue::{Addition, Rules};
 use super::*;
+use swarm_model::merge::queue::{Addition, Rules};
 
 /// A repository in which a commit is the list of the items in it.
 #[derive(Clone, Debug, Default)]
@@ -89,13 +89,12 @@ fn resolvers(effects: &[Effect]) -> Vec<ItemId> {
     effects.iter().filter_map(item).collect()
 }
 
-fn add(queue: &mut Queue, count: u64) -> Vec<Effect> {
+fn add(queue: &mut Machine, count: u64) -> Vec<Effect> {
     let mut effects = Vec::new();
     for at_ms in 0..count {
         let id = queue.next;
-        let added =
-            Event::Added(Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() }, at_ms);
-        let more = queue.on(added);
+        let added = Event::Added(Addition { name: format!("w{id}"), tip: format!("t{id}"), ..Addition::default() });
+        let more = queue.on(added, at_ms);
         if waiting(&more).is_some() {
             effects = more;
         }
@@ -104,7 +103,7 @@ fn add(queue: &mut Queue, count: u64) -> Vec<Effect> {
 }
 
 /// Runs until nothing waits; dies and is started again before the steps in `crashes`.
-fn run(queue: &mut Queue, world: &mut World, effects: &[Effect], crashes: &BTreeSet<usize>) {
+fn run(queue: &mut Machine, world: &mut World, effects: &[Effect], crashes: &BTreeSet<usize>) {
     let mut asked = waiting(effects);
     for step in 0..5_000 {
         let Some(effect) = asked else { return };
@@ -112,18 +111,18 @@ fn run(queue: &mut Queue, world: &mut World, effects: &[Effect], crashes: &BTree
         if crashes.contains(&step) {
             // The effect was carried out, and the answer died with the process.
             let journal = serde_json::to_string(&queue.kept()).expect("is written");
-            *queue = serde_json::from_str(&journal).expect("is read");
+            *queue = Machine::new(serde_json::from_str(&journal).expect("is read"));
             asked = waiting(&queue.resume());
         } else {
-            asked = waiting(&queue.on(event));
+            asked = waiting(&queue.on(event, 0));
         }
     }
     panic!("no end: {queue:?}");
 }
 
-fn with_rules(batch: usize, verify_each: bool) -> Queue {
+fn with_rules(batch: usize, verify_each: bool) -> Machine {
     let rules = Rules { batch, verify_each, verify: Some("check".to_owned()), ..Rules::default() };
-    Queue { rules, ..Queue::default() }
+    Machine::new(Queue { rules, ..Queue::default() })
 }
 
 fn landed(queue: &Queue) -> Vec<ItemId> {
@@ -135,9 +134,9 @@ fn landed(queue: &Queue) -> Vec<ItemId> {
 fn one_bad_of_32_in_batches_of_8_costs_twelve_verifications_at_most() {
     for bad in 0..32 {
         let (mut queue, mut world) = (with_rules(8, false), World { bad: [bad].into(), ..World::default() });
-        queue.paused = true;
+        queue.on(Event::Pause, 0);
         add(&mut queue, 32);
-        let effects = queue.on(Event::Resume);
+        let effects = queue.on(Event::Resume, 0);
         run(&mut queue, &mut world, &effects, &BTreeSet::new());
         assert_eq!((landed(&queue).len(), world.base.len()), (31, 31));
         assert!(matches!(queue.items[usize::try_from(bad).expect("small")].state, State::Rejected { .. }));
@@ -149,9 +148,9 @@ fn one_bad_of_32_in_batches_of_8_costs_twelve_verifications_at_most() {
 fn a_flaky_verification_rejects_nobody_and_is_told() {
     let mut queue = with_rules(4, false);
     let mut world = World { flakes: [1].into(), ..World::default() };
-    queue.paused = true;
+    queue.on(Event::Pause, 0);
     add(&mut queue, 4);
-    let effects = queue.on(Event::Resume);
+    let effects = queue.on(Event::Resume, 0);
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
     assert_eq!(landed(&queue), [0, 1, 2, 3]);
     assert_eq!(queue.items.iter().filter(|item| item.flaky).count(), 1);
@@ -160,14 +159,14 @@ fn a_flaky_verification_rejects_nobody_and_is_told() {
 #[test]
 fn priority_comes_before_age() {
     let mut queue = with_rules(1, false);
-    queue.paused = true;
+    queue.on(Event::Pause, 0);
     for (number, priority) in [0, 5, 0, 9].into_iter().enumerate() {
-        queue.on(Event::Added(
-            Addition { name: number.to_string(), tip: String::new(), priority, ..Addition::default() },
+        queue.on(
+            Event::Added(Addition { name: number.to_string(), tip: String::new(), priority, ..Addition::default() }),
             0,
-        ));
+        );
     }
-    let (mut world, effects) = (World::default(), queue.on(Event::Resume));
+    let (mut world, effects) = (World::default(), queue.on(Event::Resume, 0));
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
     assert_eq!(world.base, [3, 1, 0, 2]);
 }
@@ -176,45 +175,45 @@ fn priority_comes_before_age() {
 fn a_conflict_with_a_neighbour_is_looked_at_alone_and_the_others_go_on() {
     let mut queue = with_rules(8, false);
     let mut world = World { conflicts: [(1, 0)].into(), ..World::default() };
-    queue.paused = true;
+    queue.on(Event::Pause, 0);
     add(&mut queue, 3);
-    let effects = queue.on(Event::Resume);
+    let effects = queue.on(Event::Resume, 0);
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
     assert_eq!(world.base, [0, 2]);
     assert_eq!(queue.items[1].state, State::Conflict { files: vec!["f".into()] });
     // Nobody asks for it again but a person.
-    assert_eq!(waiting(&queue.on(Event::Pause)), None);
-    assert_eq!(waiting(&queue.on(Event::Retry(1))), None);
-    assert_eq!(waiting(&queue.on(Event::Resume)), Some(Effect::ReadBase));
+    assert_eq!(waiting(&queue.on(Event::Pause, 0)), None);
+    assert_eq!(waiting(&queue.on(Event::Retry(1), 0)), None);
+    assert_eq!(waiting(&queue.on(Event::Resume, 0)), Some(Effect::ReadBase));
 }
 
 #[test]
 fn the_resolver_has_its_tries_and_then_a_person() {
     let mut queue = with_rules(1, false);
-    queue.rules.resolver = Some("resolve".to_owned());
+    queue.queue.rules.resolver = Some("resolve".to_owned());
     let mut world = World { conflicts: [(0, 7)].into(), base: vec![7], ..World::default() };
     let mut effects = add(&mut queue, 2);
     for tried in 0..2 {
         // The others go on while it works.
         let mut at_work = Vec::new();
         while let Some(effect) = waiting(&effects) {
-            effects = queue.on(world.answer(&effect));
+            effects = queue.on(world.answer(&effect), 0);
             at_work.extend(resolvers(&effects));
         }
         assert_eq!((at_work, landed(&queue)), (vec![0], vec![1]));
         assert_eq!((queue.items[0].resolved, queue.items[0].state.word()), (tried, "resolving"));
-        assert_eq!(waiting(&queue.on(Event::Drop(0))), None, "its resolver is at it");
-        effects = queue.on(Event::Resolved(0, Resolution::Failed("cannot".into())));
+        assert_eq!(waiting(&queue.on(Event::Drop(0), 0)), None, "its resolver is at it");
+        effects = queue.on(Event::Resolved(0, Resolution::Failed("cannot".into())), 0);
     }
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
     assert_eq!(queue.items[0].state, State::Conflict { files: vec!["f".into()] });
     // Asked for by a person it has its tries again, and what the resolver makes lands.
-    let mut effects = queue.on(Event::Retry(0));
+    let mut effects = queue.on(Event::Retry(0), 0);
     while let Some(effect) = waiting(&effects) {
-        effects = queue.on(world.answer(&effect));
+        effects = queue.on(world.answer(&effect), 0);
     }
     world.conflicts.clear();
-    let effects = queue.on(Event::Resolved(0, Resolution::Done("other tip".into())));
+    let effects = queue.on(Event::Resolved(0, Resolution::Done("other tip".into())), 0);
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
     assert_eq!((queue.items[0].tip.as_str(), landed(&queue)), ("other tip", vec![0, 1]));
 }
@@ -223,9 +222,9 @@ fn the_resolver_has_its_tries_and_then_a_person() {
 fn only_the_item_that_touches_a_persons_edits_waits() {
     let mut queue = with_rules(8, false);
     let mut world = World { edited: [1].into(), ..World::default() };
-    queue.paused = true;
+    queue.on(Event::Pause, 0);
     add(&mut queue, 3);
-    let effects = queue.on(Event::Resume);
+    let effects = queue.on(Event::Resume, 0);
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
     assert_eq!(landed(&queue), [0, 2]);
     assert!(matches!(&queue.items[1].state, State::Waiting { files, .. } if files == &["f"]));
@@ -244,7 +243,7 @@ fn what_cannot_be_found_out_is_tried_again_and_then_waits() {
         } else {
             world.answer(&effect)
         };
-        effects = queue.on(event);
+        effects = queue.on(event, 0);
     }
     assert_eq!(verifications, 3);
     assert!(matches!(&queue.items[0].state, State::Waiting { reason, .. } if reason == "killed"));
@@ -253,12 +252,12 @@ fn what_cannot_be_found_out_is_tried_again_and_then_waits() {
 #[test]
 fn what_is_landing_cannot_be_dropped() {
     let mut queue = with_rules(1, false);
-    queue.rules.verify = None;
+    queue.queue.rules.verify = None;
     let mut world = World::default();
     let mut effects = add(&mut queue, 1);
     while let Some(effect) = waiting(&effects) {
-        queue.on(Event::Drop(0));
-        effects = queue.on(world.answer(&effect));
+        queue.on(Event::Drop(0), 0);
+        effects = queue.on(world.answer(&effect), 0);
     }
     assert_eq!(landed(&queue), [0]);
 }
@@ -278,9 +277,9 @@ proptest! {
         let mut queue = with_rules(batch, verify_each);
         let conflicts: BTreeMap<_, _> = conflicts.into_iter().filter(|(item, other)| item != other).collect();
         let mut world = World { bad: bad.clone(), conflicts: conflicts.clone(), ..World::default() };
-        queue.paused = true;
+        queue.on(Event::Pause, 0);
         add(&mut queue, count);
-        let mut asked = waiting(&queue.on(Event::Resume));
+        let mut asked = waiting(&queue.on(Event::Resume, 0));
         let mut step = 0;
         while let Some(effect) = asked {
             prop_assert!(step < 5_000, "no end: {:?}", queue);
@@ -292,11 +291,11 @@ proptest! {
             let event = world.answer(&effect);
             prop_assert!(world.base.starts_with(&before), "the base was moved back");
             asked = if crashes.contains(&step) {
-                let journal = serde_json::to_string(&queue).expect("is written");
-                queue = serde_json::from_str(&journal).expect("is read");
+                let journal = serde_json::to_string(&*queue).expect("is written");
+                queue = Machine::new(serde_json::from_str(&journal).expect("is read"));
                 waiting(&queue.resume())
             } else {
-                waiting(&queue.on(event))
+                waiting(&queue.on(event, 0))
             };
             step += 1;
         }

@@ -4,8 +4,8 @@ use ractor::RpcReplyPort;
 
 use super::error::MergeError;
 use super::machine::Event;
-use super::queue::{Addition, Item, ItemId};
-use crate::model::QueueView;
+use swarm_model::QueueView;
+use swarm_model::merge::queue::{Addition, Item, ItemId};
 
 /// What a queue is asked and told.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ mod actor;
 mod error;
 pub mod machine;
 mod message;
-pub mod queue;
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
@@ -17,9 +16,9 @@ pub use actor::MergeArguments;
 pub use error::MergeError;
 use message::MergeMessage;
 pub use message::{Ask, Step, Told};
-use queue::ItemId;
+use swarm_model::merge::queue::ItemId;
 
-use crate::model::QueueView;
+use swarm_model::QueueView;
 
 /// How long a request may take, in milliseconds: a slow disk is the longest part.
 const CALL_MS_MAX: u64 = 30_000;

@@ -100,7 +100,7 @@ fn facts_are_told_in_words() {
 
 #[test]
 fn records_of_older_programs_are_read_and_those_without_limits_look_like_them() {
-    use crate::model::{Contract, Ended, ExitRecord, Lease};
+    use crate::{Contract, Ended, ExitRecord, Lease};
     let usage = r#""usage":{"user_us":1,"system_us":2,"rss_max_kb":3}"#;
     let exit = format!(
         r#"{{"token":"t","started":"s","pid":7,"code":0,"reason":"exited","ended_at_ms":1,"duration_ms":2,{usage}}}"#

@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::flow::FlowLine;
+use super::flows::FlowLine;
 use super::loops::LoopLine;
 use super::merge::MergeLine;
-use super::nudge::NudgeLine;
+use super::nudges::NudgeLine;
 use super::records::{Contract, Environment, Rlimit};
 use super::run::RunLine;
 

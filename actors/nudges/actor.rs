@@ -10,9 +10,9 @@ use tokio::task::AbortHandle;
 use super::attend::Attendant;
 use super::machine::{Denied, Effect, Event, Machine, Plan, Then, Typed};
 use super::message::{NudgesMessage, Told};
-use super::nudge::{Now, Nudge};
-use crate::model::{Event as Happening, NudgeLine, NudgeOrder, NudgeRequest, Refusal, RefusalKind};
-use crate::ports::{Alarm, Ports};
+use swarm_model::nudges::{Now, Nudge};
+use swarm_model::{Event as Happening, NudgeLine, NudgeOrder, NudgeRequest, Refusal, RefusalKind};
+use swarm_ports::{Alarm, Ports};
 
 pub struct NudgesActor;
 
@@ -61,7 +61,7 @@ impl Actor for NudgesActor {
         });
         if !nudges.is_empty() {
             // Whoever started this waits for it, and writing all of them takes its time.
-            state.live = nudges.iter().any(|nudge| nudge.status == super::Status::Active);
+            state.live = nudges.iter().any(|nudge| nudge.status == swarm_model::nudges::Status::Active);
             (state.arguments.tell)(Told::Live(state.live));
             state.myself.cast(NudgesMessage::Found(nudges))?;
         }
@@ -196,7 +196,7 @@ impl State {
     async fn ask(&mut self, request: NudgeRequest) -> Result<NudgeLine, Refusal> {
         let NudgeRequest { caller, worker, order } = request;
         if let NudgeOrder::Start { settings, .. } = &order
-            && let crate::model::Every::Cron { expression } = &settings.every
+            && let swarm_model::Every::Cron { expression } = &settings.every
         {
             let after = self.ports().clock.wall_ms();
             let date = self.ports().nudges.date_after(expression, after);

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::machine::{Event, Seen, Typed};
 use super::message::NudgesMessage;
-use crate::ports::{Ports, TerminalError, Typing};
+use swarm_ports::{Ports, TerminalError, Typing};
 
 /// Longest time that one look at a window may take.
 const LOOK_MAX: Duration = Duration::from_secs(10);

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::nudge::{Now, Nudge, Status};
 use super::schedule::{self, Dates, Due};
 pub use super::steps::{Denied, Effect, Event, Plan, Seen, Then, Typed};
-use crate::model::{EventKind, NudgeOrder};
-use crate::ports::Alarm;
+use swarm_model::nudges::{Now, Nudge, Status};
+use swarm_model::{EventKind, NudgeOrder};
+use swarm_ports::Alarm;
 
 /// How long a nudge that could not be saved is left alone.
 pub const SAVE_PAUSE_MS: u64 = 5_000;

@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::{Every, NudgeSettings};
-use crate::nudges::Moment;
 use proptest::prelude::*;
+use swarm_model::nudges::Moment;
+use swarm_model::{Every, NudgeSettings};
 
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;

@@ -3,8 +3,8 @@
 use ractor::RpcReplyPort;
 
 use super::machine::Event;
-use super::nudge::Nudge;
-use crate::model::{NudgeLine, NudgeRequest, Refusal};
+use swarm_model::nudges::Nudge;
+use swarm_model::{NudgeLine, NudgeRequest, Refusal};
 
 #[derive(Debug)]
 pub enum NudgesMessage {

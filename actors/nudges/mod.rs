@@ -21,7 +21,6 @@ mod actor;
 mod attend;
 pub mod machine;
 mod message;
-mod nudge;
 pub mod schedule;
 mod steps;
 
@@ -30,9 +29,8 @@ use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 pub use actor::NudgesArguments;
 use message::NudgesMessage;
 pub use message::Told;
-pub use nudge::{Moment, Now, Nudge, Status};
 
-use crate::model::{NudgeLine, NudgeRequest, Refusal, RefusalKind};
+use swarm_model::{NudgeLine, NudgeRequest, Refusal, RefusalKind};
 
 /// How long a request may take, in milliseconds: the wait for the lock of the files,
 /// and a slow disk.

@@ -1,8 +1,8 @@
 //! When the next beat is due: pure arithmetic. A due time is met once or, when
 //! nobody was there, together with all others that were missed; never early.
 
-use super::nudge::{Now, Nudge};
-use crate::model::Every;
+use swarm_model::Every;
+use swarm_model::nudges::{Now, Nudge};
 
 /// The first date of a cron expression after a moment of the wall clock, if any.
 pub type Dates<'a> = &'a dyn Fn(&str, u64) -> Option<u64>;

@@ -1,8 +1,8 @@
 //! What may happen to nudges, and what is to be done about it: the words between the
 //! [`machine`](super::machine) and its shell.
 
-use super::nudge::{Nudge, Status};
-use crate::model::EventKind;
+use swarm_model::EventKind;
+use swarm_model::nudges::{Nudge, Status};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {

@@ -3,9 +3,9 @@
 use std::io;
 
 use super::BoxFuture;
-use crate::flows::{Begin, Ended, Standing, Turn};
-use crate::model::{Caller, FlowPlace, FlowRules, SpawnRequest};
-use crate::run::Wish;
+use swarm_model::flows::{Begin, Ended, Standing, Turn};
+use swarm_model::run::Wish;
+use swarm_model::{Caller, FlowPlace, FlowRules, SpawnRequest};
 
 /// As whom a flow is run, and by what rules.
 #[derive(Clone, Debug, Default, PartialEq)]

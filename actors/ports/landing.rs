@@ -4,9 +4,9 @@
 use std::io;
 
 use super::BoxFuture;
-use crate::merge::machine::{Build, Landing, Resolution, Verdict};
-use crate::merge::queue::{Item, Queue, Rules};
-use crate::model::{BaseRef, Caller, MergeSettings, Refusal, RowWorktree, Target};
+use swarm_model::merge::queue::{Item, Queue, Rules};
+use swarm_model::merge::{Build, Landing, Resolution, Verdict};
+use swarm_model::{BaseRef, Caller, MergeSettings, Refusal, RowWorktree, Target};
 
 /// Work that is said to be finished.
 #[derive(Clone, Debug, PartialEq)]

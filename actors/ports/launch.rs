@@ -1,7 +1,7 @@
 //! Starting in two phases: prepare (nothing executed), then open the gate.
 
 use super::BoxFuture;
-use crate::model::{Caller, Contract, Lease, Refusal, Spec};
+use swarm_model::{Caller, Contract, Lease, Refusal, Spec};
 
 /// A start that waits at its gate.
 #[derive(Debug)]

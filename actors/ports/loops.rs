@@ -3,7 +3,7 @@
 use std::io;
 
 use super::BoxFuture;
-use crate::loops::progress::{Earlier, Loop, Plan, Wire};
+use swarm_model::loops::progress::{Earlier, Loop, Plan, Wire};
 
 /// What became of the original's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

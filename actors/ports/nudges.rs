@@ -3,7 +3,7 @@
 use std::io;
 
 use super::BoxFuture;
-use crate::nudges::Nudge;
+use swarm_model::nudges::Nudge;
 
 pub trait Nudges: Send + Sync {
     /// All nudges on disk. A file that cannot be read is put aside and told of.

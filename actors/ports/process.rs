@@ -2,7 +2,7 @@
 //! a bare pid is never signalled.
 
 use super::{BoxFuture, StopOrder};
-use crate::model::{Lease, ProcessId, Row};
+use swarm_model::{Lease, ProcessId, Row};
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProcessError {

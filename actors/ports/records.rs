@@ -3,7 +3,7 @@
 use std::io;
 
 use super::BoxFuture;
-use crate::model::{ExitRecord, Lease, Spec, Wanted};
+use swarm_model::{ExitRecord, Lease, Spec, Wanted};
 
 /// How far the launch contract got.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,11 +4,11 @@
 use std::io;
 
 use super::BoxFuture;
-use crate::model::{Caller, ExitRecord, SpawnRequest};
-use crate::run::machine::{Event, Outcome};
-use crate::run::plan::Plan;
-use crate::run::progress::{Now, Run, Spent};
-use crate::run::words::Word;
+use swarm_model::run::plan::Plan;
+use swarm_model::run::progress::{Now, Run, Spent};
+use swarm_model::run::words::Word;
+use swarm_model::run::{Event, Outcome};
+use swarm_model::{Caller, ExitRecord, SpawnRequest};
 
 /// A run as its journal has it.
 #[derive(Clone, Debug, PartialEq)]

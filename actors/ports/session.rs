@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::BoxFuture;
-use crate::heartbeat::recovery::Recovery;
-use crate::model::{Ended, Fence, ProcessId, Reason, Resume, Rungs, SessionPlan, Spec, WatchRules};
+use swarm_model::Recovery;
+use swarm_model::{Ended, Fence, ProcessId, Reason, Resume, Rungs, SessionPlan, Spec, WatchRules};
 
 /// A session that is about to be worked on.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! The windows of workers: what they show, and what is typed into them.
 
 use super::BoxFuture;
-use crate::model::TmuxPane;
+use swarm_model::TmuxPane;
 
 /// How a text is typed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

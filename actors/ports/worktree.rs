@@ -2,7 +2,7 @@
 //! destroys nothing.
 
 use super::BoxFuture;
-use crate::model::{Caller, WorktreePlan, WorktreeRequest};
+use swarm_model::{Caller, WorktreePlan, WorktreeRequest};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorktreeError {

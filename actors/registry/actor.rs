@@ -11,8 +11,8 @@ use super::machine::{Committer, Mutation};
 use super::message::RegistryMessage;
 use super::reconcile;
 use super::store::Store;
-use crate::model::Row;
-use crate::ports::{DirFacts, Ports};
+use swarm_model::Row;
+use swarm_ports::{DirFacts, Ports};
 
 pub struct Registry;
 

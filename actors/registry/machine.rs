@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::error::Refused;
 use super::table::{Entry, Table};
-use crate::model::{Row, RowKey, WireStatus};
+use swarm_model::{Row, RowKey, WireStatus};
 
 /// One change of `state.json`.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,7 +126,7 @@ mod tests {
             tmux: None,
             worktree: None,
             pid: Some(99),
-            metadata: crate::model::Metadata::default(),
+            metadata: swarm_model::Metadata::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use ractor::RpcReplyPort;
 
 use super::error::{Refused, RegistryError, StoreError};
 use super::machine::Mutation;
-use crate::model::Row;
+use swarm_model::Row;
 
 /// What the registry is asked and told.
 #[derive(Debug)]

@@ -28,8 +28,8 @@ pub use error::{Refused, RegistryError, StoreError};
 pub use machine::{BATCH_MAX, Committer, Mutation, apply};
 use message::RegistryMessage;
 
-use crate::model::Row;
-use crate::ports::Ports;
+use swarm_model::Row;
+use swarm_ports::Ports;
 
 /// How long a request to the registry may take, in milliseconds: the wait for
 /// its lock, and a slow disk.

@@ -15,11 +15,11 @@
 
 use std::sync::Arc;
 
-use crate::model::{
+use swarm_model::{
     ExitRecord, FineState, Metadata, ProcessId, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Spec, SwarmMeta,
     WantedState, WireStatus, WorkerView,
 };
-use crate::ports::{DirFacts, SpecFacts};
+use swarm_ports::{DirFacts, SpecFacts};
 
 /// Whether the row is one that this directory's start wrote. The original
 /// copies `metadata` when it remakes a row, so token, time and pid must all be
@@ -66,7 +66,7 @@ fn ours(row: Arc<Row>, facts: &DirFacts) -> WorkerView {
         waiting: None,
         stuck: None,
         limits: lease.and_then(|lease| lease.limits.clone()),
-        dir: Some(crate::model::worker_dir_name(&facts.name, facts.generation)),
+        dir: Some(swarm_model::worker_dir_name(&facts.name, facts.generation)),
     }
 }
 

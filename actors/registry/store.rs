@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::error::{Refused, StoreError};
 use super::machine::{Mutation, apply};
 use super::table::Table;
-use crate::model::Row;
+use swarm_model::Row;
 
 /// How long a mutation waits for the lock. The original waits for ever.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::model::{Row, RowError, Wire, WireStatus};
+use swarm_model::{Row, RowError, Wire, WireStatus};
 
 /// The newest form of the file that this program may change.
 pub const SCHEMA_VERSION_MAX: u64 = 1;

@@ -10,15 +10,17 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::attend::Attendant;
 use super::error::RunError;
 use super::fleet::Fleet;
-use super::machine::{Effect, Event};
+use super::machine::Effect;
+use super::machine::Machine;
 use super::message::{Ask, RunMessage, Told};
-use super::plan::Plan;
-use super::progress::{Run, Stage};
-use super::words::Word;
 use crate::merge::Step;
-use crate::merge::queue::Item;
-use crate::model::Caller;
-use crate::ports::{Journaled, Ports, Telling};
+use swarm_model::Caller;
+use swarm_model::merge::queue::Item;
+use swarm_model::run::Event;
+use swarm_model::run::plan::Plan;
+use swarm_model::run::progress::{Run, Stage};
+use swarm_model::run::words::Word;
+use swarm_ports::{Journaled, Ports, Telling};
 
 /// How long a journal that could not be written is left alone.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
@@ -50,7 +52,7 @@ pub struct State {
     arguments: RunArguments,
     myself: ActorRef<RunMessage>,
     caller: Caller,
-    run: Run,
+    run: Machine,
     /// What happened and is not journaled yet, with its time.
     pending: Vec<(u64, Event)>,
     /// What follows from it.
@@ -96,7 +98,7 @@ impl Actor for RunActor {
                     Ask::Resume => Event::Resume,
                 });
             }
-            RunMessage::Look(reply) => drop(reply.send(state.run.clone())),
+            RunMessage::Look(reply) => drop(reply.send(Run::clone(&state.run))),
             RunMessage::Happened(event) => state.take(event),
             RunMessage::Merging(step, item) => state.merging(step, &item).await,
             RunMessage::Settled(item) => state.settled(*item),
@@ -125,14 +127,15 @@ impl State {
             runs.close(&arguments.home).await;
             return Err(RunError::Journal(error.to_string()).into());
         }
-        let mut state = Self::new(myself, arguments, begin.caller, run);
+        let mut state = Self::new(myself, arguments, begin.caller, Machine::new(run));
         state.take(Event::Began);
         Ok(state)
     }
 
     async fn resume(myself: ActorRef<RunMessage>, arguments: RunArguments) -> Result<Self, ActorProcessingErr> {
         let journaled = arguments.ports.runs.resume(&arguments.home).await.map_err(RunError::Open)?;
-        let Journaled { mut run, events, caller, told } = journaled;
+        let Journaled { run, events, caller, told } = journaled;
+        let mut run = Machine::new(run);
         let (mut last, unbegun) = (Vec::new(), events.is_empty());
         for (at_ms, event) in &events {
             let mut words = Vec::new();
@@ -163,7 +166,7 @@ impl State {
         Ok(state)
     }
 
-    fn new(myself: ActorRef<RunMessage>, arguments: RunArguments, caller: Caller, run: Run) -> Self {
+    fn new(myself: ActorRef<RunMessage>, arguments: RunArguments, caller: Caller, run: Machine) -> Self {
         let (pending, held, replies) = (Vec::new(), Vec::new(), Vec::new());
         let (tasks, tidying, steps) = (Vec::new(), Vec::new(), Vec::new());
         Self { arguments, myself, caller, run, pending, held, replies, flushing: false, steps, tasks, tidying }

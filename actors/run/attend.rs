@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use ractor::ActorRef;
 
-use super::fleet::{Fleet, Wish};
-use super::machine::{Effect, Event, FaultKind, Merged, Outcome};
+use super::fleet::Fleet;
+use super::machine::Effect;
 use super::message::RunMessage;
-use super::plan::Work;
-use super::progress::{Now, Spent};
-use super::request_of;
-use crate::merge::queue::{Item, State};
-use crate::model::{Caller, MergeSettings, Refusal, RefusalKind};
-use crate::ports::Ports;
 use crate::worker::{ended, is_final, tried};
+use swarm_model::merge::queue::{Item, State};
+use swarm_model::run::Wish;
+use swarm_model::run::plan::Work;
+use swarm_model::run::progress::{Now, Spent};
+use swarm_model::run::request_of;
+use swarm_model::run::{Event, FaultKind, Merged, Outcome};
+use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind};
+use swarm_ports::Ports;
 
 pub struct Attendant {
     pub ports: Ports,

@@ -1,23 +1,10 @@
 //! What a run asks of the rooms below it: workers and merge queues.
 
-use crate::merge::queue::Item;
-use crate::model::{Caller, MergeSettings, Refusal};
-use crate::ports::BoxFuture;
 use crate::worker::Workers;
-
-/// Work that is to land.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Wish {
-    /// It is asked for once under the same key.
-    pub key: String,
-    pub worker: String,
-    pub base: Option<String>,
-    pub priority: i32,
-    pub settings: MergeSettings,
-    /// What its commit is to be called.
-    pub subject: Option<String>,
-    pub caller: Caller,
-}
+use swarm_model::Refusal;
+use swarm_model::merge::queue::Item;
+use swarm_model::run::Wish;
+use swarm_ports::BoxFuture;
 
 pub trait Fleet: Workers {
     /// The item that was queued under this key.

@@ -1,11 +1,12 @@
 //! The decisions of a run as a pure function: progress, event, now → progress,
 //! effects. Replaying the journaled events comes to the same run and the same words.
 
-use serde::{Deserialize, Serialize};
+use std::ops::Deref;
 
-pub use super::outcome::{FaultKind, Merged, Outcome};
-use super::progress::{Mode, Run, Spent, Stage, Verdict};
-use super::words::Word;
+use super::next::next;
+use swarm_model::run::progress::{Mode, Run, Spent, Stage, Verdict};
+use swarm_model::run::words::Word;
+use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 
 /// First pause before an attempt that follows a passing fault, in milliseconds …
 pub const PAUSE_MS: u64 = 15_000;
@@ -15,51 +16,6 @@ pub const PAUSE_MS_MAX: u64 = 10 * 60_000;
 pub const LIMITED_MAX: u32 = 20;
 /// How often an attempt may be lost before that counts as a failure.
 pub const LOST_MAX: u32 = 3;
-
-/// What happens to a run. Those about an attempt that is not the present one are void.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Event {
-    Began,
-    /// The worker of this attempt runs.
-    Started {
-        job: usize,
-        attempt: u32,
-        pid: i32,
-    },
-    Ended {
-        job: usize,
-        attempt: u32,
-        outcome: Outcome,
-        spent: Spent,
-    },
-    /// Its work is in the queue.
-    Queued {
-        job: usize,
-        attempt: u32,
-    },
-    /// Its work waited for a person, and has its turn in the queue again.
-    Retried {
-        job: usize,
-        attempt: u32,
-    },
-    /// `spent` is what resolving its conflicts took.
-    Merged {
-        job: usize,
-        attempt: u32,
-        merged: Merged,
-        #[serde(default)]
-        spent: Spent,
-    },
-    /// The time of its next attempt has come.
-    Due {
-        job: usize,
-        attempt: u32,
-    },
-    Stop,
-    Hold,
-    Resume,
-}
 
 /// What is to be done, in this order.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,9 +63,29 @@ impl Effect {
     }
 }
 
-impl Run {
+/// A run and its decisions. Only events change it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Machine {
+    run: Run,
+}
+
+impl Deref for Machine {
+    type Target = Run;
+
+    fn deref(&self) -> &Run {
+        &self.run
+    }
+}
+
+impl Machine {
+    /// Decides for a run that begins, or for one as its journal has it.
+    pub fn new(run: Run) -> Self {
+        Self { run }
+    }
+
+    /// Takes one event at `now_ms`, in Unix milliseconds, and returns what is to be done.
     pub fn on(&mut self, event: &Event, now_ms: u64) -> Vec<Effect> {
-        let mut turn = Turn { run: self, now_ms, effects: Vec::new() };
+        let mut turn = Turn { run: &mut self.run, now_ms, effects: Vec::new() };
         turn.take(event);
         turn.effects
     }
@@ -135,11 +111,6 @@ impl Run {
             }
         }
         effects
-    }
-
-    /// How many jobs are in such a stage.
-    pub fn count(&self, is: impl Fn(&Stage) -> bool) -> usize {
-        self.jobs.iter().filter(|job| is(&job.stage)).count()
     }
 }
 
@@ -422,7 +393,7 @@ impl Turn<'_> {
         let working = self.run.count(|stage| *stage == Stage::Working);
         let room = self.run.plan.rules.limit.max(1).saturating_sub(working);
         for _ in 0..room {
-            let Some(job) = self.run.next() else { return };
+            let Some(job) = next(self.run) else { return };
             self.start(job);
         }
     }
@@ -436,7 +407,7 @@ impl Turn<'_> {
         progress.started_ms.get_or_insert(now_ms);
         progress.ended_ms = None;
         let attempt = progress.attempt;
-        let worker = super::worker_name(&self.run.plan.slug, &self.run.plan.jobs[job].id);
+        let worker = swarm_model::run::worker_name(&self.run.plan.slug, &self.run.plan.jobs[job].id);
         self.tell(Some(job), Word::Started { attempt, worker });
         self.effects.push(Effect::Attend { job, attempt });
     }

@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::machine::{Effect, Event, FaultKind, Merged, Outcome, PAUSE_MS};
-use super::plan::{CommandWork, Job, Plan, Rules, Work};
-use super::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
-use super::words::Word;
+use super::machine::{Effect, Machine, PAUSE_MS};
+use swarm_model::run::plan::{CommandWork, Job, Plan, Rules, Work};
+use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage, Verdict};
+use swarm_model::run::words::Word;
+use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 
 fn job(id: &str) -> Job {
     Job { id: id.to_owned(), merge: true, branch: Some(format!("arial/{id}")), ..Job::default() }
@@ -15,9 +16,13 @@ fn after(id: &str, others: &[&str]) -> Job {
     Job { after: others.iter().map(ToString::to_string).collect(), ..job(id) }
 }
 
-fn run(jobs: Vec<Job>, limit: usize) -> Run {
+fn run(jobs: Vec<Job>, limit: usize) -> Machine {
     let rules = Rules { limit, ..Rules::default() };
-    Run::begin(Plan { id: "r".to_owned(), slug: "p".to_owned(), jobs, rules, ..Plan::default() }, None, false)
+    Machine::new(Run::begin(
+        Plan { id: "r".to_owned(), slug: "p".to_owned(), jobs, rules, ..Plan::default() },
+        None,
+        false,
+    ))
 }
 
 fn ended(job: usize, attempt: u32, outcome: Outcome) -> Event {
@@ -111,7 +116,7 @@ fn what_waited_and_is_on_the_base_by_now_is_done() {
     run.on(&merged(Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new() }), 0);
     run.on(&Event::Queued { job: 0, attempt: 1 }, 0);
     assert_eq!(run, waiting, "heard of twice it is told once");
-    let mut run = Run::begin((*run.plan).clone(), Some(&run), false);
+    let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
     run.on(&Event::Began, 0);
     run.on(&Event::Retried { job: 0, attempt: 1 }, 0);
     assert_eq!(stages(&run), ["merging"]);
@@ -126,7 +131,7 @@ fn a_group_has_the_limit_that_is_set_for_it() {
         vec![in_group("a", "db"), in_group("b", "db"), in_group("c", "db"), in_group("d", "x"), in_group("e", "x")];
     let mut plan = (*run(jobs, 9).plan).clone();
     plan.rules.groups = [("db".to_owned(), 2)].into();
-    let mut run = Run::begin(plan, None, false);
+    let mut run = Machine::new(Run::begin(plan, None, false));
     assert_eq!(begun(&run.on(&Event::Began, 0)), [(0, 1), (1, 1), (3, 1)]);
     assert_eq!(begun(&run.on(&well(1), 0)), [(2, 1)]);
 }
@@ -232,7 +237,7 @@ fn a_stop_ends_what_is_at_work_and_the_next_run_goes_on_with_it() {
     let effects = first.on(&badly(2, 1, FaultKind::Lost), 0);
     assert!(effects.contains(&Effect::End(Verdict::Interrupted)));
     assert_eq!(stages(&first), ["paused", "merging", "paused"]);
-    let mut second = Run::begin((*first.plan).clone(), Some(&first), false);
+    let mut second = Machine::new(Run::begin((*first.plan).clone(), Some(&first), false));
     let effects = second.on(&Event::Began, 0);
     assert_eq!(begun(&effects), [(0, 2), (2, 2)]);
     assert!(effects.contains(&Effect::Land { job: 1, attempt: 1 }), "the queue is asked what became of it");
@@ -244,9 +249,9 @@ fn what_failed_stays_so_unless_it_is_to_be_tried_again() {
     let mut first = run(vec![job("a"), after("b", &["a"])], 9);
     first.on(&Event::Began, 0);
     first.on(&badly(0, 1, FaultKind::Task), 0);
-    let mut same = Run::begin((*first.plan).clone(), Some(&first), false);
+    let mut same = Machine::new(Run::begin((*first.plan).clone(), Some(&first), false));
     assert!(same.on(&Event::Began, 0).contains(&Effect::End(Verdict::Failed)));
-    let mut again = Run::begin((*first.plan).clone(), Some(&first), true);
+    let mut again = Machine::new(Run::begin((*first.plan).clone(), Some(&first), true));
     assert_eq!(begun(&again.on(&Event::Began, 0)), [(0, 2)]);
     assert_eq!((again.jobs[0].failures, again.jobs[0].evidence.as_deref()), (0, Some("no")));
 }
@@ -256,8 +261,8 @@ fn the_attempts_of_a_job_that_left_and_came_back_go_on() {
     let mut first = run(vec![job("a"), job("b")], 9);
     first.on(&Event::Began, 0);
     first.on(&badly(0, 1, FaultKind::Lasting), 0);
-    let second = Run::begin(Plan { jobs: vec![job("b")], ..(*first.plan).clone() }, Some(&first), false);
-    let mut third = Run::begin((*first.plan).clone(), Some(&second), false);
+    let second = Machine::new(Run::begin(Plan { jobs: vec![job("b")], ..(*first.plan).clone() }, Some(&first), false));
+    let mut third = Machine::new(Run::begin((*first.plan).clone(), Some(&second), false));
     assert!(begun(&third.on(&Event::Began, 0)).contains(&(0, 2)), "its first attempt was another one's");
 }
 
@@ -276,13 +281,13 @@ fn held_means_that_nothing_new_begins() {
 fn fail_fast_begins_nothing_more() {
     let rules = Rules { limit: 1, fail_fast: true, ..Rules::default() };
     let plan = Plan { jobs: vec![job("a"), job("b")], rules, ..Plan::default() };
-    let mut run = Run::begin(plan, None, false);
+    let mut run = Machine::new(Run::begin(plan, None, false));
     run.on(&Event::Began, 0);
     let effects = run.on(&badly(0, 1, FaultKind::Task), 0);
     assert!(effects.contains(&Effect::End(Verdict::Failed)));
     assert_eq!(stages(&run), ["failed", "pending"]);
     // What failed then keeps nothing from beginning now.
-    let mut second = Run::begin((*run.plan).clone(), Some(&run), false);
+    let mut second = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
     assert_eq!(begun(&second.on(&Event::Began, 0)), [(1, 1)]);
 }
 
@@ -290,11 +295,11 @@ fn fail_fast_begins_nothing_more() {
 fn jobs_that_are_all_done_run_again_and_specs_do_not() {
     for (specs, expected) in [(None, vec![(0, 2)]), (Some("specs".to_owned()), Vec::new())] {
         let plan = Plan { jobs: vec![Job { merge: false, ..job("a") }], specs, ..Plan::default() };
-        let mut first = Run::begin(plan.clone(), None, false);
+        let mut first = Machine::new(Run::begin(plan.clone(), None, false));
         first.on(&Event::Began, 0);
         first.on(&well(0), 0);
         assert_eq!(first.mode, Mode::Over(Verdict::Completed));
-        assert_eq!(begun(&Run::begin(plan, Some(&first), false).on(&Event::Began, 0)), expected);
+        assert_eq!(begun(&Machine::new(Run::begin(plan, Some(&first), false)).on(&Event::Began, 0)), expected);
     }
 }
 
@@ -393,8 +398,8 @@ proptest! {
         once.sort_unstable();
         once.dedup();
         prop_assert_eq!(once.len(), attended.len(), "an attempt was begun twice");
-        let text = serde_json::to_string(&run).expect("plain values");
-        prop_assert_eq!(serde_json::from_str::<Run>(&text).expect("it reads what it wrote"), run);
+        let text = serde_json::to_string(&*run).expect("plain values");
+        prop_assert_eq!(serde_json::from_str::<Run>(&text).expect("it reads what it wrote"), Run::clone(&run));
     }
 }
 

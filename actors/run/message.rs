@@ -3,10 +3,10 @@
 use ractor::RpcReplyPort;
 
 use super::error::RunError;
-use super::machine::Event;
-use super::progress::Run;
 use crate::merge::Step;
-use crate::merge::queue::Item;
+use swarm_model::merge::queue::Item;
+use swarm_model::run::Event;
+use swarm_model::run::progress::Run;
 
 #[derive(Debug)]
 pub enum RunMessage {

@@ -3,36 +3,32 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::progress::{Run, Stage};
+use swarm_model::run::progress::{Run, Stage};
 
-impl Run {
-    /// The job whose turn it is: of those that may begin the first by priority, then by place.
-    pub(super) fn next(&self) -> Option<usize> {
-        let (plan, jobs) = (&self.plan, &self.jobs);
-        // Only where some job asks for an order.
-        let done = OnceCell::new();
-        let is_done = |id: &String| {
-            let named = || plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Done);
-            done.get_or_init(|| named().map(|(job, _)| job.id.as_str()).collect::<BTreeSet<_>>()).contains(id.as_str())
+/// The job whose turn it is: of those that may begin the first by priority, then by place.
+pub(super) fn next(run: &Run) -> Option<usize> {
+    let (plan, jobs) = (&run.plan, &run.jobs);
+    // Only where some job asks for an order.
+    let done = OnceCell::new();
+    let is_done = |id: &String| {
+        let named = || plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Done);
+        done.get_or_init(|| named().map(|(job, _)| job.id.as_str()).collect::<BTreeSet<_>>()).contains(id.as_str())
+    };
+    let working = OnceCell::new();
+    let is_full = |group: &str| {
+        let count = || {
+            let mut count = BTreeMap::<&str, usize>::new();
+            let at_work = plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Working);
+            let groups = at_work.filter_map(|(job, _)| job.group.as_deref());
+            groups.for_each(|group| *count.entry(group).or_default() += 1);
+            count
         };
-        let working = OnceCell::new();
-        let is_full = |group: &str| {
-            let count = || {
-                let mut count = BTreeMap::<&str, usize>::new();
-                let at_work = plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Working);
-                let groups = at_work.filter_map(|(job, _)| job.group.as_deref());
-                groups.for_each(|group| *count.entry(group).or_default() += 1);
-                count
-            };
-            let limit = plan.rules.groups.get(group).copied().unwrap_or(1).max(1);
-            working.get_or_init(count).get(group).is_some_and(|working| *working >= limit)
-        };
-        let may = |at: &usize| {
-            let job = &plan.jobs[*at];
-            jobs[*at].stage == Stage::Pending
-                && job.after.iter().all(is_done)
-                && !job.group.as_deref().is_some_and(is_full)
-        };
-        (0..jobs.len()).filter(may).max_by_key(|at| (plan.jobs[*at].priority, std::cmp::Reverse(*at)))
-    }
+        let limit = plan.rules.groups.get(group).copied().unwrap_or(1).max(1);
+        working.get_or_init(count).get(group).is_some_and(|working| *working >= limit)
+    };
+    let may = |at: &usize| {
+        let job = &plan.jobs[*at];
+        jobs[*at].stage == Stage::Pending && job.after.iter().all(is_done) && !job.group.as_deref().is_some_and(is_full)
+    };
+    (0..jobs.len()).filter(may).max_by_key(|at| (plan.jobs[*at].priority, std::cmp::Reverse(*at)))
 }

@@ -20,11 +20,11 @@ use super::message::{Exit, Request, SupervisorMessage};
 use super::nudges;
 use super::runs::Runs;
 use crate::heartbeat::HeartbeatHandle;
-use crate::model::{Answer, EventKind, Refusal, RefusalKind};
 use crate::nudges::NudgesHandle;
-use crate::ports::Ports;
 use crate::registry::RegistryHandle;
 use crate::worker::{Report, Reporter, WorkerArguments, WorkerHandle};
+use swarm_model::{Answer, EventKind, Refusal, RefusalKind};
+use swarm_ports::Ports;
 
 pub struct Supervisor;
 
@@ -354,7 +354,7 @@ impl State {
 
     pub(super) fn emit_of(&self, worker: Option<String>, kind: EventKind) {
         let at_ms = self.ports.clock.wall_ms();
-        self.ports.events.emit(crate::model::Event { at_ms, worker, generation: None, request: None, kind });
+        self.ports.events.emit(swarm_model::Event { at_ms, worker, generation: None, request: None, kind });
     }
 }
 

@@ -3,10 +3,10 @@
 
 use super::error::SupervisorError;
 use super::machine::{Adoption, adoptions};
-use crate::model::{Event, EventKind};
-use crate::ports::{DirFacts, Ports, SpecFacts};
 use crate::registry::{Mutation, RegistryHandle};
 use crate::worker;
+use swarm_model::{Event, EventKind};
+use swarm_ports::{DirFacts, Ports, SpecFacts};
 
 /// Cleans up after what died, among the names that `wanted` picks, and tells
 /// which of them need an actor.

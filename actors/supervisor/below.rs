@@ -5,13 +5,14 @@ use tokio::sync::mpsc;
 
 use super::merges::item_of;
 use super::message::{Request, SupervisorMessage};
-use crate::merge::queue::Item;
-use crate::model::{
+use crate::run::Fleet;
+use crate::worker::Workers;
+use swarm_model::merge::queue::Item;
+use swarm_model::run::Wish;
+use swarm_model::{
     Answer, Caller, CleanRequest, KillRequest, Refusal, RefusalKind, Scope, SpawnRequest, Spawned, WorkerLine,
 };
-use crate::ports::BoxFuture;
-use crate::run::{Fleet, Wish};
-use crate::worker::Workers;
+use swarm_ports::BoxFuture;
 
 /// The way of the rooms above to those below, by the supervisor, which has their handles.
 pub struct Below(pub ActorRef<SupervisorMessage>);

@@ -10,8 +10,9 @@ use super::actor::State;
 use super::below::Below;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
-use crate::flows::{Begin, FlowArguments, FlowHandle, Told};
-use crate::model::{Answer, FlowLine, FlowOrder, FlowPlace, FlowRequest, Refusal, RefusalKind};
+use crate::flows::{FlowArguments, FlowHandle, Told};
+use swarm_model::flows::Begin;
+use swarm_model::{Answer, FlowLine, FlowOrder, FlowPlace, FlowRequest, Refusal, RefusalKind};
 
 /// How long the workers of a flow that is stopped may take to end.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(30);

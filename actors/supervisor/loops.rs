@@ -12,12 +12,12 @@ use super::below::Below;
 use super::machine::{Child, Event};
 use super::message::{Request, SupervisorMessage};
 use crate::loops::machine::Event as Happening;
-use crate::loops::progress::{Loop, Plan, Status};
 use crate::loops::{Begin, LoopArguments, LoopError, LoopHandle, Told, is_own_request};
-use crate::model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, Spawned};
-use crate::ports::Ports;
 use crate::registry::RegistryHandle;
 use crate::worker::{Subject, WorkerHandle, Workers as _, of_store};
+use swarm_model::loops::progress::{Loop, Plan, Status};
+use swarm_model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, Spawned};
+use swarm_ports::Ports;
 
 /// How long a loop may take to be opened, in milliseconds: a slow disk is the longest part.
 const OPEN_MS_MAX: u64 = 30_000;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::message::Exit;
-use crate::model::{FlowPlace, Row, Target};
-use crate::ports::{DirFacts, SpecFacts};
 use crate::registry::reconcile;
+use swarm_model::{FlowPlace, Row, Target};
+use swarm_ports::{DirFacts, SpecFacts};
 
 /// How long a supervisor stays with nothing to supervise, in milliseconds.
 pub const IDLE_MS_MAX: u64 = 30_000;
@@ -218,8 +218,8 @@ pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adopti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Contract, Lease, ProcessId, Spec, Wanted};
-    use crate::ports::LeaseFacts;
+    use swarm_model::{Contract, Lease, ProcessId, Spec, Wanted};
+    use swarm_ports::LeaseFacts;
 
     #[test]
     fn it_leaves_only_when_nothing_needs_it() {

@@ -10,15 +10,15 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::actor::State;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
-use crate::merge::queue::{Addition, Item, ItemId};
 use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, Step, Told};
-use crate::model::{
+use crate::registry::RegistryHandle;
+use crate::worker::Subject;
+use swarm_model::merge::queue::{Addition, Item, ItemId};
+use swarm_model::run::Wish;
+use swarm_model::{
     Answer, Event as Happening, EventKind, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Target,
 };
-use crate::ports::{Completion, Ports};
-use crate::registry::RegistryHandle;
-use crate::run::Wish;
-use crate::worker::Subject;
+use swarm_ports::{Completion, Ports};
 
 /// How long a question about the queues may take, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;

@@ -5,12 +5,13 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::loops::{Begin, LoopHandle};
 use crate::merge::{MergeHandle, Told};
-use crate::model::{
+use crate::run::RunHandle;
+use crate::worker::{Report, WorkerHandle};
+use swarm_model::run::Wish;
+use swarm_model::{
     Answer, CleanRequest, FlowPlace, FlowRequest, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest,
     Refusal, RespawnRequest, RunRequest, SpawnRequest, Target,
 };
-use crate::run::{RunHandle, Wish};
-use crate::worker::{Report, WorkerHandle};
 
 /// What a person or a script asks for.
 #[derive(Clone, Debug)]

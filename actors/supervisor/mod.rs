@@ -40,9 +40,9 @@ pub use error::SupervisorError;
 use message::SupervisorMessage;
 pub use message::{Exit, Request};
 
-use crate::model::{Answer, FlowRequest, LoopRequest, MergeRequest, NudgeRequest, QueueView, RunRequest};
-use crate::ports::Ports;
-use crate::run::progress::Run;
+use swarm_model::run::progress::Run;
+use swarm_model::{Answer, FlowRequest, LoopRequest, MergeRequest, NudgeRequest, QueueView, RunRequest};
+use swarm_ports::Ports;
 
 /// How long a question about the supervisor itself may take, in milliseconds.
 const CALL_MS_MAX: u64 = 5_000;

@@ -9,11 +9,11 @@ use super::actor::State;
 use super::error::SupervisorError;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
-use crate::model::{Answer, NudgeOrder, NudgeRequest, Refusal, RefusalKind};
 use crate::nudges::{NudgesArguments, NudgesHandle, Told};
-use crate::ports::Ports;
 use crate::registry::RegistryHandle;
 use crate::worker;
+use swarm_model::{Answer, NudgeOrder, NudgeRequest, Refusal, RefusalKind};
+use swarm_ports::Ports;
 
 pub async fn start(ports: &Ports, supervisor: &ActorRef<SupervisorMessage>) -> Result<NudgesHandle, SupervisorError> {
     let upwards = supervisor.clone();

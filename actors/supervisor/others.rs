@@ -6,11 +6,11 @@ use std::path::Path;
 
 use super::loops::Desk;
 use crate::loops::machine::Event as Happening;
-use crate::loops::progress::{Loop, Plan, Stage, Theirs};
 use crate::loops::{Begin, sight};
-use crate::model::{Answer, Caller, Environment, Refusal, RefusalKind, RowWorktree, WorktreeRequest};
-use crate::ports::Found;
 use crate::worker::Subject;
+use swarm_model::loops::progress::{Loop, Plan, Stage, Theirs};
+use swarm_model::{Answer, Caller, Environment, Refusal, RefusalKind, RowWorktree, WorktreeRequest};
+use swarm_ports::Found;
 
 /// A loop, wherever it is on record.
 pub struct Located {
@@ -94,7 +94,7 @@ impl Desk {
         let cwd = Path::new(&caller.cwd).join(&contract.cwd).to_string_lossy().into_owned();
         it.plan = Plan {
             id: caller.request.clone(),
-            contract: crate::model::Contract { cwd, ..contract },
+            contract: swarm_model::Contract { cwd, ..contract },
             worktree: row.worktree.as_ref().map(asked_for),
             caller: Caller { environment: Environment::default(), repeated: 0, ..caller.clone() },
             ..it.plan.as_ref().clone()

@@ -8,10 +8,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::CALL_MS_MAX;
 use super::message::{Request, SupervisorMessage};
 use crate::loops::is_own_request;
-use crate::model::{Answer, Refusal, RefusalKind, Scope};
 use crate::nudges::NudgesHandle;
 use crate::registry::RegistryHandle;
 use crate::worker::{self, Removal, WorkerHandle};
+use swarm_model::{Answer, Refusal, RefusalKind, Scope};
 
 /// The workers that a request names.
 ///
@@ -63,7 +63,7 @@ pub async fn carry_out(
 
 /// `clean --all` is about the stopped ones only.
 fn skipped(request: &Request, refusal: &Refusal) -> bool {
-    use crate::model::RefusalKind::{NotFound, Running};
+    use swarm_model::RefusalKind::{NotFound, Running};
     match request {
         Request::Clean(_) => matches!(refusal.kind, NotFound | Running),
         Request::Kill(_) => refusal.kind == NotFound,

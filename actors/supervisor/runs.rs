@@ -11,9 +11,9 @@ use super::below::Below;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
 use crate::merge::Step;
-use crate::merge::queue::Item;
-use crate::model::{Answer, EventKind, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
 use crate::run::{Ask, Begin, RunArguments, RunHandle, Told};
+use swarm_model::merge::queue::Item;
+use swarm_model::{Answer, EventKind, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
 
 /// The runs that are not over, by their homes.
 #[derive(Default)]

@@ -9,9 +9,9 @@ use super::error::SupervisorError;
 use super::machine::Child;
 use super::message::SupervisorMessage;
 use crate::heartbeat::{HeartbeatHandle, Told};
-use crate::model::{EventKind, Refusal, RefusalKind};
-use crate::ports::Ports;
 use crate::worker::tried;
+use swarm_model::{EventKind, Refusal, RefusalKind};
+use swarm_ports::Ports;
 
 pub async fn start(
     ports: &Ports,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ports::{Alarm, BoxFuture, Clock};
+use swarm_ports::{Alarm, BoxFuture, Clock};
 
 /// The wall clock when a world begins, in milliseconds since the Unix epoch.
 const WALL_MS: u64 = 1_700_000_000_000;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::model::{Event, EventKind};
-use crate::ports::{BoxFuture, Events, Logs, OutputLimit};
+use swarm_model::{Event, EventKind};
+use swarm_ports::{BoxFuture, Events, Logs, OutputLimit};
 
 #[derive(Default)]
 pub struct FakeEvents {

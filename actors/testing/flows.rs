@@ -6,10 +6,10 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use crate::flows::{Begin, Ended, How, Standing, Turn, request_of, request_prefix, worker_name};
-use crate::model::{Caller, Contract, FlowPlace, SpawnRequest};
-use crate::ports::{BoxFuture, Flows, Opened};
-use crate::run::Wish;
+use swarm_model::flows::{Begin, Ended, How, Standing, Turn, request_of, request_prefix, worker_name};
+use swarm_model::run::Wish;
+use swarm_model::{Caller, Contract, FlowPlace, SpawnRequest};
+use swarm_ports::{BoxFuture, Flows, Opened};
 
 pub struct FakeFlows {
     script: Arc<Script>,

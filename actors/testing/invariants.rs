@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::world::World;
-use crate::ports::{DirFacts, SpecFacts};
 use crate::registry::reconcile;
+use swarm_ports::{DirFacts, SpecFacts};
 
 impl World {
     /// All of them; the first that is broken is told.

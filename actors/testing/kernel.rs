@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 use super::clock::FakeClock;
-use crate::model::ProcessId;
-use crate::ports::Clock as _;
+use swarm_model::ProcessId;
+use swarm_ports::Clock as _;
 
 pub struct Kernel {
     clock: Arc<FakeClock>,

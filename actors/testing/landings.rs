@@ -6,10 +6,10 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use crate::merge::machine::{Build, Landing, Resolution, Verdict};
-use crate::merge::queue::{Item, ItemId, Queue, Rules};
-use crate::model::{Refusal, RefusalKind, Target};
-use crate::ports::{BoxFuture, Completed, Completion, Landings};
+use swarm_model::merge::queue::{Item, ItemId, Queue, Rules};
+use swarm_model::merge::{Build, Landing, Resolution, Verdict};
+use swarm_model::{Refusal, RefusalKind, Target};
+use swarm_ports::{BoxFuture, Completed, Completion, Landings};
 
 pub struct FakeLandings {
     script: Arc<Script>,

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::kernel::Kernel;
 use super::records::{FakeRecords, Key};
 use super::script::Script;
-use crate::model::{By, Caller, Contract, Held, Lease, Limits, Refusal, RefusalKind, Spec, TmuxPane};
-use crate::ports::{BoxFuture, LaunchError, Launcher, Prepared};
 use crate::registry::store::{self, Loaded};
+use swarm_model::{By, Caller, Contract, Held, Lease, Limits, Refusal, RefusalKind, Spec, TmuxPane};
+use swarm_ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
 /// How long a shim without a supervisor takes to look and decide. A commit that
 /// was under way when the supervisor died is over by then.
@@ -124,7 +124,7 @@ fn key_of(spec: &Spec) -> Key {
 }
 
 fn subject((name, generation): &Key) -> String {
-    crate::model::worker_dir_name(name, *generation)
+    swarm_model::worker_dir_name(name, *generation)
 }
 
 /// Whether a row in `state.json` carries this token.

@@ -5,9 +5,9 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use crate::loops::progress::{Earlier, Loop, Plan, Wire};
-use crate::loops::words::Word;
-use crate::ports::{BoxFuture, Filed, Found, Loops};
+use swarm_model::loops::progress::{Earlier, Loop, Plan, Wire};
+use swarm_model::loops::words::Word;
+use swarm_ports::{BoxFuture, Filed, Found, Loops};
 
 pub struct FakeLoops {
     script: Arc<Script>,

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use crate::nudges::{Nudge, Status};
-use crate::ports::{BoxFuture, Nudges};
+use swarm_model::nudges::{Nudge, Status};
+use swarm_ports::{BoxFuture, Nudges};
 
 pub struct FakeNudges {
     script: Arc<Script>,

@@ -9,8 +9,8 @@ use super::clock::FakeClock;
 use super::kernel::Kernel;
 use super::records::{FakeRecords, Key};
 use super::script::Script;
-use crate::model::{Ended, ExitRecord, Hits, Lease, ProcessId, Reason, Row, Usage};
-use crate::ports::{BoxFuture, Clock as _, Gone, ProcessError, Processes, StopOrder};
+use swarm_model::{Ended, ExitRecord, Hits, Lease, ProcessId, Reason, Row, Usage};
+use swarm_ports::{BoxFuture, Clock as _, Gone, ProcessError, Processes, StopOrder};
 
 /// How long a stop takes unless a test says otherwise, in milliseconds.
 const STOP_MS: u64 = 50;
@@ -49,7 +49,7 @@ impl FakeProcesses {
         let Some(facts) = self.records.facts(key) else { return };
         let Some(lease) = facts.lease.content else { return };
         self.kernel.end(&lease.shim);
-        if matches!(facts.spec, crate::ports::SpecFacts::Pending(_)) {
+        if matches!(facts.spec, swarm_ports::SpecFacts::Pending(_)) {
             self.kernel.end(&lease.worker);
         }
     }
@@ -77,7 +77,7 @@ impl FakeProcesses {
     }
 
     fn key_of(&self, lease: &Lease) -> Option<Key> {
-        let of_it = |facts: &crate::ports::DirFacts| facts.spec.spec().is_some_and(|spec| spec.token == lease.token);
+        let of_it = |facts: &swarm_ports::DirFacts| facts.spec.spec().is_some_and(|spec| spec.token == lease.token);
         self.records.all().into_iter().find(of_it).map(|facts| (facts.name, facts.generation))
     }
 

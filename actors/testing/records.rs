@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::kernel::Kernel;
 use super::script::Script;
-use crate::model::{ExitRecord, Lease, Spec, Token, Wanted, worker_dir_name};
-use crate::ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
+use swarm_model::{ExitRecord, Lease, Spec, Token, Wanted, worker_dir_name};
+use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
 
 /// Name and generation.
 pub type Key = (String, u64);

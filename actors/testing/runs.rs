@@ -6,12 +6,13 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use crate::model::{Caller, Contract, ExitRecord, Reason, SpawnRequest, WorktreeRequest};
-use crate::ports::{BoxFuture, Journaled, Runs, Telling};
-use crate::run::machine::{Event, FaultKind, Outcome};
-use crate::run::plan::Plan;
-use crate::run::progress::{Now, Run, Spent};
-use crate::run::{request_of, request_prefix};
+use crate::run::machine::Machine;
+use swarm_model::run::plan::Plan;
+use swarm_model::run::progress::{Now, Run, Spent};
+use swarm_model::run::{Event, FaultKind, Outcome};
+use swarm_model::run::{request_of, request_prefix};
+use swarm_model::{Caller, Contract, ExitRecord, Reason, SpawnRequest, WorktreeRequest};
+use swarm_ports::{BoxFuture, Journaled, Runs, Telling};
 
 pub struct FakeRuns {
     script: Arc<Script>,
@@ -39,12 +40,12 @@ impl FakeRuns {
     /// When none was begun there.
     pub fn run(&self, home: &str) -> Run {
         self.with(home, |home| {
-            let mut run: Run = serde_json::from_str(&home.snapshot).expect("a run was begun there");
+            let mut run = Machine::new(serde_json::from_str(&home.snapshot).expect("a run was begun there"));
             for line in &home.events {
                 let (at_ms, event): (u64, Event) = serde_json::from_str(line).expect("a journaled event");
                 run.on(&event, at_ms);
             }
-            run
+            Run::clone(&run)
         })
     }
 

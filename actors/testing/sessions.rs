@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::clock::FakeClock;
 use super::kernel::Kernel;
 use super::script::Script;
-use crate::heartbeat::recovery::{self, Facts, Known, Recovery};
-use crate::model::{Fence, Resume, Session, SessionPlan, SessionStatus, Spec};
-use crate::ports::{Beaten, BoxFuture, Clock as _, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
+use crate::heartbeat::recovery::{self, Facts, Known};
+use swarm_model::Recovery;
+use swarm_model::{Fence, Resume, Session, SessionPlan, SessionStatus, Spec};
+use swarm_ports::{Beaten, BoxFuture, Clock as _, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
 pub struct FakeSessions {
     clock: Arc<FakeClock>,
@@ -152,8 +153,8 @@ impl Sessions for FakeSessions {
 
     fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>> {
         let status = match end {
-            Some((ended, crate::model::Reason::Exited)) if ended.is_success() => SessionStatus::Completed,
-            Some((_, crate::model::Reason::Stopped)) => SessionStatus::Stopped,
+            Some((ended, swarm_model::Reason::Exited)) if ended.is_success() => SessionStatus::Completed,
+            Some((_, swarm_model::Reason::Stopped)) => SessionStatus::Stopped,
             _ => SessionStatus::Failed,
         };
         Box::pin(async move {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use crate::model::TmuxPane;
-use crate::ports::{BoxFuture, TerminalError, Terminals, Typing};
+use swarm_model::TmuxPane;
+use swarm_ports::{BoxFuture, TerminalError, Terminals, Typing};
 
 pub struct FakeTerminals {
     script: Arc<Script>,

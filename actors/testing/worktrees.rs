@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use crate::model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
-use crate::ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
+use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
+use swarm_ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
 
 pub struct FakeWorktrees {
     above: PathBuf,

@@ -20,10 +20,10 @@ use super::script::Script;
 use super::sessions::FakeSessions;
 use super::terminals::FakeTerminals;
 use super::worktrees::FakeWorktrees;
-use crate::model::{Ended, FineState, Reason, Row, Wire};
-use crate::ports::{DirFacts, Ports};
 use crate::registry::reconcile;
 use crate::registry::store::{self, Loaded};
+use swarm_model::{Ended, FineState, Reason, Row, Wire};
+use swarm_ports::{DirFacts, Ports};
 
 pub struct World {
     /// The state directory: `state.json` and `state.lock` are real.

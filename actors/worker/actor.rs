@@ -14,9 +14,9 @@ use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
 use super::subject::Subject;
 use super::{Reporter, error};
-use crate::model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted};
-use crate::ports::{DirFacts, Ports, StopOrder};
 use crate::registry::RegistryHandle;
+use swarm_model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted};
+use swarm_ports::{DirFacts, Ports, StopOrder};
 
 /// How long a stop may take: the shim's five seconds of grace, its five of
 /// insisting, and a slow disk.
@@ -39,7 +39,7 @@ pub(super) struct Life {
     pub lease: Lease,
     pub timeout_ms: Option<u64>,
     /// What there is to beat for.
-    pub session: Option<crate::ports::Life>,
+    pub session: Option<swarm_ports::Life>,
 }
 
 impl Life {
@@ -49,7 +49,7 @@ impl Life {
         let watch = spec.contract.watch.clone();
         // A program that nobody asked about is nobody's business.
         let looked_after = plan.is_some() || watch.is_some() || (window && spec.is_agent());
-        let session = looked_after.then(|| crate::ports::Life {
+        let session = looked_after.then(|| swarm_ports::Life {
             worker: spec.name.clone(),
             generation: spec.generation,
             session_id: spec.session_id(),
@@ -86,7 +86,7 @@ impl Actor for Worker {
         myself: ActorRef<WorkerMessage>,
         arguments: WorkerArguments,
     ) -> Result<State, ActorProcessingErr> {
-        let machine = Machine::new(crate::model::RestartPolicy::Never, Wanted::default());
+        let machine = Machine::new(swarm_model::RestartPolicy::Never, Wanted::default());
         Ok(State {
             arguments,
             myself,

@@ -5,9 +5,9 @@
 use super::actor::{Life, State};
 use super::machine::{End, Event, Phase};
 use super::{backoff, subject::Subject};
-use crate::model::{EventKind, FineState, Wanted};
-use crate::ports::{DirFacts, SpecFacts};
 use crate::registry::reconcile;
+use swarm_model::{EventKind, FineState, Wanted};
+use swarm_ports::{DirFacts, SpecFacts};
 
 impl State {
     /// Brings the actor up to what is on disk, when it does not know it yet.

@@ -1,6 +1,6 @@
 //! When a worker that ended is started again, and when it is given up.
 
-use crate::model::{Wanted, WantedState};
+use swarm_model::{Wanted, WantedState};
 
 /// First delay of a restart, in milliseconds.
 pub const DELAY_MS_MIN: u64 = 1_000;

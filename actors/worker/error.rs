@@ -1,8 +1,8 @@
 //! How failures of the rooms below and of the ports become one refusal.
 
-use crate::model::{Refusal, RefusalKind};
-use crate::ports::{LaunchError, ProcessError, SessionError, WorktreeError};
 use crate::registry::{Refused, RegistryError, StoreError};
+use swarm_model::{Refusal, RefusalKind};
+use swarm_ports::{LaunchError, ProcessError, SessionError, WorktreeError};
 
 pub fn of_store(error: &StoreError) -> Refusal {
     Refusal { remedy: error.remedy(), ..Refusal::new(RefusalKind::Registry, error.to_string()) }
@@ -76,8 +76,8 @@ pub fn not_found(name: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::SessionPlan;
     use crate::worker::is_final;
+    use swarm_model::SessionPlan;
 
     #[test]
     fn a_predecessor_that_may_be_alive_is_waited_for() {

@@ -1,10 +1,10 @@
 //! What `swarm recover` does about a worker that does not run: one pure function, used
 //! by the command to show it and by the worker's actor to do it.
 
-use crate::heartbeat::recovery::Recovery;
-use crate::model::{Ended, ExitRecord, FineState, Reason, TmuxPane, WantedState};
-use crate::ports::DirFacts;
 use crate::registry::reconcile;
+use swarm_model::Recovery;
+use swarm_model::{Ended, ExitRecord, FineState, Reason, TmuxPane, WantedState};
+use swarm_ports::DirFacts;
 
 /// What is known of a worker of ours.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ fn ended(facts: &Facts) -> Result<Lost, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{SessionStatus, Usage};
+    use swarm_model::{SessionStatus, Usage};
 
     fn facts(state: FineState) -> Facts {
         Facts {
@@ -188,7 +188,7 @@ mod tests {
             duration_ms: 0,
             usage: Usage::default(),
             survivors: Vec::new(),
-            hits: crate::model::Hits::default(),
+            hits: swarm_model::Hits::default(),
         };
         Facts { exit: Some(exit), ..facts(FineState::Exited) }
     }

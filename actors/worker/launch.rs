@@ -13,12 +13,12 @@
 use std::sync::Arc;
 
 use super::error;
-use crate::model::{
+use crate::registry::{Mutation, RegistryHandle, reconcile};
+use swarm_model::{
     BaseRef, Caller, Contract, Held, Lease, Refusal, RefusalKind, Row, RowWorktree, Spawned, Spec, SwarmMeta, Wanted,
     WorktreePlan, WorktreeRequest,
 };
-use crate::ports::{Opening, Ports, Prepared};
-use crate::registry::{Mutation, RegistryHandle, reconcile};
+use swarm_ports::{Opening, Ports, Prepared};
 
 /// Which worktree a start is to have.
 #[derive(Clone, Debug)]

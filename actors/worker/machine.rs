@@ -1,7 +1,7 @@
 //! The life of one worker as a pure function: phase, event, now → effects.
 
 use super::backoff::{self, Verdict};
-use crate::model::{Ended, ExitRecord, Hits, Reason, RestartPolicy, Rungs, Wanted, WantedState};
+use swarm_model::{Ended, ExitRecord, Hits, Reason, RestartPolicy, Rungs, Wanted, WantedState};
 
 /// Where a worker is. What is wanted of it is kept apart, in [`Wanted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

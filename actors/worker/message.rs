@@ -2,8 +2,8 @@
 
 use ractor::RpcReplyPort;
 
-use crate::model::{Caller, Refusal, Rungs, SpawnRequest, Spawned, WorkerLine};
-use crate::ports::{Completion, Life, LifeEnd};
+use swarm_model::{Caller, Refusal, Rungs, SpawnRequest, Spawned, WorkerLine};
+use swarm_ports::{Completion, Life, LifeEnd};
 
 /// What is to become of the worktree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,7 +45,7 @@ pub use subject::LOG_LIMIT_BYTES;
 pub(crate) use subject::Subject;
 pub use workers::{Workers, ended, is_final, tried};
 
-use crate::model::{Caller, Refusal, RefusalKind, Rungs, SpawnRequest, Spawned, WorkerLine};
+use swarm_model::{Caller, Refusal, RefusalKind, Rungs, SpawnRequest, Spawned, WorkerLine};
 
 /// How a worker tells the supervisor, upwards and without waiting.
 pub type Reporter = Arc<dyn Fn(Report) + Send + Sync>;

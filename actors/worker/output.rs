@@ -2,8 +2,8 @@
 
 use super::actor::State;
 use super::message::WorkerMessage;
-use crate::model::Spec;
-use crate::ports::{OutputLimit, StopOrder};
+use swarm_model::Spec;
+use swarm_ports::{OutputLimit, StopOrder};
 
 impl State {
     /// From here on its logs are rotated, and what it writes is counted where that is limited.

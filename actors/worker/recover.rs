@@ -7,8 +7,8 @@ use super::fate::{self, Facts, Fate};
 use super::launch::{Start, Tree};
 use super::subject::Subject;
 use super::verbs::answered;
-use crate::model::{Caller, Reason, Refusal, RefusalKind, Row, Rungs, Spawned, Wanted, WireStatus};
-use crate::ports::DirFacts;
+use swarm_model::{Caller, Reason, Refusal, RefusalKind, Row, Rungs, Spawned, Wanted, WireStatus};
+use swarm_ports::DirFacts;
 
 impl State {
     pub(super) async fn recover(&mut self, caller: &Caller) -> Result<Spawned, Refusal> {
@@ -135,7 +135,7 @@ impl State {
     }
 
     async fn facts(&self, row: &Row, facts: &DirFacts) -> Facts {
-        let session = match &facts.spec.spec().and_then(crate::model::Spec::session) {
+        let session = match &facts.spec.spec().and_then(swarm_model::Spec::session) {
             Some(plan) => Some(self.ports().sessions.check(plan).await),
             None => None,
         };

@@ -2,8 +2,8 @@
 //! reason otherwise.
 
 use super::message::Removal;
-use crate::model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree};
-use crate::ports::{Expired, Force, Ports, Saved, WorktreeError};
+use swarm_model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree};
+use swarm_ports::{Expired, Force, Ports, Saved, WorktreeError};
 
 /// What was found of a removal: nothing to say, or the lines for stderr.
 pub type Notes = Vec<(String, String)>;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::error;
-use crate::model::{BaseRef, Caller, Contract, ProcessId, Refusal, Row, TmuxPlace, WorkerView};
-use crate::ports::{DirFacts, Ports};
 use crate::registry::{RegistryHandle, reconcile};
+use swarm_model::{BaseRef, Caller, Contract, ProcessId, Refusal, Row, TmuxPlace, WorkerView};
+use swarm_ports::{DirFacts, Ports};
 
 /// Size at which a log is rotated, in bytes, where nothing else was said.
 pub const LOG_LIMIT_BYTES: u64 = 32 << 20;

@@ -5,8 +5,8 @@ use super::fate;
 use super::machine::{End, Phase};
 use super::message::Report;
 use super::subject::Subject;
-use crate::model::{EventKind, ExitRecord, MergeSettings, Reason};
-use crate::ports::{Completion, DirFacts};
+use swarm_model::{EventKind, ExitRecord, MergeSettings, Reason};
+use swarm_ports::{Completion, DirFacts};
 
 impl State {
     /// It ended with success, stays ended, and is to land.
@@ -48,7 +48,7 @@ impl State {
     }
 
     pub(super) fn emit(&self, kind: EventKind) {
-        self.ports().events.emit(crate::model::Event {
+        self.ports().events.emit(swarm_model::Event {
             at_ms: self.ports().clock.wall_ms(),
             worker: Some(self.name().to_owned()),
             generation: self.life.as_ref().map(|life| life.generation),

@@ -8,13 +8,13 @@ use super::machine::{Event, Phase};
 use super::message::Removal;
 use super::subject::Subject;
 use super::{error, remove};
-use crate::heartbeat::recovery::Recovery;
-use crate::model::{
+use crate::registry::{Mutation, Refused, RegistryError};
+use swarm_model::Recovery;
+use swarm_model::{
     Caller, Contract, EventKind, Held, Refusal, RefusalKind, Row, SpawnRequest, Spawned, WireStatus, WorkerLine,
     WorkerName,
 };
-use crate::ports::{DirFacts, SessionError, SpecFacts};
-use crate::registry::{Mutation, Refused, RegistryError};
+use swarm_ports::{DirFacts, SessionError, SpecFacts};
 
 impl State {
     pub(super) async fn spawn(&mut self, request: SpawnRequest) -> Result<Spawned, Refusal> {
@@ -151,7 +151,7 @@ impl State {
             let cause = format!("cannot clean running worker '{name}'");
             return Err(Refusal::new(RefusalKind::Running, cause).remedy(format!("swarm kill {name}")).of(&name));
         }
-        self.ports().events.emit(crate::model::Event {
+        self.ports().events.emit(swarm_model::Event {
             at_ms: self.ports().clock.wall_ms(),
             worker: Some(name.clone()),
             generation: self.life.as_ref().map(|life| life.generation),
@@ -198,7 +198,7 @@ impl State {
             return Ok(spawned);
         }
         let contract = subject.contract(caller).ok_or_else(|| error::not_found(self.name()))?;
-        if let Some(flow) = contract.tags.iter().find_map(|tag| tag.strip_prefix(crate::flows::TAG)) {
+        if let Some(flow) = contract.tags.iter().find_map(|tag| tag.strip_prefix(swarm_model::flows::TAG)) {
             // It would be in the way of the turn that its flow begins next.
             let cause = format!("'{}' plays a role in flow {flow}, which begins its turns itself", self.name());
             let remedy = format!("swarm flow run {flow}; where it waits, swarm flow answer {flow} TEXT");
@@ -250,7 +250,7 @@ impl State {
         let checked = self.ports().launcher.check(contract, dir).await;
         checked.map_err(|refusal| refusal.of(self.name()))?;
         let Subject::Ours { facts, .. } = subject else { return Ok(()) };
-        let Some(plan) = facts.spec.spec().and_then(crate::model::Spec::session) else { return Ok(()) };
+        let Some(plan) = facts.spec.spec().and_then(swarm_model::Spec::session) else { return Ok(()) };
         match self.ports().sessions.check(&plan).await {
             Recovery::IdentifierMismatch { found } if !makes_tree => {
                 Err(error::of_session(&SessionError::mismatch(&plan, found)).of(self.name()))

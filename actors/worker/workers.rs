@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::{Caller, ExitRecord, Refusal, RefusalKind, SpawnRequest, Spawned};
-use crate::ports::{BoxFuture, Ports};
+use swarm_model::{Caller, ExitRecord, Refusal, RefusalKind, SpawnRequest, Spawned};
+use swarm_ports::{BoxFuture, Ports};
 
 /// How often a step is tried that something outside may keep from happening: longer in
 /// all than the beat of a predecessor that was killed counts as young (30 s) …

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use swarm_actors::ports::Alarm;
+use swarm_ports::Alarm;
 
 use crate::adapters::readable::Readable;
 
@@ -49,7 +49,7 @@ fn timer(clock: TimerfdClockId, at_ms: u64, flags: TimerfdTimerFlags) -> io::Res
 mod tests {
     use std::time::Instant;
 
-    use swarm_actors::ports::Clock as _;
+    use swarm_ports::Clock as _;
 
     use super::*;
     use crate::adapters::clock::SystemClock;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
-use swarm_actors::ports::{Alarm, BoxFuture, Clock};
+use swarm_ports::{Alarm, BoxFuture, Clock};
 
 pub struct SystemClock {
     host: String,

@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use swarm_actors::model::Event;
-use swarm_actors::ports::Events;
+use swarm_model::Event;
+use swarm_ports::Events;
 use tokio::sync::broadcast;
 
 use crate::paths::Paths;

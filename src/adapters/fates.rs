@@ -1,11 +1,11 @@
 //! What would become of a worker by `swarm recover`, from the files and the kernel: the
 //! same function over the same facts as in the supervisor.
 
-use swarm_actors::heartbeat::recovery::Recovery;
-use swarm_actors::model::{Spec, WireStatus, WorkerView};
-use swarm_actors::ports::DirFacts;
 use swarm_actors::registry::reconcile;
 use swarm_actors::worker::fate::{self, Facts, Fate};
+use swarm_model::Recovery;
+use swarm_model::{Spec, WireStatus, WorkerView};
+use swarm_ports::DirFacts;
 
 use super::records::DiskRecords;
 use super::{loops, session, tmux, views};

@@ -2,7 +2,7 @@
 //! A process counts as that worker only when it started no later than the row
 //! says; a pid that was used again started later.
 
-use swarm_actors::model::{ProcessId, Row};
+use swarm_model::{ProcessId, Row};
 
 use super::procfs;
 use super::tmux::{Server, Tmux};

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, open, openat};
 use rustix::io::retry_on_intr;
 use serde::de::DeserializeOwned;
-use swarm_actors::model::{Contract, Lease, RestartPolicy, Row, Spec, worker_dir_name};
-use swarm_actors::ports::{DirFacts, LeaseFacts, SpecFacts};
+use swarm_model::{Contract, Lease, RestartPolicy, Row, Spec, worker_dir_name};
+use swarm_ports::{DirFacts, LeaseFacts, SpecFacts};
 
 use super::procfs;
 use super::records::{is_held, parse};
@@ -107,7 +107,7 @@ fn running(row: &Row, generation: u64) -> DirFacts {
         spec: SpecFacts::Executed(Box::new(spec(row, generation, token, row.started.clone()))),
         lease: LeaseFacts { held: true, this_boot: true, worker_alive: true, ..LeaseFacts::default() },
         exit: None,
-        wanted: swarm_actors::model::Wanted::default(),
+        wanted: swarm_model::Wanted::default(),
     }
 }
 

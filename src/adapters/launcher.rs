@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use swarm_actors::model::{Caller, Contract, Lease, ProcessId, Refusal, Spec, TmuxPlace};
-use swarm_actors::ports::{BoxFuture, LaunchError, Launcher, Prepared};
+use swarm_model::{Caller, Contract, Lease, ProcessId, Refusal, Spec, TmuxPlace};
+use swarm_ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
-use swarm_actors::ports::{BoxFuture, Logs, OutputLimit};
+use swarm_ports::{BoxFuture, Logs, OutputLimit};
 use tokio::sync::Notify;
 
 use super::readable::Readable;

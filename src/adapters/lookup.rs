@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use swarm_actors::model::{Contract, Refusal, RefusalKind};
+use swarm_model::{Contract, Refusal, RefusalKind};
 
 /// Where `execvp` looks when there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";

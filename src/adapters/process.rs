@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
-use swarm_actors::model::{Lease, ProcessId, Row};
-use swarm_actors::ports::{BoxFuture, Gone, ProcessError, Processes, StopOrder};
+use swarm_model::{Lease, ProcessId, Row};
+use swarm_ports::{BoxFuture, Gone, ProcessError, Processes, StopOrder};
 
 use super::cgroup::Groups;
 use super::readable::Readable;

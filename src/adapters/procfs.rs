@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::sync::OnceLock;
 
-use swarm_actors::model::ProcessId;
+use swarm_model::ProcessId;
 
 /// The fields of `/proc/PID/stat` that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

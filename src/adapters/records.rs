@@ -11,8 +11,8 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use serde::de::DeserializeOwned;
-use swarm_actors::model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
-use swarm_actors::ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
+use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
+use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
 
 use super::{cgroup, procfs};
 use crate::paths::Paths;

@@ -1,8 +1,8 @@
 //! The windows of workers by name: looked up anew for each step, since a worker may
 //! have another window by then, or belong to another program.
 
-use swarm_actors::model::{FineState, TmuxPane};
-use swarm_actors::ports::{BoxFuture, TerminalError, Terminals, Typing};
+use swarm_model::{FineState, TmuxPane};
+use swarm_ports::{BoxFuture, TerminalError, Terminals, Typing};
 
 use super::tmux::{self, Key, SendOptions, Target, TmuxError};
 use super::{fates, views};

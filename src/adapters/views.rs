@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use swarm_actors::model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
-use swarm_actors::ports::{DirFacts, Records as _};
 use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
+use swarm_model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
+use swarm_ports::{DirFacts, Records as _};
 
 use super::clock;
 use super::glance;

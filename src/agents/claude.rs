@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
 use serde_json::Value;
-use swarm_actors::run::machine::{FaultKind, Outcome};
-use swarm_actors::run::progress::Spent;
+use swarm_model::run::progress::Spent;
+use swarm_model::run::{FaultKind, Outcome};
 
 use super::{AgentConfig, End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
 

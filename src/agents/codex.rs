@@ -2,8 +2,8 @@
 //! whole conversation, and it tells no price.
 
 use serde_json::Value;
-use swarm_actors::run::machine::Outcome;
-use swarm_actors::run::progress::Spent;
+use swarm_model::run::Outcome;
+use swarm_model::run::progress::Spent;
 
 use super::{AgentConfig, End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
 
@@ -77,7 +77,7 @@ impl Reader {
         match &self.message {
             Some(message) => Outcome::Success { summary: Some(short(message)) },
             // A turn of which nothing came, not a word: a refusal looks like that.
-            None => failure("it ended its turn without a word", None, swarm_actors::run::machine::FaultKind::Task),
+            None => failure("it ended its turn without a word", None, swarm_model::run::FaultKind::Task),
         }
     }
 }

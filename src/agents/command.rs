@@ -1,8 +1,8 @@
 //! `command`: any program. It gets the prompt on standard input and in the file
 //! `$SWARM_PROMPT`; its exit code says whether it did what was asked.
 
-use swarm_actors::run::machine::{FaultKind, Outcome};
-use swarm_actors::run::progress::Spent;
+use swarm_model::run::progress::Spent;
+use swarm_model::run::{FaultKind, Outcome};
 
 use super::{AgentConfig, End, Launch, Parser, Report, Seen, Turn, end_words, failure, last_lines, short};
 

@@ -3,7 +3,7 @@
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use swarm_actors::run::machine::FaultKind;
+use swarm_model::run::FaultKind;
 
 /// Words that say that the key, the money or the model is the matter.
 const LASTING: [&str; 17] = [

@@ -16,9 +16,9 @@ mod shell;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::model::Ended;
-use swarm_actors::run::machine::{FaultKind, Outcome};
-use swarm_actors::run::progress::Spent;
+use swarm_model::Ended;
+use swarm_model::run::progress::Spent;
+use swarm_model::run::{FaultKind, Outcome};
 
 pub use fault::{classify, is_logged_out};
 

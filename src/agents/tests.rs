@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use swarm_actors::model::Ended;
-use swarm_actors::run::machine::{FaultKind, Outcome};
+use swarm_model::Ended;
+use swarm_model::run::{FaultKind, Outcome};
 
 use super::*;
 

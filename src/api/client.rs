@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde::Serialize;
-use swarm_actors::model::{Answer, Hello, Refusal, RefusalKind};
 use swarm_actors::registry::store;
+use swarm_model::{Answer, Hello, Refusal, RefusalKind};
 
 use crate::adapters::{flock, process, procfs};
 use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build_text};

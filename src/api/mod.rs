@@ -7,7 +7,7 @@ pub mod server;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;
 
-use swarm_actors::model::Build;
+use swarm_model::Build;
 
 /// Carries [`Build`] as `VERSION NANOSECONDS`.
 pub const BUILD_HEADER: &str = "x-swarm-build";

@@ -13,11 +13,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::de::DeserializeOwned;
-use swarm_actors::model::{
+use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
+use swarm_model::{
     Answer, CleanRequest, FlowRequest, Hello, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest,
     RespawnRequest, RunRequest, SpawnRequest,
 };
-use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};

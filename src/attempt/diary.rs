@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use swarm_actors::run::words::Word;
+use swarm_model::run::words::Word;
 
 use super::log::Log;
 use crate::adapters::clock::wall_ms;

@@ -15,9 +15,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use swarm_actors::run::machine::{FaultKind, Outcome};
-use swarm_actors::run::progress::Spent;
-use swarm_actors::run::words::Word;
+use swarm_model::run::progress::Spent;
+use swarm_model::run::words::Word;
+use swarm_model::run::{FaultKind, Outcome};
 
 use self::diary::Diary;
 use self::log::Log;

@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use swarm_actors::run::machine::Outcome;
-use swarm_actors::run::plan::Work;
-use swarm_actors::run::words::Word;
-use swarm_actors::run::worker_name;
+use swarm_model::run::Outcome;
+use swarm_model::run::plan::Work;
+use swarm_model::run::words::Word;
+use swarm_model::run::worker_name;
 
 use super::diary::Diary;
 use super::log::Log;

@@ -10,8 +10,8 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use swarm_actors::model::Ended;
-use swarm_actors::run::words::Word;
+use swarm_model::Ended;
+use swarm_model::run::words::Word;
 
 use crate::adapters::clock::wall_ms;
 use crate::agents::{End, Launch, Parser, Report, Seen};

@@ -1,7 +1,7 @@
 //! What the supervisor answers, as lines on the two streams or as JSON.
 
 use serde_json::{Map, Value, json};
-use swarm_actors::model::{Answer, Refusal, RefusalKind, Spawned, WorkerLine};
+use swarm_model::{Answer, Refusal, RefusalKind, Spawned, WorkerLine};
 
 use super::error::Failure;
 use super::json;

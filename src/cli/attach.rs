@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use swarm_actors::model::{Refusal, RefusalKind};
+use swarm_model::{Refusal, RefusalKind};
 
 use super::send::{Environment, live_worker, locate};
 use crate::adapters::views::Registry;
@@ -30,7 +30,7 @@ mod tests {
     use super::super::send::tests::{foreign, ours, registry, worker};
     use super::*;
     use crate::adapters::tmux::testing::{Private, wait_until};
-    use swarm_actors::model::FineState;
+    use swarm_model::FineState;
 
     #[test]
     fn only_running_tmux_workers_are_attached_to() {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit};
-use swarm_actors::model::{Caller, Refusal, RefusalKind, Rlimit};
+use swarm_model::{Caller, Refusal, RefusalKind, Rlimit};
 
 /// All of them, by the numbers that they have in `<sys/resource.h>`: 0 to 15.
 const RESOURCES: [Resource; 16] = [

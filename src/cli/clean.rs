@@ -1,6 +1,6 @@
 //! `swarm clean`.
 
-use swarm_actors::model::{CleanRequest, Refusal, RefusalKind, Scope};
+use swarm_model::{CleanRequest, Refusal, RefusalKind, Scope};
 
 use super::answers::Told;
 use super::args::CleanArgs;
@@ -52,7 +52,7 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
 
 #[cfg(test)]
 mod tests {
-    use swarm_actors::model::Ended;
+    use swarm_model::Ended;
 
     use super::*;
     use crate::cli::sample;

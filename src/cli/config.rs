@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
-use swarm_actors::model::{Refusal, RefusalKind, nearest};
+use swarm_model::{Refusal, RefusalKind, nearest};
 
 use super::error::Failure;
 use super::json;

@@ -1,7 +1,7 @@
 //! `swarm diff`: what a worker would land on its base, committed or not.
 
 use serde::Serialize;
-use swarm_actors::model::{Refusal, RefusalKind, WorkerView};
+use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use super::args::DiffArgs;
 use super::caller;

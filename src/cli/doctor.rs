@@ -5,7 +5,7 @@ use std::io::{BufRead as _, IsTerminal as _};
 
 use clap::Args;
 use serde_json::{Value, json};
-use swarm_actors::model::RefusalKind;
+use swarm_model::RefusalKind;
 
 use super::caller;
 use super::error::Failure;
@@ -82,8 +82,7 @@ fn show(findings: &[Finding], repairs: &[&Repair], is_repairing: bool, screen: &
 
 fn agreed(repairs: &[&Repair], as_json: bool, screen: &mut Screen) -> Result<bool, Failure> {
     if as_json || !std::io::stdin().is_terminal() {
-        let refusal =
-            swarm_actors::model::Refusal::new(RefusalKind::Invalid, "there is nobody to ask whether to repair");
+        let refusal = swarm_model::Refusal::new(RefusalKind::Invalid, "there is nobody to ask whether to repair");
         return Err(refusal.remedy("swarm doctor --repair --yes").into());
     }
     screen.flush()?;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use swarm_actors::model::{Refusal, RefusalKind, nearest};
+use swarm_model::{Refusal, RefusalKind, nearest};
 
 use super::render::escape;
 use crate::adapters::views::Registry;

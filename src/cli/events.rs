@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use serde_json::Value;
-use swarm_actors::model::{Ended, Event, EventKind, Hits, Reason, Refusal, RefusalKind};
+use swarm_model::{Ended, Event, EventKind, Hits, Reason, Refusal, RefusalKind};
 
 use super::args::EventsArgs;
 use super::error::Failure;

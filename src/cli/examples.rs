@@ -1,13 +1,14 @@
-//! The examples below each verb's help.
+//! Examples and notes below the help of each verb.
 
 pub const TOP: &str = "\
 Examples:
-  swarm spawn --name fix --tmux --worktree -- claude   an agent in its own window and branch
-  swarm ls -l                                          who runs, who ended and how
+  swarm plan --specs ./specs -y && swarm run           one agent per spec: work, verify, land
+  swarm spawn --name fix --tmux --worktree -- claude   one agent in its own window and branch
+  swarm ls -l                                          states and exit codes of all workers
   swarm send fix \"run the tests and fix what fails\"
   swarm wait fix && swarm logs fix
 
-State lies in $SWARM_DIR (default ~/.swarm). `swarm VERB --help` shows more.";
+The state directory is $SWARM_DIR (default ~/.swarm). Run 'swarm VERB --help' for details.";
 
 pub const SPAWN: &str = "\
 Examples:
@@ -25,12 +26,12 @@ Examples:
     tags = [\"core\"]
     [[worker]]
     name = \"docs\"
-    command = \"make -C docs watch\"             a line for sh
+    command = \"make -C docs watch\"             run by sh -c
     restart = \"on-failure\"
 
 Prints `spawned NAME (tmux: SESSION:WINDOW)` or `spawned NAME (pid: N)`.
-Everything after `--` is the command, run without a shell. A file is checked as a whole before the first worker is
-started; paths in it begin at its directory.";
+Everything after `--` is the command; it runs without a shell. A file is checked completely before the first worker
+starts; paths in it are relative to its directory.";
 
 pub const LS: &str = "\
 Examples:
@@ -43,11 +44,11 @@ Examples:
 pub const STATUS: &str = "\
 Examples:
   swarm status fix
-  if swarm status fix >/dev/null; then echo still at work; fi";
+  if swarm status fix >/dev/null; then echo still running; fi";
 
 pub const EXPLAIN: &str = "\
 Examples:
-  swarm explain fix             how it is, why, from which file, and what to do next
+  swarm explain fix             its state, the cause, the evidence, and what to do next
   swarm explain fix --json | jq -r .because";
 
 pub const PEEK: &str = "\
@@ -60,12 +61,12 @@ pub const SEND: &str = "\
 Examples:
   swarm send fix \"add a test for the empty list\"
   swarm send --all \"commit what you have\"
-  swarm send --tag review \"look at the open questions\"
+  swarm send --tag review \"answer the open questions\"
   swarm send fix --no-enter \"draft\"
   swarm send fix -- --help
 
-Done when its window shows something of what was typed (a password is typed unseen); else that worker fails, and
-Enter is not pressed.";
+Succeeds when the window shows part of the text (input without echo, such as a password, is exempt). Otherwise sending
+to that worker fails, and Enter is not pressed.";
 
 pub const INTERRUPT: &str = "\
 Examples:
@@ -78,7 +79,7 @@ Example:
 
 pub const ATTACH: &str = "\
 Example:
-  swarm attach fix        leave again with the tmux prefix (Ctrl-B) and d";
+  swarm attach fix        detach with the tmux prefix (Ctrl-B) and d";
 
 pub const LOGS: &str = "\
 Examples:
@@ -86,27 +87,27 @@ Examples:
   swarm logs tests --stderr --lines 50
   swarm logs tests --follow
   swarm logs fix --history --lines 5000
-  swarm logs --tag ci --follow                each line under its worker's name";
+  swarm logs --tag ci --follow                each line begins with the name of its worker";
 
 pub const DIFF: &str = "\
 Examples:
   swarm diff fix
   swarm diff fix --stat
-  swarm diff fix | git apply --index        take it over by hand
+  swarm diff fix | git apply --index        apply the changes by hand
 
-Compares with the point of its base branch that it started from or last took over. Uncommitted and untracked
-files count, ignored ones and what tools make (node_modules, target/debug, *.log, …) do not. Changes nothing.";
+Compares with the commit of the base branch that the worker started from or last merged. Includes uncommitted and
+untracked files, but not ignored files or build output (node_modules, target/debug, *.log, …). Changes nothing.";
 
 pub const MERGE: &str = "\
 Examples:
-  swarm spawn --name fix --worktree --merge -- claude -p 'mend the parser'
+  swarm spawn --name fix --worktree --merge -- claude -p 'fix the parser'
   swarm merge add fix docs --verify 'make test'
   swarm merge wait && git log --first-parent
   swarm merge status docs
   swarm merge log
 
-[merge] in swarm.toml at the repository's root sets verify, batch, timeout (seconds), resolver, max_retries, strategy.
-Nothing of yours is checked out, stashed or overwritten: uncommitted edits in the way make an item wait.";
+[merge] in swarm.toml at the repository root sets verify, batch, timeout (seconds), resolver, max_retries, strategy.
+Your checkout is never switched, stashed or overwritten: an item waits while uncommitted edits are in its way.";
 
 pub const MERGE_ADD: &str = "\
 Examples:
@@ -114,17 +115,17 @@ Examples:
   swarm merge add fix docs --base release --priority 5
   swarm merge add feature/x --verify 'cargo test' --batch 8
 
-What a worker left uncommitted is committed first, but for untracked files of kinds that tools make.";
+Uncommitted work of a worker is committed first, except untracked build output such as node_modules or *.log.";
 
 pub const HEARTBEAT: &str = "\
 Examples:
   swarm heartbeat start fix --interval 4h --expire 24h
-  swarm heartbeat start fix --cron '0 9 * * 1-5' --message 'go on with the list'
+  swarm heartbeat start fix --cron '0 9 * * 1-5' --message 'continue with the list'
   swarm heartbeat list
   swarm heartbeat stop fix
 
-For agents that wait for a limit to be renewed. A nudge ends with its worker, goes on when the supervisor is started
-again, and is not typed while the one before still stands in the last line.";
+Useful for agents that wait until a usage limit resets. A heartbeat ends with its worker and survives a restart of the
+supervisor. A nudge is not typed while the previous one is still in the last line of the window.";
 
 pub const HEARTBEAT_START: &str = "\
 Examples:
@@ -140,8 +141,8 @@ Examples:
   swarm flow status 20260527T143000123Z
   swarm flow answer 20260527T143000123Z --node build 'use the token bucket'
 
-A flow lies in .a-society/state/PROJECT/FLOW below the root. It is named by PROJECT/FLOW, FLOW, or how one begins. Exit
-code 4: it is there and cannot be opened.";
+A flow is stored in .a-society/state/PROJECT/FLOW below the root. Name it by PROJECT/FLOW, FLOW, or a unique prefix of
+FLOW. Exit code 4: the flow exists but cannot be opened.";
 
 pub const FLOW_CHECK: &str = "\
 Examples:
@@ -159,8 +160,8 @@ Examples:
   swarm flow run 20260527T143000123Z
   swarm flow run shop/20260527T143000123Z --max 4 --wait
 
-The supervisor works on it; it goes on when this terminal is gone. Which agent plays which role is said in
-swarm.toml, [flow.roles.ROLE].";
+The supervisor runs the flow; it continues when this terminal is closed. [flow.roles.ROLE] in swarm.toml sets the
+agent of each role.";
 
 pub const FLOW_EMIT: &str = "\
 Examples:
@@ -168,23 +169,24 @@ Examples:
   swarm flow emit --ask 'Which limit is meant?'
   swarm flow emit --close
 
-It is checked against the flow as it is now, and counts when the agent's turn ends. Said again, the last one counts.";
+The handoff is checked against the present flow at once and takes effect when the turn ends. If an agent emits several,
+the last one counts.";
 
 pub const FLOW_ANSWER: &str = "\
 Examples:
   swarm flow answer 20260527T143000123Z 'use the token bucket'
   swarm flow answer shop/20260527T143000123Z --node build - < answer.md
 
-It is delivered with the node's next turn.";
+The next turn of the node receives the answer.";
 
 pub const KILL: &str = "\
 Examples:
   swarm kill fix
   swarm kill fix docs --rm-worktree
   swarm kill --all
-  swarm kill --tag ci --tag nightly          those that have both tags
+  swarm kill --tag ci --tag nightly          workers with both tags
 
-The whole process tree is ended: SIGTERM, five seconds, SIGKILL.";
+Ends the whole process tree: SIGTERM, then SIGKILL after five seconds.";
 
 pub const WAIT: &str = "\
 Examples:
@@ -192,7 +194,7 @@ Examples:
   swarm wait --all --timeout 30m
   swarm wait --any --tag ci
 
-Exit code 0: all have ended, with --any at least one, whatever their own codes; 1: the time was up.";
+Exit code 0: all workers have ended (with --any: at least one), whatever their own exit codes. 1: timed out.";
 
 pub const CLEAN: &str = "\
 Examples:
@@ -200,7 +202,7 @@ Examples:
   swarm clean --all
   swarm clean fix --no-rm-worktree
 
-Branches are never removed, and a worktree with unsaved work stays.";
+Branches are never deleted. A worktree with unsaved work is kept unless --force-dirty is given.";
 
 pub const RESPAWN: &str = "\
 Examples:
@@ -224,17 +226,17 @@ Examples:
 
 pub const DOCTOR: &str = "\
 Examples:
-  swarm doctor                  what is wrong here and what helps
-  swarm doctor --repair         asks, then mends what can be mended without losing anything
+  swarm doctor                  show problems and remedies
+  swarm doctor --repair         ask, then make the repairs that cannot lose work
   swarm doctor --json | jq -r '.findings[].what'";
 
 pub const CONFIG: &str = "\
 Examples:
   swarm config                  every key with its value and the file that sets it
   swarm config spawn merge      two sections
-  swarm config --set            only what is set
+  swarm config --set            only keys that a file sets
 
-swarm.toml at the repository's root wins over ~/.config/swarm/config.toml, and flags over both:
+swarm.toml at the repository root overrides ~/.config/swarm/config.toml, and flags override both:
   [spawn]
   tmux = true
   worktree = true
@@ -245,17 +247,17 @@ Examples:
   swarm history fix
   swarm history fix --json | jq '.starts[] | select(.exit.code != 0)'
 
-It is made of events.jsonl, which is rotated at 8 MiB (one part, .1, is kept), and of the exit record.";
+Reads events.jsonl, which is rotated at 8 MiB (one older part, .1, is kept), and the exit record.";
 
 pub const NOTIFY: &str = "\
 Example:
   swarm notify test
 
-~/.config/swarm/config.toml says who is told, and of what (default: all):
+~/.config/swarm/config.toml sets the channels and the events (default: all):
   [notify]
-  command = \"jq -r .message >> ~/swarm.txt\"     the event on standard input; in SWARM_EVENT, SWARM_EVENT_TYPE,
-                                                 SWARM_WORKER and SWARM_MESSAGE at most 16 kB of each
-  desktop = true                                 by notify-send
+  command = \"jq -r .message >> ~/swarm.txt\"     event on standard input, and in SWARM_EVENT, SWARM_EVENT_TYPE,
+                                                 SWARM_WORKER and SWARM_MESSAGE (at most 16 kB each)
+  desktop = true                                 uses notify-send
   webhook = \"http://127.0.0.1:8080/swarm\"        POST, plain HTTP
   events = [\"finished\", \"failed\", \"stuck\", \"waiting\", \"landed\", \"budget\"]";
 
@@ -263,7 +265,7 @@ pub const SUPERVISOR: &str = "\
 Examples:
   swarm supervisor status
   swarm supervisor restart
-  swarm supervisor install --recover    begins at boot, and has interrupted workers go on";
+  swarm supervisor install --recover    start at boot, and restart interrupted workers";
 
 pub const COMPLETIONS: &str = "\
 Examples:
@@ -271,7 +273,7 @@ Examples:
   source <(swarm completions zsh)                                           in ~/.zshrc, after compinit
   swarm completions fish > ~/.config/fish/completions/swarm.fish            once
 
-Names of workers, tags, flows, loops and merge items are those that are there when Tab is pressed.";
+Names of workers, tags, flows, loops and merge items are looked up when Tab is pressed.";
 
 pub const MAN: &str = "\
 Examples:
@@ -280,20 +282,21 @@ Examples:
 
 pub const RECOVER: &str = "\
 Examples:
-  swarm recover                 what would be started again, and why the others would not
+  swarm recover                 show what would be started again, and why the others would not
   swarm recover --apply
   swarm recover fix --apply --json
 
-Each is started as it was: command, environment, directory, limits, place. claude and codex go on in their own
-conversation; other commands find in $SWARM_RECOVERY what was done. Workers with --restart come back by themselves.";
+Each worker starts with its original command, environment, directory, limits and window. claude and codex resume their
+conversation; other commands find a summary of the work in $SWARM_RECOVERY. Workers with --restart start again by
+themselves.";
 
 pub const SESSION: &str = "\
 Examples:
   swarm session show fix
   swarm session check fix --json
-  swarm session update currentPhase='writing tests'     in the worktree of an agent
+  swarm session update currentPhase='writing tests'     run in the worktree of an agent
 
-The session of a worker with a worktree lies in its .agent folder, which git passes over.";
+The session of a worker with a worktree is stored in its .agent folder, which git ignores.";
 
 pub const SESSION_CHECK: &str = "\
 Examples:
@@ -308,21 +311,21 @@ Examples:
   swarm session update --worker fix summaryVersion:=2 errorMessage:-";
 
 pub const SESSION_NOTE: &str = "\
-Examples (of a program in a worker with a session):
+Examples (for programs that run in a worker with a session):
   swarm session note --operation \"building $target\"
   swarm session note --waiting 'may it be deployed?'
   swarm session note --idle
 
-It shows in `swarm session show` and heartbeat.json. One that waits is told of and marked in `swarm ls -l`; one that is at
-the same operation for too long is helped where --stuck-after says so.";
+The note appears in `swarm session show` and heartbeat.json. A waiting worker causes a notification and is marked in
+`swarm ls -l`. With --stuck-after, a worker that stays at the same operation for too long counts as stuck.";
 
 pub const SESSION_HOOK: &str = "\
-Workers that run claude are given it (SWARM_HOOKS=off: not), with --settings, unless their command line has --settings.
-A shell script of that name is left alone (SWARM_HOOKS=on: not).
-Other agents with hooks of the same kind can be given it by hand, as in ~/.codex/hooks.json:
+Workers that run claude get this hook through --settings, unless their command line has --settings or SWARM_HOOKS=off.
+A shell script named claude gets it only with SWARM_HOOKS=on.
+For other agents with hooks of the same kind, add it by hand, for example in ~/.codex/hooks.json:
   {\"hooks\": {\"PreToolUse\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"swarm session hook\"}]}]}}
 
-Outside of a worker with a session it does nothing.";
+Outside a worker with a session, the hook does nothing.";
 
 pub const DU: &str = "\
 Examples:
@@ -330,28 +333,29 @@ Examples:
   swarm du fix docs
   swarm du --json | jq .bytes
 
-The largest first: worktree and logs of each worker, then what is saved of removed ones. Blocks that copies share
-(reflinks) count for each of them.";
+Largest first: worktree and logs of each worker, then the saves of removed worktrees. Blocks shared between copies
+(reflinks) are counted for each copy.";
 
 pub const RESTORE: &str = "\
 Examples:
-  swarm restore                     what is saved in this repository
-  swarm restore fix                 the newest save of fix, where its worktree was
+  swarm restore                     list the saves in this repository
+  swarm restore fix                 restore the newest save of fix to its old place
   swarm restore fix@2 --to ../fix-before
-  swarm restore fix --show          what is in it
+  swarm restore fix --show          show the content of the save
   swarm restore fix --diff | git apply --check
   swarm restore --expire --older-than 30d --dry-run
 
-Files, index, modes, links and what a merge has noted come back byte for byte; that is looked at before the worktree is
-put in its place, and nothing is written over. The save stays until it is dropped or expires.";
+Files, index, modes, links and the state of a merge are restored byte for byte; this is verified before the worktree is
+moved into place, and nothing is overwritten. The save is kept until it is dropped or expires.";
 
 pub const PLAN: &str = "\
 Examples:
   swarm plan --specs ./specs -y && swarm run
   swarm plan --specs ./specs --base develop
 
-A spec is a *.md file that begins with a heading. Front matter may say adapter, requiredCapabilities, after, priority,
-group, timeout, retries, verify, merge. _context.md goes into every prompt. Planning again keeps what is unchanged.";
+A spec is a *.md file that begins with a heading. Front matter may set adapter, requiredCapabilities, after, priority,
+group, timeout, retries, verify, merge. _context.md is added to every prompt. Planning again keeps unchanged
+workstreams.";
 
 pub const RUN: &str = "\
 Examples:
@@ -361,15 +365,15 @@ Examples:
   swarm run attach
   swarm run jobs.toml --dry-run
 
-The run belongs to the supervisor: a terminal that is closed or a line that is cut changes nothing. Ctrl-C stops it,
-and the next `swarm run` goes on. Exit codes: 0 all landed, 1 some failed, 2 usage, 130 interrupted.";
+The supervisor owns the run: closing the terminal or losing the connection does not affect it. Ctrl-C stops the run, and
+the next `swarm run` resumes it. Exit codes: 0 all landed, 1 some failed, 2 usage error, 130 interrupted.";
 
 pub const RUN_ATTACH: &str = "\
 Examples:
   swarm run attach
-  swarm run attach --headless --since 120    what followed line 120
+  swarm run attach --headless --since 120    continue after line 120
 
-Ctrl-C ends the view, not the run.";
+Ctrl-C closes the view; the run continues.";
 
 pub const RUN_CONTEXT: &str = "\
 Examples:
@@ -384,7 +388,7 @@ Examples:
   swarm ralph logs dev --live
   swarm ralph pause dev && swarm ralph resume dev
 
-Each iteration is a new agent in a window of its own, in the same worktree, with the prompt typed as it is then.";
+Each iteration is a new agent in its own window and the same worktree. The prompt file is read again for each one.";
 
 pub const RALPH_SPAWN: &str = "\
 Examples:
@@ -392,6 +396,7 @@ Examples:
   swarm ralph spawn --name dev --prompt-file PROMPT.md --max-iterations 10 --foreground -- claude
   swarm ralph spawn --name dev --prompt-file PROMPT.md --no-worktree --inactivity-timeout 5m -- ./agent.sh
 
-The prompt is typed when the agent's own one shows, and after 30 s at the latest. An iteration ends when its agent does,
-when its window shows the same for --inactivity-timeout, or when its context is used up. Ends with another code than 0 count as failures: five in a row end the loop. The loop belongs to the
-supervisor: a terminal that is closed changes nothing. Ctrl-C with --foreground pauses it.";
+The prompt is typed when the agent is ready for input, after 30 s at the latest. An iteration ends when its agent ends,
+when its window has not changed for --inactivity-timeout, or when its context is used up. An exit code other than 0 is a
+failure; five failures in a row end the loop. The supervisor owns the loop: closing the terminal does not affect it.
+Ctrl-C with --foreground pauses the loop.";

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use swarm_actors::model::{Ended, Event, EventKind, Hits, Reason, WorkerView};
+use swarm_model::{Ended, Event, EventKind, Hits, Reason, WorkerView};
 
 use super::error::{Failure, unknown_worker};
 use super::events::{self, exited};

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
-use swarm_actors::model::{Refusal, RefusalKind};
+use swarm_model::{Refusal, RefusalKind};
 
 use super::args::{GuideFile, InitArgs};
 use super::error::Failure;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use swarm_actors::model::{BaseRef, By, Ended, ExitRecord, Held, Hits, Reason, RestartPolicy, Usage, WorkerView};
+use swarm_model::{BaseRef, By, Ended, ExitRecord, Held, Hits, Reason, RestartPolicy, Usage, WorkerView};
 
 use super::error::Failure;
 use super::render::{signal_name, state_word, status_word};
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn limits_are_told_with_what_holds_them() {
-        let asked = swarm_actors::model::Limits { cpu_milli: Some(1500), pids: Some(5), ..Default::default() };
+        let asked = swarm_model::Limits { cpu_milli: Some(1500), pids: Some(5), ..Default::default() };
         let limits = Some(Held { asked, cpu: Some(By::GroupV2), ..Held::default() });
         let told = serde_json::to_value(Worker::of(&WorkerView { limits, ..sample::process("x") })).expect("plain");
         let expected =

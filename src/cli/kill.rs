@@ -1,6 +1,6 @@
 //! `swarm kill`.
 
-use swarm_actors::model::{KillRequest, RefusalKind, Scope};
+use swarm_model::{KillRequest, RefusalKind, Scope};
 
 use super::answers::Told;
 use super::args::KillArgs;

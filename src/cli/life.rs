@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use swarm_actors::model::{FineState, ProcessId, RestartPolicy, WorkerView};
+use swarm_model::{FineState, ProcessId, RestartPolicy, WorkerView};
 
 use super::error::Failure;
 use super::watch::{Changes, open_process};
@@ -115,7 +115,7 @@ pub fn watch_records(changes: &Changes, paths: &Paths, dir: Option<&str>) -> Res
 
 #[cfg(test)]
 mod tests {
-    use swarm_actors::model::Ended;
+    use swarm_model::Ended;
 
     use super::*;
     use crate::cli::sample;

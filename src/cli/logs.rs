@@ -2,7 +2,7 @@
 //! the worker runs, after it ended, and after its window is gone.
 
 use serde_json::json;
-use swarm_actors::model::{Refusal, RefusalKind, WorkerView};
+use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use super::args::LogsArgs;
 use super::error::{Failure, suggestion, unknown_worker};

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use swarm_actors::model::{Refusal, RefusalKind, WorkerView};
+use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use super::args::LogsArgs;
 use super::error::Failure;

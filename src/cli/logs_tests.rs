@@ -1,6 +1,6 @@
 use std::fs;
 
-use swarm_actors::model::Ended;
+use swarm_model::Ended;
 
 use super::*;
 use crate::cli::sample;
@@ -109,7 +109,7 @@ fn following_gives_every_line_once_and_ends_with_the_worker() {
     let ticks = stat.rsplit_once(')').expect("brackets").1.split_ascii_whitespace().nth(19).expect("field").to_owned();
     let mut view = sample::process("x");
     let start_ticks = ticks.parse().expect("number");
-    view.watch = Some(swarm_actors::model::ProcessId { pid, start_ticks, boot: String::new() });
+    view.watch = Some(swarm_model::ProcessId { pid, start_ticks, boot: String::new() });
 
     let registry = sample::registry(vec![view]);
     let mut input = child.stdin.take();

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 use serde::Serialize;
-use swarm_actors::model::{FineState, Row, Wire, WorkerView};
+use swarm_model::{FineState, Row, Wire, WorkerView};
 
 use super::args::{Format, LsArgs, Sort, StatusFilter};
 use super::error::Failure;
@@ -125,7 +125,7 @@ fn wire(views: &[&WorkerView]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use swarm_actors::model::Ended;
+    use swarm_model::Ended;
 
     use super::*;
     use crate::cli::sample;

@@ -1,15 +1,15 @@
-//! `swarm man`: manual pages, made of the same words as `--help` and of the table of
-//! exit codes.
+//! `swarm man`: manual pages, generated from the texts of `--help` and the table of exit codes.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Arg, Args, Command, CommandFactory as _};
 use serde_json::json;
-use swarm_actors::model::{Refusal, RefusalKind, nearest};
+use swarm_model::{Refusal, RefusalKind, nearest};
 
 use super::args::Cli;
 use super::error::Failure;
+use super::groups::GROUPS;
 use super::json;
 use super::screen::Screen;
 
@@ -17,10 +17,10 @@ const EXIT_CODES: &str = include_str!("../../docs/exit-codes.md");
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// The verb [default: the page of swarm itself]
+    /// Verb to document [default: swarm itself]
     #[arg(conflicts_with = "dir")]
     pub verb: Option<String>,
-    /// Write every page to this directory, which is made where it is missing
+    /// Write all pages to this directory, which is created if missing
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Print one JSON object
@@ -48,15 +48,16 @@ pub fn run(args: &ManArgs, screen: &mut Screen) -> Result<u8, Failure> {
     }
     let Some(verb) = &args.verb else { return screen.bytes(overview(&top).as_bytes()).map(|()| 0) };
     let Some(command) = top.get_subcommands().find(|command| command.get_name() == verb) else {
-        let refusal = Refusal::new(RefusalKind::NotFound, format!("there is no verb '{verb}'"));
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("verb '{verb}' not found"));
         let near = nearest(verb, top.get_subcommands().map(Command::get_name));
-        let remedy = near.map_or_else(|| "swarm --help".to_owned(), |near| format!("did you mean '{near}'?"));
+        let remedy =
+            near.map_or_else(|| "run 'swarm --help' for a list".to_owned(), |near| format!("did you mean '{near}'?"));
         return Err(refusal.remedy(remedy).into());
     };
     screen.bytes(page(command).as_bytes()).map(|()| 0)
 }
 
-/// Each page with the name of its file.
+/// Returns each page with its file name.
 fn pages(top: &Command) -> Vec<(String, String)> {
     let verbs = shown(top).map(|verb| (format!("swarm-{}.1", verb.get_name()), page(verb)));
     std::iter::once(("swarm.1".to_owned(), overview(top))).chain(verbs).collect()
@@ -70,17 +71,20 @@ fn overview(top: &Command) -> String {
     let mut text = head("SWARM", "swarm", &about(top));
     section(&mut text, "SYNOPSIS", "\\fBswarm\\fR \\fIVERB\\fR [\\fIOPTIONS\\fR]\n");
     let mut verbs = String::new();
-    for verb in shown(top) {
-        tagged(&mut verbs, &format!("\\fBswarm\\-{}\\fR(1)", escape(verb.get_name())), &about(verb));
+    for (heading, names) in GROUPS {
+        let _ = writeln!(verbs, ".SS {heading}");
+        for verb in names.iter().filter_map(|name| top.find_subcommand(name)) {
+            tagged(&mut verbs, &format!("\\fBswarm\\-{}\\fR(1)", escape(verb.get_name())), &about(verb));
+        }
     }
     section(&mut text, "VERBS", &verbs);
     section(&mut text, "EXIT STATUS", &general_codes());
     let environment = [
-        ("SWARM_DIR", "The state directory; ~/.swarm without it."),
-        ("SWARM_LOG", "Level of supervisor.log."),
-        ("SWARM_LOG_MAX_BYTES", "Size at which the log of a worker is rotated."),
-        ("SWARM_HOOKS", "off: agents are given no hooks; on: also those that are shell scripts."),
-        ("NO_COLOR", "No colours on a terminal."),
+        ("SWARM_DIR", "State directory (default ~/.swarm)."),
+        ("SWARM_LOG", "Log level of supervisor.log."),
+        ("SWARM_LOG_MAX_BYTES", "Size in bytes at which the log of a worker is rotated."),
+        ("SWARM_HOOKS", "off: agents get no hooks; on: agents that are shell scripts get hooks, too."),
+        ("NO_COLOR", "If set, no colours on a terminal."),
     ];
     let mut variables = String::new();
     environment.iter().for_each(|(name, about)| tagged(&mut variables, &format!("\\fB{name}\\fR"), about));
@@ -114,7 +118,7 @@ fn head(title: &str, name: &str, about: &str) -> String {
     format!(".TH {title} 1 \"\" \"swarm {version}\" \"swarm\"\n.SH NAME\n{name} \\- {about}\n")
 }
 
-/// A section, where there is something in it.
+/// Appends a section unless its body is empty.
 fn section(text: &mut String, title: &str, body: &str) {
     if !body.is_empty() {
         let _ = write!(text, ".SH {title}\n{body}");
@@ -164,7 +168,7 @@ fn options(command: &Command) -> String {
     text
 }
 
-/// What stands below the help: examples, and what else is to be said.
+/// Appends the text below the help: examples and notes.
 fn after(text: &mut String, command: &Command) {
     let mut body = String::new();
     verbatim(&mut body, command);
@@ -178,7 +182,7 @@ fn verbatim(text: &mut String, command: &Command) {
     let _ = writeln!(text, ".PP\n.nf\n{}\n.fi", lines.map(escape).collect::<Vec<_>>().join("\n"));
 }
 
-/// The cells of the table rows of a document.
+/// Returns the cells of the rows of all Markdown tables in `text`.
 fn rows(text: &str) -> impl Iterator<Item = Vec<String>> {
     let lines = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("|--"));
     lines.map(|line| {
@@ -200,7 +204,7 @@ fn general_codes() -> String {
     text
 }
 
-/// What a verb's own codes mean, for each of its actions that has some.
+/// Returns the meaning of the exit codes of a verb, for each of its actions that the table lists.
 fn codes_of(verb: &str) -> String {
     let mut text = String::new();
     for row in rows(EXIT_CODES).filter(|row| row.len() == 4) {
@@ -213,13 +217,13 @@ fn codes_of(verb: &str) -> String {
         }
     }
     if text.is_empty() {
-        "0 when it is done, 1 with the cause on standard error, 2 for wrong usage.\n".into()
+        "0 on success, 1 on failure with the cause on standard error, 2 on wrong usage.\n".into()
     } else {
         text
     }
 }
 
-/// What troff would read as its own is made text, whatever encoding it expects.
+/// Escapes troff requests and non-ASCII characters, so that text is printed literally in every encoding.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + 16);
     for c in text.chars() {
@@ -246,10 +250,10 @@ mod tests {
         assert_eq!(pages.len(), shown(&top).count() + 1);
         for (name, text) in &pages {
             assert!(text.starts_with(".TH SWARM") && text.contains(".SH EXAMPLES"), "{name}");
-            assert!(text.contains(".SH EXIT STATUS\n.TP\n0") || text.contains("0 when it is done"), "{name}");
+            assert!(text.contains(".SH EXIT STATUS\n.TP\n0") || text.contains("0 on success"), "{name}");
         }
         let spawn = &pages.iter().find(|(name, _)| name == "swarm-spawn.1").expect("there").1;
-        assert!(spawn.contains(".TP\n\\fB\\-\\-restart\\fR \\fIPOLICY\\fR\nWhen to start"), "{spawn}");
+        assert!(spawn.contains(".TP\n\\fB\\-\\-restart\\fR \\fIPOLICY\\fR\nWhen to restart"), "{spawn}");
         assert!(spawn.contains("[never, on\\-failure, always]"), "{spawn}");
         let merge = &pages.iter().find(|(name, _)| name == "swarm-merge.1").expect("there").1;
         assert!(merge.contains(".SS add\n"), "{merge}");
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_of_exit_codes_are_in_step_and_about_verbs_that_there_are() {
+    fn the_tables_of_exit_codes_agree_and_list_only_existing_verbs() {
         let codes = |text: &str| -> Vec<String> {
             let first = rows(text).filter(|row| row.len() == 2).map(|row| row[0].clone());
             first.filter(|cell| cell.parse::<u8>().is_ok()).collect()

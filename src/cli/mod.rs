@@ -1,10 +1,8 @@
-//! The command line: parses, asks, prints, exits. Each verb has a file; what
-//! they share is how they fail (`error`), where they write (`screen`), and how
-//! things look to people (`render`) and to programs (`json`).
+//! Command line interface: parses arguments, sends requests, prints answers, exits. Each verb has a file; shared are
+//! failures (`error`), output streams (`screen`), text for people (`render`) and text for programs (`json`).
 //!
-//! Reading verbs go to the files and the kernel, changing ones to the
-//! supervisor. Nothing here holds state, and nothing is read before the command
-//! line is understood.
+//! Verbs that read use files and the kernel; verbs that change something ask the supervisor. This module keeps no
+//! state and reads nothing before the command line has been parsed.
 
 mod answers;
 mod args;
@@ -24,6 +22,7 @@ mod explain;
 mod fit;
 mod flow;
 mod follow;
+mod groups;
 mod heartbeat;
 mod history;
 mod init;
@@ -64,7 +63,7 @@ mod watch;
 
 use std::ffi::OsString;
 
-use swarm_actors::model::RefusalKind;
+use swarm_model::RefusalKind;
 
 use crate::adapters::views::{Detail, Pick, Registry, load, load_where};
 use crate::duration;
@@ -121,15 +120,15 @@ fn dispatch(command: &Command, screen: &mut Screen) -> Result<u8, Failure> {
     }
 }
 
-/// The registry, with what it has to warn of said.
+/// Reads the registry and prints its warnings.
 fn read(paths: &Paths, screen: &mut Screen) -> Result<Registry, Failure> {
     let registry = load(paths)?;
     warn_all(&registry, screen);
     Ok(registry)
 }
 
-/// The same for one worker: the others' processes are not looked at, unless
-/// the name is unknown and a near one is to be suggested.
+/// Reads the registry for one worker without checking the processes of the others, and prints its warnings. If the
+/// name is unknown, reads all workers, so that the caller can suggest a similar name.
 fn read_one(paths: &Paths, name: &str, screen: &mut Screen) -> Result<Registry, Failure> {
     let registry = load_where(paths, Detail::Fine, Pick::Named(&[name]))?;
     if registry.workers.is_empty() {
@@ -139,7 +138,7 @@ fn read_one(paths: &Paths, name: &str, screen: &mut Screen) -> Result<Registry, 
     Ok(registry)
 }
 
-/// One worker where one is named, else all.
+/// Reads one worker if `name` is given, else all workers.
 fn read_for(paths: &Paths, name: Option<&str>, screen: &mut Screen) -> Result<Registry, Failure> {
     match name {
         Some(name) => read_one(paths, name, screen),
@@ -147,12 +146,12 @@ fn read_for(paths: &Paths, name: Option<&str>, screen: &mut Screen) -> Result<Re
     }
 }
 
-/// The name, where it is a single one.
+/// Returns the name if there is exactly one.
 fn only(names: &[String]) -> Option<&str> {
     if let [name] = names { Some(name) } else { None }
 }
 
-/// The names that were typed, each as often as once.
+/// Returns the names in their order, without duplicates.
 fn each_once(names: &[String]) -> Vec<String> {
     let mut once: Vec<String> = Vec::new();
     for name in names {

@@ -6,8 +6,8 @@ use std::thread;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use swarm_actors::model::{Refusal, RefusalKind};
-use swarm_actors::ports::Clock as _;
+use swarm_model::{Refusal, RefusalKind};
+use swarm_ports::Clock as _;
 
 use super::error::Failure;
 use super::json;

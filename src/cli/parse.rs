@@ -1,9 +1,9 @@
-//! From words to [`Cli`], and what is said of words that are none.
+//! Parses the command line into [`Cli`], and reports usage errors.
 
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::{Args as _, CommandFactory as _, FromArgMatches as _, Parser as _};
+use clap::{Args as _, CommandFactory as _, FromArgMatches as _};
 
 use super::args::{
     AttachArgs, CleanArgs, Cli, Command, DiffArgs, EofArgs, EventsArgs, InitArgs, InterruptArgs, KillArgs, LogsArgs,
@@ -15,6 +15,7 @@ use super::doctor::DoctorArgs;
 use super::du::DuArgs;
 use super::explain::ExplainArgs;
 use super::flow::args::FlowArgs;
+use super::groups;
 use super::heartbeat::args::HeartbeatArgs;
 use super::history::HistoryArgs;
 use super::man::ManArgs;
@@ -29,11 +30,14 @@ use super::session::args::SessionArgs;
 /// Parses the command line.
 ///
 /// # Errors
-/// Help, version, or what is wrong; see [`report`].
+/// Returns an error for `--help`, `--version` and usage errors; print it with [`report`].
 pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let cli = match parse_alone(words) {
         Some(cli) => cli,
-        None => Cli::try_parse_from(words)?,
+        None => {
+            let matches = groups::command().try_get_matches_from(words)?;
+            Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?
+        }
     };
     if let Command::Spawn(spawn) = &cli.command
         && spawn.file.is_some()
@@ -46,8 +50,8 @@ pub fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// Parses a command line without mistakes: only the verb that was typed is
-/// built, not all of them with their help, which takes longer than most verbs.
+/// Parses a valid command line. Builds only the verb that was typed: building all verbs with their help takes longer
+/// than most verbs run. Returns `None` for anything else.
 fn parse_alone(words: &[OsString]) -> Option<Cli> {
     let (name, arguments) = VERBS.iter().find(|(name, _)| words.get(1).is_some_and(|word| word == name))?;
     let top = clap::Command::new("swarm").infer_long_args(true).args_override_self(true);
@@ -55,18 +59,18 @@ fn parse_alone(words: &[OsString]) -> Option<Cli> {
     Cli::from_arg_matches(&top.try_get_matches_from(words).ok()?).ok()
 }
 
-/// All verbs.
+/// Names of all verbs.
 pub fn names() -> impl Iterator<Item = &'static str> {
     VERBS.iter().map(|(name, _)| *name)
 }
 
-/// The arguments of a verb, without its help.
+/// Returns the arguments of a verb, without its help texts.
 pub fn verb(name: &str) -> Option<clap::Command> {
     let (name, arguments) = VERBS.iter().find(|(verb, _)| *verb == name)?;
     Some(arguments(clap::Command::new(*name)))
 }
 
-/// A verb and what adds its arguments.
+/// A verb and the function that adds its arguments.
 type Verb = (&'static str, fn(clap::Command) -> clap::Command);
 
 const VERBS: [Verb; 34] = [
@@ -106,9 +110,9 @@ const VERBS: [Verb; 34] = [
     ("man", ManArgs::augment_args),
 ];
 
-/// Text for a worker may begin with a hyphen (`- fix the bug`, `-1`), but a
-/// single word that looks like an option is more likely a slip, and typing a
-/// slip into an agent cannot be taken back. After `--` anything goes.
+/// Refuses a text for `send` that looks like an option. Text may begin with a hyphen (`- fix the bug`, `-1`), but a
+/// single word such as `--no-entre` is more likely a typing error, and text typed into an agent cannot be taken back.
+/// Everything after `--` is accepted.
 fn refuse_flag_as_text(send: &SendArgs, words: &[OsString]) -> Result<(), clap::Error> {
     if words.iter().any(|word| word == "--") {
         return Ok(());
@@ -123,8 +127,7 @@ fn refuse_flag_as_text(send: &SendArgs, words: &[OsString]) -> Result<(), clap::
     Ok(())
 }
 
-/// What is typed would be about no worker in particular, and nobody would see that it is
-/// passed over.
+/// Refuses arguments beside `--file`: they would belong to no particular worker and be ignored silently.
 fn refuse_beside_file(words: &[OsString]) -> Result<(), clap::Error> {
     let mut value_follows = false;
     for word in words.iter().map(|word| word.to_string_lossy()) {
@@ -133,15 +136,15 @@ fn refuse_beside_file(words: &[OsString]) -> Result<(), clap::Error> {
         }
         value_follows = word == "-f" || (word.starts_with("--f") && !word.contains('='));
         if !value_follows && !word.starts_with("-f") && !word.starts_with("--f") && !word.starts_with("--j") {
-            let cause = format!("'{word}' cannot be used with --file; [defaults] in the file is about all of them\n");
+            let cause = format!("'{word}' cannot be used with --file; set it under [defaults] in the file\n");
             return Err(Cli::command().error(ErrorKind::ArgumentConflict, cause));
         }
     }
     Ok(())
 }
 
-/// Prints what [`parse`] returned and gives the exit code: 0 for help and
-/// version, 2 for a mistake, which then begins with `swarm: error:`.
+/// Prints an error of [`parse`] and returns the exit code: 0 for help and version, 2 for usage errors, whose text
+/// begins with `swarm: error:`.
 pub fn report(error: &clap::Error) -> u8 {
     use std::io::{IsTerminal as _, Write as _};
     let text = error.render();
@@ -150,7 +153,7 @@ pub fn report(error: &clap::Error) -> u8 {
     }
     let prefix = if text.to_string().starts_with("error:") { "swarm: " } else { "" };
     let mut stderr = std::io::stderr().lock();
-    // Nothing is left to tell anybody when standard error itself is gone.
+    // A failure to write to standard error cannot be reported anywhere.
     let _ = if stderr.is_terminal() && super::render::colour_wanted() {
         write!(stderr, "{prefix}{}", text.ansi())
     } else {

@@ -1,6 +1,6 @@
 //! `peek`: what a worker's pane shows now.
 
-use swarm_actors::model::{Refusal, RefusalKind, WorkerView};
+use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use super::send::{Environment, Verb, Who, live_worker, locate};
 
@@ -51,7 +51,7 @@ mod tests {
     use super::super::send::tests::{foreign, ours, registry, spoken, worker};
     use super::*;
     use crate::adapters::tmux::testing::{Private, wait_until};
-    use swarm_actors::model::{FineState, TmuxPane};
+    use swarm_model::{FineState, TmuxPane};
 
     #[test]
     fn one_pane_is_shown_raw_and_several_under_their_names() {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use swarm_actors::model::ProcessId;
-use swarm_actors::model::screen as patterns;
+use swarm_model::ProcessId;
+use swarm_model::screen as patterns;
 
 use crate::adapters::tmux::{Key, Target, TmuxError};
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use swarm_actors::model::{Ended, FineState, RowTmux, WorkerView};
+use swarm_model::{Ended, FineState, RowTmux, WorkerView};
 
 use super::fit;
 

@@ -1,6 +1,6 @@
 //! `swarm respawn`.
 
-use swarm_actors::model::{Answer, RespawnRequest};
+use swarm_model::{Answer, RespawnRequest};
 
 use super::answers::{Told, no_answer};
 use super::args::RespawnArgs;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use swarm_actors::model::{
+use swarm_model::{
     Ended, ExitRecord, FineState, Hits, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Usage, WireStatus, WorkerView,
 };
 
@@ -32,7 +32,7 @@ pub fn process(name: &str) -> WorkerView {
         tmux: None,
         worktree: None,
         pid: Some(4242),
-        metadata: swarm_actors::model::Metadata::default(),
+        metadata: swarm_model::Metadata::default(),
     };
     WorkerView {
         row: row.into(),

@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 
 use super::error::{Failure, refuse};
 use super::render::{self, escape};
-use swarm_actors::model::Refusal;
+use swarm_model::Refusal;
 
 /// The two streams. Verbs take it as an argument, so tests can read what they say.
 pub struct Screen<'a> {

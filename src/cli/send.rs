@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use swarm_actors::model::{Refusal, RefusalKind, WorkerView, nearest};
+use swarm_model::{Refusal, RefusalKind, WorkerView, nearest};
 
 use super::tagged::{self, has_all};
 use crate::adapters::tmux::{self, Key, SendOptions, Target, TmuxError};
@@ -197,7 +197,7 @@ pub fn locate(worker: &WorkerView, environment: &Environment) -> Result<Target, 
 pub mod tests {
     use std::collections::BTreeMap;
 
-    use swarm_actors::model::{FineState, RestartPolicy, Row, RowTmux, TmuxPane, WireStatus};
+    use swarm_model::{FineState, RestartPolicy, Row, RowTmux, TmuxPane, WireStatus};
 
     use super::*;
     use crate::adapters::tmux::Window;
@@ -216,7 +216,7 @@ pub mod tests {
             tmux,
             worktree: None,
             pid: None,
-            metadata: swarm_actors::model::Metadata::default(),
+            metadata: swarm_model::Metadata::default(),
         };
         let restart = RestartPolicy::Never;
         WorkerView {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use swarm_actors::model::{
+use swarm_model::{
     Answer, Caller, Contract, Every, NameError, NudgeOrder, NudgeSettings, Refusal, RefusalKind, RestartPolicy,
     SessionRules, SpawnRequest, Spawned, TmuxPlace, WatchRules, WorkerName, WorktreeRequest,
 };

@@ -1,4 +1,4 @@
-use swarm_actors::model::RestartPolicy;
+use swarm_model::RestartPolicy;
 
 use super::*;
 use crate::cli::sample;

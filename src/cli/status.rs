@@ -1,6 +1,6 @@
 //! `swarm status`: one line, and the exit code that scripts ask for.
 
-use swarm_actors::model::WorkerView;
+use swarm_model::WorkerView;
 
 use super::args::StatusArgs;
 use super::error::{Failure, unknown_worker};
@@ -40,7 +40,7 @@ fn sentence(view: &WorkerView, clock: &Clock) -> String {
 
 #[cfg(test)]
 mod tests {
-    use swarm_actors::model::Ended;
+    use swarm_model::Ended;
 
     use super::*;
     use crate::cli::sample;

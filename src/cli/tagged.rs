@@ -1,7 +1,7 @@
 //! Workers by tag instead of by name, for every verb that takes names.
 
 use clap::Args;
-use swarm_actors::model::{Refusal, RefusalKind, WorkerView, nearest};
+use swarm_model::{Refusal, RefusalKind, WorkerView, nearest};
 
 use super::error::Failure;
 use crate::adapters::views::Registry;

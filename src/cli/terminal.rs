@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use swarm_actors::model::{Refusal, Spawned, WorkerView};
+use swarm_model::{Refusal, Spawned, WorkerView};
 
 use super::answers::refusal_object;
 use super::args::{AttachArgs, EofArgs, InterruptArgs, PeekArgs, SendArgs};

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use swarm_actors::model::{RefusalKind, WorkerView};
+use swarm_model::{RefusalKind, WorkerView};
 
 use super::args::WaitArgs;
 use super::error::{Failure, unknown_worker};
@@ -182,7 +182,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use swarm_actors::model::{Ended, FineState, ProcessId};
+    use swarm_model::{Ended, FineState, ProcessId};
 
     use super::*;
     use crate::cli::sample;

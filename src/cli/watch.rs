@@ -14,7 +14,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use swarm_actors::model::{ProcessId, Refusal, RefusalKind};
+use swarm_model::{ProcessId, Refusal, RefusalKind};
 
 use super::error::Failure;
 

@@ -1,6 +1,6 @@
 //! Names that there are not, all of them at once, each with its line.
 
-use swarm_actors::model::nearest;
+use swarm_model::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

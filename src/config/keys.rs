@@ -118,7 +118,7 @@ pub(super) fn belongs_to(section: &str) -> Option<Owner> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm_actors::merge::queue::Rules;
+    use swarm_model::merge::queue::Rules;
 
     #[test]
     fn paths_are_keys_sections_or_neither() {

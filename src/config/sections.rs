@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::model::{LimitsText, MergeSettings, RestartPolicy};
+use swarm_model::{LimitsText, MergeSettings, RestartPolicy};
 
 use super::worktree::{TrashSettings, WorktreeSettings};
 use crate::agents::AgentConfig;

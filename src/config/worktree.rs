@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use std::time::Duration;
 
 use serde::Deserialize;
-use swarm_actors::model::parse_size;
+use swarm_model::parse_size;
 
 use crate::duration;
 

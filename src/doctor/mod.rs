@@ -15,7 +15,7 @@ mod trees;
 
 use std::path::PathBuf;
 
-use swarm_actors::model::Caller;
+use swarm_model::Caller;
 
 pub use self::finding::{Finding, Severity};
 pub use self::repair::Repair;

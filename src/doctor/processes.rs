@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use swarm_actors::model::{FineState, WorkerView};
+use swarm_model::{FineState, WorkerView};
 
 use super::{Finding, Patient};
 use crate::adapters::procfs;

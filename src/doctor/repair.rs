@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use swarm_actors::model::Caller;
+use swarm_model::Caller;
 
 use super::{store, trees};
 use crate::adapters::git;

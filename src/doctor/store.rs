@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use swarm_actors::model::FineState;
+use swarm_model::FineState;
 
 use super::processes::listed;
 use super::{Finding, Patient, Repair};

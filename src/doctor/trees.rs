@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use swarm_actors::model::Caller;
-use swarm_actors::ports::Records as _;
+use swarm_model::Caller;
+use swarm_ports::Records as _;
 
 use super::{Finding, Patient, Repair};
 use crate::adapters::git::{self, Listed};

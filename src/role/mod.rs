@@ -23,8 +23,8 @@ use std::time::Duration;
 use serde_json::json;
 use swarm_actors::flow::block::Refusal;
 use swarm_actors::flow::consent::Mode as Consent;
-use swarm_actors::model::Caller;
-use swarm_actors::run::machine::{FaultKind, Outcome};
+use swarm_model::Caller;
+use swarm_model::run::{FaultKind, Outcome};
 
 use self::bring::Brought;
 use self::teller::Spoken;

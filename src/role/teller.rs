@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use swarm_actors::run::words::Word;
+use swarm_model::run::words::Word;
 
 use super::Role;
 use crate::adapters::flows::feed::Kind;

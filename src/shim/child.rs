@@ -14,7 +14,7 @@ use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid};
-use swarm_actors::model::{Ended, Rlimit, Spec};
+use swarm_model::{Ended, Rlimit, Spec};
 
 use crate::adapters::cgroup::Groups;
 

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use swarm_actors::model::{ExitRecord, Lease, Limits, RestartPolicy, Spec};
+use swarm_model::{ExitRecord, Lease, Limits, RestartPolicy, Spec};
 
 /// More than any exit record needs; reserved while there is space.
 const EXIT_RECORD_BYTES_MAX: i64 = 4096;

@@ -22,7 +22,7 @@ use std::path::Path;
 use nix::sys::prctl;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
-use swarm_actors::model::{Contract, Ended, ExitRecord, Held, Hits, Lease, Reason, TmuxPane, Usage};
+use swarm_model::{Contract, Ended, ExitRecord, Held, Hits, Lease, Reason, TmuxPane, Usage};
 
 use self::child::Child;
 use self::files::{ExitFile, LeaseFile, Terms};

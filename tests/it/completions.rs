@@ -131,6 +131,6 @@ fn pages_are_written_for_every_verb() {
     assert_eq!(said, format!("wrote {count} pages to {}\n", dir.display()));
     let page = rig.swarm(&["man", "spawn"]).ok();
     assert_eq!(std::fs::read_to_string(dir.join("swarm-spawn.1")).expect("there"), page);
-    let refused = rig.swarm(&["man", "spawm"]).refused(1, "there is no verb 'spawm'");
+    let refused = rig.swarm(&["man", "spawm"]).refused(1, "verb 'spawm' not found");
     assert!(refused.err.contains("did you mean 'spawn'?"));
 }

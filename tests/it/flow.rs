@@ -78,7 +78,7 @@ fn a_new_flow_is_listed_and_shown() {
          build         dev       idle\n\
          review        reviewer  idle\n\
          owner-close   owner     idle\n\
-         nobody runs it: swarm flow run {id}\n"
+         not running: swarm flow run {id}\n"
     );
     site.flow("status", &[]).is(0, &expected, "");
     let status = site.json("status", &[]);
@@ -119,7 +119,7 @@ fn a_workflow_is_checked_with_lines() {
     rig.file("cwd/torn.yaml", "workflow: [");
     let said = rig.swarm(&["flow", "check", "torn.yaml"]);
     assert!(said.code == Some(1) && said.out.starts_with("torn.yaml: "), "{said:?}");
-    rig.swarm(&["flow", "check", "none.yaml"]).refused(1, "cannot read none.yaml: there is no such file");
+    rig.swarm(&["flow", "check", "none.yaml"]).refused(1, "cannot read none.yaml: no such file");
     assert_eq!(rig.swarm(&["flow", "check"]).code, Some(2));
 }
 
@@ -188,7 +188,7 @@ fn an_answer_is_queued_once() {
     site.flow("answer", &["go"]).refused(1, "The runtime is not currently accepting human input.");
     site.asks("prompt-human");
     site.flow("answer", &["go", "--node", "build"]).refused(1, "Node 'build' is not accepting human input.");
-    site.flow("answer", &["  "]).refused(1, "there is nothing to say in the answer");
+    site.flow("answer", &["  "]).refused(1, "the answer is empty");
     site.flow("answer", &["use tokens", "--role", "owner"]).is(0, "answered: owner-intake\n", "");
     let before = site.text();
     assert!(before.contains("\"text\": \"use tokens\""), "{before}");
@@ -245,7 +245,7 @@ fn the_end_of_a_flow_is_chosen() {
     let phase = "\"improvementPhase\": {\"status\": \"awaiting_choice\", \"completedRoles\": [], \"runningRoles\": [], \"findingsProduced\": {}, \"feedbackConsent\": \"pending\"},\n  \"status\": \"awaiting_improvement_choice\"";
     site.edit("\"status\": \"running\"", phase);
     site.flow("improve", &["sideways"]).code.filter(|code| *code == 2).expect("usage");
-    assert!(site.flow("status", &[]).ok().contains("flow: the forward pass is over → swarm flow improve "));
+    assert!(site.flow("status", &[]).ok().contains("flow: the forward pass is complete → swarm flow improve "));
     site.flow("improve", &["graph-based"]).is(0, "improvement: graph-based\n", "");
     let plan = fs::read_to_string(site.dir().join("record/improvement.yaml")).expect("a plan");
     assert!(plan.contains("    - id: reviewer\n      role: reviewer\n      step_type: meta-analysis\n"), "{plan}");
@@ -302,7 +302,7 @@ fn what_happened_is_told_and_a_flow_is_removed_when_nobody_runs_it() {
     assert_eq!((&line["schema"], &line["nodeId"]), (&"swarm.flow.event/1".into(), &"owner-intake".into()));
     let runner = fs::File::create(site.dir().join("swarm.runner")).expect("made");
     runner.lock().expect("locked");
-    site.flow("rm", &[]).refused(1, &format!("demo/{} is being run", site.id));
+    site.flow("rm", &[]).refused(1, &format!("flow 'demo/{}' is running", site.id));
     drop(runner);
     site.flow("rm", &[]).is(0, &format!("removed: demo/{}\n", site.id), "");
     assert!(!site.dir().exists());

@@ -62,7 +62,7 @@ fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
     let flows = || site.rig.swarm_in(&site.repo, &["flow", "ls"]).ok().lines().count();
     let before = flows();
     for (words, cause) in [
-        (&["--base", "nobranch"][..], "'nobranch' is no commit, branch or tag"),
+        (&["--base", "nobranch"][..], "'nobranch' is not a commit, branch or tag"),
         (&["--base", "HEAD", "--merge"], "'HEAD' is no valid branch name"),
     ] {
         let said = new(words);
@@ -94,7 +94,7 @@ fn whoever_waits_for_a_flow_hears_that_it_waits_for_a_permission() {
     assert!(said.ends_with(&format!("build: make → swarm flow allow {} 1\n", site.id)), "{said}");
     // A stop forgets the question; whoever is begun anew asks again.
     site.flow("stop", &[]).ok();
-    site.flow("allow", &["1"]).refused(1, "no request 1 is open in this flow");
+    site.flow("allow", &["1"]).refused(1, "request 1 is not open");
     assert!(site.flow("run", &["--wait"]).ok().contains("swarm flow allow"), "it asks again");
     let worker = site.worker("dev");
     let said = site.rig.swarm(&["respawn", &worker]);

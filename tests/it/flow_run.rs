@@ -226,7 +226,7 @@ fn emit_says_at_once_what_is_wrong_and_the_last_word_counts() {
     // Outside of a turn there is nobody to say it for.
     site.rig
         .swarm_in(&site.repo, &["flow", "emit", "--close"])
-        .refused(1, "this is for agents that play a role in a flow, and there is none here");
+        .refused(1, "not in a turn of a flow (only agents with a role can run this)");
 }
 
 #[test]
@@ -315,7 +315,9 @@ fn what_nothing_holds_back_is_not_begun_where_nothing_is_allowed() {
     assert_eq!(site.run(), "waiting");
     assert!(site.dir().join("record/plan-2.md").exists());
     assert!(
-        site.flow("status", &[]).ok().contains("nothing holds these roles back, they do what they do: owner (shell)")
+        site.flow("status", &[])
+            .ok()
+            .contains("agents that cannot ask for permission and act without limits: owner (shell)")
     );
 }
 
@@ -344,10 +346,10 @@ fn a_permission_is_asked_for_and_given_from_another_terminal() {
     assert!(said("free").contains("\"allow\"") && said("own").contains("\"allow\""));
     assert_eq!(site.reason("build"), "consent");
     site.flow("answer", &["no text"]).refused(1, "The runtime is not currently accepting human input.");
-    site.flow("allow", &["7"]).refused(1, "no request 7 is open in this flow");
+    site.flow("allow", &["7"]).refused(1, "request 7 is not open");
     site.flow("allow", &["1"]).is(0, "allowed: build\n", "");
     request(2);
-    let wide = "swarm: this flow has partial access from now on: files are written without asking\n";
+    let wide = "swarm: the flow now has partial access: agents write files without asking\n";
     site.flow("allow", &["2", "--flow-wide"]).is(0, "allowed: build\n", wide);
     let last = request(3);
     assert_eq!(last["text"], "rm -r x", "what was granted is not asked for again");
@@ -443,6 +445,6 @@ fn a_supervisor_of_another_directory_does_not_run_the_same_flow() {
     command.env("SWARM_DIR", site.rig.path("other"));
     crate::common::run(command);
     let refused = site.flow("rm", &[]);
-    assert!(refused.code == Some(1) && refused.err.contains("is being run"), "{refused:?}");
+    assert!(refused.code == Some(1) && refused.err.contains("is running\n"), "{refused:?}");
     proc::signal(site.rig.pid(&site.worker("dev")), Signal::TERM);
 }

@@ -111,7 +111,7 @@ fn the_first_worker_of_a_base_is_waited_for_before_there_is_a_queue() {
         let said = site.swarm(&["merge", "wait", "--base", base, "--timeout", "1"]);
         said.is(1, "w: still working (timeout)\n", "");
     }
-    site.swarm(&["merge", "wait", "--base", "other"]).refused(1, "there is no merge queue for 'other' here");
+    site.swarm(&["merge", "wait", "--base", "other"]).refused(1, "no merge queue for 'other'");
     fs::write(go, "").expect("written");
     site.swarm(&["merge", "wait", "--base", "main", "--timeout", "25"]).is(0, "w: landed (main)\n", "");
 }
@@ -244,8 +244,8 @@ fn mistakes_are_refused_in_one_line_and_change_nothing() {
     let said = site.swarm(&["merge", "add", "b"]);
     assert!(said.err.contains("swarm.toml, line 2: there is no key 'merge.verfy'"), "{said:?}");
     fs::remove_file(site.repo.join("swarm.toml")).expect("removed");
-    site.swarm(&["merge", "status", "b"]).refused(2, "there is no item 'b' in a merge queue here");
-    site.swarm(&["merge", "pause"]).refused(1, "there is no merge queue here");
+    site.swarm(&["merge", "status", "b"]).refused(2, "merge item 'b' not found");
+    site.swarm(&["merge", "pause"]).refused(1, "no merge queue");
     site.swarm(&["spawn", "--name", "p", "--", "sleep", "600"]).ok();
     site.swarm(&["merge", "add", "p"]).refused(1, "worker 'p' is still at work");
     site.git(&["checkout", "-q", "--detach"]);
@@ -417,6 +417,6 @@ fn a_worker_without_success_makes_the_wait_fail() {
         fs::write(&go, "").expect("written");
         waiting.join().expect("no panic")
     });
-    let warning = "swarm: warning: w ended without success, nothing to land\n";
+    let warning = "swarm: warning: 'w' did not succeed, nothing to land\n";
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(1), "", warning));
 }

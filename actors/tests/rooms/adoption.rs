@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{Ended, EventKind, FineState, RestartPolicy};
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
+use swarm_model::{Ended, EventKind, FineState, RestartPolicy};
 
 use crate::fixture::{Rig, request, restarting};
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{FineState, SpawnRequest};
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
+use swarm_model::{FineState, SpawnRequest};
 
 use crate::fixture::{ADOPTION, Rig, clean, request, respawn, with_tree};
 
@@ -105,12 +105,12 @@ async fn a_respawn_that_is_cut_off_leaves_the_old_life_or_has_the_new_one() {
 async fn a_stop_that_is_cut_off_stays_wanted() {
     let mut rig = Rig::start().await;
     let mut asked = request("a");
-    asked.contract.restart = swarm_actors::model::RestartPolicy::Always;
+    asked.contract.restart = swarm_model::RestartPolicy::Always;
     rig.spawn(asked).await.expect("starts");
     cut_off(&mut rig, "write_wanted.after", crate::fixture::kill("a")).await;
     rig.up().await;
     assert_eq!(rig.world.state("a"), Some(FineState::Running), "nobody has signalled it");
-    rig.world.end("a", swarm_actors::model::Ended::Code(1));
+    rig.world.end("a", swarm_model::Ended::Code(1));
     rig.world.pass(ADOPTION).await;
     assert_eq!(rig.world.state("a"), Some(FineState::Stopped), "it was to stay stopped");
 }

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef};
-use swarm_actors::model::{
+use swarm_actors::supervisor::{Request, SupervisorHandle};
+use swarm_actors::testing::World;
+use swarm_model::{
     Answer, Caller, CleanRequest, Contract, KillRequest, Refusal, RespawnRequest, RestartPolicy, Row, Scope,
     SpawnRequest, Spawned, WireStatus, WorkerLine, WorktreeRequest,
 };
-use swarm_actors::supervisor::{Request, SupervisorHandle};
-use swarm_actors::testing::World;
 use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -183,7 +183,7 @@ pub fn foreign_row(name: &str, pid: Option<i64>) -> Row {
         tmux: None,
         worktree: None,
         pid,
-        metadata: swarm_actors::model::Metadata::default(),
+        metadata: swarm_model::Metadata::default(),
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use swarm_actors::merge::queue::State;
-use swarm_actors::model::{Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest, MergeSettings, SpawnRequest};
 use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
+use swarm_model::merge::queue::State;
+use swarm_model::{Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest, MergeSettings, SpawnRequest};
 
 use crate::fixture::{Rig, caller, request, with_tree};
 

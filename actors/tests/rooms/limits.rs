@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{By, Ended, FineState, Limits, Reason, RestartPolicy, SpawnRequest};
+use swarm_model::{By, Ended, FineState, Limits, Reason, RestartPolicy, SpawnRequest};
 
 use crate::fixture::{Rig, request, restarting};
 

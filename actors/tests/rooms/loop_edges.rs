@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use swarm_actors::loops::progress::{Plan, Status, Wire};
-use swarm_actors::model::{Answer, Caller, Ended, LoopOrder, LoopRequest, Reason, RefusalKind};
-use swarm_actors::ports::Typing;
 use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
+use swarm_model::loops::progress::{Plan, Status, Wire};
+use swarm_model::{Answer, Caller, Ended, LoopOrder, LoopRequest, Reason, RefusalKind};
+use swarm_ports::Typing;
 
 use crate::fixture::caller;
 use crate::loops::{ask, begin, beginning, end, lines, order, plan, rig, seconds, starts, status};

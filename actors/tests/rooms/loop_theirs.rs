@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use swarm_actors::loops::progress::{ExitReason, Loop, Plan, Stage, Status, Wire};
-use swarm_actors::model::{Answer, LoopOrder, LoopRequest, Row, RowTmux, RowWorktree};
-use swarm_actors::ports::Found;
 use swarm_actors::testing::Fault;
+use swarm_model::loops::progress::{ExitReason, Loop, Plan, Stage, Status, Wire};
+use swarm_model::{Answer, LoopOrder, LoopRequest, Row, RowTmux, RowWorktree};
+use swarm_ports::Found;
 
 use crate::fixture::{Rig, caller, foreign_row};
 use crate::loops::{PROMPT, end, lines, order, rig, seconds, starts, status};

@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use swarm_actors::loops::progress::{ExitReason, Plan, Stage, Status, Wire};
-use swarm_actors::model::{
-    Answer, Caller, Contract, Ended, EventKind, LoopOrder, LoopRequest, TmuxPlace, WorktreeRequest,
-};
 use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
+use swarm_model::loops::progress::{ExitReason, Plan, Stage, Status, Wire};
+use swarm_model::{Answer, Caller, Contract, Ended, EventKind, LoopOrder, LoopRequest, TmuxPlace, WorktreeRequest};
 
 use crate::fixture::{Rig, caller};
 

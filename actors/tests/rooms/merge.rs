@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use swarm_actors::merge::queue::{Addition, Item, Rules, State};
 use swarm_actors::merge::{Ask, MergeArguments, MergeError, MergeHandle, Step, Told};
-use swarm_actors::model::Target;
 use swarm_actors::testing::{FakeClock, FakeLandings, Fault, Script};
+use swarm_model::Target;
+use swarm_model::merge::queue::{Addition, Item, Rules, State};
 
 use crate::fixture::parent;
 

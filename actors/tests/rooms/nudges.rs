@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{
+use swarm_actors::supervisor::{Exit, Request};
+use swarm_actors::testing::Fault;
+use swarm_model::nudges::Status;
+use swarm_model::{
     Answer, Caller, Ended, EventKind, Every, KillRequest, NudgeOrder, NudgeRequest, NudgeSettings, RecoverRequest,
     RefusalKind, SpawnRequest, TmuxPlace,
 };
-use swarm_actors::nudges::Status;
-use swarm_actors::supervisor::{Exit, Request};
-use swarm_actors::testing::Fault;
 use tokio::time::Instant;
 
 use crate::fixture::{Rig, caller, kill, request};
@@ -369,7 +369,7 @@ async fn what_another_program_writes_counts_before_the_next_beat() {
     let mut nudge = rig.world.nudges.get("paused").expect("there");
     nudge.status = Status::Paused;
     rig.world.nudges.put(nudge);
-    swarm_actors::ports::Nudges::remove(&*rig.world.nudges, "removed").await.expect("removed");
+    swarm_ports::Nudges::remove(&*rig.world.nudges, "removed").await.expect("removed");
     rig.world.pass(MINUTE * 3).await;
     assert_eq!((typed(&rig, "paused"), typed(&rig, "removed")), (0, 0));
     assert_eq!((status(&rig, "paused"), rig.world.nudges.get("removed")), (Status::Paused, None));

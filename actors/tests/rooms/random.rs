@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use swarm_actors::model::{Ended, RestartPolicy};
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
+use swarm_model::{Ended, RestartPolicy};
 
 use crate::fixture::{ADOPTION, Rig, clean, kill, request, respawn, with_tree};
 
@@ -126,7 +126,7 @@ async fn take(rig: &mut Rig, step: Step, orders: &mut Orders) {
                 rig.world.script.at(STEPS[at], Fault::Error("not today"));
             }
             let answers = rig.ask(request_of(verb, NAMES[name])).await;
-            let refused = |answer: &_| matches!(answer, swarm_actors::model::Answer::Refused(_));
+            let refused = |answer: &_| matches!(answer, swarm_model::Answer::Refused(_));
             orders.given(verb, name, !answers.iter().any(refused));
         }
         Step::AskCutOff(verb, name, at) => {

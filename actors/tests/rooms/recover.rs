@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{Ended, FineState, RecoverRequest, Refusal, RefusalKind, RestartPolicy, Spawned};
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
+use swarm_model::{Ended, FineState, RecoverRequest, Refusal, RefusalKind, RestartPolicy, Spawned};
 
 use crate::fixture::{Rig, caller, request, restarting, with_tree};
 
@@ -130,7 +130,7 @@ async fn asked_twice_or_cut_off_it_is_started_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_tmux_server_is_told_from_a_window_that_was_closed() {
-    use swarm_actors::model::{Reason, TmuxPlace};
+    use swarm_model::{Reason, TmuxPlace};
     let rig = Rig::start().await;
     let mut asked = request("a");
     asked.contract.tmux = Some(TmuxPlace { session: "s".to_owned(), ..TmuxPlace::default() });

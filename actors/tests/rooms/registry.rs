@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use swarm_actors::model::Row;
 use swarm_actors::registry::{Mutation, Refused, RegistryError, RegistryHandle};
+use swarm_model::Row;
 use tokio::task::JoinSet;
 
 use crate::fixture::{Rig, foreign_row, parent};

@@ -1,7 +1,7 @@
 //! A person starts a worker again.
 
-use swarm_actors::model::{Ended, FineState, RefusalKind, RestartPolicy, Session, WireStatus};
 use swarm_actors::testing::Fault;
+use swarm_model::{Ended, FineState, RefusalKind, RestartPolicy, Session, WireStatus};
 
 use crate::fixture::{Rig, foreign_row, request, respawn, restarting, with_tree};
 

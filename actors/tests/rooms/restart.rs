@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{Ended, FineState, RestartPolicy, WantedState};
 use swarm_actors::testing::Fault;
+use swarm_model::{Ended, FineState, RestartPolicy, WantedState};
 
 use crate::fixture::{Rig, restarting};
 

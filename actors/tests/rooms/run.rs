@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{Answer, Caller, Ended, RunOrder, RunRequest};
-use swarm_actors::run::plan::{Job, Plan, Rules};
-use swarm_actors::run::progress::{Mode, Run, Verdict};
-use swarm_actors::run::words::Word;
 use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
+use swarm_model::run::plan::{Job, Plan, Rules};
+use swarm_model::run::progress::{Mode, Run, Verdict};
+use swarm_model::run::words::Word;
+use swarm_model::{Answer, Caller, Ended, RunOrder, RunRequest};
 
 use crate::fixture::{Rig, caller};
 
@@ -186,7 +186,7 @@ async fn each_job_lands_once_whatever_is_cut_off() {
             rig.world.script.forget_faults();
             rig.up().await;
             // As a command does whose answer was lost with its supervisor.
-            let again = swarm_actors::model::Caller { repeated: 1, ..caller() };
+            let again = swarm_model::Caller { repeated: 1, ..caller() };
             if rig.world.runs.told(HOME).is_empty() && rig.swarm().runs().await.is_empty() {
                 rig.swarm().run(RunRequest { caller: again, order: request }).recv().await.expect("an answer");
             }

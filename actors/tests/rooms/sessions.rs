@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{Ended, EventKind, FineState, RefusalKind, Session, SessionStatus};
 use swarm_actors::testing::Fault;
+use swarm_model::{Ended, EventKind, FineState, RefusalKind, Session, SessionStatus};
 
 use crate::fixture::{Rig, with_tree};
 

@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use swarm_actors::model::{Row, WireStatus};
 use swarm_actors::registry::store::Store;
 use swarm_actors::registry::{Mutation, Refused, StoreError};
+use swarm_model::{Row, WireStatus};
 use tempfile::TempDir;
 
 use crate::fixture::foreign_row;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{EventKind, FineState, RecoverRequest, TmuxPlace, WatchRules, WorktreeRequest};
-use swarm_actors::ports::Sight;
 use swarm_actors::supervisor::Request;
 use swarm_actors::testing::Fault;
+use swarm_model::{EventKind, FineState, RecoverRequest, TmuxPlace, WatchRules, WorktreeRequest};
+use swarm_ports::Sight;
 
 use crate::fixture::{Rig, caller, request};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{Ended, FineState, RefusalKind, RestartPolicy, Scope};
 use swarm_actors::supervisor::{Exit, Request};
 use swarm_actors::testing::Fault;
+use swarm_model::{Ended, FineState, RefusalKind, RestartPolicy, Scope};
 use tokio::time::Instant;
 
 use crate::fixture::{ADOPTION, Rig, clean, request, restarting, with_tree};
@@ -181,8 +181,7 @@ async fn all_means_those_that_there_are() {
     }
     rig.kill("b").await.expect("ends");
     let all = clean("");
-    let answers =
-        rig.ask(Request::Clean(Box::new(swarm_actors::model::CleanRequest { scope: Scope::All, ..all }))).await;
+    let answers = rig.ask(Request::Clean(Box::new(swarm_model::CleanRequest { scope: Scope::All, ..all }))).await;
     assert_eq!(answers.len(), 1, "running ones are passed over: {answers:?}");
     let left: Vec<String> = rig.world.rows().into_iter().map(|row| row.name).collect();
     assert_eq!(left, ["a", "c"]);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use swarm_actors::model::{Ended, FineState, RefusalKind, RestartPolicy, TmuxPlace, WantedState, WireStatus};
 use swarm_actors::testing::{Fault, World};
+use swarm_model::{Ended, FineState, RefusalKind, RestartPolicy, TmuxPlace, WantedState, WireStatus};
 
 use crate::fixture::{Rig, clean, foreign_row, request, restarting, with_tree};
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use swarm_actors::model::{By, Limits};
+use swarm_model::{By, Limits};
 
 use super::place::Controller;
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::ForkResult;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use swarm_actors::model::{By, Held, Hits, Lease, Limits};
+use swarm_model::{By, Held, Hits, Lease, Limits};
 
 use self::group::{Group, Version};
 use self::place::{Controller, Places};

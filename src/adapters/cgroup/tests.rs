@@ -31,14 +31,14 @@ fn wait_members(groups: &Groups, count: usize) {
 }
 
 fn lease(held: Held, token: &str) -> Lease {
-    let process = swarm_actors::model::ProcessId::default();
+    let process = swarm_model::ProcessId::default();
     Lease {
         token: token.to_owned(),
         started: String::new(),
         worker: process.clone(),
         shim: process,
         pane: None,
-        restart: swarm_actors::model::RestartPolicy::Never,
+        restart: swarm_model::RestartPolicy::Never,
         limits: Some(held),
     }
 }

@@ -16,8 +16,8 @@ use swarm_actors::flow::operator;
 use swarm_actors::flow::plan::{Plan, PlanEntry};
 use swarm_actors::flow::schedule::claim;
 use swarm_actors::flow::state::Reason;
-use swarm_actors::flows::{Ended, How, News, Standing, Turn, worker_name};
-use swarm_actors::model::{FlowPlace, Reason as Why};
+use swarm_model::flows::{Ended, How, News, Standing, Turn, worker_name};
+use swarm_model::{FlowPlace, Reason as Why};
 
 use super::prompt::{Facts, Said};
 use super::sidecar::Step;

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use swarm_actors::flow::graph::Graph;
 use swarm_actors::flow::names::{FlowRef, RoleId};
 use swarm_actors::flow::validate::{OwnerRules, validate};
-use swarm_actors::flows::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
-use swarm_actors::model::{
+use swarm_actors::worker::LOG_LIMIT_BYTES;
+use swarm_model::flows::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
+use swarm_model::run::Wish;
+use swarm_model::{
     Caller, Contract, FlowPlace, FlowRules, MergeSettings, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest,
 };
-use swarm_actors::ports::{BoxFuture, Flows, Opened};
-use swarm_actors::run::Wish;
-use swarm_actors::worker::LOG_LIMIT_BYTES;
+use swarm_ports::{BoxFuture, Flows, Opened};
 
 use super::advance::{Stage, is_open};
 use super::config::{Config, Mode, Player};

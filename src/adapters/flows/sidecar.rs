@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use swarm_actors::flow::names::RoleId;
-use swarm_actors::flows::Turn;
+use swarm_model::flows::Turn;
 
 use crate::agents::Session;
 

@@ -117,8 +117,8 @@ fn what_is_not_for_us_is_refused_in_clear_words_and_left_as_it_is() {
         (good.replace("\"11\"", "\"12\""), "Unsupported persisted flow state version \"12\""),
         (good.replace("\"demo\"", "\"other\""), "Persisted flow identity mismatch: loaded \"other/"),
         (good.replace("workspaceRoot\": \"/", "workspaceRoot\": \"/x/"), "Persisted flow workspace root mismatch"),
-        (good[..good.len() / 2].to_owned(), "is not readable JSON"),
-        (String::new(), "is not readable JSON"),
+        (good[..good.len() / 2].to_owned(), "is not valid JSON"),
+        (String::new(), "is not valid JSON"),
         (good.replace("\"runningNodes\"", "\"runs\""), "is missing runningNodes"),
     ];
     for (text, cause) in cases {

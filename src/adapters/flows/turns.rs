@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use swarm_actors::flow::names::RoleId;
-use swarm_actors::flows::Turn;
-use swarm_actors::model::FlowPlace;
+use swarm_model::FlowPlace;
+use swarm_model::flows::Turn;
 
 use super::file;
 use crate::paths::digest;

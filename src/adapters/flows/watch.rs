@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
-use swarm_actors::ports::BoxFuture;
+use swarm_ports::BoxFuture;
 use tokio::sync::Notify;
 
 use super::store::FLOW;

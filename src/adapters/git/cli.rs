@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use swarm_actors::model::Caller;
+use swarm_model::Caller;
 
 pub(in crate::adapters) use super::fault::CliError;
 use super::{parse, version};

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use swarm_actors::ports::WorktreeError;
+use swarm_ports::WorktreeError;
 
 use super::lock::LockError;
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
-use swarm_actors::ports::{Force, Saved, WorktreeError, Worktrees};
+use swarm_model::{Caller, WorktreePlan, WorktreeRequest};
+use swarm_ports::{Force, Saved, WorktreeError, Worktrees};
 
 use super::Git;
 use super::cli::Cli;

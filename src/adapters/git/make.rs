@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use swarm_actors::model::WorktreePlan;
+use swarm_model::WorktreePlan;
 
 use super::cli::{Cli, CliError};
 use super::fault::Fault;

@@ -57,8 +57,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use swarm_actors::model::{Caller, WorktreePlan, WorktreeRequest};
-use swarm_actors::ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
+use swarm_model::{Caller, WorktreePlan, WorktreeRequest};
+use swarm_ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
 
 pub use listed::{Listed, branch_of, default_dir, main_tree, worktrees_of};
 pub use owner::is_left_by;

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use git2::{ErrorCode, Reference, Repository, RepositoryOpenFlags};
-use swarm_actors::model::BaseRef;
+use swarm_model::BaseRef;
 
 use super::cli::{Cli, CliError};
 use super::fault::Fault;

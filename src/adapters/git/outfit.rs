@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use swarm_actors::model::WorktreePlan;
+use swarm_model::WorktreePlan;
 
 use super::cli::Cli;
 use super::fault::Fault;

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use swarm_actors::model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
+use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
 
 use super::admin;
 use super::cli::Cli;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
-use swarm_actors::model::WorktreePlan;
+use swarm_model::WorktreePlan;
 
 use super::settings::Ports;
 
@@ -50,7 +50,7 @@ fn is_free(port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm_actors::model::BaseRef;
+    use swarm_model::BaseRef;
 
     #[test]
     fn starts_at_the_same_time_get_different_ports() {

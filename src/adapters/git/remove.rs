@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use swarm_actors::ports::{Force, Saved, WorktreeError};
+use swarm_ports::{Force, Saved, WorktreeError};
 
 use super::admin;
 use super::cli::{Cli, CliError};

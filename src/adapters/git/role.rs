@@ -6,7 +6,7 @@ use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use git2::{Oid, Repository, RepositoryState, StatusOptions};
-use swarm_actors::model::{Caller, Refusal, RefusalKind};
+use swarm_model::{Caller, Refusal, RefusalKind};
 
 use super::cli::Cli;
 use super::fault::Fault;

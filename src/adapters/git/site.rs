@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use swarm_actors::model::{Caller, Refusal, RefusalKind};
+use swarm_model::{Caller, Refusal, RefusalKind};
 
 use super::cli::Cli;
 use super::fault::Fault;

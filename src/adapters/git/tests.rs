@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use swarm_actors::model::{BaseRef, WorktreeRequest};
-use swarm_actors::ports::{Force, WorktreeError, Worktrees};
+use swarm_model::{BaseRef, WorktreeRequest};
+use swarm_ports::{Force, WorktreeError, Worktrees};
 
 use super::Git;
 use super::fixture::{Fixture, block, text};

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use swarm_actors::ports::{Force, WorktreeError};
+use swarm_ports::{Force, WorktreeError};
 
 use super::fixture::{Fixture, text};
 use super::restore::{Wish, restore};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use swarm_actors::ports::Force;
+use swarm_ports::Force;
 
 use super::fixture::{Fixture, text};
 use super::restore::{Back, Wish, restore};

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use swarm_actors::model::WorktreePlan;
-use swarm_actors::ports::{WorktreeError, Worktrees};
+use swarm_model::WorktreePlan;
+use swarm_ports::{WorktreeError, Worktrees};
 
 use super::Git;
 use super::fixture::{Fixture, block, text};

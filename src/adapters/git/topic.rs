@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
-use swarm_actors::model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
+use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
 
 use super::admin;
 use super::cli::{Call, Cli};

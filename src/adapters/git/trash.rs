@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use swarm_actors::ports::Saved;
+use swarm_ports::Saved;
 
 use super::admin;
 use super::cli::{Call, Cli};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use swarm_actors::model::{Caller, Refusal, RefusalKind};
-use swarm_actors::ports::Expired;
+use swarm_model::{Caller, Refusal, RefusalKind};
+use swarm_ports::Expired;
 
 use super::cli::Cli;
 use super::expiry::{self, Due, TrashPolicy};

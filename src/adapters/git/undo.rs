@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use swarm_actors::model::WorktreePlan;
+use swarm_model::WorktreePlan;
 
 use super::cli::Cli;
 use super::fault::Fault;

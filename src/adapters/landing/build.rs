@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use git2::{Oid, Repository, Signature, Time};
-use swarm_actors::merge::machine::Build;
-use swarm_actors::merge::queue::{Item, Strategy};
+use swarm_model::merge::Build;
+use swarm_model::merge::queue::{Item, Strategy};
 
 use super::check::Check;
 use super::desk::Desk;

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use swarm_actors::merge::queue::Rules;
-use swarm_actors::model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
-use swarm_actors::ports::{Completed, Completion};
+use swarm_model::merge::queue::Rules;
+use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
+use swarm_ports::{Completed, Completion};
 
 use super::site::Site;
 use super::{config, journal, patiently, told};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use swarm_actors::merge::queue::Rules;
-use swarm_actors::model::{MergeSettings, Refusal, RefusalKind};
+use swarm_model::merge::queue::Rules;
+use swarm_model::{MergeSettings, Refusal, RefusalKind};
 
 use crate::config;
 
@@ -42,7 +42,7 @@ pub fn has_resolver(root: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm_actors::merge::queue::Strategy;
+    use swarm_model::merge::queue::Strategy;
 
     fn with(text: &str, typed: &MergeSettings) -> Result<Rules, String> {
         let dir = tempfile::tempdir().unwrap();

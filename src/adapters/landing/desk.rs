@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use git2::{Repository, Signature, Time};
-use swarm_actors::model::{Caller, Target};
+use swarm_model::{Caller, Target};
 
 use super::build::Author;
 use super::{complete, journal};

@@ -7,8 +7,8 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::merge::queue::Queue;
-use swarm_actors::model::{Caller, QueueView, Target};
+use swarm_model::merge::queue::Queue;
+use swarm_model::{Caller, QueueView, Target};
 
 use crate::adapters::records::{make_dir, write_durably};
 use crate::adapters::reserve;

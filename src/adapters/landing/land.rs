@@ -7,8 +7,8 @@ use std::fs::File;
 use std::time::Duration;
 
 use git2::{Oid, Repository};
-use swarm_actors::merge::machine::Landing;
-use swarm_actors::merge::queue::{Item, Queue, State};
+use swarm_model::merge::Landing;
+use swarm_model::merge::queue::{Item, Queue, State};
 
 use super::checkout::{self, Brought, Marker};
 use super::complete;

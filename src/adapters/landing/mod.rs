@@ -38,10 +38,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use swarm_actors::merge::machine::{Build, Landing, Resolution, Verdict};
-use swarm_actors::merge::queue::{Item, Queue};
-use swarm_actors::model::{Refusal, RefusalKind, Target};
-use swarm_actors::ports::{BoxFuture, Completed, Completion, Landings};
+use swarm_model::merge::queue::{Item, Queue};
+use swarm_model::merge::{Build, Landing, Resolution, Verdict};
+use swarm_model::{Refusal, RefusalKind, Target};
+use swarm_ports::{BoxFuture, Completed, Completion, Landings};
 
 pub use config::has_resolver;
 

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use swarm_actors::merge::machine::Resolution;
-use swarm_actors::merge::queue::Item;
+use swarm_model::merge::Resolution;
+use swarm_model::merge::queue::Item;
 
 use super::desk::Desk;
 use super::scratch::Scratch;

@@ -1,8 +1,8 @@
 //! Candidates are what `git merge` would have made.
 
-use swarm_actors::merge::machine::Build;
-use swarm_actors::merge::queue::Strategy;
-use swarm_actors::ports::Landings as _;
+use swarm_model::merge::Build;
+use swarm_model::merge::queue::Strategy;
+use swarm_ports::Landings as _;
 
 use super::check::Check;
 use super::tests_checkout::Site;

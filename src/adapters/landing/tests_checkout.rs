@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use swarm_actors::merge::machine::{Build, Event, Landing};
-use swarm_actors::merge::queue::{Addition, Item, Queue};
-use swarm_actors::model::{Caller, MergeSettings, Target};
-use swarm_actors::ports::{Completion, Landings as _};
+use swarm_model::merge::queue::{Addition, Item, Rules};
+use swarm_model::merge::{Build, Landing};
+use swarm_model::{Caller, MergeSettings, Target};
+use swarm_ports::{Completion, Landings as _};
 
 use super::GitLandings;
 use super::desk::Desk;
@@ -68,12 +68,8 @@ impl Site {
     pub(super) async fn item(&self, name: &str) -> Item {
         let done = self.landings.complete(self.completion(name)).await.unwrap();
         assert_eq!((&done.target, &done.waits), (&self.target, &None));
-        let mut queue = Queue::default();
-        queue.on(Event::Added(
-            Addition { name: name.into(), tip: done.tip, rules: done.rules, ..Addition::default() },
-            0,
-        ));
-        queue.items.remove(0)
+        let addition = Addition { name: name.into(), tip: done.tip, rules: done.rules, ..Addition::default() };
+        addition.into_item(0, &Rules::default(), 0)
     }
 
     pub(super) async fn land(&self, name: &str) -> Landing {

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
-use swarm_actors::merge::machine::{Effect, Event};
-use swarm_actors::merge::queue::{Addition, ItemId, Queue, State};
-use swarm_actors::model::{MergeSettings, Target};
-use swarm_actors::ports::{Completion, Landings as _};
+use swarm_actors::merge::machine::{Effect, Event, Machine};
+use swarm_model::merge::queue::{Addition, ItemId, State};
+use swarm_model::{MergeSettings, Target};
+use swarm_ports::{Completion, Landings as _};
 
 use super::GitLandings;
 use crate::adapters::git::fixture::{Fixture, text};
@@ -128,7 +128,7 @@ struct History {
     paths: Paths,
     target: Target,
     dice: Dice,
-    queue: Queue,
+    queue: Machine,
     /// The base when an item was found to conflict or to be nothing.
     judged: BTreeMap<ItemId, String>,
 }
@@ -162,8 +162,9 @@ impl History {
         let landings = GitLandings::new(paths.clone(), PathBuf::from("/nowhere"));
         let target =
             Target { repository: fix.repo.join(".git").to_str().unwrap().into(), branch: "refs/heads/main".into() };
-        let mut history = Self { fix, landings, paths, target, dice, queue: Queue::default(), judged: BTreeMap::new() };
-        history.queue.paused = true;
+        let mut history =
+            Self { fix, landings, paths, target, dice, queue: Machine::default(), judged: BTreeMap::new() };
+        history.queue.on(Event::Pause, 0);
         for number in 0..branches {
             history.add(&format!("w{number}")).await;
         }
@@ -171,20 +172,19 @@ impl History {
     }
 
     async fn add(&mut self, name: &str) {
-        let caller =
-            swarm_actors::model::Caller { cwd: self.fix.repo.to_str().unwrap().into(), ..self.fix.caller.clone() };
+        let caller = swarm_model::Caller { cwd: self.fix.repo.to_str().unwrap().into(), ..self.fix.caller.clone() };
         let (worker, base, settings) = (None, None, MergeSettings::default());
         let completion = Completion { name: name.into(), worker, base, settings, subject: None, caller };
         let done = self.landings.complete(completion).await.unwrap();
         assert_eq!((&done.target, &done.waits), (&self.target, &None));
         let addition = Addition { name: name.into(), tip: done.tip, rules: done.rules, ..Addition::default() };
-        self.queue.on(Event::Added(addition, 0));
+        self.queue.on(Event::Added(addition), 0);
         self.landings.save(&self.target, &self.queue.kept()).await.unwrap();
     }
 
     /// Runs the queue to its end, dying after some of the steps.
     async fn run(&mut self) {
-        let mut effects = self.queue.on(Event::Resume);
+        let mut effects = self.queue.on(Event::Resume, 0);
         self.landings.save(&self.target, &self.queue.kept()).await.unwrap();
         for _ in 0..5_000 {
             let Some(effect) = effects.iter().find(|effect| !matches!(effect, Effect::Settled(_))).cloned() else {
@@ -197,11 +197,11 @@ impl History {
             if self.dice.below(12) == 0 {
                 // It was done, and nobody heard of it.
                 self.landings = GitLandings::new(self.paths.clone(), PathBuf::from("/nowhere"));
-                self.queue = self.landings.load(&self.target).await.unwrap().unwrap();
+                self.queue = Machine::new(self.landings.load(&self.target).await.unwrap().unwrap());
                 effects = self.queue.resume();
                 continue;
             }
-            effects = self.queue.on(event);
+            effects = self.queue.on(event, 0);
             for settled in &effects {
                 if let Effect::Settled(id) = settled {
                     self.settled(*id).await;

@@ -6,8 +6,8 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use swarm_actors::merge::machine::Verdict;
-use swarm_actors::merge::queue::Item;
+use swarm_model::merge::Verdict;
+use swarm_model::merge::queue::Item;
 
 use super::desk::Desk;
 use super::scratch::Scratch;

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
 
-use swarm_actors::loops::progress::Earlier;
+use swarm_model::loops::progress::Earlier;
 
 use super::{LOG, RECORD, STATE};
 use crate::adapters::records::write_durably;

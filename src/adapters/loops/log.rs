@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use swarm_actors::loops::progress::Loop;
-use swarm_actors::loops::words::Word;
+use swarm_model::loops::progress::Loop;
+use swarm_model::loops::words::Word;
 
 use super::wire::local;
 

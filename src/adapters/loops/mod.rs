@@ -16,10 +16,10 @@ use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use swarm_actors::loops::progress::{Earlier, Loop, Plan, Status, Wire};
-use swarm_actors::model::WorkerName;
-use swarm_actors::ports::{BoxFuture, Filed, Found, Loops};
 use swarm_actors::registry::store;
+use swarm_model::WorkerName;
+use swarm_model::loops::progress::{Earlier, Loop, Plan, Status, Wire};
+use swarm_ports::{BoxFuture, Filed, Found, Loops};
 
 use self::wire::WireState;
 use super::plain::Plain;

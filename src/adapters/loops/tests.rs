@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
-use swarm_actors::loops::machine::Event;
-use swarm_actors::loops::progress::{Stage, Status};
+use swarm_actors::loops::machine::{Effect, Event, Machine};
+use swarm_model::loops::progress::{Stage, Status};
 
 use super::*;
 
@@ -19,13 +19,20 @@ fn begun(name: &str) -> Loop {
         inactivity_timeout_s: 180,
         ..Plan::default()
     };
-    let mut it = Loop::new(plan, 1_767_312_000_000);
-    for effect in it.on(&Event::Began, 1_767_312_000_000) {
-        if let swarm_actors::loops::machine::Effect::Tell(word) = effect {
-            it.lines.push((1_767_312_000_000, word));
-        }
-    }
+    let mut it = Machine::new(Loop::new(plan, 1_767_312_000_000));
+    let effects = it.on(&Event::Began, 1_767_312_000_000);
+    let words =
+        effects.into_iter().filter_map(|effect| if let Effect::Tell(word) = effect { Some(word) } else { None });
+    let mut it = Loop::clone(&it);
+    it.lines.extend(words.map(|word| (1_767_312_000_000, word)));
     it
+}
+
+/// The loop after one more event.
+fn after(it: Loop, event: &Event) -> Loop {
+    let mut machine = Machine::new(it);
+    machine.on(event, 0);
+    Loop::clone(&machine)
 }
 
 fn state(dir: &Path) -> Value {
@@ -47,7 +54,7 @@ fn the_original_finds_its_fields_and_keeps_its_own() {
     assert_eq!(keys, 20, "{written}");
     written["theirs"] = json!([1]);
     fs::write(dir.join(STATE), written.to_string()).expect("written");
-    it.on(&Event::Pause { reason: "user".into() }, 0);
+    it = after(it, &Event::Pause { reason: "user".into() });
     save(&dir, &it).expect("saved");
     assert_eq!((&state(&dir)["theirs"], &state(&dir)["status"]), (&json!([1]), &json!("paused")));
     let known = read(&paths, "w").expect("readable").expect("there");
@@ -173,7 +180,7 @@ fn what_another_program_writes_between_look_and_write_is_not_overwritten() {
         let Filed::Others(wire) = filed.expect("no failure") else { panic!("{key} was overwritten") };
         assert_eq!((&state(&dir)[key], &state(&dir)["consecutive_failures"]), (&value, &json!(0)));
         // Once it was heard, the loop's own word is the last.
-        it.on(&Event::Others(wire), 0);
+        it = after(it, &Event::Others(wire));
         it.wires_before = vec![wire];
         assert_eq!(save(&dir, &it).expect("saved"), Filed::Current);
         assert_eq!((&state(&dir)[key], &state(&dir)["consecutive_failures"]), (&value, &json!(3)));

@@ -9,8 +9,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use swarm_actors::loops::progress::{ExitReason, Loop, Plan, Stage, Status, Wire};
-use swarm_actors::model;
+use swarm_model::loops::progress::{ExitReason, Loop, Plan, Stage, Status, Wire};
 
 use crate::adapters::swap;
 
@@ -155,7 +154,7 @@ impl WireState {
     /// # Errors
     /// Only for what JSON cannot hold.
     pub fn render(&self) -> io::Result<String> {
-        Ok(model::Wire::render(self, 0)?)
+        Ok(swarm_model::Wire::render(self, 0)?)
     }
 }
 

@@ -18,8 +18,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use swarm_actors::model::Event;
-use swarm_actors::ports::Clock;
+use swarm_model::Event;
+use swarm_ports::Clock;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
-use swarm_actors::model::{Ended, Event, EventKind, Reason};
+use swarm_model::{Ended, Event, EventKind, Reason};
 
 use super::config::Group;
 use crate::agents::short;

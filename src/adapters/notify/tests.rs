@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
-use swarm_actors::model::{Ended, EventKind, Reason};
 use swarm_actors::testing::FakeClock;
+use swarm_model::{Ended, EventKind, Reason};
 use tokio::time::Instant;
 
 use super::*;

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::libc;
-use swarm_actors::model::{Every, Wire};
-use swarm_actors::nudges::{Now, Nudge};
-use swarm_actors::ports::{BoxFuture, Clock as _, Nudges};
+use swarm_model::nudges::{Now, Nudge};
+use swarm_model::{Every, Wire};
+use swarm_ports::{BoxFuture, Clock as _, Nudges};
 
 use self::calendar::Calendar;
 use self::wire::{File, Present};

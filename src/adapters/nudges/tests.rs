@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use swarm_actors::nudges::Status;
+use swarm_model::nudges::Status;
 
 fn home() -> (tempfile::TempDir, Paths) {
     let dir = tempfile::tempdir().expect("a directory");

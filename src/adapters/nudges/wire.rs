@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use swarm_actors::model::Every;
-use swarm_actors::nudges::{Moment, Now, Nudge, Status};
+use swarm_model::Every;
+use swarm_model::nudges::{Moment, Now, Nudge, Status};
 
 /// What the original types where nothing else was said.
 pub const MESSAGE: &str = "continue";

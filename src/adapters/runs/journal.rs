@@ -7,8 +7,9 @@ use std::io::{self, BufRead as _, BufReader};
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
-use swarm_actors::run::machine::Event;
-use swarm_actors::run::progress::Run;
+use swarm_actors::run::machine::Machine;
+use swarm_model::run::Event;
+use swarm_model::run::progress::Run;
 
 use super::home::{Home, append_lines};
 use crate::adapters::records::write_durably;
@@ -111,9 +112,10 @@ pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
 /// # Errors
 /// As [`read`].
 pub fn replay(home: &Home) -> Result<Option<Run>, String> {
-    let Some((mut run, events)) = read(home)? else { return Ok(None) };
+    let Some((run, events)) = read(home)? else { return Ok(None) };
+    let mut run = Machine::new(run);
     for (at_ms, event) in &events {
         run.on(event, *at_ms);
     }
-    Ok(Some(run))
+    Ok(Some(Run::clone(&run)))
 }

@@ -17,12 +17,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::model::{Caller, ExitRecord, SpawnRequest};
-use swarm_actors::ports::{BoxFuture, Journaled, Runs, Telling};
-use swarm_actors::run::machine::{Event, Outcome};
-use swarm_actors::run::plan::{Job, Plan, Work};
-use swarm_actors::run::progress::{Now, Progress, Run, Spent};
-use swarm_actors::run::words::Word;
+use swarm_actors::run::machine::Machine;
+use swarm_model::run::plan::{Job, Plan, Work};
+use swarm_model::run::progress::{Now, Progress, Run, Spent};
+use swarm_model::run::words::Word;
+use swarm_model::run::{Event, Outcome};
+use swarm_model::{Caller, ExitRecord, SpawnRequest};
+use swarm_ports::{BoxFuture, Journaled, Runs, Telling};
 
 use self::home::Home;
 use self::wire::ArialState;
@@ -188,9 +189,10 @@ fn is_anew(row: &wire::Workstream, job: &Progress) -> bool {
 /// one that could not be written.
 fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, String> {
     let (journaled, last_ms) = match journal::read(home)? {
-        Some((mut run, events)) => {
+        Some((run, events)) => {
+            let mut run = Machine::new(run);
             told::catch_up(home, &mut run, &events);
-            (Some(run), events.last().map_or(0, |(at_ms, _)| *at_ms))
+            (Some(Run::clone(&run)), events.last().map_or(0, |(at_ms, _)| *at_ms))
         }
         None => (None, 0),
     };

@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::run::machine::Outcome;
-use swarm_actors::run::progress::Spent;
+use swarm_model::run::Outcome;
+use swarm_model::run::progress::Spent;
 
 use crate::adapters::records::write_durably;
 use crate::agents::{Agent, Session};

@@ -3,13 +3,13 @@
 use std::io;
 use std::path::Path;
 
-use swarm_actors::model::{Caller, Contract, Ended, ExitRecord, Reason, SessionRules, SpawnRequest, WorktreeRequest};
-use swarm_actors::run::machine::{FaultKind, Outcome};
-use swarm_actors::run::plan::{CommandWork, Job, Plan, SpecWork, Work};
-use swarm_actors::run::progress::{Now, Spent};
-use swarm_actors::run::words::Word;
-use swarm_actors::run::{request_of, request_prefix};
 use swarm_actors::worker::LOG_LIMIT_BYTES;
+use swarm_model::run::plan::{CommandWork, Job, Plan, SpecWork, Work};
+use swarm_model::run::progress::{Now, Spent};
+use swarm_model::run::words::Word;
+use swarm_model::run::{FaultKind, Outcome};
+use swarm_model::run::{request_of, request_prefix};
+use swarm_model::{Caller, Contract, Ended, ExitRecord, Reason, SessionRules, SpawnRequest, WorktreeRequest};
 
 use super::home::{self, Home, append_lines, make_all};
 use super::order::{self, Order, PROMPT};

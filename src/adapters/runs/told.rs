@@ -4,11 +4,11 @@
 use std::io;
 use std::path::Path;
 
-use swarm_actors::ports::Telling;
-use swarm_actors::run::machine::{Effect, Event};
-use swarm_actors::run::plan::Plan;
-use swarm_actors::run::progress::Run;
-use swarm_actors::run::words::{Line, Word};
+use swarm_actors::run::machine::{Effect, Machine};
+use swarm_model::run::Event;
+use swarm_model::run::plan::Plan;
+use swarm_model::run::words::{Line, Word};
+use swarm_ports::Telling;
 
 use super::home::{Home, append_lines, end_of, iso};
 
@@ -45,7 +45,7 @@ pub fn report(events: &Path, lines: &str) -> io::Result<()> {
 }
 
 /// Replays what has happened, and adds what was cut off before it was told.
-pub fn catch_up(home: &Home, run: &mut Run, events: &[(u64, Event)]) {
+pub fn catch_up(home: &Home, run: &mut Machine, events: &[(u64, Event)]) {
     let told = count(home, &run.plan.id);
     for (at_ms, event) in events {
         let missing = run.on(event, *at_ms).into_iter().filter_map(|effect| match effect {

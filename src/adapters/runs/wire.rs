@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use swarm_actors::run::progress::{Mode, Progress, Run, Stage};
+use swarm_model::run::progress::{Mode, Progress, Run, Stage};
 
 use super::home::{Home, from_iso, iso};
 use crate::adapters::records::write_durably;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use swarm_actors::model::SessionStatus;
+use swarm_model::SessionStatus;
 
 use super::folder::Folder;
 use super::store::{StoreError, load, save};

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::model::{Fence, Session};
-use swarm_actors::ports::{Beaten, Life, Sight};
+use swarm_model::{Fence, Session};
+use swarm_ports::{Beaten, Life, Sight};
 
 use super::activity::{self, Tool};
 use super::folder::{Folder, Stamp};

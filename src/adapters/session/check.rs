@@ -3,8 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use swarm_actors::heartbeat::recovery::{self, Facts, Known, Recovery, STALE_MS};
-use swarm_actors::model::{Session, SessionPlan};
+use swarm_actors::heartbeat::recovery::{self, Facts, Known, STALE_MS};
+use swarm_model::Recovery;
+use swarm_model::{Session, SessionPlan};
 
 use super::folder::Folder;
 use super::store::{self, StoreError};

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
-use swarm_actors::model::{SESSION_BYTES_MAX, SESSION_FOLDER as NAME};
 use swarm_actors::registry::store::{holder, lock_within};
+use swarm_model::{SESSION_BYTES_MAX, SESSION_FOLDER as NAME};
 
 const LOCK: &str = "state.lock";
 /// How long the lock is waited for. Whoever holds it writes one small file.

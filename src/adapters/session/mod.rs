@@ -21,10 +21,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
-use swarm_actors::heartbeat::recovery::{self, Known, Recovery};
-pub use swarm_actors::model::SESSION_FOLDER as FOLDER;
-use swarm_actors::model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
-use swarm_actors::ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
+use swarm_actors::heartbeat::recovery::{self, Known};
+use swarm_model::Recovery;
+pub use swarm_model::SESSION_FOLDER as FOLDER;
+use swarm_model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
+use swarm_ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
 
 pub use self::activity::{Tool, activity, note, write_activity, write_todos};
 pub use self::check::{Checked, answer, attempts_max, check};

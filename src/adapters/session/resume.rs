@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 use serde_json::Value;
-use swarm_actors::model::{Resume, Session, SessionPlan, Spec};
 use swarm_actors::worker::caller_of;
+use swarm_model::{Resume, Session, SessionPlan, Spec};
 
 use super::folder::Folder;
 use super::{TODOS, store};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use swarm_actors::heartbeat::recovery;
-use swarm_actors::model::Session;
+use swarm_model::Session;
 
 use super::check::check;
 use super::folder::{Folder, Lock, Stamp};

@@ -1,6 +1,6 @@
 //! What can go wrong with tmux, and how its stderr is read.
 
-use swarm_actors::model::{Refusal, RefusalKind};
+use swarm_model::{Refusal, RefusalKind};
 
 /// The oldest tmux that has what this adapter uses: `-N`, and `copy-mode -q`.
 pub const VERSION_MIN: (u32, u32) = (3, 2);

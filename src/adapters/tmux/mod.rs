@@ -32,7 +32,7 @@ mod tests;
 use std::process::Command;
 use std::time::Duration;
 
-use swarm_actors::model::TmuxPane;
+use swarm_model::TmuxPane;
 use tmux_interface::TmuxCommand;
 
 pub use error::TmuxError;

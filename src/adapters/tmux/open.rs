@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use swarm_actors::model::TmuxPane;
+use swarm_model::TmuxPane;
 use tmux_interface::{DisplayMessage, NewSession, NewWindow, PipePane, SetOption, TmuxCommand};
 
 use super::{Start, Tmux, TmuxError, panes, recover, words};

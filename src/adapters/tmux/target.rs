@@ -1,6 +1,6 @@
 //! The pane of a worker, as the registry shows the worker.
 
-use swarm_actors::model::{TmuxPane, WorkerView};
+use swarm_model::{TmuxPane, WorkerView};
 
 use crate::adapters::procfs;
 

@@ -1,21 +1,21 @@
-//! What a worker may take of the machine.
+//! Flags that limit the resources of a worker.
 
 use clap::Args;
-use swarm_actors::model::{Limits, parse_cores, parse_memory, parse_pids, parse_size};
+use swarm_model::{Limits, parse_cores, parse_memory, parse_pids, parse_size};
 
-/// The kernel holds them, as far as this system lets it; `status --json` says how far.
+/// Resource limits, enforced by the kernel as far as this system permits; `status --json` shows how each is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct LimitFlags {
-    /// Memory of all its processes together: 512M, 2G
+    /// Limit the memory of all its processes together: 512M, 2G
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Option<u64>,
-    /// Processors of all its processes together: 0.5, 2
+    /// Limit the CPU cores used by all its processes together: 0.5, 2
     #[arg(long, value_name = "CORES", value_parser = parse_cores)]
     pub cpu: Option<u32>,
-    /// Processes and threads at the same time
+    /// Limit the number of its processes and threads
     #[arg(long, value_name = "N", value_parser = parse_pids)]
     pub pids: Option<u32>,
-    /// End it when it has written more than this to its logs: 100M, 1G
+    /// Stop the worker when it has written more than this to its logs: 100M, 1G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub max_output: Option<u64>,
 }

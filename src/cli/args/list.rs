@@ -1,4 +1,4 @@
-//! What may be typed after `swarm ls`.
+//! Arguments of `swarm ls`.
 
 use clap::{Args, ValueEnum};
 
@@ -7,51 +7,51 @@ use crate::cli::screen::Colour;
 
 #[derive(Debug, Args)]
 pub struct LsArgs {
-    /// Shape of the list
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Only workers of this status
+    /// Show only workers with this status
     #[arg(long, value_enum, default_value_t = StatusFilter::All)]
     pub status: StatusFilter,
-    /// Only workers with exactly this tag (may be repeated: those that have all of them)
+    /// Show only workers with this tag (if repeated: with all of these tags)
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
-    /// More columns: fine state, pid, exit, restarts
+    /// Show more columns: detailed state, pid, window, exit, restarts
     #[arg(short, long, conflicts_with = "format")]
     pub long: bool,
-    /// Only names, as --format names
+    /// Print only names, as --format names does
     #[arg(short, long, conflicts_with_all = ["format", "long", "json"])]
     pub quiet: bool,
-    /// Order of the list [default: as they were started]
+    /// Sort by this key [default: order of start]
     #[arg(long, value_name = "KEY", value_enum)]
     pub sort: Option<Sort>,
-    /// The other way round
+    /// Reverse the order
     #[arg(short, long)]
     pub reverse: bool,
-    /// At most so many
+    /// Show at most N workers
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Without the first so many
+    /// Skip the first N workers
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub offset: usize,
-    /// Colours [default: on a terminal, unless NO_COLOR is set]
+    /// When to use colours [default: on a terminal, unless NO_COLOR is set]
     #[arg(long, value_name = "WHEN", value_enum)]
     pub color: Option<Colour>,
-    /// Print one JSON object (fine states, exits; values of variables hidden)
+    /// Print one JSON object (detailed states and exits; values of variables hidden)
     #[arg(long, conflicts_with_all = ["format", "long"])]
     pub json: bool,
 }
 
-/// What a list is ordered by; what is equal stays as it was.
+/// Sort key of a list; the sort is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
     Name,
-    /// The oldest first
+    /// Oldest first
     Started,
-    /// Those that run first, those that went wrong last
+    /// Running workers first, failed ones last
     State,
-    /// The shortest life first
+    /// Shortest uptime first
     Uptime,
-    /// The fewest first
+    /// Fewest restarts first
     Restarts,
 }

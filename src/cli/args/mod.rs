@@ -1,6 +1,5 @@
-//! What may be typed. Words, flags and defaults of the original's verbs are
-//! kept, and so are its habits: options anywhere among the positionals, unique
-//! prefixes of long options, the last of two equal options wins, and everything
+//! Command line arguments. Verbs, flags and defaults of the original `swarm` are kept, and so is its parsing: options
+//! anywhere among the positionals, unique prefixes of long options, the last of two equal options wins, and everything
 //! after `--` belongs to the worker's command.
 
 mod limits;
@@ -11,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use swarm_actors::model::{RestartPolicy, WORK_TYPES};
+use swarm_model::{RestartPolicy, WORK_TYPES};
 
 pub use self::limits::LimitFlags;
 pub use self::list::{LsArgs, Sort};
@@ -42,7 +41,7 @@ use super::tagged::Tagged;
 #[command(
     name = "swarm",
     version,
-    about = "Runs a fleet of coding agents: each in a tmux window or process of its own, with its own git worktree.",
+    about = "Supervise a fleet of coding agents, each in its own tmux window or process and git worktree",
     after_help = examples::TOP,
     infer_long_args = true,
     args_override_self = true,
@@ -55,21 +54,61 @@ pub struct Cli {
     pub command: Command,
 }
 
+// The verbs, in the order of `super::groups::GROUPS`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Make a plan with one workstream for each spec in a folder
+    #[command(after_help = examples::PLAN)]
+    Plan(PlanArgs),
+    /// Run the plan or a file of jobs: work, verify, land
+    #[command(after_help = examples::RUN)]
+    Run(RunArgs),
+    /// Repeat an agent with a fresh context until it is done
+    #[command(after_help = examples::RALPH)]
+    Ralph(RalphArgs),
     /// Start a worker
     #[command(after_help = examples::SPAWN)]
     Spawn(Box<SpawnArgs>),
     /// List workers
     #[command(after_help = examples::LS)]
     Ls(LsArgs),
-    /// Say in one line how a worker is (exit code 0 running, 1 stopped, 2 unknown)
+    /// Show whether a worker runs (exit code 0: yes, 1: no, 2: unknown)
     #[command(after_help = examples::STATUS)]
     Status(StatusArgs),
-    /// Say how a worker is and why, with the evidence
+    /// Explain the state of a worker, with the evidence
     #[command(after_help = examples::EXPLAIN)]
     Explain(ExplainArgs),
-    /// Show what is on the screen of a tmux worker
+    /// Wait until workers have ended (exit code 1: timed out)
+    #[command(after_help = examples::WAIT)]
+    Wait(WaitArgs),
+    /// Show the output of a worker
+    #[command(after_help = examples::LOGS)]
+    Logs(LogsArgs),
+    /// Show every start of a worker, how it ended, and what landed
+    #[command(after_help = examples::HISTORY)]
+    History(HistoryArgs),
+    /// Stop workers; they stay registered
+    #[command(after_help = examples::KILL)]
+    Kill(KillArgs),
+    /// Start a worker again with its original settings
+    #[command(after_help = examples::RESPAWN)]
+    Respawn(RespawnArgs),
+    /// Remove stopped workers, with their logs and clean worktrees
+    #[command(after_help = examples::CLEAN)]
+    Clean(CleanArgs),
+    /// List interrupted workers (reboot, lost tmux) and restart them
+    #[command(after_help = examples::RECOVER)]
+    Recover(RecoverArgs),
+    /// Show the changes of a worker, committed or not
+    #[command(after_help = examples::DIFF)]
+    Diff(DiffArgs),
+    /// Land finished work on its base branch through a merge queue
+    #[command(after_help = examples::MERGE)]
+    Merge(MergeArgs),
+    /// List and restore what was saved of removed worktrees
+    #[command(after_help = examples::RESTORE)]
+    Restore(RestoreArgs),
+    /// Show the screen of a tmux worker
     #[command(after_help = examples::PEEK)]
     Peek(PeekArgs),
     /// Type text into a tmux worker
@@ -81,82 +120,43 @@ pub enum Command {
     /// Send Ctrl-D to a tmux worker
     #[command(after_help = examples::EOF)]
     Eof(EofArgs),
-    /// Take the terminal to the window of a tmux worker
+    /// Attach this terminal to the window of a tmux worker
     #[command(after_help = examples::ATTACH)]
     Attach(AttachArgs),
-    /// Show what a worker has written
-    #[command(after_help = examples::LOGS)]
-    Logs(LogsArgs),
-    /// Show what a worker has done to its repository, committed or not
-    #[command(after_help = examples::DIFF)]
-    Diff(DiffArgs),
-    /// Show what workers and their saves take on the disk
-    #[command(after_help = examples::DU)]
-    Du(DuArgs),
-    /// Land finished work on its base branch, one verified step at a time
-    #[command(after_help = examples::MERGE)]
-    Merge(MergeArgs),
-    /// Make a workstream of each spec in a folder
-    #[command(after_help = examples::PLAN)]
-    Plan(PlanArgs),
-    /// Carry out what is planned, or a file of jobs: worked on, verified and landed
-    #[command(after_help = examples::RUN)]
-    Run(RunArgs),
-    /// Repeat an agent with fresh context until it is done
-    #[command(after_help = examples::RALPH)]
-    Ralph(RalphArgs),
-    /// Nudge agents: text that is typed into their windows on a schedule
+    /// Nudge agents on a schedule: type a text into their windows
     #[command(after_help = examples::HEARTBEAT)]
     Heartbeat(HeartbeatArgs),
-    /// Let roles hand work to each other by a workflow, and answer them
-    #[command(after_help = examples::FLOW)]
-    Flow(FlowArgs),
-    /// Stop workers; they stay registered
-    #[command(after_help = examples::KILL)]
-    Kill(KillArgs),
-    /// Wait until workers have ended (exit code 1 when the time is up)
-    #[command(after_help = examples::WAIT)]
-    Wait(WaitArgs),
-    /// Forget stopped workers, with their logs and clean worktrees
-    #[command(after_help = examples::CLEAN)]
-    Clean(CleanArgs),
-    /// Start a worker again as it was started
-    #[command(after_help = examples::RESPAWN)]
-    Respawn(RespawnArgs),
-    /// List what was saved of worktrees that were removed, and bring it back
-    #[command(after_help = examples::RESTORE)]
-    Restore(RestoreArgs),
-    /// Show which workers nobody ended, after a reboot or a lost tmux server, and start them again
-    #[command(after_help = examples::RECOVER)]
-    Recover(RecoverArgs),
-    /// Tell the agents of this project about swarm (AGENTS.md or CLAUDE.md)
-    #[command(after_help = examples::INIT)]
-    Init(InitArgs),
-    /// Look at the session of a worker, or change it
+    /// Show or update the session of a worker
     #[command(after_help = examples::SESSION)]
     Session(SessionArgs),
-    /// Show what happened, oldest first
-    #[command(after_help = examples::EVENTS)]
-    Events(EventsArgs),
-    /// Look for what is wrong, and mend it when you agree (exit code 1 when something is)
-    #[command(after_help = examples::DOCTOR)]
-    Doctor(DoctorArgs),
-    /// Show what is set for this repository and this user, and where
+    /// Let roles hand work to each other along a workflow
+    #[command(after_help = examples::FLOW)]
+    Flow(FlowArgs),
+    /// Add instructions for agents to AGENTS.md or CLAUDE.md
+    #[command(after_help = examples::INIT)]
+    Init(InitArgs),
+    /// Show the configuration, and where each value is set
     #[command(after_help = examples::CONFIG)]
     Config(ConfigArgs),
-    /// Show the life of a worker: each start, how it ended, and what landed
-    #[command(after_help = examples::HISTORY)]
-    History(HistoryArgs),
-    /// Try whether notifications arrive
+    /// Find problems and offer repairs (exit code 1: problems remain)
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(DoctorArgs),
+    /// Show recorded events, oldest first
+    #[command(after_help = examples::EVENTS)]
+    Events(EventsArgs),
+    /// Show the disk usage of workers and saved worktrees
+    #[command(after_help = examples::DU)]
+    Du(DuArgs),
+    /// Test the delivery of notifications
     #[command(after_help = examples::NOTIFY)]
     Notify(NotifyArgs),
-    /// Look after the process that looks after the workers
+    /// Control the supervisor, the process that manages the workers
     #[command(after_help = examples::SUPERVISOR)]
     Supervisor(SupervisorArgs),
-    /// Print what makes a shell complete verbs, options and the names of workers
+    /// Print a completion script for a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions(CompletionsArgs),
-    /// Print the manual page of a verb, or write all of them to a directory
+    /// Print the manual page of a verb, or write all pages to files
     #[command(after_help = examples::MAN)]
     Man(ManArgs),
 }
@@ -169,59 +169,59 @@ pub struct SpawnArgs {
     /// Name of the worker: letters, digits, `.`, `_` and `-`
     #[arg(long, required_unless_present = "file", default_value = "", hide_default_value = true)]
     pub name: String,
-    /// Start every [[worker]] of a file, whose keys are these flags, and `command`
+    /// Start every [[worker]] of a file; its keys are these flags and `command`
     #[arg(short, long, value_name = "FILE.toml")]
     pub file: Option<PathBuf>,
-    /// Run in a tmux window instead of a process without terminal
+    /// Run in a tmux window instead of a process without a terminal
     #[arg(long, overrides_with = "no_tmux")]
     pub tmux: bool,
-    /// Not in a window, whatever the configuration says
+    /// Run without a tmux window, overriding the configuration
     #[arg(long)]
     pub no_tmux: bool,
     #[command(flatten)]
     pub place: PlaceFlags,
-    /// Give the worker a git worktree of its own
+    /// Give the worker its own git worktree
     #[arg(long, overrides_with = "no_worktree")]
     pub worktree: bool,
-    /// No worktree, whatever the configuration says
+    /// Run without a worktree, overriding the configuration
     #[arg(long)]
     pub no_worktree: bool,
-    /// Longest life of the worker: 90, 90s, 5m, 1h30m
+    /// Stop the worker after this time: 90 (seconds), 90s, 5m, 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub timeout: Option<Duration>,
-    /// When to start the command again after it has ended [default: never]
+    /// When to restart the command after it has ended [default: never]
     #[arg(long, value_name = "POLICY", value_enum)]
     pub restart: Option<Restart>,
-    /// Directory for its session (.agent) [default: the worktree; none without one]
+    /// Directory for the session (.agent) [default: the worktree, if it has one]
     #[arg(long, value_name = "DIR")]
     pub session_dir: Option<String>,
-    /// Issue that the session is of [default: the name]
+    /// Issue that the session belongs to [default: the name of the worker]
     #[arg(long, value_name = "ID")]
     pub issue: Option<String>,
-    /// Kind of work, as sessions have it
+    /// Kind of work recorded in the session
     #[arg(long, value_name = "TYPE", value_parser = session_work_type)]
     pub work_type: Option<String>,
-    /// The task, for whoever goes on with the session [default: the command]
+    /// Task recorded in the session, needed to resume it [default: the command]
     #[arg(long, value_name = "TEXT")]
     pub prompt: Option<String>,
-    /// Look after it when it says nothing for so long: nudge, interrupt, restart, give up
+    /// After this time without activity: nudge, interrupt, restart, give up
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub stuck_after: Option<Duration>,
-    /// What a nudge types [default: continue]
+    /// Text that --stuck-after types as a nudge [default: continue]
     #[arg(long, value_name = "TEXT")]
     pub stuck_message: Option<String>,
-    /// Land its work on the base branch when it has ended with success (needs --worktree)
+    /// Land its work on the base branch if it ends successfully (needs --worktree)
     #[arg(long)]
     pub merge: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
 }
 
-/// Where a worker runs, and what is begun with it, however it is started.
+/// Flags shared by all verbs that start a worker: where it runs, its environment, limits and nudge.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PlaceFlags {
     /// tmux session for the window [default: one session per state directory]
@@ -230,31 +230,31 @@ pub struct PlaceFlags {
     /// tmux server for the window, as in `tmux -L`
     #[arg(long, value_name = "SOCKET")]
     pub tmux_socket: Option<String>,
-    /// Branch of the worktree [default: the name]
+    /// Branch of the worktree [default: the name of the worker]
     #[arg(long)]
     pub branch: Option<String>,
-    /// Directory for worktrees [default: <repository>-worktrees beside it]
+    /// Directory for worktrees [default: <repository>-worktrees, next to the repository]
     #[arg(long, value_name = "DIR")]
     pub worktree_dir: Option<String>,
-    /// Branch or commit from which the worktree starts [default: HEAD]
+    /// Branch or commit that the worktree starts from [default: HEAD]
     #[arg(long, value_name = "REV")]
     pub base: Option<String>,
     /// Tag for filtering (may be repeated)
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
-    /// Variable for the worker (may be repeated)
+    /// Environment variable for the worker (may be repeated)
     #[arg(long = "env", value_name = "KEY=VAL")]
     pub env: Vec<String>,
-    /// File of variables, KEY=VALUE lines, which no view shows (may be repeated)
+    /// File of KEY=VALUE lines: environment variables that are never displayed (may be repeated)
     #[arg(long = "env-file", value_name = "FILE")]
     pub env_files: Vec<String>,
-    /// Directory to run in (ignored with a worktree) [default: this one]
+    /// Working directory (ignored with a worktree) [default: the current directory]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,
     /// Return only when the agent in the window is ready for input
     #[arg(long)]
     pub ready_wait: bool,
-    /// Seconds to wait for that
+    /// Time limit of --ready-wait in seconds
     #[arg(long, value_name = "SEC", default_value_t = 120)]
     pub ready_timeout: u64,
     #[command(flatten)]
@@ -263,10 +263,10 @@ pub struct PlaceFlags {
     pub limits: LimitFlags,
 }
 
-/// One of the kinds that readers of sessions know.
+/// Parses `--work-type`: one of the kinds of work that readers of sessions know.
 fn session_work_type(text: &str) -> Result<String, String> {
     let known = WORK_TYPES.map(|(name, _)| name);
-    if known.contains(&text) { Ok(text.to_owned()) } else { Err(format!("it can be {}", known.join(", "))) }
+    if known.contains(&text) { Ok(text.to_owned()) } else { Err(format!("possible values: {}", known.join(", "))) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -302,7 +302,7 @@ pub enum StatusFilter {
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The worker
+    /// Name of the worker
     pub name: String,
     /// Print one JSON object
     #[arg(long)]
@@ -311,39 +311,39 @@ pub struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// The worker
+    /// Name of the worker
     #[arg(required_unless_present = "tags", conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// tmux worker: the last LINES lines instead of the last screenful
+    /// Show the last LINES lines of a tmux worker instead of its last screenful
     #[arg(long)]
     pub history: bool,
-    /// Lines from the end [default with --history: 1000]
+    /// Show only the last LINES lines [default with --history: 1000]
     #[arg(long, value_name = "LINES")]
     pub lines: Option<u64>,
-    /// Go on until the worker has ended
+    /// Keep printing new output until the worker has ended
     #[arg(short, long)]
     pub follow: bool,
-    /// What the worker wrote to its standard error (not for tmux workers)
+    /// Show standard error instead of standard output (not for tmux workers)
     #[arg(long)]
     pub stderr: bool,
-    /// tmux worker: leave the terminal's control sequences in
+    /// Keep the terminal control sequences of a tmux worker
     #[arg(long)]
     pub raw: bool,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// The worker
+    /// Name of the worker
     pub name: String,
-    /// Only how many lines of which files
+    /// Show only the number of changed lines of each file
     #[arg(long, conflicts_with = "name_only")]
     pub stat: bool,
-    /// Only the names of files
+    /// Show only the names of changed files
     #[arg(long)]
     pub name_only: bool,
     /// Print one JSON object
@@ -353,18 +353,18 @@ pub struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub struct KillArgs {
-    /// Workers to end
+    /// Workers to stop
     #[arg(value_name = "NAME", conflicts_with = "tags")]
     pub names: Vec<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Remove the worktree as well, when it holds no unsaved work
+    /// Also remove the worktree, unless it holds unsaved work
     #[arg(long)]
     pub rm_worktree: bool,
-    /// Remove it even then; its work is saved under refs/swarm/trash/ first
+    /// Remove a worktree with unsaved work too, after saving it under refs/swarm/trash/
     #[arg(long)]
     pub force_dirty: bool,
-    /// Every worker
+    /// Stop every worker
     #[arg(long)]
     pub all: bool,
     /// Print one JSON object
@@ -379,13 +379,13 @@ pub struct WaitArgs {
     pub names: Vec<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Only until the first of them has ended
+    /// Return when the first of them has ended
     #[arg(long)]
     pub any: bool,
-    /// Longest time to wait: 90, 90s, 5m, 1h30m; 0 is no limit
+    /// Time limit: 90 (seconds), 90s, 5m, 1h30m; 0 means none
     #[arg(long, value_name = "SEC", value_parser = duration::parse)]
     pub timeout: Option<Duration>,
-    /// Every worker that runs now
+    /// Wait for every worker that is running now
     #[arg(long)]
     pub all: bool,
     /// Print one JSON object
@@ -395,21 +395,21 @@ pub struct WaitArgs {
 
 #[derive(Debug, Args)]
 pub struct CleanArgs {
-    /// Workers to forget
+    /// Workers to remove
     #[arg(value_name = "NAME", conflicts_with = "tags")]
     pub names: Vec<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Remove the worktree, when it holds no unsaved work (the default)
+    /// Remove the worktree unless it holds unsaved work (the default)
     #[arg(long, overrides_with = "no_rm_worktree")]
     pub rm_worktree: bool,
-    /// Leave the worktree where it is
+    /// Keep the worktree
     #[arg(long, overrides_with = "rm_worktree")]
     pub no_rm_worktree: bool,
-    /// Remove it even then; its work is saved under refs/swarm/trash/ first
+    /// Remove a worktree with unsaved work too, after saving it under refs/swarm/trash/
     #[arg(long)]
     pub force_dirty: bool,
-    /// Every stopped worker
+    /// Remove every stopped worker
     #[arg(long)]
     pub all: bool,
     /// Print one JSON object
@@ -419,15 +419,15 @@ pub struct CleanArgs {
 
 #[derive(Debug, Args)]
 pub struct RespawnArgs {
-    /// The worker
+    /// Name of the worker
     #[arg(required_unless_present = "tags", conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Make the worktree anew
+    /// Recreate the worktree first
     #[arg(long)]
     pub clean_first: bool,
-    /// Even when it holds work, which is saved under refs/swarm/trash/ first
+    /// Recreate a worktree with unsaved work too, after saving it under refs/swarm/trash/
     #[arg(long)]
     pub force_dirty: bool,
     /// Print one JSON object
@@ -437,21 +437,21 @@ pub struct RespawnArgs {
 
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Only what concerns this worker
+    /// Show only events of this worker
     pub name: Option<String>,
-    /// Go on until interrupted
+    /// Keep printing new events until interrupted
     #[arg(short, long)]
     pub follow: bool,
-    /// Only the last LINES [default: all; 10 with --follow]
+    /// Show only the last LINES events [default: all; 10 with --follow]
     #[arg(short = 'n', long, value_name = "LINES")]
     pub lines: Option<u64>,
-    /// Only from then on: 10m ago, 12:30 today, 2026-01-31, 2026-01-31T12:30:05+01:00
+    /// Show only events since this time: 10m (ago), 12:30 (today), 2026-01-31, 2026-01-31T12:30:05+01:00
     #[arg(long, value_name = "TIME", value_parser = moment::parse)]
     pub since: Option<u64>,
-    /// Only before that time
+    /// Show only events before this time, written as for --since
     #[arg(long, value_name = "TIME", value_parser = moment::parse, conflicts_with = "follow")]
     pub until: Option<u64>,
-    /// Print one JSON object a line, as recorded
+    /// Print one JSON object per line, as recorded
     #[arg(long)]
     pub json: bool,
 }
@@ -464,26 +464,26 @@ pub struct SupervisorArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum SupervisorAction {
-    /// Say whether it runs (exit code 0) or not (1)
+    /// Show whether the supervisor is running (exit code 0: yes, 1: no)
     Status(SupervisorFlags),
-    /// Start it where none runs
+    /// Start the supervisor unless it is running
     Start(SupervisorFlags),
-    /// End it; workers go on, and it stays ended until the next command that needs it
+    /// Stop the supervisor until the next command that needs it; workers continue
     Stop(SupervisorFlags),
-    /// End it and start the present program; workers go on
+    /// Restart the supervisor with the installed program; workers continue
     Restart(SupervisorFlags),
-    /// Have the service manager start it when you log in or the machine boots (systemd --user)
+    /// Install a systemd user unit that starts the supervisor at login or boot
     Install(InstallFlags),
-    /// Take that back; what runs goes on
+    /// Remove the systemd user unit; the supervisor and workers continue
     Uninstall(SupervisorFlags),
 }
 
 #[derive(Debug, Args)]
 pub struct InstallFlags {
-    /// Have the workers go on that were at work when the machine went down
+    /// Also start the workers again that were running when the machine went down
     #[arg(long)]
     pub recover: bool,
-    /// Only show the unit
+    /// Print the unit instead of installing it
     #[arg(long)]
     pub print: bool,
     /// Print one JSON object

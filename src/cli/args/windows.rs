@@ -1,4 +1,4 @@
-//! What may be typed after the verbs about windows.
+//! Arguments of the verbs that act on tmux windows.
 
 use clap::Args;
 
@@ -6,15 +6,15 @@ use crate::cli::tagged::Tagged;
 
 #[derive(Debug, Args)]
 pub struct PeekArgs {
-    /// The worker
+    /// Name of the worker
     #[arg(conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Lines to show
+    /// Lines of scrollback to show before the visible screen
     #[arg(short = 'n', long, default_value_t = 30)]
     pub lines: u32,
-    /// Every running tmux worker
+    /// Show every running tmux worker
     #[arg(long)]
     pub all: bool,
     /// Print one JSON object
@@ -25,24 +25,24 @@ pub struct PeekArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "swarm send [OPTIONS] [NAME] <TEXT>")]
 pub struct SendArgs {
-    /// The worker; with --all or --tag it is left out
+    /// Name of the worker; omit it with --all or --tag
     #[arg(value_name = "NAME", allow_hyphen_values = true)]
     pub first: String,
-    /// What to type
+    /// Text to type
     #[arg(value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "tags")]
     pub second: Option<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Do not press Enter afterwards
+    /// Do not press Enter after the text
     #[arg(long)]
     pub no_enter: bool,
-    /// Every running tmux worker
+    /// Type into every running tmux worker
     #[arg(long)]
     pub all: bool,
-    /// Do not look whether its window shows what was typed
+    /// Do not check that the window shows the text
     #[arg(long)]
     pub no_proof: bool,
-    /// Do not clear the input line first
+    /// Do not clear the input line first (Escape, Ctrl-U)
     #[arg(long)]
     pub raw: bool,
     /// Print one JSON object
@@ -51,7 +51,7 @@ pub struct SendArgs {
 }
 
 impl SendArgs {
-    /// A single positional is the text, as in the original.
+    /// Name of the worker; a single positional is the text, as in the original `swarm`.
     pub fn name(&self) -> Option<&str> {
         self.second.as_ref().map(|_| self.first.as_str())
     }
@@ -63,12 +63,12 @@ impl SendArgs {
 
 #[derive(Debug, Args)]
 pub struct InterruptArgs {
-    /// The worker
+    /// Name of the worker
     #[arg(conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Every running tmux worker
+    /// Send it to every running tmux worker
     #[arg(long)]
     pub all: bool,
     /// Print one JSON object
@@ -78,7 +78,7 @@ pub struct InterruptArgs {
 
 #[derive(Debug, Args)]
 pub struct EofArgs {
-    /// The worker
+    /// Name of the worker
     #[arg(required_unless_present = "tags", conflicts_with = "tags")]
     pub name: Option<String>,
     #[command(flatten)]
@@ -90,6 +90,6 @@ pub struct EofArgs {
 
 #[derive(Debug, Args)]
 pub struct AttachArgs {
-    /// The worker
+    /// Name of the worker
     pub name: String,
 }

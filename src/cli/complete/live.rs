@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Arg;
-use swarm_actors::model::WorkerView;
+use swarm_model::WorkerView;
 
 use super::Candidate;
 use crate::adapters::flows::place::Workspace;

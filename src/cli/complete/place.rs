@@ -1,7 +1,7 @@
 //! Where in a command line one is, from the words before: pure.
 
 use clap::{Arg, ArgAction, Command};
-use swarm_actors::model::WORK_TYPES;
+use swarm_model::WORK_TYPES;
 
 use super::Candidate;
 use super::live::Live;

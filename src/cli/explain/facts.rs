@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use swarm_actors::model::{By, Event, EventKind, Held, WantedState, WorkerView};
-use swarm_actors::ports::{DirFacts, SpecFacts};
+use swarm_model::{By, Event, EventKind, Held, WantedState, WorkerView};
+use swarm_ports::{DirFacts, SpecFacts};
 
 use super::{EVENTS, OUTPUT_LINES};
 use crate::adapters::plain::Plain;

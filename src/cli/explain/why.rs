@@ -1,6 +1,6 @@
 //! From the facts to the sentence that people ask for, and to what they may do next.
 
-use swarm_actors::model::{Ended, ExitRecord, FineState, Reason, RestartPolicy, WorkerView};
+use swarm_model::{Ended, ExitRecord, FineState, Reason, RestartPolicy, WorkerView};
 
 use super::facts::Evidence;
 use crate::cli::render::{Clock, signal_name, words};

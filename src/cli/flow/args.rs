@@ -1,4 +1,4 @@
-//! What may be typed after `swarm flow`.
+//! Arguments of `swarm flow`.
 
 use std::path::PathBuf;
 
@@ -14,62 +14,62 @@ pub struct FlowArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum FlowAction {
-    /// Say all that is wrong with a workflow
+    /// Check a workflow and report every error
     #[command(after_help = examples::FLOW_CHECK)]
     Check(CheckArgs),
-    /// Make a flow of a workflow, and print its id
+    /// Create a flow from a workflow and print its id
     #[command(after_help = examples::FLOW_NEW)]
     New(NewArgs),
     /// List flows, newest first
     Ls(LsArgs),
-    /// Show what each node of a flow does or waits for
+    /// Show the state of each node of a flow
     Status(FlowOf),
-    /// Show who hands over to whom
+    /// Show which nodes hand over to which
     Graph(GraphArgs),
-    /// Work on a flow: begin what can be begun, and go on as its roles hand over
+    /// Run a flow: start ready nodes, and continue as roles hand over
     #[command(after_help = examples::FLOW_RUN)]
     Run(RunArgs),
-    /// The same for one that was left
+    /// Continue a flow that was stopped (same as 'run')
     Resume(RunArgs),
-    /// End one turn of a flow, or all of them and work on it no longer
+    /// Stop a flow and end its turns, or end the turn of one node
     Stop(StopArgs),
-    /// For agents: say what comes next
+    /// For agents: hand over, ask, wait or close at the end of a turn
     #[command(after_help = examples::FLOW_EMIT)]
     Emit(EmitArgs),
-    /// Show what waits for a person, and what helps
+    /// Show what waits for a person, and the command that answers it
     Requests(FlowOf),
-    /// Let an agent do what it asks for
+    /// Grant a permission request of an agent
     Allow(AllowArgs),
-    /// Do not, and end its turn
+    /// Deny a permission request of an agent and end its turn
     Deny(AllowArgs),
-    /// For hooks of agents: ask whether a tool may be used
+    /// For hooks of agents: ask for permission to use a tool
     #[command(hide = true)]
     ConsentCheck,
-    /// Answer a node that asked, or that waits for a handoff
+    /// Answer a node that asked a question or waits for a handoff
     #[command(after_help = examples::FLOW_ANSWER)]
     Answer(AnswerArgs),
-    /// Let a node hand over what it asked to hand over
+    /// Approve the pending handoff of a node
     Approve(ApproveArgs),
-    /// Do not; the node waits for words then
+    /// Decline the pending handoff of a node, which then waits for an answer
     Decline(DeclineArgs),
-    /// Choose how the roles look back when the forward pass is over
+    /// Choose how roles review their work after the forward pass
     Improve(ImproveArgs),
-    /// Say whether feedback is written when all have looked back
+    /// Choose whether feedback is written after the improvement phase
     Feedback(FeedbackArgs),
-    /// Say what agents may do without asking
+    /// Set what agents may do without asking
     Consent(ConsentArgs),
-    /// Show what happened in a flow, oldest first
+    /// Show the events of a flow, oldest first
     Events(EventsArgs),
-    /// Show what was said in the conversations of roles
+    /// Show the conversations of the roles
     Feed(FeedArgs),
-    /// Remove a flow that nobody runs, with its record; worktrees and branches stay
+    /// Delete a stopped flow and its record; worktrees and branches are kept
     Rm(FlowOf),
 }
 
-/// What all of them take.
+/// Options that every verb takes.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Folder that holds the projects [default: the nearest one above with .a-society, else the repository]
+    /// Directory that holds the projects [default: nearest parent with .a-society, else the repository]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// Print one JSON object
@@ -79,7 +79,7 @@ pub struct Common {
 
 #[derive(Debug, Args)]
 pub struct FlowOf {
-    /// PROJECT/ID, an id, or how one begins
+    /// Flow: PROJECT/ID, an id, or a unique prefix of one
     pub flow: String,
     #[command(flatten)]
     pub common: Common,
@@ -87,13 +87,13 @@ pub struct FlowOf {
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The workflow, a YAML file
+    /// Workflow file (YAML)
     #[arg(value_name = "WORKFLOW")]
     pub file: PathBuf,
-    /// Ask also whether it fits what has happened in this flow
+    /// Also check the workflow against the state of this flow
     #[arg(long, value_name = "FLOW")]
     pub flow: Option<String>,
-    /// Any role may begin and end it, not the owner alone
+    /// Allow any role, not only the owner, to start and end the workflow
     #[arg(long)]
     pub relaxed: bool,
     #[command(flatten)]
@@ -102,30 +102,30 @@ pub struct CheckArgs {
 
 #[derive(Debug, Args)]
 pub struct NewArgs {
-    /// The folder of the project, below the root
+    /// Project directory below the root
     pub project: String,
-    /// The workflow, a YAML file
+    /// Workflow file (YAML)
     #[arg(long, value_name = "FILE")]
     pub workflow: PathBuf,
-    /// What is to be done; `-` reads it from standard input
+    /// Task description ('-' reads standard input)
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub task: Option<String>,
-    /// Commit, branch or tag that the work begins from
+    /// Commit, branch or tag from which the roles start
     #[arg(long, value_name = "REF")]
     pub base: Option<String>,
-    /// Any role may begin and end it, not the owner alone
+    /// Allow any role, not only the owner, to start and end the workflow
     #[arg(long)]
     pub relaxed: bool,
-    /// What agents may do without asking [default: no-access]
+    /// Permissions of agents [default: no-access]
     #[arg(long, value_parser = ["no-access", "partial-access", "full-access"])]
     pub consent: Option<String>,
-    /// What it comes to goes into the merge queue of its base when it is over
+    /// Add the result to the merge queue of the base branch when the flow completes
     #[arg(long)]
     pub merge: bool,
-    /// Work on it at once
+    /// Start the flow at once
     #[arg(long)]
     pub start: bool,
-    /// Write what A-Society asks of a project before it goes on with its flows, where that is missing
+    /// Create the missing role documents that A-Society requires before it continues a flow
     #[arg(long)]
     pub a_docs: bool,
     #[command(flatten)]
@@ -134,7 +134,7 @@ pub struct NewArgs {
 
 #[derive(Debug, Args)]
 pub struct LsArgs {
-    /// Only those of this project
+    /// List only the flows of this project
     pub project: Option<String>,
     #[command(flatten)]
     pub common: Common,
@@ -142,7 +142,7 @@ pub struct LsArgs {
 
 #[derive(Debug, Args)]
 pub struct GraphArgs {
-    /// In the language of Graphviz
+    /// Print the graph in Graphviz format
     #[arg(long, conflicts_with = "json")]
     pub dot: bool,
     #[command(flatten)]
@@ -153,12 +153,12 @@ pub struct GraphArgs {
 pub struct AnswerArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// The answer; `-` reads it from standard input
+    /// Answer text ('-' reads standard input)
     pub text: String,
-    /// Which node is meant, where several wait
+    /// Answer this node; required if several nodes wait
     #[arg(long, value_name = "NODE", conflicts_with = "role")]
     pub node: Option<String>,
-    /// Which role is meant
+    /// Answer the waiting node of this role
     #[arg(long, value_name = "ROLE")]
     pub role: Option<String>,
 }
@@ -167,7 +167,7 @@ pub struct AnswerArgs {
 pub struct ApproveArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// The node that asked
+    /// Node that requested the handoff
     pub node: String,
 }
 
@@ -175,9 +175,9 @@ pub struct ApproveArgs {
 pub struct DeclineArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// The node that asked
+    /// Node that requested the handoff
     pub node: String,
-    /// What to do instead; `-` reads it from standard input
+    /// What the node must do instead ('-' reads standard input)
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub message: Option<String>,
 }
@@ -186,7 +186,7 @@ pub struct DeclineArgs {
 pub struct ImproveArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// Each role after those it handed over to, all at once, or not at all
+    /// Order of the reviews: each role after those it handed over to, all at once, or none
     #[arg(value_parser = ["graph-based", "parallel", "none"])]
     pub mode: String,
 }
@@ -195,6 +195,7 @@ pub struct ImproveArgs {
 pub struct FeedbackArgs {
     #[command(flatten)]
     pub of: FlowOf,
+    /// Write the feedback or complete the flow without it
     #[arg(value_parser = ["grant", "deny"])]
     pub decision: String,
 }
@@ -203,7 +204,7 @@ pub struct FeedbackArgs {
 pub struct ConsentArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// Ask for everything, for what was not granted yet, or for nothing
+    /// Agents ask for everything, for what is not granted yet, or for nothing
     #[arg(value_parser = ["no-access", "partial-access", "full-access"])]
     pub mode: String,
 }
@@ -212,13 +213,13 @@ pub struct ConsentArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// Turns at work at the same time
+    /// Maximum number of turns that run at the same time
     #[arg(long, value_name = "N")]
     pub max: Option<std::num::NonZeroUsize>,
-    /// Begin what can be begun now, and nothing after it
+    /// Start only the nodes that are ready now
     #[arg(long)]
     pub once: bool,
-    /// Return when nothing is at work any more: it is over, or waits for a person
+    /// Wait until no turn runs: the flow is completed or waits for a person
     #[arg(long)]
     pub wait: bool,
 }
@@ -227,32 +228,32 @@ pub struct RunArgs {
 pub struct StopArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// The node, or the role that looks back, whose turn is ended; the node waits for words then
+    /// End only the turn of this node (or role, in the improvement phase), which then waits for an answer
     pub node: Option<String>,
 }
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("word").required(true).args(["to", "ask", "wait", "close", "findings", "feedback"])))]
 pub struct EmitArgs {
-    /// Hand over to this node; may be given several times
+    /// Hand over to this node (repeatable)
     #[arg(long, value_name = "NODE", requires = "artifact")]
     pub to: Vec<String>,
-    /// What is handed over; one for each --to, or one for all
+    /// File to hand over: one for each --to, or one for all
     #[arg(long, value_name = "FILE", requires = "to")]
     pub artifact: Vec<PathBuf>,
-    /// Ask a person; `-` reads the question from standard input
+    /// Ask a person ('-' reads the question from standard input)
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub ask: Option<String>,
-    /// Wait for a handoff that is still to come
+    /// Wait for the next handoff
     #[arg(long = "await")]
     pub wait: bool,
-    /// Everything is done
+    /// Close the forward pass: all work is done
     #[arg(long)]
     pub close: bool,
-    /// Looking back is done, and this is what was found
+    /// Finish the improvement step of the role with its findings
     #[arg(long, value_name = "FILE")]
     pub findings: Option<PathBuf>,
-    /// The feedback is written
+    /// Finish the improvement phase with the feedback
     #[arg(long, value_name = "FILE")]
     pub feedback: Option<PathBuf>,
 }
@@ -261,9 +262,9 @@ pub struct EmitArgs {
 pub struct AllowArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// Its number, as `requests` shows it
+    /// Request number, as shown by 'swarm flow requests'
     pub request: u64,
-    /// For all roles of the flow, and from now on
+    /// Grant it to all roles of the flow from now on
     #[arg(long)]
     pub flow_wide: bool,
 }
@@ -272,7 +273,7 @@ pub struct AllowArgs {
 pub struct EventsArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// Go on with those that are still to come
+    /// Keep printing new events
     #[arg(short, long)]
     pub follow: bool,
 }
@@ -281,10 +282,10 @@ pub struct EventsArgs {
 pub struct FeedArgs {
     #[command(flatten)]
     pub of: FlowOf,
-    /// Only this role
+    /// Show only the conversation of this role
     #[arg(long, value_name = "ROLE")]
     pub role: Option<String>,
-    /// Go on with what is still to come
+    /// Keep printing new messages
     #[arg(short, long)]
     pub follow: bool,
 }

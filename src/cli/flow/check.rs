@@ -1,4 +1,4 @@
-//! `swarm flow check`: all that is wrong with a workflow, with lines.
+//! `swarm flow check`: reports every error of a workflow with its line.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 
-/// One finding, and where it is.
+/// An error in a workflow file and its location.
 pub struct Fault {
     line: Option<u64>,
     path: String,
@@ -21,7 +21,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// `FILE:LINE: what is wrong`.
+    /// Returns `FILE:LINE: MESSAGE`, or `FILE: MESSAGE` if the line is unknown.
     pub fn text(&self, file: &Path) -> String {
         let line = self.line.map(|line| format!("{line}: ")).unwrap_or_else(|| " ".to_owned());
         format!("{}:{line}{}", escape(&file.to_string_lossy()), escape(&self.message))
@@ -60,7 +60,7 @@ pub fn run(args: &CheckArgs, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(u8::from(!faults.is_empty()))
 }
 
-/// What is wrong with the text of a workflow.
+/// Returns the errors of a workflow's text: the parse error, or everything that `find` reports.
 pub fn faults(text: &str, find: impl Fn(&Value) -> Vec<Finding>) -> Vec<Fault> {
     let document: Document = match yaml::read(text) {
         Ok(document) => document,

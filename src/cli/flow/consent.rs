@@ -1,12 +1,11 @@
-//! `swarm flow requests`, `allow` and `deny`: what waits for a person, and what agents ask
-//! to do.
+//! `swarm flow requests`, `allow` and `deny`: everything that waits for a person, and agents' permission requests.
 
 use serde_json::json;
 use swarm_actors::flow::consent::{self, Answer, Gate, Request, Wish};
 use swarm_actors::flow::improvement;
 use swarm_actors::flow::operator;
 use swarm_actors::flow::state::Reason;
-use swarm_actors::model::RefusalKind;
+use swarm_model::{Refusal, RefusalKind};
 
 use super::args::{AllowArgs, FlowOf};
 use crate::adapters::clock::now_iso;
@@ -17,16 +16,17 @@ use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 
-/// One thing that waits for a person.
+/// Something in a flow that waits for a person.
 pub struct Waiting {
+    /// Number of a permission request; `None` for everything else.
     number: Option<u64>,
-    /// The node, or the role that looks back.
+    /// Node, or role in the improvement phase.
     pub who: String,
     role: String,
     pub reason: String,
-    /// What it asks.
+    /// Question or requested action.
     pub what: String,
-    /// What a person may type.
+    /// Command that answers it.
     pub helps: String,
 }
 
@@ -54,7 +54,7 @@ pub fn requests(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// All of a flow that waits for a person.
+/// Returns everything in the flow that waits for a person.
 pub fn waiting(open: &Open) -> Vec<Waiting> {
     let (flow, id) = (&open.flow, open.flow.id().flow);
     let mut list = Vec::new();
@@ -72,7 +72,7 @@ pub fn waiting(open: &Open) -> Vec<Waiting> {
     for wait in flow.waits().filter(|wait| !answered.contains(&wait.node) && wait.reason != Reason::Consent.word()) {
         let staged = operator::staged(flow, wait.node).map(|targets| {
             let targets = targets.iter().map(|target| {
-                format!("hands over {} to {}", target.artifact.as_deref().unwrap_or("nothing"), target.node)
+                format!("hands over {} to {}", target.artifact.as_deref().unwrap_or("no artifact"), target.node)
             });
             targets.collect::<Vec<_>>().join("\n")
         });
@@ -92,8 +92,8 @@ pub fn waiting(open: &Open) -> Vec<Waiting> {
         });
     }
     let choice = match flow.status() {
-        "awaiting_improvement_choice" => Some(("the forward pass is over", "improve", "graph-based|parallel|none")),
-        "awaiting_feedback_consent" => Some(("all have looked back", "feedback", "grant|deny")),
+        "awaiting_improvement_choice" => Some(("the forward pass is complete", "improve", "graph-based|parallel|none")),
+        "awaiting_feedback_consent" => Some(("the improvement phase is complete", "feedback", "grant|deny")),
         _ => None,
     };
     list.extend(choice.map(|(what, verb, words)| Waiting {
@@ -140,8 +140,8 @@ fn respond(args: &AllowArgs, answer: Answer, done: &str, screen: &mut Screen) ->
     let who = files.update(|open| {
         let asked = open.sidecar.requests.get(&args.request).filter(|asked| asked.answer.is_none()).cloned();
         let asked = asked.ok_or_else(|| {
-            let refusal = format!("no request {} is open in this flow", args.request);
-            Failure::new(RefusalKind::NotFound, refusal)
+            let refusal = Refusal::new(RefusalKind::NotFound, format!("request {} is not open", args.request));
+            Failure::from(refusal.remedy("run 'swarm flow requests FLOW' to list open requests"))
         })?;
         let mut gate = gate_with_open(open);
         let settled = gate.respond(&asked.role, answer, &now_iso());
@@ -155,14 +155,14 @@ fn respond(args: &AllowArgs, answer: Answer, done: &str, screen: &mut Screen) ->
         Ok::<_, Failure>(who)
     })?;
     if answer == Answer::AllowFlow && !args.of.common.json {
-        screen.aside("", "this flow has partial access from now on: files are written without asking");
+        screen.aside("", "the flow now has partial access: agents write files without asking");
     }
     super::voice::told(&files, &args.of.common, done, Some(&who), screen)
 }
 
-/// With full access no question stays open.
+/// Grants every open permission request, as full access implies.
 pub fn settle_all(open: &mut Open) {
-    // Those that another program asked for are in the flow alone.
+    // Requests of the original program are recorded in `flow.json` only, not in the sidecar.
     let is_open = |reason: &str| reason == Reason::Consent.word();
     let wish = || Wish::Command { command: String::new() };
     let request = |node: &str, role: &str| Request { node: node.to_owned(), role: role.to_owned(), wish: wish() };
@@ -174,7 +174,7 @@ pub fn settle_all(open: &mut Open) {
 
 fn gate_with_open(open: &Open) -> Gate {
     let mut gate = gate_of(&open.flow);
-    // Also where it would be granted by now: whoever asked waits for the answer.
+    // Register requests even if they would be granted by now: the agent still waits for an answer.
     let mode = gate.mode();
     gate.set_mode(consent::Mode::NoAccess);
     for asked in open.sidecar.requests.values().filter(|asked| asked.answer.is_none()) {

@@ -1,5 +1,5 @@
-//! `swarm flow emit`: what an agent says that comes next. It is checked against the flow as
-//! it is now, so that the agent hears at once what is wrong with it.
+//! `swarm flow emit`: records what an agent wants to happen at the end of its turn. The request is checked against
+//! the current flow, so that the agent learns of mistakes at once.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use swarm_actors::flow::handoff::Artifact;
 use swarm_actors::flow::improvement;
 use swarm_actors::flow::names::FlowRef;
 use swarm_actors::flow::plan::Plan;
-use swarm_actors::flows::Turn;
-use swarm_actors::model::RefusalKind;
+use swarm_model::RefusalKind;
+use swarm_model::flows::Turn;
 
 use super::args::EmitArgs;
 use crate::adapters::flows::advance::is_open;
@@ -23,7 +23,7 @@ use crate::role::artifact::{self, Found};
 use crate::role::bring::try_out;
 use crate::role::word::QUESTION_BYTES_MAX;
 
-/// The turn that this process is part of, as its environment says.
+/// Turn that this process belongs to, read from its environment.
 pub struct Here {
     pub files: FlowFiles,
     pub turn: Turn,
@@ -32,13 +32,14 @@ pub struct Here {
 }
 
 impl Here {
+    /// Reads the turn from the `SWARM_*` environment variables.
+    ///
     /// # Errors
-    /// Outside of a turn.
+    /// Fails outside of a turn.
     pub fn find() -> Result<Self, Failure> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let outside = || {
-            Failure::new(RefusalKind::Invalid, "this is for agents that play a role in a flow, and there is none here")
-        };
+        let outside =
+            || Failure::new(RefusalKind::Invalid, "not in a turn of a flow (only agents with a role can run this)");
         let flow = variable("SWARM_FLOW").ok_or_else(outside)?;
         let (project, flow) = flow.split_once('/').ok_or_else(outside)?;
         let root = PathBuf::from(variable("SWARM_FLOW_ROOT").ok_or_else(outside)?);
@@ -53,14 +54,16 @@ impl Here {
         })
     }
 
+    /// Checks that this turn is still the current one of its role.
+    ///
     /// # Errors
-    /// Where its role is at another turn by now.
+    /// Fails if the turn has ended or the role has started another one.
     pub fn check(&self, open: &Open) -> Result<(), Failure> {
         if open.sidecar.is_at(&self.turn) && is_open(&open.flow, &self.turn) {
             return Ok(());
         }
         let who = self.turn.node.as_ref().unwrap_or(&self.turn.role);
-        Err(Failure::new(RefusalKind::Invalid, format!("'{who}' is not at work, or at another turn by now")))
+        Err(Failure::new(RefusalKind::Invalid, format!("this turn of '{who}' has ended or was replaced")))
     }
 }
 
@@ -80,20 +83,21 @@ pub fn run(args: &EmitArgs, screen: &mut Screen) -> Result<u8, Failure> {
     check(&here, &open, &signal)?;
     replace(&here.handoff, format!("{block}\n").as_bytes())
         .map_err(|error| Failure::system(here.handoff.display(), &error))?;
-    screen.line("taken; end your turn now")?;
+    screen.line("recorded; end your turn now")?;
     Ok(0)
 }
 
 fn block(args: &EmitArgs, open: &Open, here: &Here) -> Result<Value, Failure> {
-    let cwd = std::env::current_dir().map_err(|error| Failure::system("find this directory", &error))?;
+    let cwd =
+        std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
     let named = |path: &Path| named(open, &cwd, path);
     if let Some(question) = &args.ask {
         let question = super::text_of(question)?;
         let invalid = |cause: String| Err(Failure::new(RefusalKind::Invalid, cause));
         return match question.len() {
-            _ if question.trim().is_empty() => invalid("there is nothing in the question".to_owned()),
+            _ if question.trim().is_empty() => invalid("the question is empty".to_owned()),
             length if length > QUESTION_BYTES_MAX => {
-                invalid(format!("the question is longer than {QUESTION_BYTES_MAX} bytes: put the rest into a file"))
+                invalid(format!("the question is longer than {QUESTION_BYTES_MAX} bytes; put the details into a file"))
             }
             _ => Ok(json!({"type": "prompt-human", "question": question})),
         };
@@ -111,10 +115,10 @@ fn block(args: &EmitArgs, open: &Open, here: &Here) -> Result<Value, Failure> {
         return Ok(json!({"type": "backward-pass-complete", "artifact_path": named(path)}));
     }
     let targets = args.to.iter().enumerate().map(|(at, to)| {
-        // One file may go to all of them.
+        // A single --artifact goes to every --to.
         let path = args.artifact.get(at).or(args.artifact.last().filter(|_| args.artifact.len() == 1));
         let path = path.ok_or_else(|| {
-            Failure::new(RefusalKind::Invalid, "there is no --artifact for each --to; one alone goes to all of them")
+            Failure::new(RefusalKind::Invalid, "--artifact is required once for each --to, or once for all of them")
         })?;
         check_place(open, here, &cwd.join(path))?;
         Ok(json!({"target_node_id": to, "artifact_path": named(path)}))
@@ -122,23 +126,22 @@ fn block(args: &EmitArgs, open: &Open, here: &Here) -> Result<Value, Failure> {
     targets.collect::<Result<Vec<Value>, Failure>>().map(Value::Array)
 }
 
-/// What is there, and cannot be handed over, is told as what it is.
+/// Checks that an existing path can be handed over. A missing path is accepted here and refused later.
+///
+/// # Errors
+/// Fails if the path is a directory, or lies outside the workspace and the worktree.
 fn check_place(open: &Open, here: &Here, path: &Path) -> Result<(), Failure> {
     let Ok(found) = path.canonicalize() else { return Ok(()) };
-    let invalid = |what: &str| Err(Failure::new(RefusalKind::Invalid, format!("{} {what}", path.display())));
+    let invalid = |what: &str| Err(Failure::new(RefusalKind::Invalid, format!("'{}' {what}", path.display())));
     let within = |base: &Path| base.canonicalize().is_ok_and(|base| found.starts_with(base));
     if found.is_dir() {
-        return invalid("is a folder: one file is handed over, which may name others");
+        return invalid("is a directory; hand over a file, which may name others");
     }
     let known = within(Path::new(open.flow.workspace_root())) || here.worktree.as_deref().is_some_and(within);
-    if known {
-        Ok(())
-    } else {
-        invalid("is outside of the workspace and of the worktree: copy it to $SWARM_RECORD first")
-    }
+    if known { Ok(()) } else { invalid("is outside the workspace and the worktree; copy it to $SWARM_RECORD first") }
 }
 
-/// What a file is called in a flow: by its path from the root, where it is below that.
+/// Returns the name of a file in a flow: its path relative to the root if it is below the root, else its full path.
 fn named(open: &Open, cwd: &Path, path: &Path) -> String {
     let root = Path::new(open.flow.workspace_root());
     let from_here = cwd.join(path);
@@ -158,7 +161,9 @@ fn check(here: &Here, open: &Open, signal: &Signal) -> Result<(), Failure> {
     }
     let plan = improvement::mode(&open.flow).and_then(|mode| Plan::of(&open.graph, mode).ok());
     let entry = plan.as_ref().and_then(|plan| plan.entry(&here.turn.role));
-    let entry = entry.ok_or_else(|| Failure::new(RefusalKind::Invalid, "its role has no step in looking back"))?;
+    let entry = entry.ok_or_else(|| {
+        Failure::new(RefusalKind::Invalid, format!("role '{}' has no step in the improvement phase", here.turn.role))
+    })?;
     improvement::finish(&mut open.flow.clone(), entry, signal, |path| here.files.look(path))?;
     Ok(())
 }

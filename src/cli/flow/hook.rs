@@ -1,5 +1,5 @@
-//! `swarm flow consent-check`: the hook by which an agent asks whether it may use a tool. It
-//! waits until a person has answered.
+//! `swarm flow consent-check`: the hook through which an agent asks for permission to use a tool. The hook waits until
+//! a person has answered.
 
 use std::io::Read as _;
 use std::path::{Component, Path};
@@ -17,7 +17,7 @@ use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, wait_any};
 
-/// Tools of `claude` that neither write nor execute, or only by others that are asked for.
+/// Tools of `claude` that neither write nor execute, or do so only through other tools that need permission.
 const HARMLESS: [&str; 22] = [
     "Agent",
     "AskUserQuestion",
@@ -42,24 +42,26 @@ const HARMLESS: [&str; 22] = [
     "WebFetch",
     "WebSearch",
 ];
-/// A hook's message is not longer.
+/// Maximum size of a hook's input, in bytes.
 const SAID_BYTES_MAX: u64 = 64 << 20;
-/// A longer command, or a longer use of a tool, is not asked for.
+/// Maximum size in bytes of a command or of a tool's input in a request. A longer command is denied; a longer input is
+/// left out of the request.
 const COMMAND_BYTES_MAX: usize = 64 << 10;
-/// A day before the agent passes over the hook that asks.
+/// Maximum wait for an answer: ends one day before the agent's own hook timeout, after which it would ignore the hook.
 const ANSWER_MAX: Duration = Duration::from_secs(SECONDS_MAX as u64 - 24 * 3600);
-/// It is looked again at least so often: another file system may tell nothing of changes.
+/// Maximum interval between two checks, because some file systems do not report changes.
 const LOOK_PAUSE: Duration = Duration::from_secs(60);
 
-/// What an agent's hook is told, which waits for it.
+/// Answer to the agent's hook.
 enum Decision {
     Proceed,
+    /// Deny this tool use; the agent may continue.
     Deny(String),
-    /// The agent is to stop altogether.
+    /// Deny this tool use and stop the agent.
     End(String),
 }
 
-/// Whatever goes wrong is a no: an agent passes over a hook that fails.
+/// Answers the hook on standard output. Any failure is answered with a denial, because agents ignore a hook that fails.
 pub fn check(screen: &mut Screen) -> Result<u8, Failure> {
     let mut text = String::new();
     let read = std::io::stdin().take(SAID_BYTES_MAX).read_to_string(&mut text);
@@ -69,7 +71,7 @@ pub fn check(screen: &mut Screen) -> Result<u8, Failure> {
     {
         Ok(said) => said,
         Err(cause) => {
-            let denied = Decision::Deny(format!("what is asked cannot be read: {cause}"));
+            let denied = Decision::Deny(format!("cannot read the hook's input: {cause}"));
             screen.line(&answer_to(&json!({"tool_name": ""}), &denied).to_string())?;
             return Ok(0);
         }
@@ -88,7 +90,9 @@ fn decide(said: &Value) -> Result<Decision, Failure> {
     match &request.wish {
         Wish::Command { command } if is_own(command) => return Ok(Decision::Proceed),
         Wish::Command { command } if command.len() > COMMAND_BYTES_MAX => {
-            return Ok(Decision::Deny(format!("it is longer than {COMMAND_BYTES_MAX} bytes: put it into a file")));
+            return Ok(Decision::Deny(format!(
+                "the command is longer than {COMMAND_BYTES_MAX} bytes; put it into a script"
+            )));
         }
         _ => {}
     }
@@ -102,16 +106,19 @@ fn decide(said: &Value) -> Result<Decision, Failure> {
                 super::run::wake_quietly(&here.files);
                 return wait_for_answer(&here, number, &request, &changes, until);
             }
-            // One question of a role at a time: this one comes behind that of its helper.
+            // A role has at most one open request: wait until that of the agent's helper is settled.
             Question::Behind => wait_for_change(&changes, until)?,
         }
     }
 }
 
-/// What became of wanting to ask.
+/// Outcome of an attempt to open a permission request.
 enum Question {
+    /// The flow already grants it.
     NotNeeded,
+    /// Request with this number is open.
     Open(u64),
+    /// Another request of the same turn is still open.
     Behind,
 }
 
@@ -128,11 +135,8 @@ fn ask(here: &Here, request: &Request, tool: &str, input: &Value) -> Result<Ques
         open.sidecar.requests.retain(|_, asked| asked.role != here.turn.role);
         open.sidecar.last_request += 1;
         let number = open.sidecar.last_request;
-        let input = if input.to_string().len() > COMMAND_BYTES_MAX {
-            json!({"left out": "it is too long"})
-        } else {
-            input.clone()
-        };
+        let input =
+            if input.to_string().len() > COMMAND_BYTES_MAX { json!({"left out": "too long"}) } else { input.clone() };
         let asked = Asked {
             role: here.turn.role.clone(),
             turn: here.turn.number,
@@ -160,27 +164,27 @@ fn wait_for_answer(
     let no = |why: &str| Ok(Decision::End(why.to_owned()));
     loop {
         let answer = match here.files.sidecar() {
-            Ok(sidecar) if !sidecar.is_at(&here.turn) => return no("its turn is over"),
+            Ok(sidecar) if !sidecar.is_at(&here.turn) => return no("the turn is over"),
             Ok(sidecar) => match sidecar.requests.get(&number) {
-                None => return no("its question is no question any more"),
+                None => return no("the request was withdrawn"),
                 Some(asked) => asked.answer.clone(),
             },
-            // Another version of it is looked at next.
+            // Retry: the next change of the file is read.
             Err(StoreError::Unreadable { .. }) => None,
             Err(error) => return Err(error.into()),
         };
         if let Some(answer) = answer {
             let answer = if answer == Answer::Deny.word() { Answer::Deny } else { Answer::AllowOnce };
-            // Whoever gave it may have been killed before the flow said so.
+            // The process that answered may have been killed before it updated `flow.json`.
             here.files.update(|open| {
                 open.sidecar.requests.remove(&number);
                 consent::settle(&mut open.flow, request, answer);
                 Ok::<_, Failure>(())
             })?;
-            return if answer == Answer::Deny { no("a person has said no") } else { Ok(Decision::Proceed) };
+            return if answer == Answer::Deny { no("denied by a person") } else { Ok(Decision::Proceed) };
         }
         if Instant::now() >= until {
-            return no("nobody has answered");
+            return no("no answer in time");
         }
         wait_for_change(changes, until)?;
     }
@@ -193,7 +197,7 @@ fn wait_for_change(changes: &Changes, until: Instant) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file outside of where the role works is written to only when a person says so.
+/// Turns a write outside the role's worktree and record into a command, which needs a person's permission.
 fn confined((tool, input): (String, Value), record: &str) -> (String, Value) {
     let Some(path) = Some(&input["path"]).filter(|_| tool == "write_file") else { return (tool, input) };
     let said = path.as_str().unwrap_or_default();
@@ -204,9 +208,9 @@ fn confined((tool, input): (String, Value), record: &str) -> (String, Value) {
     ("run_command".to_owned(), json!({"command": format!("write {said}")}))
 }
 
-/// Below one of both, and not in what says how agents and git behave.
+/// Reports whether `path` is below the worktree or the record, and not in a directory that configures git or agents.
 fn is_within(path: &Path, worktree: &Path, record: &Path) -> bool {
-    // The deepest part that is there, with links followed, and the rest as it is named.
+    // The deepest existing ancestor with symbolic links resolved, and the rest of the path as given.
     let there = path.ancestors().find_map(|part| Some((part.canonicalize().ok()?, path.strip_prefix(part).ok()?)));
     let Some((there, rest)) = there else { return false };
     let plain = rest.components().all(|part| matches!(part, Component::Normal(_)));
@@ -223,7 +227,7 @@ fn is_within(path: &Path, worktree: &Path, record: &Path) -> bool {
     plain && (below(worktree) || below(record))
 }
 
-/// The tool and what it is used with, in the words of the rules.
+/// Returns the tool and its input in the vocabulary of the consent rules.
 fn wish_of(said: &Value) -> (String, Value) {
     let text = |key: &str| said.get(key).and_then(Value::as_str);
     let (Some(tool), input) = (text("tool_name"), &said["tool_input"]) else {
@@ -234,12 +238,12 @@ fn wish_of(said: &Value) -> (String, Value) {
         "Write" | "Edit" | "MultiEdit" => ("write_file".to_owned(), json!({"path": input["file_path"]})),
         "NotebookEdit" => ("write_file".to_owned(), json!({"path": input["notebook_path"]})),
         _ if tool.starts_with("mcp__") || HARMLESS.contains(&tool) => (tool.to_owned(), input.clone()),
-        // One that nobody knows here may do anything.
+        // An unknown tool may do anything.
         _ => ("run_command".to_owned(), json!({"command": format!("{tool} {input}")})),
     }
 }
 
-/// How an agent ends its turn is nothing to ask for.
+/// Reports whether a command is a plain `swarm flow emit`, which needs no permission.
 fn is_own(command: &str) -> bool {
     let steers = |c: char| "\n\r;&|<>`$(){}".contains(c);
     let quoted = !command.replace("$SWARM_RECORD", "").contains(steers);
@@ -258,7 +262,7 @@ fn answer_to(said: &Value, decision: &Decision) -> Value {
         })
     };
     match decision {
-        Decision::Proceed => json!({ "hookSpecificOutput": hook("allow", "the flow allows it") }),
+        Decision::Proceed => json!({ "hookSpecificOutput": hook("allow", "allowed by the flow") }),
         Decision::Deny(why) => json!({ "hookSpecificOutput": hook("deny", why) }),
         Decision::End(why) => {
             json!({ "continue": false, "stopReason": why, "hookSpecificOutput": hook("deny", why) })
@@ -271,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tool_wants_is_asked_in_the_words_of_the_rules() {
+    fn a_tool_use_maps_to_the_consent_rules() {
         let wish = |tool: &str, input: Value| {
             let (tool, input) = wish_of(&json!({"tool_name": tool, "tool_input": input}));
             consent::request(&tool, &input, "n", "dev").map(|request| request.wish)
@@ -286,11 +290,11 @@ mod tests {
         for tool in HARMLESS {
             assert_eq!(wish(tool, json!({"file_path": "a"})), None, "{tool}");
         }
-        assert_eq!(wish("Launch", json!({"a": 1})), command(r#"Launch {"a":1}"#), "one that nobody knows is asked for");
+        assert_eq!(wish("Launch", json!({"a": 1})), command(r#"Launch {"a":1}"#), "an unknown tool needs permission");
     }
 
     #[test]
-    fn files_are_written_where_the_role_works() {
+    fn writes_are_confined_to_worktree_and_record() {
         let dir = tempfile::tempdir().expect("a directory");
         let (tree, record) = (dir.path().join("tree"), dir.path().join("flow/record"));
         for folder in [tree.join(".git"), tree.join("src"), record.clone()] {
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_plain_word_of_an_agent_is_its_own() {
+    fn only_a_plain_emit_needs_no_permission() {
         for command in ["swarm flow emit --close", r#"swarm flow emit --to b --artifact "$SWARM_RECORD/x.md""#] {
             assert!(is_own(command), "{command}");
         }

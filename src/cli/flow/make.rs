@@ -1,11 +1,11 @@
-//! `swarm flow new`.
+//! `swarm flow new`: creates a flow from a workflow.
 
 use serde_json::json;
 use swarm_actors::flow::consent::Mode;
 use swarm_actors::flow::graph::Graph;
 use swarm_actors::flow::names::{FlowRef, RoleId};
 use swarm_actors::flow::validate::validate;
-use swarm_actors::model::{FlowPlace, FlowRules, Refusal, RefusalKind};
+use swarm_model::{FlowPlace, FlowRules, Refusal, RefusalKind};
 
 use super::args::NewArgs;
 use super::check::{faults, rules};
@@ -29,7 +29,7 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
         for fault in &faults {
             screen.errors(format!("{}\n", fault.text(&args.workflow)).as_bytes());
         }
-        let cause = format!("{} is no workflow that a flow can follow", args.workflow.display());
+        let cause = format!("invalid workflow '{}'", args.workflow.display());
         return Err(Refusal::new(RefusalKind::Invalid, cause).into());
     }
     let task = args.task.as_deref().map(super::text_of).transpose()?;
@@ -39,7 +39,7 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let consent = args.consent.as_deref().and_then(Mode::of);
     let files = space.make(&Make { project: &project, workflow: &workflow, sidecar, consent })?;
     if args.a_docs {
-        a_docs(&files).map_err(|error| Failure::system("write the project's documents", &error))?;
+        a_docs(&files).map_err(|error| Failure::system("cannot write the project's a-docs", &error))?;
     }
     if args.start {
         super::run::begin(&files, FlowRules::default(), screen)?;
@@ -60,13 +60,16 @@ pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// What could not be run, or could not land, is told before anything is made.
+/// Checks before the flow is created that it could start and land: base, merge queue and roles.
 fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str) -> Result<(), Failure> {
     if args.base.is_none() && !args.merge && !args.start {
         return Ok(());
     }
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
-    let root = space.root().to_str().ok_or_else(|| invalid(format!("{} is no text", space.root().display())))?;
+    let root = space
+        .root()
+        .to_str()
+        .ok_or_else(|| invalid(format!("path '{}' is not valid UTF-8", space.root().display())))?;
     let place = FlowPlace { root: root.to_owned(), project: project.to_owned(), flow: String::new() };
     let caller = caller::collect()?.caller;
     let site = Site::of(&place, &caller).map_err(invalid)?;
@@ -74,7 +77,7 @@ fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str)
         let wanted = format!("{base}^{{commit}}");
         let words = ["rev-parse", "--quiet", "--verify", "--end-of-options", &wanted];
         if git::lines(&site.dir, &words, &caller).is_none_or(|lines| lines.is_empty()) {
-            return Err(invalid(format!("'{base}' is no commit, branch or tag of {}", site.dir.display())));
+            return Err(invalid(format!("'{base}' is not a commit, branch or tag of {}", site.dir.display())));
         }
     }
     if args.merge {
@@ -89,7 +92,7 @@ fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str)
     Ok(())
 }
 
-/// That program reads a list of readings for each role before the role's first turn.
+/// Writes the missing `required-readings.yaml` of each role, which A-Society reads before the role's first turn.
 fn a_docs(files: &FlowFiles) -> std::io::Result<()> {
     let open = files.open().map_err(std::io::Error::other)?;
     let roles = files.root().join(&files.id().project).join("a-docs/roles");

@@ -1,5 +1,5 @@
-//! `swarm flow`: flows of roles that hand work to each other. What people say changes the
-//! flow's files under its lock, whether anything runs or not.
+//! `swarm flow`: flows of roles that hand work to each other. Verbs of people change the flow's files under its lock,
+//! whether the flow is running or not.
 
 pub mod args;
 mod check;
@@ -15,7 +15,7 @@ mod voice;
 use std::io::Read as _;
 use std::path::Path;
 
-use swarm_actors::model::{Refusal, RefusalKind};
+use swarm_model::{Refusal, RefusalKind};
 
 use self::args::{Common, FlowAction, FlowOf};
 use super::error::Failure;
@@ -23,9 +23,9 @@ use super::screen::Screen;
 use crate::adapters::flows::place::Workspace;
 use crate::adapters::flows::store::{FlowFiles, StoreError};
 
-/// Of a flow that is there and cannot be opened.
+/// Exit code if a flow exists but cannot be opened.
 const CLOSED: u8 = 4;
-/// A longer text is none that a person typed.
+/// Maximum size in bytes of a text on standard input.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 pub fn run(action: &FlowAction, screen: &mut Screen) -> Result<u8, Failure> {
@@ -65,9 +65,10 @@ impl From<StoreError> for Failure {
         let mut refusal = Refusal::new(kind, error.to_string());
         match error {
             StoreError::NotFound { .. } => {
-                refusal.remedy = Some("swarm flow ls shows them; --root DIR looks below another folder".to_owned());
+                let hint = "run 'swarm flow ls' to list flows, or use --root DIR to search another directory";
+                refusal.remedy = Some(hint.to_owned());
             }
-            StoreError::Ambiguous { .. } => refusal.remedy = Some("type more of it".to_owned()),
+            StoreError::Ambiguous { .. } => refusal.remedy = Some("use a longer prefix".to_owned()),
             _ => {}
         }
         let code = if error.is_closed() { CLOSED } else { 1 };
@@ -76,10 +77,11 @@ impl From<StoreError> for Failure {
 }
 
 fn workspace(common: &Common) -> Result<Workspace, Failure> {
-    let cwd = std::env::current_dir().map_err(|error| Failure::system("find this directory", &error))?;
+    let cwd =
+        std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
     Workspace::find(common.root.as_deref(), &cwd).map_err(|error| {
         let named = common.root.as_deref().unwrap_or(&cwd);
-        Failure::new(RefusalKind::NotFound, format!("{} is no folder that can be used: {error}", named.display()))
+        Failure::new(RefusalKind::NotFound, format!("cannot use directory '{}': {error}", named.display()))
     })
 }
 
@@ -87,14 +89,17 @@ fn flow_of(args: &FlowOf) -> Result<FlowFiles, Failure> {
     Ok(workspace(&args.common)?.resolve(&args.flow)?)
 }
 
-/// What was typed, or what standard input says where that is `-`.
+/// Returns the text that was typed, or standard input if that is `-`.
+///
+/// # Errors
+/// Fails if standard input cannot be read or is longer than `TEXT_BYTES_MAX`.
 fn text_of(typed: &str) -> Result<String, Failure> {
     if typed != "-" {
         return Ok(typed.to_owned());
     }
     let mut text = String::new();
     let read = std::io::stdin().take(TEXT_BYTES_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| Failure::system("read standard input", &error))?;
+    read.map_err(|error| Failure::system("cannot read standard input", &error))?;
     if text.len() as u64 > TEXT_BYTES_MAX {
         let cause = format!("standard input is longer than {TEXT_BYTES_MAX} bytes");
         return Err(Failure::new(RefusalKind::Invalid, cause));
@@ -102,12 +107,12 @@ fn text_of(typed: &str) -> Result<String, Failure> {
     Ok(text.trim_end_matches('\n').to_owned())
 }
 
-/// A file of a person's.
+/// Reads a file that was named on the command line.
 fn read_file(path: &Path) -> Result<String, Failure> {
     use crate::adapters::flows::{read_text, yaml::YAML_BYTES_MAX};
     let cause = match read_text(path, YAML_BYTES_MAX as u64) {
         Ok(Some(text)) => return Ok(text),
-        Ok(None) => "there is no such file".to_owned(),
+        Ok(None) => "no such file".to_owned(),
         Err(error) => error.to_string(),
     };
     Err(Failure::new(RefusalKind::Invalid, format!("cannot read {}: {cause}", path.display())))

@@ -1,11 +1,11 @@
-//! `swarm flow events`, `feed` and `rm`.
+//! `swarm flow events`, `feed` and `rm`: the history of a flow, and its removal.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use swarm_actors::model::{Refusal, RefusalKind};
+use swarm_model::{Refusal, RefusalKind};
 
 use super::args::{EventsArgs, FeedArgs, FlowOf};
 use crate::adapters::flows::feed;
@@ -42,7 +42,7 @@ pub fn feed(args: &FeedArgs, screen: &mut Screen) -> Result<u8, Failure> {
             for item in feed::read(files.dir(), &role) {
                 let text = |key: &str| feed::text(&item, key).to_owned();
                 let (id, said) = (text("id"), text("text"));
-                // An item that has grown is shown with what is new in it.
+                // If an item has grown, only the new part is printed.
                 let before = shown.insert(id.clone(), (text("type"), said.clone()));
                 let new = match &before {
                     Some((_, known)) if *known == said => continue,
@@ -67,7 +67,7 @@ pub fn feed(args: &FeedArgs, screen: &mut Screen) -> Result<u8, Failure> {
     })
 }
 
-/// Shows what is there, and what comes, until Ctrl-C or until the reader has gone.
+/// Shows the existing entries, and with `follow` new ones until Ctrl-C or until standard output is closed.
 fn watched(
     follow: bool,
     dir: &Path,
@@ -85,7 +85,7 @@ fn watched(
         there.chain(dir.parent().map(Path::to_owned)).try_for_each(|dir| changes.add_dir(&dir))
     };
     loop {
-        // Watched before it is read, so that nothing falls between the two.
+        // Watch before reading, so that no change between the two is missed.
         watch(&changes)?;
         show(screen)?;
         screen.flush()?;
@@ -103,7 +103,7 @@ fn watched(
     }
 }
 
-/// `TIME KIND KEY=VALUE …`
+/// Returns an event as `TIME KIND KEY=VALUE …`.
 fn line(event: &Map<String, Value>) -> String {
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let first = ["time", "kind"].into_iter().filter_map(|key| event.get(key)).map(word);
@@ -115,8 +115,8 @@ pub fn remove(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(args)?;
     let id = files.id();
     if !files.remove()? {
-        let refusal = Refusal::new(RefusalKind::Running, format!("{id} is being run"));
-        return Err(refusal.remedy("stop it first").into());
+        let refusal = Refusal::new(RefusalKind::Running, format!("flow '{id}' is running"));
+        return Err(refusal.remedy(format!("run 'swarm flow stop {id}' first")).into());
     }
     super::voice::told(&files, &args.common, "removed", Some(&id.to_string()), screen)
 }

@@ -1,7 +1,7 @@
-//! `swarm flow run`, `resume` and `stop`: whether the supervisor works on a flow.
+//! `swarm flow run`, `resume` and `stop`: start and stop the supervisor's work on a flow.
 
 use serde_json::json;
-use swarm_actors::model::{Answer, FlowOrder, FlowPlace, FlowRequest, FlowRules, Refusal, RefusalKind};
+use swarm_model::{Answer, FlowOrder, FlowPlace, FlowRequest, FlowRules, Refusal, RefusalKind};
 
 use super::args::{RunArgs, StopArgs};
 use crate::adapters::flows::runner::is_run;
@@ -17,17 +17,17 @@ use crate::paths::Paths;
 
 pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(&args.of)?;
-    // What cannot be opened is told with its own code, and no supervisor is started for it.
+    // A flow that cannot be opened fails here, with its own exit code, before a supervisor is started.
     let open = files.open()?;
     let paths = paths()?;
-    // One that is on record goes on until what it came to is queued.
+    // A completed flow may still be recorded as running: until its result is in the merge queue.
     if open.flow.status() == "completed" && !is_run(&paths, &place_of(&files)?) {
         return told(&files, args.of.common.json, "over", screen);
     }
     let mut done = begin(&files, FlowRules { max: args.max.map(Into::into), once: args.once }, screen)?;
     if args.wait {
         done = ask(&paths, place_of(&files)?, FlowOrder::Rest, screen).or_else(gone)?;
-        // Nobody may have been there any more to say so.
+        // The flow may have completed after the supervisor stopped running it.
         if files.read()?.status() == "completed" {
             "over".clone_into(&mut done);
         }
@@ -35,15 +35,15 @@ pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
     told(&files, args.of.common.json, &done, screen)
 }
 
-/// Has the supervisor work on it.
+/// Asks the supervisor to run the flow and returns its answer (`done`).
 ///
 /// # Errors
-/// Why it does not.
+/// Returns the supervisor's refusal, or an error if the supervisor cannot be reached.
 pub fn begin(files: &FlowFiles, rules: FlowRules, screen: &mut Screen) -> Result<String, Failure> {
     ask(&paths()?, place_of(files)?, FlowOrder::Run(rules), screen)
 }
 
-/// It was over, and nobody ran it any more, before anybody could ask.
+/// Turns "not found" into `over`: the flow ended before the supervisor received the question.
 fn gone(failure: Failure) -> Result<String, Failure> {
     match &failure {
         Failure::Refused { refusal, .. } if refusal.kind == RefusalKind::NotFound => Ok("over".to_owned()),
@@ -57,19 +57,19 @@ pub fn stop(args: &StopArgs, screen: &mut Screen) -> Result<u8, Failure> {
     told(&files, args.of.common.json, &done, screen)
 }
 
-/// Whoever runs the flow hears that its file says something new.
+/// Notifies the supervisor, if it runs the flow, that the flow's files have changed. Warns if that fails.
 pub fn wake(files: &FlowFiles, screen: &mut Screen) {
     let (Ok(paths), Ok(place)) = (Paths::from_env(), place_of(files)) else { return };
     if !is_run(&paths, &place) {
         return;
     }
-    // It is in the file all the same.
+    // The change is in the file in any case.
     if ask(&paths, place, FlowOrder::Wake, screen).is_err() {
-        screen.warning("its supervisor cannot be told; the flow goes on when that is there again");
+        screen.warning("cannot notify the supervisor; the flow continues when it is running again");
     }
 }
 
-/// The same for a process that nobody looks at.
+/// Like `wake`, without a warning: for hooks, whose output no person sees.
 pub fn wake_quietly(files: &FlowFiles) {
     let (Ok(paths), Ok(place)) = (Paths::from_env(), place_of(files)) else { return };
     if is_run(&paths, &place) {
@@ -82,10 +82,9 @@ fn paths() -> Result<Paths, Failure> {
 }
 
 pub fn place_of(files: &FlowFiles) -> Result<FlowPlace, Failure> {
-    let root = files
-        .root()
-        .to_str()
-        .ok_or_else(|| Failure::new(RefusalKind::Invalid, format!("the path {} is no text", files.root().display())))?;
+    let root = files.root().to_str().ok_or_else(|| {
+        Failure::new(RefusalKind::Invalid, format!("path '{}' is not valid UTF-8", files.root().display()))
+    })?;
     let id = files.id();
     Ok(FlowPlace { root: root.to_owned(), project: id.project.clone(), flow: id.flow.clone() })
 }

@@ -1,4 +1,4 @@
-//! `swarm flow ls`, `status` and `graph`: nothing is changed by looking.
+//! `swarm flow ls`, `status` and `graph`: read-only views of flows.
 
 use serde_json::{Value, json};
 use swarm_actors::flow::consent::Mode;
@@ -90,15 +90,13 @@ pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     let mode = gate_of(flow).mode();
     if mode != Mode::FullAccess && !free.is_empty() {
         let what = match mode {
-            Mode::NoAccess => {
-                "nothing would hold these roles back, so they are not begun unless they are marked unsafe"
-            }
-            _ => "nothing holds these roles back, they do what they do",
+            Mode::NoAccess => "agents that cannot ask for permission, not started unless the role is marked unsafe",
+            _ => "agents that cannot ask for permission and act without limits",
         };
         screen.line(&format!("consent {}: {what}: {}", mode.word(), escape(&free.join(", "))))?;
     }
     if !is_run(&files) && flow.status() == "running" && status.stall.is_none() {
-        screen.line(&format!("nobody runs it: swarm flow run {}", escape(&flow.id().flow)))?;
+        screen.line(&format!("not running: swarm flow run {}", escape(&flow.id().flow)))?;
     }
     if let Some(line) = what_helps(flow, status.stall) {
         screen.line(line)?;
@@ -106,24 +104,24 @@ pub fn status(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Who looks back, and who has.
+/// Prints which roles run and which have finished the improvement phase, while it is running.
 fn looking_back(flow: &FlowRun, screen: &mut Screen) -> Result<(), Failure> {
     let Some(phase) = flow.phase().filter(|_| improvement::is_running(flow)) else { return Ok(()) };
     let list = |key: &str| {
         let roles = phase.get(key).and_then(Json::as_list).unwrap_or_default().iter().filter_map(Json::as_text);
         let roles: Vec<&str> = roles.collect();
-        if roles.is_empty() { "nobody".to_owned() } else { escape(&roles.join(", ")).into_owned() }
+        if roles.is_empty() { "none".to_owned() } else { escape(&roles.join(", ")).into_owned() }
     };
     let mode = phase.text("mode").unwrap_or_default();
     screen.line(&format!(
-        "looking back ({}): {} at it, {} done",
+        "improvement phase ({}): running {}; done {}",
         escape(mode),
         list("runningRoles"),
         list("completedRoles")
     ))
 }
 
-/// A line for each that waits for a person, with what helps.
+/// Prints one line for everything that waits for a person, with the command that answers it.
 pub fn waits(open: &Open, screen: &mut Screen) -> Result<(), Failure> {
     for one in waiting(open) {
         let what = one.what.lines().next().unwrap_or_default();
@@ -138,14 +136,16 @@ fn is_run(files: &FlowFiles) -> bool {
     place.zip(Paths::from_env().ok()).is_some_and(|(place, paths)| runner::is_run(&paths, &place))
 }
 
-/// One role, and who plays it.
+/// A role and the agent that plays it.
 struct Part {
     role: String,
-    /// Empty where that cannot be told.
+    /// Name of the agent; empty if it cannot be determined.
     agent: String,
-    /// It asks before what the flow does not allow.
+    /// The agent asks before it does what the flow does not allow.
     held_back: bool,
+    /// Name of the role's worker; `None` before its first turn.
     worker: Option<String>,
+    /// Number of turns that were started.
     turn: u64,
 }
 
@@ -183,9 +183,9 @@ fn company(files: &FlowFiles, open: &Open) -> Vec<Part> {
 fn what_helps(flow: &FlowRun, stall: Option<Stall>) -> Option<&'static str> {
     match (flow.status(), stall) {
         (_, Some(Stall::Suspended)) => {
-            Some("stalled: those that wait get no handoff any more; swarm flow answer makes one go on")
+            Some("stalled: no handoff will reach the waiting nodes; run 'swarm flow answer' to continue one")
         }
-        (_, Some(Stall::Dead)) => Some("stalled: nothing will ever run; the workflow or the state was edited"),
+        (_, Some(Stall::Dead)) => Some("stalled: no node can ever run; the workflow or the state was edited"),
         _ => None,
     }
 }

@@ -1,5 +1,5 @@
-//! What a person tells a flow: answers, approvals, choices. Each is one change of the
-//! flow's file under its lock.
+//! Verbs with which a person steers a flow: answers, approvals, choices. Each is one change of the flow's file under
+//! its lock.
 
 use serde_json::{Value, json};
 use swarm_actors::flow::consent::{self, Mode};
@@ -10,7 +10,7 @@ use swarm_actors::flow::names::RoleId;
 use swarm_actors::flow::operator::{self, Denied, To};
 use swarm_actors::flow::plan::{ImprovementMode, Plan};
 use swarm_actors::flow::state::Reason;
-use swarm_actors::model::RefusalKind;
+use swarm_model::RefusalKind;
 
 use super::args::{AnswerArgs, ApproveArgs, Common, ConsentArgs, DeclineArgs, FeedbackArgs, ImproveArgs};
 use crate::adapters::clock::now_iso;
@@ -27,7 +27,7 @@ impl From<Denied> for Failure {
     }
 }
 
-/// Says what was done, and to which node or role; whoever runs the flow hears of it.
+/// Prints what was done to which node or role, and notifies the supervisor if it runs the flow.
 pub fn told(
     files: &FlowFiles,
     common: &Common,
@@ -55,7 +55,7 @@ pub fn answer(args: &AnswerArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(&args.of)?;
     let text = super::text_of(&args.text)?;
     if text.trim().is_empty() {
-        return Err(Failure::new(RefusalKind::Invalid, "there is nothing to say in the answer"));
+        return Err(Failure::new(RefusalKind::Invalid, "the answer is empty"));
     }
     let to = match (&args.node, &args.role) {
         (Some(node), _) => To::Node(node),
@@ -74,12 +74,15 @@ pub fn answer(args: &AnswerArgs, screen: &mut Screen) -> Result<u8, Failure> {
         Ok::<_, Failure>(who)
     })?;
     let role = files.open().ok().and_then(|open| open.graph.node(&who).map(|node| RoleId::key(&node.role)));
-    // For those who look on; the answer is in the flow.
+    // The feed is only for readers and may fail; the answer itself is in the flow.
     let _ = feed::add(files.dir(), &role.unwrap_or_else(|| who.clone()), &[(feed::Kind::User, text)]);
     told(&files, &args.of.common, "answered", Some(&who), screen)
 }
 
-/// Whom a person speaks to while roles look back: there are no nodes then.
+/// Returns the role that an answer goes to in the improvement phase, in which there are no nodes.
+///
+/// # Errors
+/// Fails if a node was named, if no role waits, or if several wait and none was named.
 fn role_of(flow: &FlowRun, to: To<'_>) -> Result<String, Denied> {
     let waiting = || improvement::waits(flow).filter(|(_, reason)| Reason::takes_text(reason));
     match to {
@@ -130,7 +133,7 @@ pub fn improve(args: &ImproveArgs, screen: &mut Screen) -> Result<u8, Failure> {
         improvement::choose(&mut open.flow, mode)?;
         if let Some(mode) = mode {
             let plan = Plan::of(&open.graph, mode).map_err(Denied::NoPlan)?;
-            // Before the choice: one that was made always has its plan.
+            // The plan is written first, so that a recorded choice always has its plan.
             files.write_plan(&open.flow, &plan, mode).map_err(StoreError::from)?;
         }
         open.tell("improvement.chosen", [("mode", json!(args.mode))]);
@@ -162,7 +165,7 @@ fn tell_completed(open: &mut Open) {
 pub fn consent(args: &ConsentArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(&args.of)?;
     let mode = Mode::of(&args.mode)
-        .ok_or_else(|| Failure::new(RefusalKind::Invalid, format!("'{}' is no mode", args.mode)))?;
+        .ok_or_else(|| Failure::new(RefusalKind::Invalid, format!("invalid consent mode '{}'", args.mode)))?;
     files.update(|open| {
         let mut gate = gate_of(&open.flow);
         if gate.set_mode(mode).is_none() {

@@ -1,14 +1,13 @@
-//! What may be typed after `swarm heartbeat`: the original's words, and what only ours
-//! has.
+//! Arguments of `swarm heartbeat`: those of the original program, and additions of this one.
 
 use clap::{Args, Subcommand, ValueEnum};
-use swarm_actors::model::{Every, NudgeSettings};
+use swarm_model::{Every, NudgeSettings};
 
 use crate::adapters::nudges::{calendar, present, wire};
 use crate::cli::duration;
 use crate::cli::examples;
 
-/// Longest time by which beats at dates may be late.
+/// Maximum jitter of a cron schedule, in milliseconds.
 const JITTER_MS_MAX: u64 = 24 * 3_600_000;
 
 #[derive(Debug, Args)]
@@ -22,39 +21,39 @@ pub enum HeartbeatAction {
     /// Type a message into the window of a worker on a schedule
     #[command(after_help = examples::HEARTBEAT_START)]
     Start(StartArgs),
-    /// End it
+    /// Stop the heartbeat of a worker
     Stop(WorkerArgs),
-    /// Show all of them
+    /// List all heartbeats
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// Tell everything about one
+    /// Show the details of one heartbeat
     Status(StatusArgs),
-    /// Let it rest
+    /// Pause the heartbeat of a worker
     Pause(WorkerArgs),
-    /// Let it go on; a whole interval passes first
+    /// Resume the heartbeat of a worker; the next beat comes after a full interval
     Resume(WorkerArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct StartArgs {
-    /// A worker in tmux
+    /// Worker that runs in tmux
     pub worker: String,
     /// Time between beats: 3600, 90s, 30m, 1h30m
     #[arg(long, value_name = "DUR", required_unless_present = "cron", conflicts_with = "cron")]
     pub interval: Option<String>,
-    /// Beat at the dates of a cron expression instead (five fields, local time)
+    /// Beat at the times of a cron expression instead (five fields, local time)
     #[arg(long, value_name = "EXPR")]
     pub cron: Option<String>,
-    /// Each beat comes up to this much later than it is due
+    /// Delay each beat by a random time of up to DUR
     #[arg(long, value_name = "DUR")]
     pub jitter: Option<String>,
-    /// End it after this time [default: never]
+    /// Stop the heartbeat after this time [default: never]
     #[arg(long, value_name = "DUR")]
     pub expire: Option<String>,
-    /// What is typed, with Enter after it
+    /// Text to type, followed by Enter
     #[arg(long, value_name = "TEXT", default_value = wire::MESSAGE)]
     pub message: String,
-    /// Replace one that is active
+    /// Replace an active heartbeat
     #[arg(long)]
     pub force: bool,
     /// Print one JSON object
@@ -62,22 +61,23 @@ pub struct StartArgs {
     pub json: bool,
 }
 
-/// The same, as flags of `swarm spawn`.
+/// Heartbeat flags of `swarm spawn`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct NudgeFlags {
-    /// Nudge it: the time between beats (windows only)
+    /// Start a heartbeat with this interval (tmux workers only)
     #[arg(long, value_name = "DUR")]
     pub heartbeat: Option<String>,
-    /// When that ends [default: never]
+    /// Stop the heartbeat after this time [default: never]
     #[arg(long, value_name = "DUR", requires = "heartbeat")]
     pub heartbeat_expire: Option<String>,
-    /// What is typed then
+    /// Text that the heartbeat types
     #[arg(long, value_name = "TEXT", default_value = "continue")]
     pub heartbeat_message: String,
 }
 
 #[derive(Debug, Args)]
 pub struct WorkerArgs {
+    /// Worker with a heartbeat
     pub worker: String,
     /// Print one JSON object
     #[arg(long)]
@@ -86,7 +86,7 @@ pub struct WorkerArgs {
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Shape of the list
+    /// Output format
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     pub format: ListFormat,
     /// Print one JSON object
@@ -102,8 +102,9 @@ pub enum ListFormat {
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
+    /// Worker with a heartbeat
     pub worker: String,
-    /// Shape of the answer
+    /// Output format
     #[arg(long, value_enum, default_value_t = StatusFormat::Text)]
     pub format: StatusFormat,
     /// Print one JSON object
@@ -118,8 +119,10 @@ pub enum StatusFormat {
 }
 
 impl StartArgs {
+    /// Converts the typed flags into settings.
+    ///
     /// # Errors
-    /// What is wrong with what was typed.
+    /// Fails if a duration, the cron expression or the message is invalid, or if the jitter is too long.
     pub fn settings(&self) -> Result<NudgeSettings, String> {
         let every = match (&self.interval, &self.cron) {
             (Some(text), _) => Every::Interval { ms: interval(text)? },
@@ -127,7 +130,7 @@ impl StartArgs {
                 calendar::date_after(expression, present().now.wall_ms, &jiff::tz::TimeZone::system())?;
                 Every::Cron { expression: expression.clone() }
             }
-            (None, None) => return Err("either --interval or --cron is needed".to_owned()),
+            (None, None) => return Err("missing --interval or --cron".to_owned()),
         };
         let jitter_ms = self.jitter.as_deref().map(|text| whole_ms("jitter", text)).transpose()?.unwrap_or(0);
         let longest = match &every {
@@ -138,7 +141,7 @@ impl StartArgs {
             let typed = self.jitter.as_deref().unwrap_or_default();
             return Err(match every {
                 Every::Interval { .. } => format!("invalid jitter '{typed}': it must be shorter than the interval"),
-                Every::Cron { .. } => format!("invalid jitter '{typed}': 24h is the longest"),
+                Every::Cron { .. } => format!("invalid jitter '{typed}': the maximum is 24h"),
             });
         }
         let expire_ms = self.expire.as_deref().map(expire).transpose()?;
@@ -146,28 +149,34 @@ impl StartArgs {
     }
 }
 
+/// Parses an interval into milliseconds.
+///
 /// # Errors
-/// The original's sentence.
+/// Returns the original program's message if the interval is not a positive duration in whole seconds.
 pub fn interval(text: &str) -> Result<u64, String> {
     whole_ms("interval", text)
 }
 
+/// Parses the lifetime of a heartbeat into milliseconds.
+///
 /// # Errors
-/// As [`interval`].
+/// Fails as [`interval`] does.
 pub fn expire(text: &str) -> Result<u64, String> {
     whole_ms("expire", text)
 }
 
+/// Checks the text of a heartbeat.
+///
 /// # Errors
-/// When nothing would be typed.
+/// Fails if the text is blank.
 pub fn message(text: &str) -> Result<String, String> {
     match text.trim() {
-        "" => Err("invalid message: there is nothing to type in it".to_owned()),
+        "" => Err("invalid message: empty text".to_owned()),
         _ => Ok(text.to_owned()),
     }
 }
 
-/// Whole seconds above zero, with units in either case, as the original takes them.
+/// Parses whole seconds above zero into milliseconds. Units may be upper or lower case, as in the original program.
 fn whole_ms(what: &str, text: &str) -> Result<u64, String> {
     let wrong = || format!("invalid {what} '{text}'");
     let is_whole = !text.contains('.');

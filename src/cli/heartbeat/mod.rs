@@ -1,11 +1,11 @@
-//! `swarm heartbeat`: text that is typed into windows on a schedule. Lists read the
-//! files; changes are the supervisor's.
+//! `swarm heartbeat`: text that is typed into windows on a schedule. Lists read the files; changes go through the
+//! supervisor.
 
 pub mod args;
 mod show;
 
 use serde_json::json;
-use swarm_actors::model::{
+use swarm_model::{
     Answer, Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings, Refusal, RefusalKind, WorkerView,
 };
 
@@ -19,7 +19,7 @@ use crate::adapters::views::Registry;
 use crate::api::client;
 use crate::paths::Paths;
 
-/// Below this an agent hardly gets to work.
+/// Intervals below this cause a warning, in milliseconds.
 const SHORT_MS: u64 = 60_000;
 
 pub fn run(action: &HeartbeatAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -63,10 +63,10 @@ fn change(worker: &str, order: NudgeOrder, as_json: bool, paths: &Paths, screen:
     Ok(0)
 }
 
-/// Asks the supervisor.
+/// Sends an order to the supervisor and returns its answer.
 ///
 /// # Errors
-/// Why nothing was changed.
+/// Returns the supervisor's refusal, or an error if the supervisor cannot be reached.
 pub fn ask(worker: &str, order: NudgeOrder, paths: &Paths) -> Result<NudgeLine, Refusal> {
     let request = NudgeRequest { caller: caller::collect()?.caller, worker: worker.to_owned(), order };
     let mut told = None;
@@ -87,7 +87,7 @@ pub fn ask(worker: &str, order: NudgeOrder, paths: &Paths) -> Result<NudgeLine, 
     told.unwrap_or_else(|| Err(silent()))
 }
 
-/// What a person may want to think over.
+/// Warns of settings that are allowed but probably unintended.
 pub fn warn_of(settings: &NudgeSettings, warn: &mut dyn FnMut(&str)) {
     if let Every::Interval { ms } = settings.every
         && ms < SHORT_MS
@@ -96,7 +96,7 @@ pub fn warn_of(settings: &NudgeSettings, warn: &mut dyn FnMut(&str)) {
     }
 }
 
-/// `every 1h 30m, expires in 24h 0m`.
+/// Describes the schedule, for example `every 1h 30m, expires in 24h 0m`.
 pub fn times(settings: &NudgeSettings) -> String {
     let when = match &settings.every {
         Every::Interval { ms } => format!("every {}", show::duration(*ms)),
@@ -124,14 +124,14 @@ fn print(line: &NudgeLine, screen: &mut Screen) -> Result<(), Failure> {
     json::print(screen, "swarm.heartbeat-changed/1", &object)
 }
 
-/// These verbs say `Error:` where the others say `swarm: error:`, as the original does.
+/// Returns a failure with the prefix `Error:` instead of `swarm: error:`, as the original program does for these verbs.
 fn said(cause: String) -> Failure {
     Failure::Plain { line: format!("Error: {cause}"), hint: None }
 }
 
 fn unknown(worker: &str, registry: &Registry) -> Failure {
     let line = match registry.unreadable.iter().find(|(row, _)| row == worker) {
-        Some((_, cause)) => format!("Error: the registry's entry for worker '{worker}' cannot be read: {cause}"),
+        Some((_, cause)) => format!("Error: cannot read the registry entry of worker '{worker}': {cause}"),
         None => format!("Error: worker '{worker}' not found"),
     };
     Failure::Plain { line, hint: suggestion(worker, registry) }

@@ -1,9 +1,9 @@
-//! What is shown of nudges: the original's table and lines, and JSON.
+//! `swarm heartbeat list` and `status`: the original program's table and lines, and JSON.
 
 use serde_json::{Map, Value, json};
-use swarm_actors::model::Every;
 use swarm_actors::nudges::schedule::{self, Due};
-use swarm_actors::nudges::{Now, Nudge, Status};
+use swarm_model::Every;
+use swarm_model::nudges::{Now, Nudge, Status};
 
 use super::args::{ListArgs, ListFormat, StatusArgs, StatusFormat};
 use super::said;
@@ -17,7 +17,7 @@ use crate::paths::Paths;
 
 pub fn list(args: &ListArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let present = present();
-    let listed = list_files(paths, &present).map_err(|error| said(format!("cannot read the heartbeats: {error}")))?;
+    let listed = list_files(paths, &present).map_err(|error| said(format!("cannot read heartbeats: {error}")))?;
     let damaged: Vec<(String, String)> =
         listed.damaged.iter().map(|(path, why)| (path.display().to_string(), why.clone())).collect();
     for (path, why) in &damaged {
@@ -44,7 +44,7 @@ pub fn list(args: &ListArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 pub fn status(args: &StatusArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let present = present();
     let found = read_one(paths, &args.worker, &present);
-    let found = found.map_err(|error| said(format!("the heartbeat of '{}' cannot be read: {error}", args.worker)))?;
+    let found = found.map_err(|error| said(format!("cannot read the heartbeat of '{}': {error}", args.worker)))?;
     let Some((file, nudge)) = found else {
         return Err(Failure::Plain { line: format!("No heartbeat found for {}", args.worker), hint: None });
     };
@@ -61,7 +61,7 @@ pub fn status(args: &StatusArgs, paths: &Paths, screen: &mut Screen) -> Result<u
     Ok(0)
 }
 
-/// `4h 0m`, `5m 30s`, `12s`: two units, as the original has it.
+/// Formats a duration in at most two units, as the original program does: `4h 0m`, `5m 30s`, `12s`.
 pub fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -77,7 +77,7 @@ fn due(nudge: &Nudge) -> Option<Due> {
     schedule::next(nudge, &dates).filter(|_| nudge.status == Status::Active)
 }
 
-/// When the next beat is due, by the wall clock.
+/// Returns the time of the next beat in wall-clock milliseconds, or `None` if no beat is due.
 fn next_ms(nudge: &Nudge, now: Now) -> Option<u64> {
     due(nudge).map(|due| now.wall_ms.saturating_add(due.left_ms(now)))
 }
@@ -89,7 +89,7 @@ fn interval(nudge: &Nudge) -> String {
     }
 }
 
-/// How long it still goes on.
+/// Returns the time until the heartbeat expires, or `None` if it never does.
 fn left(nudge: &Nudge, now: Now) -> Option<String> {
     let end = nudge.expires?;
     let left = u64::try_from(end.boot_ms.saturating_sub(now.boot())).unwrap_or(0);
@@ -138,7 +138,7 @@ fn lines(file: &File, nudge: &Nudge, now: Now) -> String {
     all.iter().map(|(name, value)| format!("{name}: {}\n", escape(value))).collect()
 }
 
-/// The original's fields.
+/// Returns the JSON object of the original program.
 fn theirs(file: &File) -> Map<String, Value> {
     json::object([
         ("worker_name", json!(file.worker_name)),
@@ -153,6 +153,7 @@ fn theirs(file: &File) -> Map<String, Value> {
     ])
 }
 
+/// Returns the JSON object of schema `swarm.heartbeat/1`.
 fn ours(file: &File, nudge: &Nudge, now: Now) -> Map<String, Value> {
     let (interval_ms, cron) = match &nudge.every {
         Every::Interval { ms } => (Some(ms), None),
@@ -177,7 +178,7 @@ fn ours(file: &File, nudge: &Nudge, now: Now) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm_actors::nudges::Moment;
+    use swarm_model::nudges::Moment;
 
     fn nudge() -> Nudge {
         Nudge {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction};
-use swarm_actors::model::nearest;
+use swarm_model::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

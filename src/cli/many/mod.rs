@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use swarm_actors::model::{Caller, NudgeSettings, Refusal, RefusalKind, SpawnRequest, Spawned};
+use swarm_model::{Caller, NudgeSettings, Refusal, RefusalKind, SpawnRequest, Spawned};
 
 use self::file::{Entry, Fault};
 use super::answers::{refusal_object, spawned_line, spawned_object};

@@ -1,10 +1,10 @@
-//! What may be typed after `swarm merge`.
+//! Arguments of `swarm merge`.
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use swarm_actors::merge::queue::Strategy;
-use swarm_actors::model::MergeSettings;
+use swarm_model::MergeSettings;
+use swarm_model::merge::queue::Strategy;
 
 use crate::cli::duration;
 use crate::cli::examples;
@@ -18,38 +18,38 @@ pub struct MergeArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum MergeAction {
-    /// Queue finished work of workers or branches
+    /// Add the work of finished workers or of branches to the merge queue
     #[command(after_help = examples::MERGE_ADD)]
     Add(AddArgs),
-    /// List what waits, is under way or needs somebody
+    /// List items that are queued, in progress or need attention
     Ls(LsArgs),
-    /// Tell everything about one item (exit code 0 landed or noop, 1 not, 2 unknown)
+    /// Show the details of one item (exit code 0: landed or noop, 1: not landed, 2: unknown)
     Status(ItemArgs),
-    /// Give an item that did not land its turn again
+    /// Queue an item again that did not land
     Retry(ItemArgs),
-    /// Take an item out; its work stays where it is
+    /// Remove an item from the queue; its branch and worktree are kept
     Drop(ItemArgs),
-    /// Land nothing until resumed; what is under way is finished
+    /// Pause a queue after the landing in progress
     Pause(QueueArgs),
-    /// Go on
+    /// Resume a paused queue
     Resume(QueueArgs),
-    /// Tell what happened: who, what, when, by which verification, how long
+    /// Show settled items with time, result, duration and verification
     Log(LogArgs),
-    /// Wait until items are settled (exit code 0 when all landed)
+    /// Wait until items are settled (exit code 0 if all landed)
     Wait(WaitArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct AddArgs {
-    /// Workers or branches
+    /// Names of workers or branches
     #[arg(value_name = "NAME", required_unless_present = "tags", conflicts_with = "tags")]
     pub names: Vec<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Branch to land on [default: the one it was started from]
+    /// Branch to land on [default: the branch that the work started from]
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
-    /// Higher goes first
+    /// Priority: higher numbers land first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
     #[command(flatten)]
@@ -59,39 +59,39 @@ pub struct AddArgs {
     pub json: bool,
 }
 
-/// The rules of the queue from now on; `swarm.toml` has the others.
+/// Rules of the queue from now on. Rules that are not given come from `swarm.toml`.
 #[derive(Debug, Args)]
 pub struct RuleArgs {
-    /// Command that says whether a commit is good, run by `sh -c` ('' for none)
+    /// Shell command that verifies a commit before it lands ('' for none)
     #[arg(long, value_name = "COMMAND")]
     pub verify: Option<String>,
-    /// Items that are verified together
+    /// Maximum number of items that are verified together
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
     /// Verify each item of a batch, not only the last
     #[arg(long)]
     pub verify_each: bool,
-    /// Longest verification: 90, 90s, 5m, 1h30m
+    /// Maximum time of one verification: 90, 90s, 5m, 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub timeout: Option<Duration>,
-    /// Command that resolves conflicts, run by `sh -c` ('' for none)
+    /// Shell command that resolves conflicts ('' for none)
     #[arg(long, value_name = "COMMAND")]
     pub resolver: Option<String>,
-    /// Its tries for one item
+    /// Maximum number of resolver runs for one item
     #[arg(long, value_name = "N")]
     pub max_retries: Option<u32>,
-    /// What lands
+    /// How work lands on the base branch
     #[arg(long, value_enum)]
     pub strategy: Option<Landed>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Landed {
-    /// A merge commit
+    /// As a merge commit
     Merge,
-    /// One commit
+    /// As one commit
     Squash,
-    /// Each commit on top of the base
+    /// As its commits, rebased onto the base
     Rebase,
 }
 
@@ -115,10 +115,10 @@ impl RuleArgs {
 
 #[derive(Debug, Args)]
 pub struct LsArgs {
-    /// Also what landed or was dropped
+    /// Include items that landed or were dropped
     #[arg(short, long)]
     pub all: bool,
-    /// Only the queue of this branch
+    /// Show only the queue of this branch
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
     /// Print one JSON object
@@ -128,9 +128,9 @@ pub struct LsArgs {
 
 #[derive(Debug, Args)]
 pub struct ItemArgs {
-    /// Number, or name of a worker or branch (its newest item)
+    /// Number of the item, or name of its worker or branch (newest item)
     pub item: String,
-    /// In the queue of this branch
+    /// Search only the queue of this branch
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
     /// Print one JSON object
@@ -140,7 +140,7 @@ pub struct ItemArgs {
 
 #[derive(Debug, Args)]
 pub struct QueueArgs {
-    /// The queue of this branch
+    /// Queue of this branch; required if there are several
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
     /// Print one JSON object
@@ -150,10 +150,10 @@ pub struct QueueArgs {
 
 #[derive(Debug, Args)]
 pub struct LogArgs {
-    /// Only the queue of this branch
+    /// Show only the queue of this branch
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
-    /// Only the last LINES
+    /// Show only the last LINES items
     #[arg(short = 'n', long, value_name = "LINES")]
     pub lines: Option<usize>,
     /// Print one JSON object
@@ -163,13 +163,13 @@ pub struct LogArgs {
 
 #[derive(Debug, Args)]
 pub struct WaitArgs {
-    /// Numbers or names [default: everything that is queued]
+    /// Numbers or names of items [default: all queued items and workers that will land]
     #[arg(value_name = "ITEM")]
     pub items: Vec<String>,
-    /// In the queue of this branch
+    /// Search only the queue of this branch
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
-    /// Longest time to wait: 90, 90s, 5m, 1h30m; 0 is no limit
+    /// Maximum time to wait: 90, 90s, 5m, 1h30m (0 for no limit)
     #[arg(long, value_name = "SEC", value_parser = duration::parse)]
     pub timeout: Option<Duration>,
     /// Print one JSON object

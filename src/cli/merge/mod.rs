@@ -1,4 +1,4 @@
-//! `swarm merge`: finished work on its way to the base branch.
+//! `swarm merge`: commands and views of the merge queues.
 
 pub mod args;
 mod progress;
@@ -7,7 +7,7 @@ mod show;
 mod wait;
 
 use serde_json::{Value, json};
-use swarm_actors::model::{Answer, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind};
+use swarm_model::{Answer, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind};
 
 use self::args::{AddArgs, ItemArgs, MergeAction, QueueArgs};
 use self::queues::Queues;
@@ -48,7 +48,7 @@ fn item(
     args: &ItemArgs,
     paths: &Paths,
     screen: &mut Screen,
-    order: impl FnOnce(swarm_actors::model::Target, u64) -> MergeOrder,
+    order: impl FnOnce(swarm_model::Target, u64) -> MergeOrder,
 ) -> Result<u8, Failure> {
     let queues = Queues::read(paths, args.base.as_deref())?;
     let (target, item) = queues.find(&args.item)?;
@@ -59,13 +59,16 @@ fn queue(
     args: &QueueArgs,
     paths: &Paths,
     screen: &mut Screen,
-    order: impl FnOnce(swarm_actors::model::Target) -> MergeOrder,
+    order: impl FnOnce(swarm_model::Target) -> MergeOrder,
 ) -> Result<u8, Failure> {
     let queues = Queues::read(paths, args.base.as_deref())?;
     send(order(queues.one()?.target.clone()), args.json, paths, screen)
 }
 
-/// Asks the supervisor and says each answer as it comes.
+/// Sends an order to the supervisor and prints each answer as it arrives. Returns exit code 1 if any part was refused.
+///
+/// # Errors
+/// Fails if the supervisor cannot be reached or answers nothing, or if standard output cannot be written.
 fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let request = MergeRequest { caller: caller::collect()?.caller, order };
     let mut objects: Vec<Value> = Vec::new();
@@ -96,7 +99,7 @@ fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) ->
         return Err(failure);
     }
     if objects.is_empty() {
-        return Err(Refusal::new(RefusalKind::Internal, "the supervisor gave no answer").into());
+        return Err(Refusal::new(RefusalKind::Internal, "the supervisor ended its answer without a result").into());
     }
     if as_json {
         json::print_list(screen, "swarm.merged/1", "items", objects)?;
@@ -117,7 +120,7 @@ fn say(line: &MergeLine, screen: &mut Screen) -> Result<(), Failure> {
         screen.aside("note: ", &left_out(&line.left_out));
     }
     if let Some(reason) = &line.reason {
-        screen.warning(&format!("it cannot land yet: {reason}"));
+        screen.warning(&format!("'{}' cannot land yet: {reason}", line.name));
     }
     Ok(())
 }

@@ -1,16 +1,16 @@
-//! What the queues are at, on one line of a terminal that somebody waits before.
+//! Progress line of `swarm merge wait` on a terminal.
 
 use std::io::IsTerminal as _;
 
 use indicatif::ProgressBar;
-use swarm_actors::merge::queue::Item;
-use swarm_actors::model::QueueView;
+use swarm_model::QueueView;
+use swarm_model::merge::queue::Item;
 
 use super::show::stage;
 use crate::cli::bars::{TICK, style};
 use crate::cli::render::escape;
 
-/// The line; none where nobody looks, or a program reads.
+/// Progress line; `None` if standard error is not a terminal or the output is for programs.
 pub struct Progress(Option<ProgressBar>);
 
 impl Progress {
@@ -23,12 +23,12 @@ impl Progress {
         }))
     }
 
-    /// Whether somebody looks.
+    /// Reports whether the line is shown.
     pub fn is_seen(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Says something above the line.
+    /// Runs `say`, whose output appears above the line.
     pub fn above<T>(&self, say: impl FnOnce() -> T) -> T {
         match &self.0 {
             Some(bar) => bar.suspend(say),
@@ -36,7 +36,7 @@ impl Progress {
         }
     }
 
-    /// Shows what is waited for: items, and workers that are to finish first.
+    /// Shows the items that are still open, and the number of workers that have not finished yet.
     pub fn show<'a>(&self, items: impl Iterator<Item = (&'a QueueView, &'a Item)>, workers: usize) {
         if let Some(bar) = &self.0 {
             bar.set_message(text(items, workers));
@@ -61,30 +61,29 @@ fn text<'a>(items: impl Iterator<Item = (&'a QueueView, &'a Item)>, workers: usi
         }
     }
     named.extend((queued > 0).then(|| format!("{queued} queued")));
-    named.extend((workers > 0).then(|| format!("{workers} still at work")));
+    named.extend((workers > 0).then(|| format!("{workers} still running")));
     named.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
-    use swarm_actors::merge::queue::{Addition, Queue};
-    use swarm_actors::model::Target;
+    use swarm_model::Target;
+    use swarm_model::merge::queue::{Addition, Queue};
 
     use super::*;
 
     #[test]
-    fn what_is_under_way_is_named_and_the_rest_counted() {
+    fn items_in_progress_are_named_and_queued_ones_counted() {
         let mut queue = Queue::default();
-        for name in ["a", "b", "c"] {
+        for (id, name) in ["a", "b", "c"].into_iter().enumerate() {
             let addition = Addition { name: name.into(), tip: "t".into(), ..Addition::default() };
-            queue.on(swarm_actors::merge::machine::Event::Pause);
-            queue.on(swarm_actors::merge::machine::Event::Added(addition, 0));
+            queue.items.push(addition.into_item(id as u64, &queue.rules, 0));
         }
-        queue.items[0].state = swarm_actors::merge::queue::State::Resolving;
+        queue.items[0].state = swarm_model::merge::queue::State::Resolving;
         let target = Target { repository: "/r/.git".into(), branch: "refs/heads/main".into() };
         let view = QueueView { target, queue, stuck: None };
         let shown = |of: usize, workers| text(view.queue.items[..of].iter().map(|item| (&view, item)), workers);
-        assert_eq!(shown(3, 1), "resolving a, 2 queued, 1 still at work");
+        assert_eq!(shown(3, 1), "resolving a, 2 queued, 1 still running");
         assert_eq!(shown(1, 0), "resolving a");
     }
 }

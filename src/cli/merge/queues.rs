@@ -1,8 +1,7 @@
-//! Which queues and items are meant: those of the repository that one is in,
-//! else all that there are.
+//! Selection of merge queues and items: those of the caller's repository, or all queues outside of a repository.
 
-use swarm_actors::merge::queue::Item;
-use swarm_actors::model::{QueueView, Refusal, RefusalKind, Target, nearest};
+use swarm_model::merge::queue::Item;
+use swarm_model::{QueueView, Refusal, RefusalKind, Target, nearest};
 
 use crate::adapters::git;
 use crate::adapters::landing::journal;
@@ -14,7 +13,10 @@ use crate::paths::Paths;
 pub struct Queues(pub Vec<QueueView>);
 
 impl Queues {
-    /// Those that are meant.
+    /// Reads the queues of the caller's repository, only that of `base` if given.
+    ///
+    /// # Errors
+    /// Fails if the queues cannot be read, or if there is none for `base`.
     pub fn read(paths: &Paths, base: Option<&str>) -> Result<Self, Failure> {
         let queues = Self::read_any(paths, base)?;
         match base {
@@ -23,16 +25,17 @@ impl Queues {
         }
     }
 
-    /// The same where there need be none yet.
+    /// Like [`Self::read`], but succeeds if there is no queue for `base`.
     pub fn read_any(paths: &Paths, base: Option<&str>) -> Result<Self, Failure> {
         Self::read_all(paths)?.chosen(base)
     }
 
-    /// All there are, from the supervisor, or from the disk when there is none.
+    /// Reads the queues of all repositories from the supervisor, or from disk if none is running.
     pub fn read_all(paths: &Paths) -> Result<Self, Failure> {
         let all = match client::get(paths, "/v1/merge")? {
-            Some(text) => serde_json::from_str(&text)
-                .map_err(|error| Refusal::new(RefusalKind::Internal, format!("the supervisor's answer: {error}")))?,
+            Some(text) => serde_json::from_str(&text).map_err(|error| {
+                Refusal::new(RefusalKind::Internal, format!("cannot parse the supervisor's answer: {error}"))
+            })?,
             None => journal::views(paths).map_err(|error| Failure::system("cannot read the merge queues", &error))?,
         };
         Ok(Self(all))
@@ -50,17 +53,20 @@ impl Queues {
         Ok(self)
     }
 
-    /// The only one.
+    /// Returns the only queue.
+    ///
+    /// # Errors
+    /// Fails if there is none or more than one.
     pub fn one(&self) -> Result<&QueueView, Failure> {
         match self.0.as_slice() {
             [one] => Ok(one),
             [] => Err(none()),
             many => {
                 let named: Vec<String> = many.iter().map(|view| self.name_of(view)).collect();
-                let cause = format!("there are several merge queues: {}", named.join(", "));
+                let cause = format!("several merge queues: {}", named.join(", "));
                 let remedy = match self.are_of_one_repository() {
-                    true => "name one with --base",
-                    false => "say it inside the repository that is meant",
+                    true => "use --base BRANCH to choose one",
+                    false => "run the command inside the repository that you mean",
                 };
                 Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into())
             }
@@ -71,7 +77,7 @@ impl Queues {
         self.0.windows(2).all(|views| views[0].target.repository == views[1].target.repository)
     }
 
-    /// The base, and the repository where there are several.
+    /// Returns the base branch, with the repository if the queues belong to several.
     pub fn name_of(&self, view: &QueueView) -> String {
         match self.are_of_one_repository() {
             true => view.target.base().to_owned(),
@@ -79,7 +85,10 @@ impl Queues {
         }
     }
 
-    /// The item of that number, or the newest of that name.
+    /// Returns the item with this number, or the newest item of this worker, branch or workstream.
+    ///
+    /// # Errors
+    /// Fails if there is no such item, or if a number is given and there are several queues.
     pub fn find(&self, wanted: &str) -> Result<(&Target, &Item), Failure> {
         let of_number = wanted.parse::<u64>().ok();
         if of_number.is_some() && self.0.len() > 1 {
@@ -95,8 +104,8 @@ impl Queues {
         found.max_by_key(newest).or_else(workstream).ok_or_else(|| self.unknown(wanted))
     }
 
-    /// The newest of a workstream, whose worker is called `<repository>.<id>`, where there
-    /// is one of that name only.
+    /// Returns the newest item of a workstream, whose worker is named `<repository>.<id>`; `None` if several workers
+    /// match.
     fn of_workstream(&self, id: &str) -> Option<(&Target, &Item)> {
         let is_of = |item: &&Item| item.name.split_once('.').is_some_and(|(_, of)| of == id);
         let items = self.0.iter().flat_map(|view| view.queue.items.iter().map(move |item| (&view.target, item)));
@@ -108,23 +117,26 @@ impl Queues {
 
     fn unknown(&self, wanted: &str) -> Failure {
         let names = self.0.iter().flat_map(|view| view.queue.items.iter().map(|item| item.name.as_str()));
-        let refusal = Refusal::new(RefusalKind::NotFound, format!("there is no item '{wanted}' in a merge queue here"));
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("merge item '{wanted}' not found"));
         let remedy = nearest(wanted, names).map(|near| format!("did you mean '{near}'?"));
-        Failure::from(refusal.remedy(remedy.unwrap_or_else(|| "swarm merge ls --all".to_owned()))).unknown_is_two()
+        Failure::from(
+            refusal.remedy(remedy.unwrap_or_else(|| "run 'swarm merge ls --all' to list all items".to_owned())),
+        )
+        .unknown_is_two()
     }
 }
 
-/// A branch as it is typed.
+/// Returns a branch name without `refs/heads/`.
 pub fn short(base: &str) -> &str {
     base.strip_prefix("refs/heads/").unwrap_or(base)
 }
 
 pub fn none_for(base: &str) -> Failure {
-    let cause = format!("there is no merge queue for '{}' here", short(base));
-    Refusal::new(RefusalKind::NotFound, cause).remedy("swarm merge ls").into()
+    let cause = format!("no merge queue for '{}'", short(base));
+    Refusal::new(RefusalKind::NotFound, cause).remedy("run 'swarm merge ls' to list the queued items").into()
 }
 
 fn none() -> Failure {
-    let refusal = Refusal::new(RefusalKind::NotFound, "there is no merge queue here");
-    refusal.remedy("swarm merge add NAME makes one").into()
+    let refusal = Refusal::new(RefusalKind::NotFound, "no merge queue");
+    refusal.remedy("run 'swarm merge add NAME' to create one").into()
 }

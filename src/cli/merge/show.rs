@@ -1,8 +1,8 @@
-//! Queues and items, for people and for programs.
+//! `swarm merge ls`, `status` and `log`: queues and items as text and as JSON.
 
 use serde_json::{Value, json};
-use swarm_actors::merge::queue::{Item, Phase, State};
-use swarm_actors::model::{QueueView, Target};
+use swarm_model::merge::queue::{Item, Phase, State};
+use swarm_model::{QueueView, Target};
 
 use super::args::{ItemArgs, LogArgs, LsArgs};
 use super::queues::Queues;
@@ -11,9 +11,9 @@ use crate::cli::json;
 use crate::cli::render::{Clock, escape, table, words};
 use crate::cli::screen::Screen;
 
-/// So many of an item's files are named on one line.
+/// Maximum number of files that are named on an item's line.
 const FILES_MAX: usize = 3;
-/// A commit's name on the screen.
+/// Length of an abbreviated commit id.
 const COMMIT: usize = 10;
 
 const BOLD: &str = "\x1b[1m";
@@ -46,10 +46,13 @@ pub fn list(args: &LsArgs, queues: &Queues, screen: &mut Screen) -> Result<u8, F
     Ok(0)
 }
 
-/// What keeps the whole queue, where something does.
+/// Warns if the queue is blocked because its journal cannot be written.
 pub fn warn_stuck(view: &QueueView, screen: &mut Screen) {
     if let Some(why) = &view.stuck {
-        screen.warning(&format!("the queue of {} waits for its journal: {why}", view.target.base()));
+        screen.warning(&format!(
+            "the queue of {} is blocked until its journal can be written: {why}",
+            view.target.base()
+        ));
     }
 }
 
@@ -59,7 +62,7 @@ fn row(view: &QueueView, item: &Item, clock: &Clock) -> Vec<String> {
     vec![item.id.to_string(), escape(&item.name).into_owned(), stage(view, item).to_owned(), age, why(item)]
 }
 
-/// The state, finer while it is under way.
+/// Returns the state of an item; an active item has the phase of its queue.
 pub fn stage(view: &QueueView, item: &Item) -> &'static str {
     match (&item.state, &view.queue.phase) {
         (State::Active, Phase::Building { .. }) => "building",
@@ -89,7 +92,7 @@ fn short(commit: &str) -> &str {
     commit.get(..COMMIT).unwrap_or(commit)
 }
 
-/// A table, where it has rows; states have their colours.
+/// Returns a table with coloured states, or nothing if there are no rows.
 fn painted<const N: usize>(head: [&str; N], rows: impl Iterator<Item = Vec<String>>, colour: bool) -> String {
     let all: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
     if all.len() == 1 {
@@ -140,14 +143,14 @@ fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
         State::Conflict { files } => {
             files.iter().for_each(|file| say("conflict", escape(file).into_owned()));
             let name = escape(&item.name);
-            say("by hand", format!("merge {} into {name}, commit, then swarm merge add {name}", escape(target.base())));
+            say("to fix", format!("merge {} into {name}, commit, then swarm merge add {name}", escape(target.base())));
         }
         State::Rejected { reason } => say("why", escape(reason).into_owned()),
         State::Waiting { reason, files } => {
             say("why", escape(reason).into_owned());
             files.iter().for_each(|file| say("file", escape(file).into_owned()));
             let verb = if item.tip.is_empty() { "add" } else { "retry" };
-            say("then", format!("swarm merge {verb} {}", escape(&item.name)));
+            say("next", format!("swarm merge {verb} {}", escape(&item.name)));
         }
         _ => {}
     }
@@ -155,7 +158,7 @@ fn lines(view: &QueueView, target: &Target, item: &Item) -> Vec<String> {
         say("verified", format!("{}{}", escape(command), if item.flaky { " (failed once, then passed)" } else { "" }));
     }
     if item.resolved > 0 {
-        say("resolver", format!("tried {} time(s)", item.resolved));
+        say("resolver", format!("{} run(s)", item.resolved));
     }
     lines
 }
@@ -196,7 +199,7 @@ fn log_row(base: String, item: &Item, clock: &Clock) -> Vec<String> {
         took,
         match &item.state {
             State::Landed { .. } => verified,
-            // What said no.
+            // The command that rejected the item.
             State::Rejected { .. } => item.rules.verify.as_deref().map_or("-".to_owned(), |by| escape(by).into_owned()),
             _ => "-".to_owned(),
         },
@@ -241,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_have_their_colours_and_nothing_else_has() {
+    fn only_states_are_coloured() {
         let rows = || [["0", "waiting", "landed"], ["1", "x", "rejected"]].map(|row| row.map(str::to_owned).to_vec());
         let head = ["ITEM", "NAME", "STATE"];
         let text = painted(head, rows().into_iter(), true);
@@ -251,6 +254,6 @@ mod tests {
         assert!(lines[2].contains(&format!("{RED}rejected")), "{text:?}");
         let plain = "ITEM  NAME     STATE\n0     waiting  landed\n1     x        rejected\n";
         assert_eq!(painted(head, rows().into_iter(), false), plain);
-        assert_eq!(painted(head, std::iter::empty(), true), "", "a head alone is no table");
+        assert_eq!(painted(head, std::iter::empty(), true), "", "no rows, no header");
     }
 }

@@ -1,13 +1,13 @@
-//! `swarm merge wait`: sleeps on the journals' directories until everything that
-//! is waited for is settled. A worker that is to land counts from its start on.
+//! `swarm merge wait`: watches the directories of the journals until all items are settled. A worker with `--merge` is
+//! waited for from its start on, before it has an item.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use swarm_actors::merge::queue::{Item, ItemId};
-use swarm_actors::model::{Caller, Ended, QueueView, Reason, Target, WorkerView};
+use swarm_model::merge::queue::{Item, ItemId};
+use swarm_model::{Caller, Ended, QueueView, Reason, Target, WorkerView};
 
 use super::args::WaitArgs;
 use super::progress::Progress;
@@ -24,17 +24,19 @@ use crate::cli::watch::{Changes, Until, open_process, wait_any};
 use crate::cli::{caller, watch};
 use crate::paths::Paths;
 
-/// How long a worker that has ended may take to enter its queue.
+/// Maximum time between the end of a worker and its item in the queue.
 const ENTRY_MAX: Duration = Duration::from_secs(10);
 
-/// What is waited for.
+/// Something that is still waited for.
 #[derive(Clone, Debug, PartialEq)]
 enum Wanted {
     Item(Target, ItemId),
-    /// A worker that is to land and is not queued: its name and token.
+    /// Worker that will land and is not queued yet.
     Worker {
         name: String,
+        /// Launch token, which is the key of the future item.
         token: String,
+        /// Time at which its end was first seen.
         ended: Option<Instant>,
     },
 }
@@ -42,7 +44,7 @@ enum Wanted {
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let deadline = args.timeout.filter(|limit| !limit.is_zero()).map(|limit| Instant::now() + limit);
     watch::allow_many_descriptors();
-    // In this order: who is queued meanwhile is found as one or the other.
+    // Workers before queues: a worker that is queued in between is found in one of the two.
     let workers = workers(paths, args.base.as_deref())?;
     let queues = Queues::read_any(paths, args.base.as_deref())?;
     let left = wanted(args, &queues, workers)?;
@@ -50,13 +52,13 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         return Err(none_for(base));
     }
     if !left.is_empty() {
-        // Somebody has to be at work.
+        // Items settle only while a supervisor runs.
         client::ensure(paths)?;
     }
     let (changes, progress) = (Changes::new()?, Progress::new(args.json));
     let mut wait = Wait { args, paths, changes, progress, left, done: Vec::new(), lost: false, warned: false };
     loop {
-        // Watched first and looked at then, so that no change is missed.
+        // Watch before reading, so that no change is missed.
         wait.watch()?;
         let queues = Queues::read_any(paths, args.base.as_deref())?;
         if !std::mem::replace(&mut wait.warned, queues.0.iter().any(|view| view.stuck.is_some())) {
@@ -79,9 +81,9 @@ struct Wait<'a> {
     progress: Progress,
     left: Vec<Wanted>,
     done: Vec<(Target, ItemId)>,
-    /// Something that was waited for will not come.
+    /// Something that was waited for will never settle.
     lost: bool,
-    /// It was said what keeps a queue from its journal.
+    /// The warning about a blocked queue was printed.
     warned: bool,
 }
 
@@ -90,14 +92,14 @@ impl Wait<'_> {
         self.changes.add_dir(self.paths.root())?;
         self.changes.add_dir(&self.paths.merges())?;
         if self.progress.is_seen() {
-            // What is under way is told there, and not journaled.
+            // Phases are reported as events and are not journaled.
             self.changes.add_file(&self.paths.events())?;
         }
         let entries = std::fs::read_dir(self.paths.merges()).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).try_for_each(|dir| self.changes.add_dir(&dir))
     }
 
-    /// Says what is settled now; gives the processes of those that still work.
+    /// Prints what has settled since, and returns the processes of workers that still run.
     fn look(&mut self, queues: &Queues, screen: &mut Screen) -> Result<Vec<OwnedFd>, Failure> {
         let (mut open, mut processes) = (Vec::new(), Vec::new());
         for one in std::mem::take(&mut self.left) {
@@ -121,7 +123,7 @@ impl Wait<'_> {
         Ok(processes)
     }
 
-    /// The worker's item, once there is one. `None` when there will be none.
+    /// Replaces a worker by its item as soon as there is one. Returns `None`, after a warning, if there will be none.
     fn queued(
         &self,
         one: Wanted,
@@ -148,11 +150,11 @@ impl Wait<'_> {
             return Ok(Some(Wanted::Worker { name, token, ended: Some(ended) }));
         }
         let why = if has_succeeded(view) {
-            "was not queued (swarm events tells why)"
+            "was not queued (run 'swarm events' to see why)"
         } else {
-            "ended without success, nothing to land"
+            "did not succeed, nothing to land"
         };
-        self.progress.above(|| screen.warning(&format!("{name} {why}")));
+        self.progress.above(|| screen.warning(&format!("'{name}' {why}")));
         Ok(None)
     }
 
@@ -228,12 +230,12 @@ fn wanted(args: &WaitArgs, queues: &Queues, workers: Vec<Wanted>) -> Result<Vec<
     args.items.iter().map(one).collect()
 }
 
-/// Workers of this repository that are to land, may still do so, and have no item.
-/// The first one of a base is there before its queue.
+/// Returns the workers of this repository that will land, have no item yet and have not failed. The first worker of a
+/// base branch exists before its queue.
 fn workers(paths: &Paths, base: Option<&str>) -> Result<Vec<Wanted>, Failure> {
     let caller = caller::collect()?.caller;
     let here = git::common_dir(&caller);
-    // Also those of other bases, which is where a worker may have landed.
+    // Queues of other bases as well, because the worker may have landed there.
     let all = Queues::read_all(paths)?;
     let mut homes: BTreeMap<String, Option<String>> = BTreeMap::new();
     let registry = load_where(paths, Detail::Exit, Pick::All)?;
@@ -254,7 +256,7 @@ fn workers(paths: &Paths, base: Option<&str>) -> Result<Vec<Wanted>, Failure> {
     Ok(waiting.collect())
 }
 
-/// The token of a worker that is to land.
+/// Returns the launch token of a worker that was started with `--merge`, else `None`.
 fn token_of(view: &WorkerView) -> Option<&str> {
     view.row.swarm().filter(|meta| meta.merge).map(|meta| meta.id.as_str())
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use swarm_actors::loops::progress::Status;
+use swarm_model::loops::progress::Status;
 
 use crate::cli::args::{Format, PlaceFlags};
 use crate::cli::duration;

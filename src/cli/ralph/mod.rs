@@ -7,8 +7,8 @@ mod show;
 mod spawn;
 
 use serde_json::json;
-use swarm_actors::loops::progress::Status;
-use swarm_actors::model::{Answer, LoopOrder, LoopRequest, Refusal, RefusalKind, Spawned};
+use swarm_model::loops::progress::Status;
+use swarm_model::{Answer, LoopOrder, LoopRequest, Refusal, RefusalKind, Spawned};
 
 use self::args::{CleanArgs, NameArgs, RalphAction, StopArgs};
 use super::answers::no_answer;

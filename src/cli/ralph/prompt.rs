@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::json;
-use swarm_actors::model::RefusalKind;
+use swarm_model::RefusalKind;
 
 use super::args::{InitArgs, TemplateArgs};
 use crate::cli::error::Failure;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::json;
-use swarm_actors::loops::progress::{FAILURES_MAX, Status};
-use swarm_actors::model::{LoopOrder, Refusal, RefusalKind};
+use swarm_model::loops::progress::{FAILURES_MAX, Status};
+use swarm_model::{LoopOrder, Refusal, RefusalKind};
 
 use crate::adapters::loops::{self, LOG};
 use crate::api::client;

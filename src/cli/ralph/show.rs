@@ -7,9 +7,9 @@ use std::time::UNIX_EPOCH;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use serde_json::{Map, Value, json};
-use swarm_actors::loops::progress::{ExitReason, Stage, Status};
-use swarm_actors::loops::words::duration;
-use swarm_actors::model::{RefusalKind, Wire, WorkerView};
+use swarm_model::loops::progress::{ExitReason, Stage, Status};
+use swarm_model::loops::words::duration;
+use swarm_model::{RefusalKind, Wire, WorkerView};
 
 use super::args::{ListArgs, LogsArgs, NameArgs};
 use super::run::object;
@@ -157,7 +157,7 @@ fn view(known: &Known, worker_status: &str) -> Value {
         "iteration_ended_at_ms": record.and_then(|record| record.iteration_ended_ms),
         "iteration_durations_s": state.iteration_durations,
         "next_start_ms": next,
-        "looked_after": record.is_some_and(swarm_actors::loops::progress::Loop::is_active),
+        "looked_after": record.is_some_and(swarm_model::loops::progress::Loop::is_active),
     })
 }
 

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use serde_json::json;
-use swarm_actors::loops::progress::Plan;
 use swarm_actors::loops::sight;
-use swarm_actors::model::{LoopOrder, NudgeSettings, Refusal, RefusalKind};
+use swarm_model::loops::progress::Plan;
+use swarm_model::{LoopOrder, NudgeSettings, Refusal, RefusalKind};
 
 use super::args::SpawnArgs;
 use super::run::View;

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use swarm_actors::model::{Answer, FineState, RecoverRequest, RefusalKind, Resume, Spec, WorkerView};
 use swarm_actors::worker::fate::Fate;
+use swarm_model::{Answer, FineState, RecoverRequest, RefusalKind, Resume, Spec, WorkerView};
 
 use self::args::RecoverArgs;
 use super::answers::{no_answer, spawned_line, spawned_object};

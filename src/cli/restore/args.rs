@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use swarm_actors::model::parse_size;
+use swarm_model::parse_size;
 
 use crate::cli::duration;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use swarm_actors::model::{Caller, Refusal, RefusalKind, nearest};
+use swarm_model::{Caller, Refusal, RefusalKind, nearest};
 
 use self::args::RestoreArgs;
 use super::caller;

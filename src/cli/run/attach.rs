@@ -5,9 +5,9 @@ use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use swarm_actors::model::{Refusal, RefusalKind, RunOrder};
-use swarm_actors::run::progress::{Mode, Verdict};
-use swarm_actors::run::words::{Line, Word};
+use swarm_model::run::progress::{Mode, Verdict};
+use swarm_model::run::words::{Line, Word};
+use swarm_model::{Refusal, RefusalKind, RunOrder};
 
 use super::args::AttachArgs;
 use super::live::Live;

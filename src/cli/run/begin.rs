@@ -6,9 +6,9 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use swarm_actors::model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder};
-use swarm_actors::run::plan::{Plan, Rules};
-use swarm_actors::run::progress::{Mode, Run};
+use swarm_model::run::plan::{Plan, Rules};
+use swarm_model::run::progress::{Mode, Run};
+use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind, RunLine, RunOrder};
 
 use super::args::BeginArgs;
 use super::attach::{self, View};
@@ -202,10 +202,10 @@ fn specs_dir(root: &Path, typed: &str, planned: &[Spec]) -> String {
     dir.unwrap_or_else(|| typed.to_owned())
 }
 
-fn agent_of(work: &swarm_actors::run::plan::Work) -> Option<&str> {
+fn agent_of(work: &swarm_model::run::plan::Work) -> Option<&str> {
     match work {
-        swarm_actors::run::plan::Work::Spec(work) => Some(work.adapter.as_deref().unwrap_or(config::AGENT)),
-        swarm_actors::run::plan::Work::Command(_) => None,
+        swarm_model::run::plan::Work::Spec(work) => Some(work.adapter.as_deref().unwrap_or(config::AGENT)),
+        swarm_model::run::plan::Work::Command(_) => None,
     }
 }
 
@@ -312,7 +312,7 @@ pub fn home_of_file(path: &Path, paths: &Paths) -> Home {
 /// Where its jobs run: its own directory, or the repository that they need.
 fn place(
     parsed: &JobFile,
-    jobs: &[swarm_actors::run::plan::Job],
+    jobs: &[swarm_model::run::plan::Job],
     path: &Path,
     caller: &Caller,
 ) -> Result<(PathBuf, Option<String>), Failure> {

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use swarm_actors::run::plan::Flags;
-use swarm_actors::run::progress::{Mode, Verdict};
+use swarm_model::run::plan::Flags;
+use swarm_model::run::progress::{Mode, Verdict};
 
 use super::args::BeginArgs;
 use super::begin::quoted;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use swarm_actors::run::plan::{CommandWork, Job, SpecWork, Work};
+use swarm_model::run::plan::{CommandWork, Job, SpecWork, Work};
 
 use crate::adapters::runs::config;
 use crate::adapters::runs::home::ARIAL;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
-use swarm_actors::run::words::{Line, Word};
+use swarm_model::run::words::{Line, Word};
 
 use crate::cli::bars::{TICK, style};
 use crate::cli::render::escape;

@@ -13,7 +13,7 @@ mod tidy;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use swarm_actors::model::{Answer, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
+use swarm_model::{Answer, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
 
 use self::args::{Plain, PlanArgs, RunAction, RunArgs};
 use super::caller;

@@ -6,8 +6,8 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use swarm_actors::model::{Caller, Refusal, RefusalKind};
-use swarm_actors::run::plan::Plan;
+use swarm_model::run::plan::Plan;
+use swarm_model::{Caller, Refusal, RefusalKind};
 
 use super::args::PlanArgs;
 use super::jobs::{Typed, job_of};

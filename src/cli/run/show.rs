@@ -1,10 +1,10 @@
 //! How far a run is, and what one would do.
 
 use serde_json::json;
-use swarm_actors::model::{Refusal, RefusalKind};
-use swarm_actors::run::plan::{Job, Plan, Work};
-use swarm_actors::run::progress::{Mode, Progress, Run, Spent, Stage};
-use swarm_actors::run::worker_name;
+use swarm_model::run::plan::{Job, Plan, Work};
+use swarm_model::run::progress::{Mode, Progress, Run, Spent, Stage};
+use swarm_model::run::worker_name;
+use swarm_model::{Refusal, RefusalKind};
 
 use super::args::Plain;
 use crate::adapters::runs::home::{Home, iso};
@@ -56,7 +56,7 @@ pub fn without_trails(table: &str) -> String {
 /// The word for the whole: a run whose supervisor is gone is still `running`, since
 /// the next one goes on with it.
 fn mode(run: &Run) -> &'static str {
-    use swarm_actors::run::progress::Verdict;
+    use swarm_model::run::progress::Verdict;
     match run.mode {
         Mode::Running => "running",
         Mode::Held => "paused",

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
-use swarm_actors::model::{Answer, Caller, CleanRequest, Refusal, RefusalKind, Scope};
-use swarm_actors::run::progress::{Run, Stage};
-use swarm_actors::run::worker_name;
+use swarm_model::run::progress::{Run, Stage};
+use swarm_model::run::worker_name;
+use swarm_model::{Answer, Caller, CleanRequest, Refusal, RefusalKind, Scope};
 
 use super::args::{ContextArgs, Plain};
 use crate::adapters::git;
@@ -118,7 +118,7 @@ pub fn context(args: &ContextArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let known = run.as_ref().and_then(|run| run.plan.position(&args.id).map(|at| &run.jobs[at]));
     let Some(progress) = known else {
         let names = run.as_ref().map(|run| run.plan.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>());
-        let near = names.and_then(|names| swarm_actors::model::nearest(&args.id, names).map(str::to_owned));
+        let near = names.and_then(|names| swarm_model::nearest(&args.id, names).map(str::to_owned));
         let mut refusal = Refusal::new(RefusalKind::NotFound, format!("there is no workstream '{}'", args.id));
         refusal.remedy = near.map(|near| format!("did you mean '{near}'?"));
         return Err(refusal.into());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::value::{RawValue, to_raw_value};
-use swarm_actors::model::{Refusal, RefusalKind, Session, session_fault};
+use swarm_model::{Refusal, RefusalKind, Session, session_fault};
 
 use super::args::Which;
 use super::{failed, show};

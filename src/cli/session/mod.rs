@@ -8,7 +8,7 @@ mod show;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use swarm_actors::model::{Refusal, RefusalKind, SESSION_BYTES_MAX, Session};
+use swarm_model::{Refusal, RefusalKind, SESSION_BYTES_MAX, Session};
 
 use self::args::{SessionAction, Which};
 use super::error::Failure;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use swarm_actors::model::launch_id;
+use swarm_model::launch_id;
 
 use super::args::NoteArgs;
 use super::failed;

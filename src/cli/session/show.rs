@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use swarm_actors::heartbeat::recovery::{Recovery, decide};
-use swarm_actors::model::Session;
+use swarm_actors::heartbeat::recovery::decide;
+use swarm_model::Recovery;
+use swarm_model::Session;
 
 use super::args::{CheckArgs, Which};
 use super::failed;

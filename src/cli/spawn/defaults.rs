@@ -1,6 +1,6 @@
 //! `[spawn]` and `[limits]` of the configuration, below what was typed.
 
-use swarm_actors::model::{Limits, Refusal, RefusalKind, RestartPolicy};
+use swarm_model::{Limits, Refusal, RefusalKind, RestartPolicy};
 
 use crate::cli::args::{LimitFlags, Restart, SpawnArgs};
 use crate::cli::error::Failure;

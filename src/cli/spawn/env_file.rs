@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use swarm_actors::model::{Refusal, RefusalKind};
+use swarm_model::{Refusal, RefusalKind};
 
 use crate::config::sections::VARIABLES_MAX;
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::request::Caller;
-use crate::run::plan::Plan;
+use super::plan::Plan;
+use crate::request::Caller;
 
 /// `POST /v1/run`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

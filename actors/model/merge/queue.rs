@@ -160,6 +160,28 @@ pub struct Addition {
     pub waits: Option<String>,
 }
 
+impl Addition {
+    /// The queued item that this addition becomes. `rules` are those of the item before, for an addition without rules.
+    pub fn into_item(self, id: ItemId, rules: &Rules, added_ms: u64) -> Item {
+        Item {
+            id,
+            name: self.name,
+            tip: self.tip,
+            priority: self.priority,
+            added_ms,
+            state: State::Queued,
+            resolved: 0,
+            flaky: false,
+            alone: false,
+            key: self.key,
+            settled_ms: None,
+            verified_by: None,
+            replaced: false,
+            rules: self.rules.unwrap_or_else(|| rules.clone()),
+        }
+    }
+}
+
 /// A step of the chain that is under way: one item on top of the one before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
@@ -278,7 +300,8 @@ impl Queue {
         self.items.iter().find(|item| item.key.as_deref() == Some(key))
     }
 
-    pub(super) fn item_mut(&mut self, id: ItemId) -> Option<&mut Item> {
+    /// The item with this number, to change it.
+    pub fn item_mut(&mut self, id: ItemId) -> Option<&mut Item> {
         self.items.iter_mut().find(|item| item.id == id)
     }
 
@@ -311,7 +334,7 @@ impl Queue {
     }
 
     /// Nothing came of what is under way: its items have their turn again.
-    pub(super) fn give_back(&mut self) {
+    pub fn give_back(&mut self) {
         for item in &mut self.items {
             if item.state == State::Active {
                 item.state = State::Queued;
@@ -321,7 +344,7 @@ impl Queue {
     }
 
     /// Forgets the oldest of those that are done when there are too many.
-    pub(super) fn forget_oldest(&mut self) {
+    pub fn forget_oldest(&mut self) {
         if self.items.iter().filter(|item| item.is_past()).count() > HISTORY_MAX
             && let Some(oldest) = self.items.iter().position(Item::is_past)
         {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::words::Word;
-use crate::model::{Caller, Contract, ProcessId, WorktreeRequest};
+use crate::{Caller, Contract, ProcessId, WorktreeRequest};
 
 /// So many failures in a row end a loop.
 pub const FAILURES_MAX: u32 = 5;

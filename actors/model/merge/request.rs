@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::request::Caller;
-use crate::merge::queue::{ItemId, Queue, Strategy};
+use super::queue::{ItemId, Queue, Strategy};
+use crate::request::Caller;
 
 /// Where a queue lands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::ExitRecord;
+use super::FlowRules;
+use crate::{Caller, ExitRecord};
 
 /// One turn of a role: what a worker is started for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,4 +55,11 @@ pub struct News {
     pub reason: String,
     /// What it asks, or why its turn ended.
     pub text: String,
+}
+
+/// A flow that is run now, as a person asked for it.
+#[derive(Clone, Debug)]
+pub struct Begin {
+    pub rules: FlowRules,
+    pub caller: Caller,
 }

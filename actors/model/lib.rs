@@ -2,34 +2,36 @@
 //! nothing else. No file, clock or process is touched here.
 
 mod event;
-mod flow;
+pub mod flows;
 mod limits;
-mod loops;
-mod merge;
+pub mod loops;
+pub mod merge;
 mod metadata;
 mod name;
-mod nudge;
+pub mod nudges;
 mod records;
+mod recovery;
 mod request;
 mod row;
-mod run;
+pub mod run;
 pub mod screen;
 mod session;
 mod session_plan;
 mod view;
 
 pub use event::{Event, EventKind};
-pub use flow::{FlowLine, FlowOrder, FlowPlace, FlowRequest, FlowRules};
+pub use flows::{FlowLine, FlowOrder, FlowPlace, FlowRequest, FlowRules};
 pub use limits::{By, Held, Hits, Limits, LimitsText, Typed, parse_cores, parse_memory, parse_pids, parse_size};
 pub use loops::{LoopLine, LoopOrder, LoopRequest};
 pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};
 pub use metadata::Metadata;
 pub use name::{NameError, WorkerName, nearest};
-pub use nudge::{Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings};
+pub use nudges::{Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings};
 pub use records::{
     BaseRef, Contract, Ended, Environment, ExitRecord, Lease, ProcessId, Reason, RestartPolicy, Resume, Rlimit, Rungs,
     Spec, TmuxPane, TmuxPlace, Token, Usage, Wanted, WantedState, WorktreePlan, worker_dir_name,
 };
+pub use recovery::Recovery;
 pub use request::{
     Answer, Build, Caller, CleanRequest, Hello, KillRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest,
     Scope, SpawnRequest, Spawned, WorkerLine, WorktreeRequest,

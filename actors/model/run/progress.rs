@@ -206,6 +206,11 @@ impl Run {
         Self { plan: Arc::new(plan), jobs, mode: Mode::Running, told, retired, has_failed: false }
     }
 
+    /// How many jobs are in such a stage.
+    pub fn count(&self, is: impl Fn(&Stage) -> bool) -> usize {
+        self.jobs.iter().filter(|job| is(&job.stage)).count()
+    }
+
     /// One job as it is now, on its own: a run may have a thousand.
     pub fn now(&self, job: usize) -> Now {
         Now { plan: Arc::clone(&self.plan), at: job, progress: self.jobs[job].clone() }

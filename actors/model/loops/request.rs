@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::request::Caller;
-use crate::loops::progress::Plan;
+use super::progress::Plan;
+use crate::request::Caller;
 
 /// `POST /v1/loop`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

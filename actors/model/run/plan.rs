@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::MergeSettings;
+use crate::MergeSettings;
 
 /// One run, as it was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::request::Caller;
+use crate::request::Caller;
 
 /// When beats are due.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! A nudge: what is typed into a worker's window, and when.
 
-use crate::model::Every;
+use crate::Every;
 
 /// A moment, on both clocks: durations are measured on the one that counts from the
 /// boot, which nobody sets; the other is shown to people and survives a reboot.

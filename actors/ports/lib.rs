@@ -32,7 +32,7 @@ pub use session::{Beaten, Life, LifeEnd, Opening, SessionError, Sessions, Sight}
 pub use terminal::{TerminalError, Terminals, Typing};
 pub use worktree::{Expired, Force, Saved, WorktreeError, Worktrees};
 
-use crate::model::Event;
+use swarm_model::Event;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

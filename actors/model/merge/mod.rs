@@ -1,0 +1,8 @@
+//! Values of a merge queue: its items, what git answers, and the requests of people.
+
+mod answer;
+pub mod queue;
+mod request;
+
+pub use answer::{Build, Landing, Resolution, Verdict};
+pub use request::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};

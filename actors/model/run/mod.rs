@@ -1,0 +1,16 @@
+//! Values of a run: its plan, the progress of each job, what happened, and what it reports.
+
+mod event;
+mod names;
+mod outcome;
+pub mod plan;
+pub mod progress;
+mod request;
+mod wish;
+pub mod words;
+
+pub use event::Event;
+pub use names::{request_of, request_prefix, worker_name};
+pub use outcome::{FaultKind, Merged, Outcome};
+pub use request::{RunLine, RunOrder, RunRequest};
+pub use wish::Wish;
