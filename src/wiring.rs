@@ -8,22 +8,22 @@ use std::sync::Arc;
 use swarm_ports::Ports;
 use tracing_subscriber::EnvFilter;
 
-use crate::adapters::clock::SystemClock;
-use crate::adapters::events::EventLog;
-use crate::adapters::flows::runner::DiskFlows;
-use crate::adapters::git::Git;
-use crate::adapters::git::hook::Home;
-use crate::adapters::landing::GitLandings;
-use crate::adapters::launcher::ShimLauncher;
-use crate::adapters::logs::LogKeeper;
-use crate::adapters::loops::DiskLoops;
-use crate::adapters::nudges::DiskNudges;
-use crate::adapters::process::SystemProcesses;
-use crate::adapters::records::DiskRecords;
-use crate::adapters::runs::DiskRuns;
-use crate::adapters::session::DiskSessions;
-use crate::adapters::terminals::TmuxTerminals;
-use crate::paths::Paths;
+use crate::processes::launcher::ShimLauncher;
+use swarm_git::Git;
+use swarm_git::landing::GitLandings;
+use swarm_git::worktrees::hook::Home;
+use swarm_store::events::EventLog;
+use swarm_store::flows::runner::DiskFlows;
+use swarm_store::logs::LogKeeper;
+use swarm_store::loops::DiskLoops;
+use swarm_store::nudges::DiskNudges;
+use swarm_store::processes::SystemProcesses;
+use swarm_store::records::DiskRecords;
+use swarm_store::runs::DiskRuns;
+use swarm_store::sessions::DiskSessions;
+use swarm_store::terminals::TmuxTerminals;
+use swarm_sys::clock::SystemClock;
+use swarm_sys::paths::Paths;
 
 pub struct Wired {
     pub ports: Ports,
@@ -36,7 +36,7 @@ pub struct Wired {
 /// When the kernel refuses to watch files.
 pub fn ports(paths: &Paths) -> io::Result<Wired> {
     // Everything below asks again, and gets this answer.
-    crate::adapters::procfs::known_boot_id()?;
+    swarm_sys::procfs::known_boot_id()?;
     let events = Arc::new(EventLog::new(paths.events()));
     // The running file, also after an upgrade replaced it: shims and supervisor are of one build.
     let executable = PathBuf::from(format!("/proc/{}/exe", std::process::id()));

@@ -14,9 +14,11 @@ use serde::Serialize;
 use swarm_actors::registry::store;
 use swarm_model::{Answer, Hello, Refusal, RefusalKind};
 
-use crate::adapters::{flock, process, procfs};
-use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build_text};
-use crate::paths::Paths;
+use crate::api::{BUILD_HEADER, SENT_HEADER, build_text};
+use swarm_sys::clock::boot_ms;
+use swarm_sys::files::lock;
+use swarm_sys::paths::Paths;
+use swarm_sys::{processes, procfs};
 
 /// A supervisor that does not answer within this is named, not waited for.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(5);
@@ -207,7 +209,7 @@ fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
         let said = start_once(paths).map_err(|error| failed("start the supervisor", &error))?;
         // One that another guard just started holds the lock, one that was killed
         // says nothing: both are to be tried again, and both took their time.
-        let again = said.is_empty() || said.contains(crate::daemon::ANOTHER);
+        let again = said.is_empty() || said.contains(crate::processes::supervisor::ANOTHER);
         if said != "ready" && (!again || std::time::Instant::now() > deadline) {
             // A registry that cannot be read is told in the words of the reading verbs.
             if let Err(error) = store::load(&paths.state()) {
@@ -224,7 +226,7 @@ fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
 
 fn start_once(paths: &Paths) -> io::Result<String> {
     let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    crate::guard::start(paths.root(), Stdio::from(writer))?;
+    crate::processes::guard::start(paths.root(), Stdio::from(writer))?;
     Ok(read_ready(File::from(reader)))
 }
 
@@ -235,7 +237,7 @@ fn read_ready(mut pipe: File) -> String {
     while !line.ends_with(b"\n") {
         let left = deadline.saturating_duration_since(std::time::Instant::now());
         let mut bytes = [0_u8; 1024];
-        let ready = !left.is_zero() && process::wait_readable(&pipe, left);
+        let ready = !left.is_zero() && processes::wait_readable(&pipe, left);
         match if ready { pipe.read(&mut bytes) } else { Ok(0) } {
             Ok(0) => break,
             Ok(count) => line.extend_from_slice(&bytes[..count]),
@@ -278,7 +280,7 @@ fn take_turn(paths: &Paths) -> io::Result<File> {
         return Ok(lock);
     }
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::Builder::new().spawn(move || sender.send(flock::lock(&lock).map(|()| lock)))?;
+    std::thread::Builder::new().spawn(move || sender.send(lock::lock(&lock).map(|()| lock)))?;
     match receiver.recv_timeout(START_MAX) {
         Ok(locked) => locked,
         Err(_) => Err(io::Error::other(format!("another command has been starting it for {} s", START_MAX.as_secs()))),
@@ -359,7 +361,7 @@ pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
     let Ok(stream) = connect(paths) else { return Ok(false) };
     let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
     let boot = procfs::boot_id();
-    let fd = procfs::identity(pid, &boot).and_then(|process| process::pidfd(&process, &boot));
+    let fd = procfs::identity(pid, &boot).and_then(|process| processes::pidfd(&process, &boot));
     let route = match after {
         After::None => "/v1/stop",
         After::Another => "/v1/stop?again=true",
@@ -369,7 +371,7 @@ pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
         Err(Broken::Refused(refusal)) => return Err(refusal),
         Err(Broken::Upgrade) => return Err(internal("it refused to stop")),
     }
-    let ended = fd.is_none_or(|fd| process::wait_all_gone(&[fd], Duration::from_secs(10)));
+    let ended = fd.is_none_or(|fd| processes::wait_all_gone(&[fd], Duration::from_secs(10)));
     if ended { Ok(true) } else { Err(internal(&format!("it (pid {pid}) did not end within 10 s"))) }
 }
 

@@ -16,12 +16,6 @@ pub const BUILD_HEADER: &str = "x-swarm-build";
 /// stopped meanwhile must not carry out what its caller has given up.
 pub const SENT_HEADER: &str = "x-swarm-sent";
 
-/// Milliseconds since boot, suspend included.
-pub fn boot_ms() -> u64 {
-    let up = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from);
-    up.map_or(0, |up| u64::try_from(up.as_millis()).unwrap_or(u64::MAX))
-}
-
 /// The program that runs here, as it was when this was first asked.
 pub fn build() -> &'static Build {
     static BUILD: OnceLock<Build> = OnceLock::new();

@@ -22,10 +22,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
-use crate::adapters::events::EventLog;
-use crate::adapters::{nudges as nudge_files, views};
-use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build, is_newer};
-use crate::paths::Paths;
+use crate::api::{BUILD_HEADER, SENT_HEADER, build, is_newer};
+use swarm_store::events::EventLog;
+use swarm_store::{nudges as nudge_files, views};
+use swarm_sys::clock::boot_ms;
+use swarm_sys::paths::Paths;
 
 /// The largest body: an environment may have 2 MB, a command line as much.
 const BODY_BYTES_MAX: usize = 16 << 20;

@@ -60,7 +60,7 @@ fn a_command_that_fails_or_hangs_refuses_the_start_and_leaves_nothing() {
     std::fs::write(repo.join("swarm.toml"), "[worktree]\nlink = ['../..']\n").expect("written");
     let said = spawn();
     assert!(
-        said.code == Some(1) && said.err.contains("worktree.link: '../..' is no path below the repository"),
+        said.code == Some(1) && said.err.contains("worktree.link: '../..' is not a path below the repository"),
         "{said:?}"
     );
     has_no_trace(&rig, &repo);
@@ -139,7 +139,7 @@ fn what_takes_how_much_is_shown_and_a_quota_refuses_one_more() {
     assert!(!rig.path("repo-worktrees/more").exists() && rig.names().len() == 2);
     rig.swarm(&["clean", "big", "--force-dirty"]);
     let text = rig.swarm_in(&repo, &["du"]).ok();
-    assert!(text.contains("(1 saved of ") && text.contains("small"), "{text}");
+    assert!(text.contains("(1 saved in ") && text.contains("small"), "{text}");
     rig.swarm(&["du", "nobody"]).refused(1, "worker 'nobody' not found");
 }
 

@@ -273,7 +273,7 @@ fn a_resolver_resolves_or_the_conflict_stays() {
 fn what_was_left_uncommitted_lands_but_not_what_tools_make() {
     let site = Site::new();
     site.worker("w", &[], "echo 2 >> file; echo n > n; mkdir -p node_modules; echo x > node_modules/x; echo l > a.log");
-    let note = "swarm: note: 2 untracked path(s) are of a kind that is not landed: a.log, node_modules/x\n";
+    let note = "swarm: note: 2 untracked generated path(s) will not land: a.log, node_modules/x\n";
     site.swarm(&["merge", "add", "w"]).is(0, "queued w for main (item 0)\n", note);
     site.merge_wait();
     assert_eq!(site.git(&["diff", "--name-only", "HEAD~1", "HEAD"]), "file\nn");

@@ -242,7 +242,7 @@ fn mistakes_are_refused_in_one_line_and_change_nothing() {
     site.swarm(&["merge", "add", "b", "--base", "gone"]).refused(1, "there is no branch 'gone' to land on");
     site.write("swarm.toml", "[merge]\nverfy = 'x'\n");
     let said = site.swarm(&["merge", "add", "b"]);
-    assert!(said.err.contains("swarm.toml, line 2: there is no key 'merge.verfy'"), "{said:?}");
+    assert!(said.err.contains("swarm.toml, line 2: unknown key 'merge.verfy'"), "{said:?}");
     fs::remove_file(site.repo.join("swarm.toml")).expect("removed");
     site.swarm(&["merge", "status", "b"]).refused(2, "merge item 'b' not found");
     site.swarm(&["merge", "pause"]).refused(1, "no merge queue");

@@ -180,7 +180,7 @@ fn a_worker_that_writes_more_than_it_may_is_ended_for_that() {
         crate::common::run(command).ok();
         rig.wait(name);
         assert!(rig.exit(name).ends_with(", output"), "{}", rig.exit(name));
-        is_told(&rig, name, "(it wrote more than it may)");
+        is_told(&rig, name, "(output limit reached)");
     }
 }
 

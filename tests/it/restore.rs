@@ -60,7 +60,7 @@ fn what_was_removed_by_force_is_listed_shown_and_brought_back() {
     assert_eq!((again["schema"].as_str(), again["dropped"].as_bool()), (Some("swarm.restored/1"), Some(true)));
     assert_eq!(again["notes"][0], "it was back already");
     is_back(&rig, &tree);
-    let none = format!("swarm: note: nothing is saved in {}\n", repo.display());
+    let none = format!("swarm: note: no saves in {}\n", repo.display());
     rig.swarm_in(&repo, &["restore"]).is(0, "", &none);
 }
 
@@ -72,7 +72,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         let said = rig.swarm_in(&repo, words).refused(1, cause);
         assert!(said.err.contains(hint), "{said:?}");
     };
-    let nothing = format!("nothing of 'y' is saved in {}", repo.display());
+    let nothing = format!("save 'y' not found in {}", repo.display());
     refused(&["restore", "y"], &nothing, "did you mean 'x'?");
     std::fs::create_dir_all(&tree).expect("made");
     std::fs::write(tree.join("mine"), "mine").expect("written");

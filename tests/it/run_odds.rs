@@ -11,9 +11,8 @@ use crate::run::{Site, events, text, told};
 #[test]
 fn what_cannot_be_run_is_refused_before_anything_is_made() {
     let site = Site::new();
-    site.swarm(&["run"]).refused(1, &format!("nothing is planned in {}", site.repo.display()));
-    site.swarm(&["plan", "--specs", "specs"])
-        .refused(1, &format!("there is no spec in {}", site.repo.join("specs").display()));
+    site.swarm(&["run"]).refused(1, &format!("no plan in {}", site.repo.display()));
+    site.swarm(&["plan", "--specs", "specs"]).refused(1, &format!("no specs in {}", site.repo.join("specs").display()));
     site.write("specs/a.md", "no heading\n");
     site.swarm(&["plan", "--specs", "specs"])
         .refused(1, &format!("{}: it has no heading", site.repo.join("specs/a.md").display()));
@@ -168,15 +167,15 @@ fn a_workstream_is_told_something_while_it_works() {
     site.write("specs/a.md", "# A\n");
     site.under_way(&["--agent", "mine"]);
     let said = site.swarm(&["run", "context", "a", "mind the gap"]).ok();
-    assert_eq!(said, "a is told at its next turn: mind the gap\n");
-    site.swarm(&["run", "context", "b", "x"]).refused(1, "there is no workstream 'b'");
+    assert_eq!(said, "a gets this at its next turn: mind the gap\n");
+    site.swarm(&["run", "context", "b", "x"]).refused(1, "workstream 'b' not found");
     site.write("go", "");
     let said = site.swarm(&["run", "attach", "--headless"]);
     // A command has one turn: it came too late, and that is reported.
     let all = events(&said.out);
     let context = all.iter().find(|event| event["event"] == "workstream.context").expect("it is told");
     assert_eq!((context["delivered"].as_bool(), text(&context["text"])), (Some(false), "mind the gap"));
-    site.swarm(&["run", "context", "a", "x"]).refused(1, "workstream 'a' is done, its agent has no turn to come");
+    site.swarm(&["run", "context", "a", "x"]).refused(1, "workstream 'a' is done: its agent has no further turn");
 }
 
 #[test]
@@ -217,7 +216,7 @@ fn an_agent_that_stands_still_is_seen_to_wait() {
     let waits = || site.swarm(&["ls", "-l"]).ok().contains(&format!("waiting: {cause}"));
     wait_until("it is seen to wait", SOON, waits);
     assert_eq!(text(&site.rig.view("repo.a")["waiting"]), cause);
-    assert!(site.swarm(&["run", "status"]).ok().contains(&format!("waits: {cause}")));
+    assert!(site.swarm(&["run", "status"]).ok().contains(&format!("waiting: {cause}")));
     site.write("go1", "");
     wait_until("it goes on", SOON, || !waits());
     assert!(!site.swarm(&["run", "status"]).ok().contains("waits"));
@@ -303,8 +302,8 @@ fn a_run_that_no_supervisor_knows_of_is_not_waited_for() {
     fs::rename(registered.path(), site.rig.path("elsewhere")).expect("moved");
     let home = site.repo.join(".arial");
     let said = site.swarm(&["run", "attach"]);
-    let said = said.refused(1, &format!("no supervisor carries on the run in {}", home.display()));
-    assert!(said.err.contains("swarm run goes on with it"), "{said:?}");
+    let said = said.refused(1, &format!("the run in {} has no supervisor", home.display()));
+    assert!(said.err.contains("run 'swarm run' to continue it"), "{said:?}");
     site.write("go", "");
     site.run(0, &[]);
     assert_eq!(site.landed("a.txt"), "a");
@@ -321,7 +320,7 @@ fn cleanup_removes_what_nothing_needs_and_keeps_work() {
     let said = site.swarm(&["run", "cleanup"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     let tree = site.repo.join(".arial/worktrees/bad");
-    assert!(said.err.contains(&format!("{} stays: worktree has 1 uncommitted change(s)", tree.display())), "{said:?}");
+    assert!(said.err.contains(&format!("kept {}: worktree has 1 uncommitted change(s)", tree.display())), "{said:?}");
     assert!(tree.join("half.txt").exists());
     assert_eq!(site.rig.names(), [""; 0]);
     fs::remove_file(tree.join("half.txt")).expect("removed");

@@ -29,7 +29,7 @@ RACES = ("no run is under way", "the run ended before it could answer")
 STRIKES = {"supervisor": 5, "guard": 2, "both": 2, "forkserver": 1, "shim": 2, "attempt": 3, "shim+attempt": 2,
            "agent": 4, "client": 4, "stop": 2, "pause": 3, "reboot": 1}
 # What an attempt may say of itself after such a strike.
-UNKNOWN, KILLED = r"(its end is unknown|nobody knows how it ended: .*)$", r"it was ended by signal 9$"
+UNKNOWN, KILLED = r"(its end is unknown|nobody knows how it ended: .*)$", r"ended by signal 9$"
 FITS = {"agent": [KILLED], "attempt": [KILLED, rf"{KILLED[:-1]} without a result$"], "shim": [UNKNOWN]}
 FITS["shim+attempt"] = FITS["reboot"] = FITS["attempt"] + FITS["shim"]
 

@@ -1,14 +1,14 @@
-//! `swarm restore --expire`: what is too old or too much goes, and is said.
+//! `swarm restore --expire`: deletes saves that are too old or take too much space, and lists them.
 
 use serde::Serialize;
 
 use super::args::RestoreArgs;
-use crate::adapters::git::expiry::{AGE, TrashPolicy};
-use crate::adapters::git::trove::Trove;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{Clock, escape, size};
 use crate::cli::screen::Screen;
+use swarm_git::trash::expiry::{AGE, TrashPolicy};
+use swarm_git::trash::list::Trove;
 
 #[derive(Serialize)]
 struct Expired {

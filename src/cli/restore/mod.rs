@@ -1,4 +1,4 @@
-//! `swarm restore`: what removals have saved is listed, looked into, brought back.
+//! `swarm restore`: lists, shows and restores the saves of removed worktrees.
 
 pub mod args;
 mod expire;
@@ -16,15 +16,15 @@ use super::error::Failure;
 use super::json;
 use super::render::{Clock, escape, size, table, words};
 use super::screen::Screen;
-use crate::adapters::git::restore::{Back, Wish};
-use crate::adapters::git::saved::{Save, find};
-use crate::adapters::git::trove::{Other, Trove};
-use crate::paths::Paths;
+use swarm_git::trash::list::{Other, Trove};
+use swarm_git::trash::restore::{Back, Wish};
+use swarm_git::trash::saved::{Save, find};
+use swarm_sys::paths::Paths;
 
-/// Digits of a commit that are enough for people.
+/// Length of an abbreviated commit id.
 const SHORT: usize = 12;
 
-/// One save, as `--json` has it.
+/// Save in the form that `--json` prints.
 #[derive(Serialize)]
 struct Shown<'a> {
     id: String,
@@ -88,7 +88,7 @@ pub fn run(args: &RestoreArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     tell(save, &back, args.json, screen)
 }
 
-/// The repositories of all workers that have or had a worktree.
+/// Opens the repositories of all workers that have or had a worktree. A repository that cannot be opened is warned of.
 fn all(caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Vec<Trove>, Failure> {
     let registry = super::read(paths, screen)?;
     let trees = registry.workers.iter().filter_map(|view| view.row.worktree.as_ref());
@@ -105,11 +105,11 @@ fn all(caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Vec<Trove>
 }
 
 fn unknown(what: &str, saves: &[Save], trove: &Trove) -> Refusal {
-    let cause = format!("nothing of '{what}' is saved in {}", trove.repository().display());
+    let cause = format!("save '{what}' not found in {}", trove.repository().display());
     let near = nearest(what, saves.iter().map(|save| save.name.as_str()));
     let remedy = match near {
         Some(near) => format!("did you mean '{near}'?"),
-        None => "`swarm restore` lists what is saved there".to_owned(),
+        None => "run 'swarm restore' to list all saves".to_owned(),
     };
     Refusal::new(RefusalKind::NotFound, cause).remedy(remedy)
 }
@@ -129,7 +129,7 @@ fn list(troves: &[Trove], as_json: bool, screen: &mut Screen) -> Result<u8, Fail
     }
     if found.is_empty() {
         let places: Vec<String> = troves.iter().map(|trove| trove.repository().display().to_string()).collect();
-        screen.aside("note: ", &format!("nothing is saved in {}", places.join(", ")));
+        screen.aside("note: ", &format!("no saves in {}", places.join(", ")));
         return Ok(0);
     }
     let clock = Clock::system();
@@ -194,9 +194,9 @@ fn show(trove: &Trove, save: &Save, as_json: bool, screen: &mut Screen) -> Resul
         ("was at", save.path.as_deref().map_or_else(none, |path| path.display().to_string())),
         ("branch", branch(save).map_or_else(none, str::to_owned)),
         ("head", save.head.clone().unwrap_or_else(none)),
-        ("under way", save.doing.clone().unwrap_or_else(none)),
+        ("operation", save.doing.clone().unwrap_or_else(none)),
         ("size", size(bytes)),
-        ("kept as", save.reference.clone()),
+        ("ref", save.reference.clone()),
     ] {
         screen.line(&format!("{key:<9} {}", escape(&value)))?;
     }

@@ -1,0 +1,184 @@
+//! Nothing lands, and nothing is left out, that a merge should not have: the paths that
+//! a candidate changes are paths of its topic, and what it does not change of those is
+//! on the base already. For what `git merge-tree` has decided, which is a lot of code
+//! with many settings; the trivial merge takes each path from one side by construction.
+//! Where it cannot be told for certain, git is believed: an item that waits for no
+//! reason would wait for ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use git2::{IndexEntry, IndexTime, MergeFileOptions, Oid, Repository, Tree};
+
+use super::desk::Desk;
+use crate::repository::fault::Fault;
+
+/// A merge that git made.
+pub(crate) struct Check<'a> {
+    pub(crate) desk: &'a Desk,
+    pub(crate) library: Option<&'a Repository>,
+    /// Of whom it is.
+    pub(crate) name: &'a str,
+    /// What both sides began with; several where their histories cross.
+    pub(crate) bases: &'a [String],
+    pub(crate) ours: &'a str,
+    pub(crate) theirs: &'a str,
+}
+
+/// Mode and object of a file.
+type Entry = (u32, Oid);
+
+impl Check<'_> {
+    /// # Errors
+    /// What of `tree` has no reason in the topic, or what of the topic is not in it.
+    pub(crate) fn run(&self, tree: &str) -> Result<(), Fault> {
+        let mut topic = BTreeSet::new();
+        for base in self.bases {
+            topic.extend(self.paths(base, self.theirs, &[])?);
+        }
+        let landed = self.paths(self.ours, tree, &[])?;
+        self.nothing_strange(tree, &topic, &landed)?;
+        self.nothing_dropped(&topic.difference(&landed).collect::<Vec<_>>())
+    }
+
+    /// Paths that are gone on one side, as a rename of a file or of a directory has them.
+    fn gone(&self) -> Result<usize, Fault> {
+        let mut gone = 0;
+        for base in self.bases {
+            for side in [self.ours, self.theirs] {
+                gone += self.paths(base, side, &["--diff-filter=D"])?.len();
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Where one side renamed what the other changed, the change is found under the new
+    /// name; where it renamed a directory, a file that the other added is.
+    fn nothing_strange(&self, tree: &str, topic: &BTreeSet<String>, landed: &BTreeSet<String>) -> Result<(), Fault> {
+        let strange: Vec<&String> = landed.difference(topic).collect();
+        let Some(first) = strange.first() else { return Ok(()) };
+        let gone = self.gone()?;
+        let moved = if gone > 0 { self.moved(tree, topic, &strange)? } else { 0 };
+        if strange.len() <= gone + moved {
+            return Ok(());
+        }
+        Err(Fault::new(format!("the merge would change {first}, which {} never touched", self.name)))
+    }
+
+    /// How many of these are files of the topic under other names.
+    fn moved(&self, tree: &str, topic: &BTreeSet<String>, strange: &[&String]) -> Result<usize, Fault> {
+        let Some(repo) = self.library else { return Ok(0) };
+        let theirs = entries(&commit_tree(repo, self.theirs)?, &topic.iter().collect::<Vec<_>>());
+        let theirs: BTreeSet<Entry> = theirs.into_values().collect();
+        let landed = entries(&repo.find_tree(Oid::from_str(tree)?)?, strange);
+        Ok(landed.values().filter(|entry| theirs.contains(entry)).count())
+    }
+
+    /// `unchanged` are paths of the topic that stay as they are on our side. From several
+    /// bases it cannot be told what they would have to be.
+    fn nothing_dropped(&self, unchanged: &[&String]) -> Result<(), Fault> {
+        let (Some(repo), [base]) = (self.library, self.bases) else { return Ok(()) };
+        if unchanged.is_empty() {
+            return Ok(());
+        }
+        let differ = self.paths(self.ours, self.theirs, &[])?;
+        let left: Vec<&String> = unchanged.iter().copied().filter(|path| differ.contains(*path)).collect();
+        let of = |commit: &str| Ok::<_, Fault>(entries(&commit_tree(repo, commit)?, &left));
+        let (base, ours, theirs) = (of(base)?, of(self.ours)?, of(self.theirs)?);
+        for path in left {
+            let is_dropped = match (base.get(path), ours.get(path), theirs.get(path)) {
+                (Some(base), Some(ours), Some(theirs)) => {
+                    drops(repo, path, [*base, *ours, *theirs])? && self.is_merged_as_text(path)?
+                }
+                // Removed by the topic alone, and still there.
+                (Some(base), Some(ours), None) => base == ours,
+                // Added by the topic, and not there under its name nor under another one.
+                (None, None, Some(_)) => self.gone()? == 0,
+                _ => false,
+            };
+            if is_dropped {
+                return Err(Fault::new(format!("the merge would leave out what {} did to {path}", self.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether no attribute or setting has it merged in another way.
+    fn is_merged_as_text(&self, path: &str) -> Result<bool, Fault> {
+        let normalizes = self.desk.read().args(["config", "--type=bool", "--get", "merge.renormalize"]);
+        let (_, normalizes) = normalizes.run_for(&[0, 1])?;
+        let (driven, _) = self.desk.read().args(["config", "--get", "merge.default"]).run_for(&[0, 1])?;
+        // It wants a directory of files, which no attribute is to come from.
+        let call = Desk::named(self.desk.read(), &self.desk.common, &self.desk.own);
+        let call = call.env("GIT_ATTR_SOURCE", self.ours).args(["check-attr", "-z", "merge", "--", path]);
+        // Path, attribute, value.
+        let told = call.run()?;
+        let driver = told.split(|byte| *byte == 0).nth(2);
+        Ok(driver == Some(b"unspecified") && driven != 0 && !normalizes.starts_with(b"true"))
+    }
+
+    fn paths(&self, from: &str, to: &str, words: &[&str]) -> Result<BTreeSet<String>, Fault> {
+        let call = self.desk.read().args(["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"]);
+        let out = call.args(words).args([from, to]).run()?;
+        let fields = out.split(|byte| *byte == 0).filter(|field| !field.is_empty());
+        Ok(fields.map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+    }
+}
+
+/// Whether contents that stay ours should not have: merged in two ways they come to the
+/// same, which is another one, and a line that is new in the topic is nowhere in ours, or
+/// one that is gone in it still is. One way alone would not do, since git's own is a
+/// third, and where lines repeat each aligns them as it likes.
+fn drops(repo: &Repository, path: &str, sides: [Entry; 3]) -> Result<bool, Fault> {
+    let [base, ours, theirs] = sides.map(|(mode, id)| index_entry(path, mode, id));
+    let merged = |patience| {
+        let mut options = MergeFileOptions::new();
+        options.patience(patience);
+        // Links and modules are no texts.
+        let merged = repo.merge_file_from_index(&base, &ours, &theirs, Some(&mut options)).ok()?;
+        merged.is_automergeable().then(|| merged.content().to_vec())
+    };
+    let (Some(one), Some(other)) = (merged(false), merged(true)) else { return Ok(false) };
+    let (base, ours, theirs) = (repo.find_blob(base.id)?, repo.find_blob(ours.id)?, repo.find_blob(theirs.id)?);
+    if one != other || one == ours.content() {
+        return Ok(false);
+    }
+    let [base, ours, theirs] = [base.content(), ours.content(), theirs.content()].map(lines);
+    Ok(theirs.difference(&base).any(|line| !ours.contains(line))
+        || base.difference(&theirs).any(|line| ours.contains(line)))
+}
+
+fn lines(content: &[u8]) -> BTreeSet<&[u8]> {
+    content.split(|byte| *byte == b'\n').collect()
+}
+
+fn commit_tree<'a>(repo: &'a Repository, commit: &str) -> Result<Tree<'a>, Fault> {
+    Ok(repo.find_commit(Oid::from_str(commit)?)?.tree()?)
+}
+
+/// What a tree has under these paths.
+fn entries(tree: &Tree<'_>, paths: &[&String]) -> BTreeMap<String, Entry> {
+    let found = paths.iter().filter_map(|path| {
+        let entry = tree.get_path(path.as_ref()).ok()?;
+        Some(((*path).clone(), (u32::try_from(entry.filemode()).ok()?, entry.id())))
+    });
+    found.collect()
+}
+
+fn index_entry(path: &str, mode: u32, id: Oid) -> IndexEntry {
+    let never = IndexTime::new(0, 0);
+    let (ctime, mtime) = (never, never);
+    IndexEntry {
+        ctime,
+        mtime,
+        dev: 0,
+        ino: 0,
+        mode,
+        uid: 0,
+        gid: 0,
+        file_size: 0,
+        id,
+        flags: 0,
+        flags_extended: 0,
+        path: path.into(),
+    }
+}

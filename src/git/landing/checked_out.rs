@@ -1,0 +1,77 @@
+//! Who has the base checked out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::desk::Desk;
+use crate::repository::fault::Fault;
+use crate::repository::parse;
+use crate::worktrees::admin;
+
+/// A directory and its own git directory.
+pub(crate) type Holder = (PathBuf, PathBuf);
+
+/// Who has the base checked out, or why it must not be moved now. What cannot be
+/// read is an error: a directory that was overlooked would show the landing as
+/// taken back by its person.
+pub(crate) fn holders_of_base(desk: &Desk) -> Result<Result<Vec<Holder>, String>, Fault> {
+    let Some(repo) = desk.library() else { return holders_by_command(desk).map(Ok) };
+    let mut dirs: Vec<Holder> = Vec::new();
+    if let Some(tree) = repo.workdir().filter(|_| !repo.is_bare()) {
+        if !leads_back(&repo, tree, &desk.common) {
+            let why = format!("the directory of {} is not where git would look for it", desk.common.display());
+            return Ok(Err(format!("{why} (git -C {} config core.worktree PATH)", desk.common.display())));
+        }
+        dirs.push((tree.to_owned(), desk.common.clone()));
+    }
+    for entry in admin::entries(&desk.common).map_err(Fault::at(&desk.common))? {
+        dirs.extend(admin::known_tree_of(&entry).map_err(Fault::at(&entry))?.map(|tree| (tree, entry)));
+    }
+    for (tree, git_dir) in &dirs {
+        for kind in ["rebase-merge", "rebase-apply"] {
+            if says(&git_dir.join(kind).join("head-name"), &desk.target.branch)? {
+                let why = format!("'{}' is being rebased in {}", desk.target.base(), tree.display());
+                return Ok(Err(format!("{why} (finish or abort that, then swarm merge retry)")));
+            }
+        }
+    }
+    let head = format!("ref: {}", desk.target.branch);
+    let mut holders = Vec::new();
+    for (tree, git_dir) in dirs {
+        if says(&git_dir.join("HEAD"), &head)? && tree.try_exists().map_err(Fault::at(&tree))? {
+            holders.push((tree, git_dir));
+        }
+    }
+    Ok(Ok(holders))
+}
+
+/// Whether the directory is that of this repository: it says so itself, or the
+/// configuration does. With `git init --separate-git-dir` neither need be so.
+fn leads_back(repo: &git2::Repository, tree: &Path, common: &Path) -> bool {
+    let dot_git = match admin::link_of(tree) {
+        Ok(Some(linked)) => linked,
+        _ => tree.join(".git"),
+    };
+    let same = dot_git.canonicalize().is_ok_and(|dot_git| common.canonicalize().is_ok_and(|common| common == dot_git));
+    same || repo.config().is_ok_and(|config| config.get_path("core.worktree").is_ok())
+}
+
+fn says(path: &Path, text: &str) -> Result<bool, Fault> {
+    let said = admin::ignore_missing(fs::read_to_string(path)).map_err(Fault::at(path))?;
+    Ok(said.is_some_and(|said| said.trim_end() == text))
+}
+
+fn holders_by_command(desk: &Desk) -> Result<Vec<Holder>, Fault> {
+    let listed = desk.read().args(["worktree", "list", "--porcelain", "-z"]).run()?;
+    let mut holders = Vec::new();
+    for worktree in
+        parse::worktrees(&listed).into_iter().filter(|tree| tree.branch.as_ref() == Some(&desk.target.branch))
+    {
+        let tree = PathBuf::from(&worktree.path);
+        if tree.try_exists().map_err(Fault::at(&tree))? {
+            let git_dir = desk.cli.read(&tree).args(["rev-parse", "--absolute-git-dir"]).line()?;
+            holders.push((tree, PathBuf::from(git_dir)));
+        }
+    }
+    Ok(holders)
+}

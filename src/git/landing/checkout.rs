@@ -1,0 +1,453 @@
+//! A directory that has the base checked out comes along when the base moves,
+//! with whatever a person has uncommitted in it that is not in the way.
+//!
+//! The new index is made beside the old one and put in its place while we hold
+//! `index.lock`, a file of ours whose inode is on record: so after a crash the
+//! lock is known to be ours, and the old index is whole. What the landing would
+//! write is on record, too, with how each file looked before: only a file that
+//! looks different now, and holds a part of what we were writing, is put back.
+//! (A git that is killed in the middle of `read-tree -u` leaves files missing,
+//! empty or cut off.)
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd as _;
+
+use super::checked_out::holders_of_base;
+use super::desk::Desk;
+use super::in_the_way::{self, Tree, is_below};
+use super::trees::{self, Differing};
+use crate::repository::cli::{Call, CliError};
+use crate::repository::fault::Fault;
+use crate::repository::{holders, parse};
+use crate::worktrees::admin;
+use swarm_sys::files::replace_durably;
+
+const MARKER: &str = "landing.json";
+const INDEX: &str = "swarm-landing.index";
+const LOCK: &str = "swarm-landing.lock";
+const RESTORE: &str = "swarm-landing.restore";
+/// How long a git of somebody else may hold the index.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// How long a git that outlived its supervisor may go on.
+const GIT_WAIT: Duration = Duration::from_secs(600);
+
+/// What a landing is about to do, for the one who finds it half done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Marker {
+    from: String,
+    to: String,
+    started: SystemTime,
+    checkouts: Vec<Checkout>,
+}
+
+/// One directory that has the base checked out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Checkout {
+    tree: PathBuf,
+    git_dir: PathBuf,
+    /// Of the file that becomes `index.lock`.
+    lock: u64,
+    /// What the landing writes there.
+    files: Vec<Written>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Written {
+    path: Vec<u8>,
+    /// The base has no file there yet.
+    is_new: bool,
+    /// Something else comes in the place of this submodule.
+    #[serde(default)]
+    was_link: bool,
+    /// How the file looked before; none when there was none.
+    before: Option<Look>,
+}
+
+/// Enough of `lstat(2)` to see that a file is the same as before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Look {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Look {
+    fn at(path: &Path) -> Option<Self> {
+        let seen = fs::symlink_metadata(path).ok().filter(|seen| !seen.is_dir())?;
+        Some(Self { inode: seen.ino(), bytes: seen.len(), modified: (seen.mtime(), seen.mtime_nsec()) })
+    }
+}
+
+impl Marker {
+    pub(crate) fn load(desk: &Desk) -> Result<Option<Self>, Fault> {
+        let path = desk.own.join(MARKER);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| Fault::at(&path)(error.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Fault::at(&path)(error)),
+        }
+    }
+
+    pub(crate) fn save(&self, desk: &Desk) -> Result<(), Fault> {
+        let text = serde_json::to_vec(self).map_err(|error| Fault::new(error.to_string()))?;
+        replace_durably(&desk.own, MARKER, &text).map_err(Fault::at(&desk.own))
+    }
+
+    pub(crate) fn remove(&self, desk: &Desk) -> Result<(), Fault> {
+        admin::ignore_missing(fs::remove_file(desk.own.join(MARKER))).map(drop).map_err(Fault::at(&desk.own))
+    }
+}
+
+pub(crate) struct Plan {
+    pub(crate) marker: Marker,
+}
+
+pub(crate) enum Planned {
+    Ready(Plan),
+    /// It must wait for a person.
+    Busy(String),
+}
+
+/// How bringing the files along went.
+pub(crate) enum Brought {
+    Done,
+    /// Uncommitted edits in these files would be overwritten; nothing was.
+    Overlap(Vec<String>),
+    Refused(String),
+}
+
+/// Finds out who has the base checked out and what would change there.
+pub(crate) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> {
+    let mut marker = Marker { from: from.into(), to: to.into(), started: SystemTime::now(), checkouts: Vec::new() };
+    let holders = match holders_of_base(desk)? {
+        Ok(holders) => holders,
+        Err(why) => return Ok(Planned::Busy(why)),
+    };
+    if holders.is_empty() {
+        return Ok(Planned::Ready(Plan { marker }));
+    }
+    let paths = written(desk, from, to)?;
+    let replaced = in_the_way::replaced_links(&paths);
+    for (tree, git_dir) in holders {
+        // Without an index nothing is checked out.
+        let index = git_dir.join("index");
+        if !index.try_exists().map_err(Fault::at(&index))? {
+            continue;
+        }
+        let lock = git_dir.join(LOCK);
+        let failed = Fault::at(&lock);
+        admin::ignore_missing(fs::remove_file(&lock)).map_err(&failed)?;
+        let made = fs::File::create_new(&lock).and_then(|file| file.metadata()).map_err(&failed)?;
+        let look = |differing: &Differing| {
+            let before = Look::at(&tree.join(std::ffi::OsStr::from_bytes(&differing.path)));
+            let (is_new, was_link) = (differing.before.is_none(), replaced.contains(differing.path.as_slice()));
+            Written { path: differing.path.clone(), is_new, was_link, before }
+        };
+        let files = paths.iter().map(look).collect();
+        marker.checkouts.push(Checkout { tree, git_dir, lock: made.ino(), files });
+    }
+    Ok(Planned::Ready(Plan { marker }))
+}
+
+/// The paths that differ between two commits.
+fn written(desk: &Desk, from: &str, to: &str) -> Result<Vec<Differing>, Fault> {
+    if let Some(repo) = desk.library()
+        && let Ok(paths) = trees::differing(&repo, from, to)
+    {
+        return Ok(paths);
+    }
+    let call = desk.read().args(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff"]);
+    Ok(trees::listed(&call.args([from, to]).run()?))
+}
+
+impl Plan {
+    /// Takes the locks of all indexes, or says who has one of them.
+    pub(crate) fn lock(&self) -> Result<Option<String>, Fault> {
+        for checkout in &self.marker.checkouts {
+            let lock = checkout.git_dir.join("index.lock");
+            if !take(&checkout.git_dir.join(LOCK), &lock).map_err(Fault::at(&lock))? {
+                self.unlock()?;
+                let why = format!("another git has held {} for {} s", lock.display(), LOCK_WAIT.as_secs());
+                return Ok(Some(format!("{why} (when none runs there, remove that file; then swarm merge retry)")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets go of what is ours.
+    pub(crate) fn unlock(&self) -> Result<(), Fault> {
+        self.marker.checkouts.iter().try_for_each(Checkout::let_go)
+    }
+
+    /// Brings files and indexes from one commit to the other. What is refused has
+    /// changed nothing.
+    pub(crate) fn bring(&self, desk: &Desk) -> Result<Brought, Fault> {
+        for checkout in &self.marker.checkouts {
+            match checkout.bring(desk, &self.marker)? {
+                Brought::Done => {}
+                refused => {
+                    // Those before it have their files already.
+                    self.marker.checkouts.iter().try_for_each(|brought| brought.restore(desk, &self.marker))?;
+                    return Ok(refused);
+                }
+            }
+        }
+        for checkout in &self.marker.checkouts {
+            let (new, index) = (checkout.git_dir.join(INDEX), checkout.git_dir.join("index"));
+            fs::rename(&new, &index).map_err(Fault::at(&index))?;
+        }
+        Ok(Brought::Done)
+    }
+}
+
+/// Makes `lock` a second name of `ours`, when it is free or becomes so in time.
+fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
+    in_time(lock.parent().unwrap_or(lock), LOCK_WAIT, || match fs::hard_link(ours, lock) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Err(_) => Ok(false),
+    })
+}
+
+/// Tries again whenever something in `dir` goes, so long. False when that did not help.
+pub(crate) fn in_time(dir: &Path, limit: Duration, mut attempt: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+    let deadline = Instant::now() + limit;
+    let mut watch = None;
+    loop {
+        if attempt()? {
+            return Ok(true);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        match &watch {
+            // Watched first and tried again, so that no change is missed.
+            None => {
+                let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+                changes.add_watch(dir, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM)?;
+                watch = Some(changes);
+            }
+            Some(changes) => {
+                let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+                let _ = poll(&mut [PollFd::new(changes.as_fd(), PollFlags::POLLIN)], left);
+                let _ = changes.read_events();
+            }
+        }
+    }
+}
+
+impl Checkout {
+    fn read<'a>(&self, desk: &'a Desk) -> Call<'a> {
+        Desk::named(desk.cli.read(&self.tree), &self.git_dir, &self.tree)
+    }
+
+    fn write<'a>(&self, desk: &'a Desk) -> Call<'a> {
+        Desk::named(desk.write_at(&self.tree).for_user(), &self.git_dir, &self.tree)
+    }
+
+    fn bring(&self, desk: &Desk, marker: &Marker) -> Result<Brought, Fault> {
+        let hidden = self.in_the_way(desk)?;
+        if !hidden.is_empty() {
+            let all: BTreeSet<String> = self.overlapping(desk)?.into_iter().chain(hidden).collect();
+            return Ok(Brought::Overlap(all.into_iter().collect()));
+        }
+        match self.read_tree(desk, marker, false) {
+            Err(CliError::Exit { .. }) => {}
+            Ok(()) => return Ok(Brought::Done),
+            // Cut off in the middle, perhaps.
+            Err(error) => return Err(error.into()),
+        }
+        // It refuses before it writes anything, but it may also fail at the last step.
+        self.restore(desk, marker)?;
+        // Files that were only touched are not in the way.
+        match self.read_tree(desk, marker, true) {
+            Ok(()) => Ok(Brought::Done),
+            Err(CliError::Exit { message, .. }) => {
+                self.restore(desk, marker)?;
+                let files = self.overlapping(desk)?;
+                Ok(if files.is_empty() { Brought::Refused(message) } else { Brought::Overlap(files) })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Brings the files along, with a new index beside the old one.
+    fn read_tree(&self, desk: &Desk, marker: &Marker, refreshed: bool) -> Result<(), CliError> {
+        let new = self.git_dir.join(INDEX);
+        admin::copy_index(&self.git_dir.join("index"), &new)?;
+        let step = || self.write(desk).env("GIT_INDEX_FILE", &new);
+        if refreshed {
+            let _ = step().args(["update-index", "-q", "--refresh"]).run();
+        }
+        step().args(["read-tree", "-m", "-u", &marker.from, &marker.to]).run().map(drop)
+    }
+
+    /// What git would overwrite or remove although it does not keep it.
+    fn in_the_way(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
+        let tracked = || Ok(self.read(desk).args(["ls-files", "-z"]).run()?);
+        let of =
+            |is: fn(&Written) -> bool| self.files.iter().filter(move |file| is(file)).map(|file| file.path.as_slice());
+        let tree = Tree { root: &self.tree, tracked: &tracked };
+        let found = tree.untracked(of(|file| file.is_new), of(|file| file.was_link))?;
+        Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    }
+
+    /// What is uncommitted among the files that the landing writes.
+    fn overlapping(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
+        let status = self.read(desk).args(["status", "--porcelain", "-z", "-uall"]).run()?;
+        let touched = |path: &[u8]| {
+            let meets = |file: &[u8]| file == path || is_below(file, path) || is_below(path, file);
+            self.files.iter().any(|file| meets(&file.path))
+        };
+        let changes = parse::status(&status).into_iter().filter(|change| touched(&change.path));
+        Ok(changes.map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect())
+    }
+
+    /// The same with the lock of its index, as the landing had it or taken now.
+    fn locked(&self) -> Result<Self, Fault> {
+        let lock = self.git_dir.join("index.lock");
+        let failed = Fault::at(&lock);
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
+            return Ok(self.clone());
+        }
+        let ours = self.git_dir.join(LOCK);
+        if !ours.exists() {
+            fs::File::create_new(&ours).map_err(&failed)?;
+        }
+        let number = fs::symlink_metadata(&ours).map_err(&failed)?.ino();
+        // Taken here before, by one that was cut off in its turn.
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == number) {
+            return Ok(Self { lock: number, ..self.clone() });
+        }
+        if !take(&ours, &lock).map_err(&failed)? {
+            let cause = format!("{} is held by another git, and a landing was cut off there", lock.display());
+            return Err(Fault::new(cause).remedy("when no git runs there, remove that file; then swarm merge retry"));
+        }
+        Ok(Self { lock: number, ..self.clone() })
+    }
+
+    /// Removes the lock when it is ours, and what was made beside it.
+    fn let_go(&self) -> Result<(), Fault> {
+        let lock = self.git_dir.join("index.lock");
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
+            fs::remove_file(&lock).map_err(Fault::at(&lock))?;
+        }
+        for name in [LOCK, INDEX, "swarm-landing.index.lock", RESTORE, "swarm-landing.restore.lock"] {
+            let path = self.git_dir.join(name);
+            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Puts back what a landing that was cut off wrote, when its index is still
+    /// the old one.
+    fn restore(&self, desk: &Desk, marker: &Marker) -> Result<(), Fault> {
+        let index = match self.read(desk).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
+            // The commit was collected long after: what is here is for the person to judge.
+            Err(CliError::Exit { .. }) => return Ok(()),
+            index => index?,
+        };
+        let differs = |path: &[u8]| index.split(|byte| *byte == 0).any(|other| other == path);
+        if !self.files.iter().any(|file| differs(&file.path)) {
+            return Ok(());
+        }
+        let mut old = Vec::new();
+        for file in &self.files {
+            let path = self.tree.join(std::ffi::OsStr::from_bytes(&file.path));
+            let is_somebodys = file.is_new && file.before.is_some();
+            if is_somebodys || Look::at(&path) == file.before || !self.is_ours(desk, marker, file, &path)? {
+                continue;
+            }
+            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
+            match file.before {
+                Some(_) => old.push(file.path.clone()),
+                None => remove_empty(path.parent(), &self.tree),
+            }
+        }
+        for link in self.files.iter().filter(|file| file.was_link) {
+            // Its directory was empty, else nothing had been written.
+            let _ = fs::create_dir(self.tree.join(std::ffi::OsStr::from_bytes(&link.path)));
+        }
+        if old.is_empty() {
+            return Ok(());
+        }
+        let list = self.git_dir.join(RESTORE);
+        let failed = Fault::at(&list);
+        fs::write(&list, old.join(&0)).map_err(&failed)?;
+        let input = fs::File::open(&list).map_err(&failed)?;
+        self.write(desk).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
+        // Their times are new, which git is told.
+        admin::copy_index(&self.git_dir.join("index"), &list).map_err(&failed)?;
+        let refresh = self.write(desk).env("GIT_INDEX_FILE", &list);
+        let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
+        let index = self.git_dir.join("index");
+        fs::rename(&list, &index).map_err(Fault::at(&index))
+    }
+
+    /// Whether what is there is a part of what the landing wrote or removed.
+    fn is_ours(&self, desk: &Desk, marker: &Marker, file: &Written, path: &Path) -> Result<bool, Fault> {
+        let found = match fs::symlink_metadata(path) {
+            Ok(seen) if seen.is_dir() => return Ok(false),
+            Ok(seen) if seen.is_symlink() => fs::read_link(path).map(|to| to.as_os_str().as_bytes().to_vec()),
+            Ok(_) => fs::read(path),
+            // Missing where there was one: removed to be written anew.
+            Err(_) => return Ok(true),
+        };
+        let found = found.map_err(Fault::at(path))?;
+        for commit in [&marker.to, &marker.from] {
+            let name = [commit.as_bytes(), b":", &file.path].concat();
+            let call = self.read(desk).args(["cat-file", "--filters"]).arg(std::ffi::OsStr::from_bytes(&name));
+            match call.run() {
+                Ok(whole) if whole.starts_with(&found) => return Ok(true),
+                Ok(_) | Err(CliError::Exit { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Directories that the landing made, as far as nothing is in them.
+fn remove_empty(dir: Option<&Path>, tree: &Path) {
+    let mut dir = dir;
+    while let Some(path) = dir.filter(|path| *path != tree && path.starts_with(tree)) {
+        if fs::remove_dir(path).is_err() {
+            return;
+        }
+        dir = path.parent();
+    }
+}
+
+/// Takes back what a landing left that was cut off, so that it can be begun anew.
+pub(crate) fn mend(desk: &Desk, marker: &Marker) -> Result<(), Fault> {
+    holders::wait_for_git_at(&desk.common, GIT_WAIT)?;
+    let mut locks = vec![desk.common.join(format!("{}.lock", desk.target.branch)), desk.common.join("HEAD.lock")];
+    for checkout in &marker.checkouts {
+        if !checkout.tree.exists() || !checkout.git_dir.exists() {
+            continue;
+        }
+        holders::wait_for_git_at(&checkout.tree, GIT_WAIT)?;
+        let checkout = checkout.locked()?;
+        checkout.restore(desk, marker)?;
+        checkout.let_go()?;
+        locks.push(checkout.git_dir.join("HEAD.lock"));
+    }
+    // Ours are empty, or hold what was to be. Another one keeps the next landing from
+    // its lock, which says so.
+    let is_ours =
+        |lock: &PathBuf| fs::read_to_string(lock).is_ok_and(|text| text.is_empty() || text.trim_end() == marker.to);
+    locks.retain(is_ours);
+    holders::clear_stale_locks(&locks, Some(marker.started));
+    marker.remove(desk)
+}

@@ -1,0 +1,271 @@
+//! Landing by git: what a merge queue asks of the repository and of the disk.
+//!
+//! `complete` → `build` → `verify` → `land`, and `resolve` beside it. Nothing here
+//! checks out or changes a directory of a person, but for the files of a landing
+//! in a directory that has the base checked out ([`checkout`]). Every step finds
+//! out first how far it came the last time.
+
+mod build;
+mod check;
+mod checked_out;
+mod checkout;
+mod complete;
+mod config;
+mod desk;
+mod in_the_way;
+pub mod journal;
+mod land;
+mod reference;
+mod resolve;
+mod run;
+mod scratch;
+mod site;
+mod trees;
+mod verify;
+
+#[cfg(test)]
+mod tests_build;
+#[cfg(test)]
+mod tests_checkout;
+#[cfg(test)]
+mod tests_reference;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use swarm_model::merge::queue::{Item, Queue};
+use swarm_model::merge::{Build, Landing, Resolution, Verdict};
+use swarm_model::{Refusal, RefusalKind, Target};
+use swarm_ports::{BoxFuture, Completed, Completion, Landings};
+
+pub use config::has_resolver;
+
+use crate::repository::fault::Fault;
+use crate::repository::{gc_lock, holders};
+use desk::Desk;
+use swarm_sys::paths::Paths;
+
+/// Landing in the repositories of this machine.
+pub struct GitLandings {
+    paths: Paths,
+    desks: Arc<Desks>,
+}
+
+/// What the steps of each queue are carried out with.
+struct Desks {
+    paths: Paths,
+    /// This program, which runs verifications and resolvers.
+    executable: PathBuf,
+    open: Mutex<BTreeMap<Target, Arc<Desk>>>,
+    /// Those that this process has had to do with.
+    seen: Mutex<BTreeSet<Target>>,
+}
+
+impl Desks {
+    /// Reads files: not for the actors' thread.
+    fn of(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
+        // Not held while files are read: the actors' thread takes it, too.
+        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = open().get(target) {
+            return Ok(Arc::clone(desk));
+        }
+        let desk = Arc::new(Desk::open(&self.paths, target, &self.executable)?);
+        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone()) {
+            // The supervisor before may have been killed while it wrote these itself.
+            holders::clear_stale_locks(&desk.own_locks(), None);
+            gc_lock::clear_stale(&desk.common);
+        }
+        Ok(Arc::clone(open().entry(target.clone()).or_insert(desk)))
+    }
+
+    /// The next step looks at the caller and at git's configuration anew.
+    fn forget(&self, target: &Target) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+    }
+}
+
+impl GitLandings {
+    pub fn new(paths: Paths, executable: PathBuf) -> Self {
+        let (open, seen) = (Mutex::default(), Mutex::default());
+        let desks = Arc::new(Desks { paths: paths.clone(), executable, open, seen });
+        Self { paths, desks }
+    }
+
+    /// Carries out one blocking step away from the actors' thread.
+    async fn step<T: Send + 'static>(
+        &self,
+        target: &Target,
+        work: impl Fn(&Desk) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let (desks, target) = (Arc::clone(&self.desks), target.clone());
+        off_thread(move || {
+            let locks = || desks.of(&target).map(|desk| desk.locks()).unwrap_or_default();
+            patiently(&locks, || work(&*desks.of(&target)?))
+        })
+        .await
+    }
+
+    async fn desk(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
+        let (desks, target) = (Arc::clone(&self.desks), target.clone());
+        off_thread(move || patiently(&Vec::new, || desks.of(&target))).await
+    }
+}
+
+/// How often a step is begun whose git is killed, or that the system has no room for.
+const TRIES_MAX: u32 = 4;
+/// Before the second time; four times as long before each one after.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Repeats a step that failed for a passing reason, without the locks that a git
+/// which was killed left.
+fn patiently<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+    let mut pause = PAUSE;
+    for _ in 1..TRIES_MAX {
+        let since = SystemTime::now();
+        match attempt() {
+            Err(fault) if fault.killed => drop(holders::clear_stale_locks(&locks(), Some(since))),
+            Err(fault) if fault.passing => {}
+            done => return done,
+        }
+        std::thread::sleep(pause);
+        pause *= 4;
+    }
+    attempt()
+}
+
+/// Reads, and again where the system had no room for that.
+fn read_patiently<T>(read: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let mut pause = PAUSE;
+    for _ in 1..TRIES_MAX {
+        match read() {
+            Err(error) if error.raw_os_error().is_some() && error.kind() != io::ErrorKind::NotFound => {
+                std::thread::sleep(pause);
+            }
+            done => return done,
+        }
+        pause *= 4;
+    }
+    read()
+}
+
+/// Cause and remedy in one sentence, as an item carries it.
+fn told(fault: Fault) -> String {
+    match fault.remedy {
+        Some(remedy) => format!("{} ({remedy})", fault.cause),
+        None => fault.cause,
+    }
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+impl Landings for GitLandings {
+    fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>> {
+        let paths = self.paths.clone();
+        Box::pin(blocking(move || read_patiently(|| journal::targets(&paths))))
+    }
+
+    fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>> {
+        let paths = self.paths.clone();
+        Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || complete::complete(&paths, &completion)).await;
+            let broken = |error: tokio::task::JoinError| Refusal::new(RefusalKind::Internal, error.to_string());
+            let completed = done.map_err(broken)??;
+            self.desks.forget(&completed.target);
+            Ok(completed)
+        })
+    }
+
+    fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {
+        let (paths, about) = (self.paths.clone(), target.clone());
+        Box::pin(async move {
+            let queue = blocking(move || read_patiently(|| journal::load(&paths, &about))).await?;
+            if let Some(known) = queue.clone() {
+                // Beside the start, which a slow repository must not hold up.
+                let (desks, target) = (Arc::clone(&self.desks), target.clone());
+                tokio::task::spawn_blocking(move || {
+                    if let Err(fault) = desks.of(&target).and_then(|desk| land::tidy_kept(&desk, &known)) {
+                        tracing::warn!(cause = %fault.cause, "what landed items needed on their way stays");
+                    }
+                });
+            }
+            Ok(queue)
+        })
+    }
+
+    fn save<'a>(&'a self, target: &'a Target, queue: &'a Queue) -> BoxFuture<'a, io::Result<()>> {
+        let (paths, target, queue) = (self.paths.clone(), target.clone(), queue.clone());
+        Box::pin(blocking(move || journal::save(&paths, &target, &queue)))
+    }
+
+    fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>> {
+        self.desks.forget(target);
+        Box::pin(async move { self.step(target, land::base).await.map_err(told) })
+    }
+
+    fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
+        let (item, strategy, onto) = (item.clone(), item.rules.strategy, onto.to_owned());
+        Box::pin(async move {
+            let built = self.step(target, move |desk| build::build(desk, strategy, &item, &onto)).await;
+            built.unwrap_or_else(|fault| Build::Failed(told(fault)))
+        })
+    }
+
+    fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let desk = match self.desk(target).await {
+                Ok(desk) => desk,
+                Err(fault) => return Verdict::Unknown(told(fault)),
+            };
+            verify::verify(desk, item, commit).await.unwrap_or_else(|fault| Verdict::Unknown(told(fault)))
+        })
+    }
+
+    fn land<'a>(&'a self, target: &'a Target, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        Box::pin(async move {
+            let landed = self.step(target, move |desk| land::land(desk, &from, &to)).await;
+            if landed.is_err()
+                && let Err(fault) = self.step(target, land::take_back).await
+            {
+                tracing::error!(cause = %fault.cause, "what a failed landing left waits for the next one");
+            }
+            landed.unwrap_or_else(|fault| Landing::Failed(told(fault)))
+        })
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        target: &'a Target,
+        item: &'a Item,
+        onto: &'a str,
+        files: &'a [String],
+    ) -> BoxFuture<'a, Resolution> {
+        Box::pin(async move {
+            let desk = match self.desk(target).await {
+                Ok(desk) => desk,
+                Err(fault) => return Resolution::Failed(told(fault)),
+            };
+            let resolved = resolve::resolve(desk, item, onto, files).await;
+            resolved.unwrap_or_else(|fault| Resolution::Failed(told(fault)))
+        })
+    }
+
+    fn tidy<'a>(&'a self, target: &'a Target, items: &'a [Item]) -> BoxFuture<'a, ()> {
+        let items = items.to_vec();
+        Box::pin(async move {
+            if let Err(fault) = self.step(target, move |desk| land::tidy(desk, items.iter())).await {
+                tracing::warn!(cause = %fault.cause, "what an item needed on its way stays");
+            }
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! A conflict goes to the user's resolver: a directory of its own with the merge
+//! begun and the markers in the files. What it makes becomes the item's new tip,
+//! and is built and verified like any other.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use swarm_model::merge::Resolution;
+use swarm_model::merge::queue::Item;
+
+use super::desk::Desk;
+use super::scratch::Scratch;
+use super::verify::open_log;
+use super::{build, complete, off_thread, run, scratch};
+use crate::repository::fault::Fault;
+use swarm_sys::commands::runner::Outcome;
+
+/// What the markers of `git merge` begin with; `=======` alone is also a line of
+/// Markdown.
+const MARKERS: [&[u8]; 2] = [b"<<<<<<< ", b">>>>>>> "];
+
+/// Commits of one side that are told of, …
+const COMMITS_MAX: usize = 50;
+/// … files that they are looked for by, and bytes of their messages.
+const FILES_MAX: usize = 500;
+const MESSAGES_BYTES_MAX: usize = 16 << 10;
+
+fn name(item: &Item) -> String {
+    format!("resolve-{}", item.id)
+}
+
+pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
+    let Some(command) = &item.rules.resolver else { return Ok(Resolution::Failed("there is no resolver".to_owned())) };
+    let log = desk.own.join("logs").join(format!("{}.resolver.log", item.id));
+    let (at, wanted, base, fresh) = (Arc::clone(&desk), item.clone(), onto.to_owned(), log.clone());
+    let conflicts = files.to_vec();
+    let place = off_thread(move || {
+        open_log(&fresh)?;
+        let place = scratch::prepare(&at, &name(&wanted), &base)?;
+        let _hold = at.hold()?;
+        // Exit code 1 is what is wanted: the conflict, with its markers.
+        let merge =
+            ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
+        at.identity()?.environment(place.write(&at), None).args(merge).arg(&wanted.tip).run_for(&[0, 1])?;
+        let said = [(&*base, &*wanted.tip), (&*wanted.tip, &*base)];
+        Ok((place, said.map(|(not_in, of)| messages(&at, not_in, of, &conflicts))))
+    });
+    let (place, [of_tip, of_onto]) = place.await?;
+    let variables = [
+        ("SWARM_MERGE_FILES", files.join("\n")),
+        ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
+        ("SWARM_MERGE_ONTO", onto.to_owned()),
+        ("SWARM_MERGE_TIP", item.tip.clone()),
+        ("SWARM_MERGE_ITEM", item.id.to_string()),
+        ("SWARM_MERGE_NAME", item.name.clone()),
+        ("SWARM_MERGE_TIP_LOG", of_tip),
+        ("SWARM_MERGE_ONTO_LOG", of_onto),
+    ];
+    let order =
+        run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
+    let ended = run::run(&desk, &order).await?;
+    let output = run::output(&ended, &log);
+    let why = match ended.outcome {
+        Outcome::Code(0) => None,
+        Outcome::Code(code) => Some(format!("ended with code {code}")),
+        Outcome::Timeout => Some(format!("took longer than {} s", item.rules.timeout_ms / 1000)),
+        Outcome::Signal(signal) => Some(format!("was ended by signal {signal}")),
+        Outcome::Unknown(why) => Some(why),
+    };
+    let (item, onto, files) = (item.clone(), onto.to_owned(), files.to_vec());
+    off_thread(move || {
+        let result = match why {
+            Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; {output}"))),
+            None => take(&desk, &place, &item, &onto, &files),
+        };
+        scratch::remove(&desk, &name(&item))?;
+        result
+    })
+    .await
+}
+
+/// What one side wanted: the messages of its commits that touch these files, the newest
+/// first, as far as a variable holds them. Good to know, and not worth failing for.
+fn messages(desk: &Desk, not_in: &str, of: &str, files: &[String]) -> String {
+    let call = desk.read().args(["--literal-pathspecs", "log", "--no-show-signature", "--format=%h %s%n%w(0,4,4)%b"]);
+    let call = call.args([format!("--max-count={COMMITS_MAX}"), format!("{not_in}..{of}")]).arg("--");
+    let said = match call.args(files.iter().take(FILES_MAX)).run() {
+        Ok(said) => said,
+        Err(error) => {
+            tracing::warn!(%error, "the resolver is not told what a side wanted");
+            return String::new();
+        }
+    };
+    let said = String::from_utf8_lossy(&said);
+    let lines = said.lines().filter(|line| !line.trim().is_empty());
+    let mut length = 0;
+    let kept = lines.take_while(|line| {
+        length += line.len() + 1;
+        length <= MESSAGES_BYTES_MAX
+    });
+    kept.collect::<Vec<_>>().join("\n")
+}
+
+/// The resolver's result as a commit on top of the item's tip.
+fn take(desk: &Desk, place: &Scratch, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
+    let _hold = desk.hold()?;
+    let head = place.read(desk).args(["rev-parse", "--verify", "HEAD"]).line()?;
+    if head == onto {
+        place.write(desk).args(["add", "-A", "--"]).args(files).run().or_else(|error| {
+            // A file that both sides removed is no path any more.
+            if files.iter().any(|file| !place.dir.join(file).exists()) { Ok(Vec::new()) } else { Err(error) }
+        })?;
+        place.write(desk).args(["add", "-u", "--", "."]).run()?;
+    }
+    if let Some(file) = files.iter().find(|file| has_markers(&place.dir.join(file))) {
+        return Ok(Resolution::Failed(format!("the resolver left conflict markers in {file}")));
+    }
+    let tip = if head == onto {
+        let tree = place.write(desk).arg("write-tree").line()?;
+        let message =
+            format!("Merge {} into {}\n\nConflicts resolved by the resolver.\n", desk.target.base(), item.name);
+        build::commit_tree(desk, &tree, &[&item.tip, onto], &message, None)?
+    } else {
+        // It committed by itself: a merge of both, or something else.
+        let has = |commit: &str| {
+            let call = place.read(desk).args(["merge-base", "--is-ancestor", commit, &head]);
+            call.run_for(&[0, 1]).map(|(code, _)| code == 0)
+        };
+        if !has(onto)? || !has(&item.tip)? {
+            return Ok(Resolution::Failed(
+                "the resolver committed something that is no merge of both sides".to_owned(),
+            ));
+        }
+        head
+    };
+    desk.write().args(["update-ref", &complete::pinned(&tip), &tip]).run()?;
+    Ok(Resolution::Done(tip))
+}
+
+fn has_markers(path: &Path) -> bool {
+    let text = fs::read(path).unwrap_or_default();
+    text.split(|byte| *byte == b'\n').any(|line| MARKERS.iter().any(|marker| line.starts_with(marker)))
+}

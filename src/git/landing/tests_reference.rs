@@ -1,0 +1,112 @@
+//! The base's reference, moved in this process and by git: nobody can tell which.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use super::desk::Desk;
+use super::reference::{ByGit, ByHand, Move, Mover};
+use super::tests_checkout::Site;
+use crate::fixture::text;
+
+fn by_hand(desk: &Desk) -> Mover<'_> {
+    Mover::Hand(ByHand::start(desk).unwrap().expect("references are files"))
+}
+
+fn by_git(desk: &Desk) -> Mover<'_> {
+    Mover::Git(ByGit::start(desk).unwrap())
+}
+
+/// A repository with its base and a commit that could be next.
+async fn site() -> (Site, Desk, String, String) {
+    let site = Site::new();
+    site.branch("next", "echo next > next");
+    site.item("next").await;
+    let desk = site.desk();
+    let id = |name: &str| text(&site.fix.git(&["rev-parse", name]));
+    let (from, to) = (id("main"), id("next"));
+    (site, desk, from, to)
+}
+
+fn lock(site: &Site) -> PathBuf {
+    site.fix.repo.join(".git/refs/heads/main.lock")
+}
+
+#[tokio::test]
+async fn both_ways_move_it_and_tell_of_it_alike() {
+    let mut told = Vec::new();
+    for (is_ours, start) in [(true, by_hand as for<'a> fn(&'a Desk) -> Mover<'a>), (false, by_git)] {
+        for packed in [false, true] {
+            let (site, desk, from, to) = site().await;
+            if packed {
+                site.fix.git(&["pack-refs", "--all", "--prune"]);
+                // As a branch below that name leaves it that came to nothing.
+                fs::create_dir_all(site.fix.repo.join(".git/refs/heads/main/below")).unwrap();
+            }
+            let readers = fs::Permissions::from_mode(0o640);
+            fs::set_permissions(site.fix.repo.join(".git/HEAD"), readers.clone()).unwrap();
+            if !packed {
+                fs::set_permissions(site.fix.repo.join(".git/refs/heads/main"), readers.clone()).unwrap();
+            }
+            let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
+            let mut mover = start(&desk);
+            mover.prepare(to_move).unwrap();
+            assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), from, "not before the commit");
+            mover.commit(to_move).unwrap();
+            assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
+            let mode = fs::metadata(site.fix.repo.join(".git/refs/heads/main")).unwrap().permissions().mode();
+            // git makes it with the umask of its process.
+            assert!(!is_ours || mode & 0o777 == 0o640, "{mode:o}");
+            assert!(!lock(&site).exists() && !site.fix.repo.join(".git/HEAD.lock").exists());
+            site.fix.git(&["fsck", "--strict"]);
+            let last = |name| text(&site.fix.git(&["log", "-1", "-g", "--format=%gs %gn %ge", name]));
+            told.push((last("main"), last("HEAD")));
+        }
+    }
+    let first = told[0].clone();
+    assert!(first.0.starts_with("swarm: landed "), "{first:?}");
+    assert!(told.iter().all(|one| *one == first), "{told:?}");
+}
+
+#[tokio::test]
+async fn one_that_was_moved_or_is_given_up_stays_where_it_is() {
+    for start in [by_hand as for<'a> fn(&'a Desk) -> Mover<'a>, by_git] {
+        let (site, desk, from, to) = site().await;
+        let mut mover = start(&desk);
+        mover.prepare(Move { branch: "refs/heads/main", from: &from, to: &to }).unwrap();
+        assert!(lock(&site).exists());
+        let (moved, _) = site.fix.attempt(&site.fix.repo, &["update-ref", "refs/heads/main", &to]);
+        assert!(!moved, "another git respects the lock");
+        let (switched, _) = site.fix.attempt(&site.fix.repo, &["switch", "-q", "-c", "elsewhere"]);
+        assert!(!switched, "nobody leaves the base while files are brought along");
+        drop(mover);
+        assert!(!lock(&site).exists());
+        let refused = start(&desk).prepare(Move { branch: "refs/heads/main", from: &to, to: &from });
+        assert!(refused.unwrap_err().cause.starts_with("the base could not be moved: "));
+        assert!(!lock(&site).exists());
+        assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), from);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_of_another_git_is_waited_for() {
+    let (site, desk, from, to) = site().await;
+    fs::write(lock(&site), "").unwrap();
+    let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
+    let mut mover = by_hand(&desk);
+    std::thread::scope(|scope| {
+        // Whether it is tried before or only then, it is had.
+        let held = lock(&site);
+        scope.spawn(move || fs::remove_file(held).unwrap());
+        mover.prepare(to_move).unwrap();
+    });
+    mover.commit(to_move).unwrap();
+    assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
+}
+
+#[tokio::test]
+async fn a_reference_that_is_no_file_of_its_own_is_left_to_git() {
+    let (site, desk, _, _) = site().await;
+    site.fix.git(&["symbolic-ref", "refs/heads/main", "refs/heads/next"]);
+    assert!(ByHand::start(&desk).unwrap().is_none());
+}

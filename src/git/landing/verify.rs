@@ -1,0 +1,95 @@
+//! The user's command says whether a commit is good. Only what it says counts:
+//! a command that was ended by a signal, or could not be run, said nothing.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use swarm_model::merge::Verdict;
+use swarm_model::merge::queue::Item;
+
+use super::desk::Desk;
+use super::scratch::Scratch;
+use super::{off_thread, patiently, run, scratch};
+use crate::repository::fault::Fault;
+use swarm_sys::commands::runner::{Ended, Outcome};
+
+/// Where a queue's verifications happen, in its directory.
+const SCRATCH: &str = "verify";
+
+/// Where the output of an item's verifications is.
+fn log(desk: &Desk, item: &Item) -> PathBuf {
+    desk.own.join("logs").join(format!("{}.log", item.id))
+}
+
+pub(crate) async fn verify(desk: Arc<Desk>, item: &Item, commit: &str) -> Result<Verdict, Fault> {
+    let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
+    let log = log(&desk, item);
+    let (at, wanted, fresh) = (Arc::clone(&desk), commit.to_owned(), log.clone());
+    let scratch = off_thread(move || {
+        let prepared = open_log(&fresh).and_then(|()| {
+            let prepare = || scratch::prepare(&at, SCRATCH, &wanted);
+            patiently(&|| at.locks(), prepare)
+        });
+        if prepared.is_err() {
+            scratch::make_room(&at, SCRATCH);
+        }
+        prepared
+    });
+    let scratch = scratch.await?;
+    let variables = [
+        ("SWARM_MERGE_COMMIT", commit.to_owned()),
+        ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
+        ("SWARM_MERGE_ITEM", item.id.to_string()),
+        ("SWARM_MERGE_NAME", item.name.clone()),
+    ];
+    let order =
+        run::Order { dir: &scratch.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
+    let ended = run::run(&desk, &order).await?;
+    let verdict = judge(&desk, &scratch, &ended, item, commit).await?;
+    if verdict != Verdict::Green {
+        let (at, place, commit) = (Arc::clone(&desk), scratch.clone(), commit.to_owned());
+        off_thread(move || {
+            scratch::discard(&at, &place, &commit);
+            scratch::make_room(&at, SCRATCH);
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(verdict)
+}
+
+/// What the end of the command says about the commit.
+async fn judge(
+    desk: &Arc<Desk>,
+    scratch: &Scratch,
+    ended: &Ended,
+    item: &Item,
+    commit: &str,
+) -> Result<Verdict, Fault> {
+    let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
+    let output = run::output(ended, &log(desk, item));
+    let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; {output}")));
+    match ended.outcome.clone() {
+        Outcome::Code(0) => {
+            let (at, wanted, place) = (Arc::clone(desk), commit.to_owned(), scratch.clone());
+            match off_thread(move || scratch::changed(&at, &place, &wanted)).await? {
+                None => Ok(Verdict::Green),
+                Some(how) => red(format!("passed, but {how}")),
+            }
+        }
+        Outcome::Code(code) => red(format!("ended with code {code}")),
+        Outcome::Timeout => red(format!("took longer than {} s and was ended", item.rules.timeout_ms / 1000)),
+        Outcome::Signal(signal) => Ok(Verdict::Unknown(format!("'{command}' was ended by signal {signal}"))),
+        Outcome::Unknown(why) => Ok(Verdict::Unknown(why)),
+    }
+}
+
+/// An empty log, in a directory that is there.
+pub(crate) fn open_log(log: &std::path::Path) -> Result<(), Fault> {
+    let dir = log.parent().unwrap_or(log);
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Fault::at(dir))?;
+    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(log);
+    made.map(drop).map_err(Fault::at(log))
+}

@@ -1,0 +1,258 @@
+//! Keeps `git gc` away while there are objects that no reference holds yet: one
+//! that has marked what is needed would prune them, with `--prune=now` at once.
+//! `gc.pid` in the common directory is git's own lock for that, with the process
+//! and the host of its holder in it. git takes one of a dead process for stale, so
+//! a kill of ours blocks nobody.
+//!
+//! This process holds it once for each repository, for whoever needs it here.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::fault::Fault;
+use super::holders;
+use crate::worktrees::admin::ignore_missing;
+use swarm_sys::files::lock;
+use swarm_sys::procfs;
+
+/// How long an item waits for the end of a `git gc`.
+pub(crate) const LANDING_WAIT: Duration = Duration::from_secs(300);
+/// How long a person waits for a save.
+pub(crate) const SAVE_WAIT: Duration = Duration::from_secs(60);
+
+const FILE: &str = "gc.pid";
+/// What git makes first, and renames to the above.
+const LOCK: &str = "gc.pid.lock";
+/// After this git, too, takes a holder for gone, wherever it is.
+const AGE_MAX: Duration = Duration::from_secs(12 * 3600);
+/// git has the second file for an instant.
+const LOCK_AGE_MAX: Duration = Duration::from_secs(2);
+/// Before the next look, where the kernel does not tell of a change.
+const LOOK: Duration = Duration::from_secs(1);
+/// What a clock may be off between a file's time and a process's.
+const CLOCK_MS: i64 = 2_000;
+
+/// How often each repository's lock is needed in this process.
+static HOLDS: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
+
+/// Proof that no `git gc` prunes in the repository.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    common: PathBuf,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = holds.get_mut(&self.common) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        holds.remove(&self.common);
+        let path = self.common.join(FILE);
+        // Somebody may have taken it by force.
+        if fs::read_to_string(&path).is_ok_and(|text| text == own_text()) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Waits for the end of a `git gc` in the repository whose common directory is
+/// `common`, and keeps the next one from beginning.
+pub(crate) fn hold(common: &Path, limit: Duration) -> Result<Hold, Fault> {
+    let failed = Fault::at(common);
+    let common = common.canonicalize().map_err(&failed)?;
+    let deadline = Instant::now() + limit;
+    let mut watch = None;
+    loop {
+        let other = {
+            let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = holds.get(&common).copied().unwrap_or_default();
+            let other = if count == 0 { take(&common).map_err(&failed)? } else { None };
+            if other.is_none() {
+                holds.insert(common.clone(), count + 1);
+            }
+            other
+        };
+        let Some(other) = other else { return Ok(Hold { common }) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(other.fault(&common, limit));
+        }
+        match &watch {
+            // Watched first and tried again, so that no change is missed.
+            None => watch = Some(changes(&common)),
+            Some(watch) => wait(watch.as_ref(), &other, left),
+        }
+    }
+}
+
+/// Removes what a supervisor before this one left when it was killed.
+pub(crate) fn clear_stale(common: &Path) {
+    let holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_free = common.canonicalize().is_ok_and(|common| !holds.contains_key(&common));
+    if is_free && common.join(FILE).exists() && matches!(take(common), Ok(None)) {
+        let _ = fs::remove_file(common.join(FILE));
+    }
+}
+
+/// Who keeps us from it.
+enum Other {
+    /// A process of this machine.
+    Here(Pid),
+    /// As the file says, one of another machine.
+    Elsewhere(String),
+    /// The lock of the lock.
+    Lock,
+}
+
+impl Other {
+    fn fault(&self, common: &Path, waited: Duration) -> Fault {
+        let (file, lock, seconds) = (common.join(FILE), common.join(LOCK), waited.as_secs());
+        match self {
+            Self::Here(pid) => {
+                let pid = pid.as_raw_nonzero();
+                Fault::new(format!("git gc (process {pid}) has been at work in {} for {seconds} s", common.display()))
+                    .remedy("try again when it has ended")
+            }
+            Self::Elsewhere(who) => {
+                let cause = format!("git gc is at work in {} on another machine ({who})", common.display());
+                Fault::new(cause).remedy(format!("when none is, remove {}, then try again", file.display()))
+            }
+            Self::Lock => Fault::new(format!("{} has been there for {seconds} s", lock.display()))
+                .remedy("when no git runs there, remove that file, then try again"),
+        }
+    }
+}
+
+/// Takes it as git does, or says who has it.
+fn take(common: &Path) -> io::Result<Option<Other>> {
+    // One of ours at a time, in whatever process: nobody removes what the other has just made.
+    let dir = File::open(common)?;
+    lock::lock(&dir)?;
+    let lock = common.join(LOCK);
+    let make = || OpenOptions::new().write(true).create_new(true).mode(0o644).open(&lock);
+    let mut file = match make() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if !is_abandoned(&lock) {
+                return Ok(Some(Other::Lock));
+            }
+            ignore_missing(fs::remove_file(&lock))?;
+            make()?
+        }
+        made => made?,
+    };
+    // From here on no git gc begins; one that has begun is found.
+    let taken = match living_holder(common) {
+        Ok(None) => {
+            // Whoever may read the repository has to see it, whatever our umask is.
+            let written = file.set_permissions(Permissions::from_mode(0o644));
+            let written = written.and_then(|()| file.write_all(own_text().as_bytes()));
+            written.and_then(|()| fs::rename(&lock, common.join(FILE))).map(|()| None)
+        }
+        other => other,
+    };
+    if !matches!(taken, Ok(None)) {
+        let _ = fs::remove_file(&lock);
+    }
+    taken
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn own_text() -> String {
+    format!("{} {}", std::process::id(), host())
+}
+
+/// Who holds it, when that one still lives as far as can be known.
+fn living_holder(common: &Path) -> io::Result<Option<Other>> {
+    let path = common.join(FILE);
+    let Some(text) = ignore_missing(fs::read_to_string(&path))? else { return Ok(None) };
+    // What this process holds it knows itself.
+    if text == own_text() {
+        return Ok(None);
+    }
+    let Some(made) = ignore_missing(fs::metadata(&path).and_then(|meta| meta.modified()))? else { return Ok(None) };
+    let age = made.elapsed().unwrap_or_default();
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let [pid, its_host] = words.as_slice() else { return Ok(None) };
+    let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) else { return Ok(None) };
+    if age > AGE_MAX {
+        return Ok(None);
+    }
+    if *its_host != host() {
+        return Ok(Some(Other::Elsewhere(text.trim().to_owned())));
+    }
+    Ok(may_be_its_writer(pid.as_raw_nonzero().get(), age).then_some(Other::Here(pid)))
+}
+
+/// Whether the process lives and is not just one with the number of one that has
+/// ended: that one began later, and is no git.
+fn may_be_its_writer(pid: i32, age: Duration) -> bool {
+    let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) else { return false };
+    let now = jiff::Timestamp::now().as_millisecond();
+    let made_ms = now - i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    if procfs::process_start_ms(stat.start_ticks) <= made_ms + CLOCK_MS {
+        return true;
+    }
+    // A clock that was set meanwhile says nothing about these.
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let first = command.split(|byte| *byte == 0).next().unwrap_or_default();
+    first.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name == b"git" || name == b"swarm")
+}
+
+/// Whether the lock of the lock is of nobody who lives.
+fn is_abandoned(lock: &Path) -> bool {
+    let text = fs::read_to_string(lock).unwrap_or_default();
+    if let Some((pid, its_host)) = text.split_once(' ')
+        && let (Ok(pid), true) = (pid.parse(), its_host.trim() == host())
+        && procfs::stat(pid).is_none_or(|stat| !stat.is_alive())
+    {
+        return true;
+    }
+    let made = fs::symlink_metadata(lock).and_then(|meta| meta.modified());
+    let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LOCK_AGE_MAX));
+    is_old && !holders::is_held_open(lock)
+}
+
+/// Tells of files that go from the directory, where the system has room for that.
+fn changes(common: &Path) -> Option<Inotify> {
+    let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok()?;
+    changes.add_watch(common, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM).ok()?;
+    Some(changes)
+}
+
+/// Waits for a change or for the holder's end.
+fn wait(watch: Option<&Inotify>, other: &Other, left: Duration) {
+    let holder = match other {
+        Other::Here(pid) => pidfd_open(*pid, PidfdFlags::empty()).ok(),
+        Other::Elsewhere(_) | Other::Lock => None,
+    };
+    let is_told = watch.is_some() && holder.is_some();
+    let left = if is_told { left } else { left.min(LOOK) };
+    let watched = watch.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN));
+    let held = holder.as_ref().map(|holder| PollFd::new(holder, PollFlags::IN));
+    let mut fds: Vec<PollFd<'_>> = watched.into_iter().chain(held).collect();
+    let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+    let _ = poll(&mut fds, Some(&timeout));
+    if let Some(watch) = watch {
+        let _ = watch.read_events();
+    }
+}
+
+#[cfg(test)]
+#[path = "gc_lock_tests.rs"]
+mod tests;

@@ -1,0 +1,79 @@
+//! Questions about a repository that verbs ask.
+
+use std::path::Path;
+use std::time::Duration;
+
+use swarm_model::Caller;
+
+use super::cli::Cli;
+use super::fault::{CliError, Fault};
+use super::{objects, parse, version};
+
+/// What git says in `dir`, by lines; none where it refuses or takes too long.
+pub fn lines(dir: &Path, words: &[&str], caller: &Caller) -> Option<Vec<String>> {
+    const ANSWER_MAX: Duration = Duration::from_secs(10);
+    let said = Cli::new(caller).ok()?.read(dir).args(words).limit(ANSWER_MAX).run().ok()?;
+    Some(String::from_utf8_lossy(&said).lines().map(str::to_owned).collect())
+}
+
+/// Whether git takes this for the name of a branch.
+pub fn is_branch_name(branch: &str) -> bool {
+    objects::is_branch_name(branch)
+}
+
+/// Whether there is such a branch, as far as git can tell.
+pub fn has_branch(root: &Path, branch: &str, caller: &Caller) -> bool {
+    let tip = Cli::new(caller).and_then(|cli| objects::branch_tip(&cli, root, branch));
+    tip.is_ok_and(|tip| tip.is_some())
+}
+
+/// Whether a branch holds this commit, as far as git can tell.
+pub fn contains(root: &Path, branch: &str, commit: &str, caller: &Caller) -> bool {
+    Cli::new(caller).and_then(|cli| is_on(&cli, root, branch, commit)).unwrap_or(false)
+}
+
+fn is_on(cli: &Cli, root: &Path, branch: &str, commit: &str) -> Result<bool, CliError> {
+    let branch = format!("refs/heads/{branch}");
+    let (code, _) = cli.read(root).args(["merge-base", "--is-ancestor", commit, &branch]).run_for(&[0, 1])?;
+    Ok(code == 0)
+}
+
+/// Removes a branch all of which is on `base`, unless something else was put on it
+/// meanwhile or somebody has it checked out.
+///
+/// # Errors
+/// A sentence, when git cannot tell; the branch is there then.
+pub fn remove_landed_branch(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, String> {
+    if let Ok(removed) = objects::remove_merged_branch(root, branch, base) {
+        return Ok(removed);
+    }
+    remove_by_command(root, branch, base, caller).map_err(|fault| fault.cause)
+}
+
+pub(crate) fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, Fault> {
+    let cli = Cli::new(caller)?;
+    let Some(tip) = objects::branch_tip(&cli, root, branch)? else { return Ok(false) };
+    let is_landed = is_on(&cli, root, base, &tip)?;
+    let full = format!("refs/heads/{branch}");
+    let listed = parse::worktrees(&cli.read(root).args(["worktree", "list", "--porcelain", "-z"]).run()?);
+    if !is_landed || listed.iter().any(|one| one.branch.as_deref() == Some(&full)) {
+        return Ok(false);
+    }
+    cli.write(root).args(["update-ref", "-d", &full, &tip]).run()?;
+    Ok(true)
+}
+
+/// Whether there is a git that answers and is new enough.
+///
+/// # Errors
+/// What is wrong with it, and the remedy.
+pub fn is_usable(caller: &Caller) -> Result<(), (String, Option<String>)> {
+    let told = |error: CliError| (error.to_string(), error.remedy());
+    Cli::new(caller).and_then(|cli| version::check(&cli)).map_err(told)
+}
+
+/// The common directory of the repository that the caller is in.
+pub fn common_dir(caller: &Caller) -> Option<String> {
+    let cli = Cli::new(caller).ok()?;
+    objects::common_dir(&cli, Path::new(&caller.cwd)).ok()
+}

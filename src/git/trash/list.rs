@@ -1,0 +1,148 @@
+//! The saves of one repository, for commands: listed, looked into, brought back.
+
+use std::path::{Path, PathBuf};
+
+use swarm_model::{Caller, Refusal, RefusalKind};
+use swarm_ports::Expired;
+
+use super::expiry::{self, Due, TrashPolicy};
+use super::restore::{self, Back, Wish};
+use super::saved::{self, Save};
+use crate::repository::cli::Cli;
+use crate::repository::fault::Fault;
+use crate::repository::objects;
+use crate::worktrees::{admin, settings};
+
+pub struct Trove {
+    cli: Cli,
+    common: PathBuf,
+}
+
+/// A path that is another one than in the save's HEAD, with git's letter for how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    pub letter: char,
+    pub path: String,
+}
+
+impl Trove {
+    /// Of the repository around `dir`.
+    ///
+    /// # Errors
+    /// When there is none, or no git.
+    pub fn open(caller: &Caller, dir: &Path) -> Result<Self, Refusal> {
+        let cli = Cli::new(caller).map_err(|error| refusal(error.into()))?;
+        let dir = Path::new(&caller.cwd).join(dir);
+        let none = |_| {
+            let cause = format!("there is no git repository at {}", dir.display());
+            Refusal::new(RefusalKind::Invalid, cause).remedy("name one with --repo")
+        };
+        let common = objects::common_dir(&cli, &dir).map_err(none)?;
+        Ok(Self { cli, common: PathBuf::from(common) })
+    }
+
+    /// Its root, as far as it has one.
+    pub fn repository(&self) -> &Path {
+        admin::checkout_of(&self.common).unwrap_or(&self.common)
+    }
+
+    /// All that is saved, the newest first.
+    ///
+    /// # Errors
+    /// What git says.
+    pub fn saves(&self) -> Result<Vec<Save>, Refusal> {
+        saved::list(&self.cli, &self.common).map_err(refusal)
+    }
+
+    /// Bytes on disk that are needed for this alone.
+    ///
+    /// # Errors
+    /// What git says.
+    pub fn bytes(&self, save: &Save) -> Result<u64, Refusal> {
+        saved::bytes(&self.cli, &self.common, save).map_err(refusal)
+    }
+
+    /// Brings it back.
+    ///
+    /// # Errors
+    /// Why not; nothing was changed then.
+    pub fn restore(&self, save: &Save, wish: &Wish) -> Result<Back, Refusal> {
+        restore::restore(&self.cli, &self.common, save, wish).map_err(refusal)
+    }
+
+    /// What is to go by this policy.
+    ///
+    /// # Errors
+    /// What git says.
+    pub fn due(&self, policy: TrashPolicy, now_ms: u64) -> Result<Vec<Due>, Refusal> {
+        expiry::find(&self.cli, &self.common, policy, now_ms).map_err(refusal)
+    }
+
+    /// Forgets it.
+    ///
+    /// # Errors
+    /// What git says; it is there then.
+    pub fn forget(&self, save: &Save) -> Result<(), Refusal> {
+        expiry::forget(&self.cli, &self.common, save).map_err(refusal)
+    }
+
+    /// What `swarm.toml` of the repository says.
+    ///
+    /// # Errors
+    /// When it is no sense.
+    pub fn policy(&self) -> Result<TrashPolicy, Refusal> {
+        settings::trash(self.repository()).map_err(refusal)
+    }
+
+    /// What is in it that is not in its HEAD.
+    ///
+    /// # Errors
+    /// What git says.
+    pub fn others(&self, save: &Save) -> Result<Vec<Other>, Refusal> {
+        let out = self.diff(save, &["--name-status", "-z", "--no-renames"])?;
+        let mut fields = out.split(|byte| *byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
+        let mut others = Vec::new();
+        while let (Some(letter), Some(path)) = (fields.next().and_then(|text| text.chars().next()), fields.next()) {
+            others.push(Other { letter, path });
+        }
+        Ok(others)
+    }
+
+    /// The same as a patch.
+    ///
+    /// # Errors
+    /// What git says.
+    pub fn patch(&self, save: &Save) -> Result<Vec<u8>, Refusal> {
+        self.diff(save, &["--no-renames", "--binary"])
+    }
+
+    fn diff(&self, save: &Save, shape: &[&str]) -> Result<Vec<u8>, Refusal> {
+        let empty = || self.cli.read(&self.common).args(["hash-object", "-t", "tree", "/dev/null"]).line();
+        let head = match &save.head {
+            Some(head) => head.clone(),
+            None => empty().map_err(|error| refusal(error.into()))?,
+        };
+        let call = self.cli.read(&self.common).args(["diff", "--no-color", "--no-ext-diff", "--no-textconv"]);
+        call.args(shape).args([&head, &save.commit, "--"]).run().map_err(|error| refusal(error.into()))
+    }
+}
+
+/// Forgets what is to go by the repository's settings, and nothing where they say nothing.
+pub(crate) fn expire_by_settings(caller: &Caller, root: &Path, now_ms: u64) -> Result<Vec<Expired>, Fault> {
+    let policy = settings::trash(root)?;
+    if policy == TrashPolicy::default() {
+        return Ok(Vec::new());
+    }
+    let (cli, common) = (Cli::new(caller)?, admin::common_dir(root).map_err(Fault::at(root))?);
+    let mut expired = Vec::new();
+    for due in expiry::find(&cli, &common, policy, now_ms)? {
+        expiry::forget(&cli, &common, &due.save)?;
+        let (reference, commit) = (due.save.reference, due.save.commit);
+        expired.push(Expired { reference, commit, name: due.save.name, why: due.why.to_owned() });
+    }
+    Ok(expired)
+}
+
+fn refusal(fault: Fault) -> Refusal {
+    Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Worktree, fault.cause) }
+}

@@ -1,0 +1,10 @@
+//! The processes of swarm, one module each: what runs behind `swarm __NAME`.
+
+pub mod attempt;
+pub mod forkserver;
+pub mod guard;
+pub mod launcher;
+mod memory;
+pub mod shim;
+pub mod supervisor;
+pub mod turn;

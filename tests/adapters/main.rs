@@ -1,0 +1,3 @@
+//! Ports against the real tool, together with the room that uses them.
+
+mod landing_oracle;
