@@ -324,9 +324,11 @@ fn mistakes_in_the_order_are_named() {
     let plan = |jobs| Plan { jobs, ..Plan::default() };
     assert_eq!(plan(vec![job("a"), after("b", &["a"])]).check_order(), Ok(()));
     let unknown = plan(vec![after("b", &["x"])]).check_order();
-    assert_eq!(unknown, Err("'b' is to run after 'x', which there is not".to_owned()));
+    assert_eq!(unknown, Err("job 'b': unknown dependency 'x'".to_owned()));
     let circle = plan(vec![job("a"), after("b", &["c"]), after("c", &["b"])]).check_order();
-    assert_eq!(circle, Err("these wait for each other: b, c".to_owned()));
+    assert_eq!(circle, Err("jobs depend on each other: b, c".to_owned()));
+    let typo = plan(vec![job("build"), after("deploy", &["biuld"])]).check_order();
+    assert_eq!(typo, Err("job 'deploy': unknown dependency 'biuld' (did you mean 'build'?)".to_owned()));
 }
 
 fn any_event(jobs: usize) -> impl Strategy<Value = Event> {

@@ -30,7 +30,7 @@ mod tests {
     use super::super::send::tests::{foreign, ours, registry, worker};
     use super::*;
     use swarm_model::FineState;
-    use swarm_tmux::testing::{Private, wait_until};
+    use swarm_store::windows::testing::{Private, wait_until};
 
     #[test]
     fn only_running_tmux_workers_are_attached_to() {

@@ -9,7 +9,7 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::escape;
 use super::screen::Screen;
-use swarm_git::worktrees::topic::{Shape, Topic, topic};
+use swarm_store::repositories::topic::{Shape, Topic, topic};
 use swarm_sys::paths::Paths;
 
 /// Maximum number of excluded paths that the note names.
@@ -74,7 +74,7 @@ fn show(args: &DiffArgs, view: &WorkerView, screen: &mut Screen) -> Result<u8, F
 }
 
 fn print_json(view: &WorkerView, branch: &str, topic: &Topic, screen: &mut Screen) -> Result<(), Failure> {
-    let file = |changed: swarm_git::worktrees::topic::Changed| File {
+    let file = |changed: swarm_store::repositories::topic::Changed| File {
         status: match changed.status {
             'A' => "added",
             'D' => "deleted",

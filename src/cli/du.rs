@@ -11,8 +11,8 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::{escape, size, table};
 use super::screen::Screen;
-use swarm_git::trash::list::Trove;
-use swarm_git::worktrees::usage::bytes;
+use swarm_store::repositories::trash::list::Trove;
+use swarm_store::repositories::usage::bytes;
 use swarm_sys::paths::Paths;
 
 #[derive(Debug, Args)]
@@ -90,11 +90,12 @@ fn others(repos: &BTreeSet<PathBuf>, workers: &[Worker]) -> Vec<Other> {
     let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let known: BTreeSet<PathBuf> =
         workers.iter().filter_map(|worker| Some(resolved(Path::new(worker.path.as_ref()?)))).collect();
-    let here =
-        std::env::current_dir().ok().and_then(|cwd| swarm_git::repository::main_tree(swarm_config::root_above(&cwd)?));
+    let here = std::env::current_dir()
+        .ok()
+        .and_then(|cwd| swarm_store::repositories::main_tree(swarm_config::root_above(&cwd)?));
     let mut roots: BTreeSet<PathBuf> = repos.iter().map(|repo| resolved(repo)).collect();
     roots.extend(here.map(|root| resolved(&root)));
-    let listed = roots.iter().flat_map(|root| swarm_git::repository::worktrees_of(root).unwrap_or_default());
+    let listed = roots.iter().flat_map(|root| swarm_store::repositories::worktrees_of(root).unwrap_or_default());
     let strange = listed.map(|one| resolved(&one.path)).filter(|path| !known.contains(path) && path.exists());
     let mut others: Vec<Other> = strange.map(|path| Other { bytes: bytes(&path), path }).collect();
     others.sort_by(|a, b| (b.bytes, &a.path).cmp(&(a.bytes, &b.path)));

@@ -51,7 +51,7 @@ mod tests {
     use super::super::send::tests::{foreign, ours, registry, spoken, worker};
     use super::*;
     use swarm_model::{FineState, TmuxPane};
-    use swarm_tmux::testing::{Private, wait_until};
+    use swarm_store::windows::testing::{Private, wait_until};
 
     #[test]
     fn one_pane_is_shown_unchanged_and_several_under_their_names() {

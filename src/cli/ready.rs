@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_model::ProcessId;
 use swarm_model::screen as patterns;
 
-use swarm_tmux::{Key, Target, TmuxError};
+use swarm_store::windows::{Key, Target, TmuxError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {

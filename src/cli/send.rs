@@ -7,7 +7,7 @@ use swarm_model::{Refusal, RefusalKind, WorkerView, nearest};
 
 use super::tagged::{self, has_all};
 use swarm_store::views::Registry;
-use swarm_tmux::{self, Key, SendOptions, Target, TmuxError};
+use swarm_store::windows::{Key, SendOptions, Target, TmuxError};
 
 /// Environment of the caller, in its order.
 pub type Environment = [(String, String)];
@@ -190,7 +190,7 @@ fn lives_in_tmux(worker: &WorkerView) -> bool {
 /// Returns an error if its window is gone or tmux does not answer.
 pub fn locate(worker: &WorkerView, environment: &Environment) -> Result<Target, Refusal> {
     let name = &worker.row.name;
-    let target = swarm_tmux::target(worker, environment).map_err(|error| Refusal::from(error).of(name))?;
+    let target = swarm_store::windows::target(worker, environment).map_err(|error| Refusal::from(error).of(name))?;
     target.ok_or_else(|| Refusal::new(RefusalKind::Invalid, format!("worker '{name}' is not a tmux worker")).of(name))
 }
 
@@ -201,8 +201,8 @@ pub mod tests {
     use swarm_model::{FineState, RestartPolicy, Row, RowTmux, TmuxPane, WireStatus};
 
     use super::*;
-    use swarm_tmux::Window;
-    use swarm_tmux::testing::{Private, wait_until};
+    use swarm_store::windows::Window;
+    use swarm_store::windows::testing::{Private, wait_until};
 
     /// Returns a worker in a window of the private server; with a pane it is one of ours.
     pub fn worker(name: &str, tmux: Option<RowTmux>, pane: Option<TmuxPane>, state: FineState) -> WorkerView {

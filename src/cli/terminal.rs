@@ -13,8 +13,8 @@ use super::send::{Proof, Typed, Verb, Who};
 use super::tagged::Tagged;
 use super::{attach, json, peek, ready, send};
 use swarm_store::views::{Registry, load_one};
+use swarm_store::windows::SendOptions;
 use swarm_sys::paths::Paths;
-use swarm_tmux::{self, SendOptions};
 
 type Environment = Vec<(String, String)>;
 type Act<'a> = &'a dyn Fn(&mut Verb<'_>, Option<Who<'_>>) -> Result<u8, Refusal>;
@@ -55,7 +55,9 @@ pub fn attach(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u
 /// Reports whether the agent in a new window shows its prompt within `limit`.
 pub fn is_ready(spawned: &Spawned, paths: &Paths, limit: Duration) -> Result<bool, Failure> {
     let Some(view) = load_one(paths, &spawned.name)? else { return Ok(false) };
-    let Some(target) = swarm_tmux::target(&view, &environment()).map_err(Refusal::from)? else { return Ok(true) };
+    let Some(target) = swarm_store::windows::target(&view, &environment()).map_err(Refusal::from)? else {
+        return Ok(true);
+    };
     let log = paths.log(&spawned.name, "tmux");
     let readiness = ready::wait_ready(&target, Some(&log), view.watch.as_ref(), limit).map_err(Refusal::from)?;
     Ok(readiness == ready::Readiness::Ready)
@@ -63,7 +65,7 @@ pub fn is_ready(spawned: &Spawned, paths: &Paths, limit: Duration) -> Result<boo
 
 /// Returns the text in the window of a worker, if it has one.
 pub fn shown(view: &WorkerView) -> Option<String> {
-    let target = swarm_tmux::target(view, &environment()).ok()??;
+    let target = swarm_store::windows::target(view, &environment()).ok()??;
     target.tmux.capture(&target.pane, 0, false).ok()
 }
 

@@ -1,5 +1,4 @@
-//! A real repository in a directory of its own, with nothing of the user's
-//! settings around it.
+//! A real repository in a temporary directory, isolated from the user's git settings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,19 +13,19 @@ use crate::repository::cli::Cli;
 
 pub struct Fixture {
     _dir: tempfile::TempDir,
-    /// Where everything lies.
+    /// Temporary directory that contains everything else.
     pub root: PathBuf,
     pub repo: PathBuf,
     pub caller: Caller,
 }
 
-/// What a command printed, without the last line's end.
+/// Returns the output of a command as text without trailing white space.
 pub fn text(out: &[u8]) -> String {
     String::from_utf8_lossy(out).trim_end().to_owned()
 }
 
 impl Fixture {
-    /// A repository `repo` with one commit on `main`.
+    /// Creates a repository `repo` with one commit on `main`.
     pub fn new() -> Self {
         let fix = Self::empty();
         fs::write(fix.repo.join(".gitignore"), "ignored\n").unwrap();
@@ -34,10 +33,10 @@ impl Fixture {
         fix
     }
 
-    /// One without a commit.
+    /// Creates a repository without a commit.
     pub fn empty() -> Self {
         swarm_config::ignore_user_file();
-        // In memory where there is such a directory: most of a small git's time is the disk's.
+        // In memory if possible: a small git spends most of its time on the disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let root = dir.path().canonicalize().unwrap();
         let home = root.join("home");
@@ -80,16 +79,16 @@ impl Fixture {
     pub fn script(&self, path: &Path, body: &str) {
         use std::os::unix::fs::PermissionsExt;
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // Copied by a child, so that no other test's fork
-        // holds it open for writing while it is executed.
+        // A child writes the final file, so that no fork of another test holds it
+        // open for writing while it is executed.
         fs::write(path.with_extension("new"), format!("#!/bin/sh\n{body}\n")).unwrap();
         fs::set_permissions(path.with_extension("new"), fs::Permissions::from_mode(0o755)).unwrap();
         let copied = Command::new("cp").arg("-p").arg(path.with_extension("new")).arg(path).status().unwrap();
         assert!(copied.success());
     }
 
-    /// A caller whose git does `body` instead of `worktree add`; `$GIT` is the
-    /// real one.
+    /// Returns a caller whose git runs `body` instead of `worktree add`; `$GIT` is the
+    /// real git.
     pub fn with_stub(&self, body: &str) -> Caller {
         let path = std::env::var("PATH").unwrap();
         let real = path.split(':').map(|dir| Path::new(dir).join("git")).find(|git| git.is_file()).unwrap();
@@ -103,7 +102,7 @@ impl Fixture {
         caller
     }
 
-    /// Whether git succeeds in `dir`, and what it prints.
+    /// Runs git in `dir` and returns whether it succeeded, and its stdout.
     pub fn attempt(&self, dir: &Path, args: &[&str]) -> (bool, Vec<u8>) {
         let mut command = Command::new("git");
         command.arg("-C").arg(dir).args(args).env_clear().envs(self.caller.environment.iter().cloned());
@@ -139,7 +138,7 @@ impl Fixture {
         block(Git::new().plan(name, asked, &self.caller))
     }
 
-    /// What `plan` refuses with: cause and remedy.
+    /// Returns cause and remedy of a plan that must be refused.
     pub fn refusal(&self, name: &str, asked: &WorktreeRequest) -> (String, Option<String>) {
         match self.plan_of(name, asked) {
             Err(WorktreeError::Create { cause, remedy }) => (cause, remedy),
@@ -155,7 +154,7 @@ impl Fixture {
         block(Git::new().undo(plan, &self.caller))
     }
 
-    /// A worktree of that name, made.
+    /// Creates a worktree with that name.
     pub fn made(&self, name: &str) -> (WorktreePlan, PathBuf) {
         let plan = self.plan(name);
         self.make(&plan).unwrap();
@@ -183,7 +182,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Nothing of a worktree is left: directory, record, branch.
+    /// Asserts that nothing of a worktree is left: no directory, administrative files or branch.
     pub fn assert_no_trace(&self, plan: &WorktreePlan) {
         assert!(!Path::new(&plan.path).exists(), "the directory is still there");
         assert!(!self.has(&format!("refs/heads/{}", plan.branch)), "the branch is still there");

@@ -1,11 +1,11 @@
-//! git: worktrees that are never lost.
+//! git for swarm: worktrees whose work is never lost.
 //!
-//! This room owns the worktrees of workers: it plans, makes, takes back, judges
-//! and removes them, and saves what is in them under `refs/swarm/trash/`. It
+//! This crate owns the worktrees of workers. It plans, creates, rolls back,
+//! checks and removes them, and saves their content under `refs/swarm/trash/`. It
 //! never changes a configuration, never deletes a branch that a start did not
-//! make, and never removes work that was not saved.
+//! create, and never removes work that was not saved.
 //!
-//! `plan` → `make` → (`undo` when it never executed | `check`, `remove`)
+//! `plan` → `make` → (`undo` if the worker never executed | `check`, `remove`)
 
 pub mod landing;
 pub mod repository;

@@ -1,12 +1,9 @@
-//! The fork server: a process of one thread from which the shims of detached
-//! workers are forked, `swarm __forkserver TITLE`. A fork of this small image
-//! costs a fraction of a new program's start, and its pages are shared by all
-//! shims.
+//! The fork server, `swarm __forkserver TITLE`: a single-threaded process from which the shims of detached workers are
+//! forked. A fork of this small process is much cheaper than a new program, and all shims share its pages.
 //!
-//! Standard input is a socket of whole messages: each is the directory of a
-//! generation, with the shim's end of the handshake attached. A spare, forked
-//! ahead, takes the message and becomes that generation's shim, which answers
-//! over the handshake. End of file is the supervisor's end, and that of both.
+//! Standard input is a socket of messages: each is the directory of a generation, with the shim's end of the
+//! handshake attached. A spare that was forked in advance takes the message and becomes the shim of that generation,
+//! which answers over the handshake. At end of file the supervisor is gone, and fork server and spare exit.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -31,24 +28,24 @@ use crate::processes::memory;
 use crate::processes::shim;
 use swarm_sys::cgroups;
 
-/// The longest path that the kernel takes.
+/// Maximum length of a path in the kernel, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
-/// Before the next spare, when one came to nothing.
+/// Pause before the next spare after one that died unused.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Room for the longest directory's name in the command line that `ps` shows.
+/// Room for the name of a worker's directory in the command line that `ps` shows, in bytes.
 const TITLE_ROOM: usize = 96;
 
-/// The supervisor's end.
+/// Supervisor's side of a fork server.
 pub struct ForkServer {
     socket: OwnedFd,
     process: Child,
 }
 
 impl ForkServer {
-    /// Starts one. `workers` is the directory above those that will be asked for.
+    /// Starts a fork server. `workers` is the parent of the directories that will be ordered.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the socket or the process cannot be created.
     pub fn start(executable: &Path, workers: &Path) -> io::Result<Self> {
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
@@ -61,18 +58,16 @@ impl ForkServer {
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A group of their own for it and its spares, which can be woken together.
+            // A process group for the fork server and its spares, which can be woken together.
             .process_group(0)
             .spawn()?;
         Ok(Self { socket: ours, process })
     }
 
-    /// Asks for a shim. Whether it came up is told over `link`, whose other end
-    /// says end of file when it did not.
+    /// Orders a shim. The shim answers over `link`; end of file at its other end means that there is no shim.
     ///
     /// # Errors
-    /// `WouldBlock` when more orders wait than the kernel keeps, else what the
-    /// system says; there is no shim then.
+    /// Fails with `WouldBlock` if too many orders are waiting, or with the error of the socket. There is no shim then.
     pub fn fork(&self, dir: &Path, link: &OwnedFd) -> io::Result<()> {
         let descriptors = [link.as_raw_fd()];
         let attached = [ControlMessage::ScmRights(&descriptors)];
@@ -86,10 +81,10 @@ impl ForkServer {
         }
     }
 
-    /// The same, waiting for room at most `limit`.
+    /// Like [`fork`](Self::fork), but waits up to `limit` until the order can be queued.
     ///
     /// # Errors
-    /// As [`fork`](Self::fork).
+    /// Fails as [`fork`](Self::fork) does.
     pub fn fork_in_turn(&self, dir: &Path, link: &OwnedFd, limit: Duration) -> io::Result<()> {
         let deadline = Instant::now() + limit;
         loop {
@@ -104,35 +99,35 @@ impl ForkServer {
         }
     }
 
-    /// Whether it has ended, so that what it was asked last may not be done.
+    /// Reports whether the fork server has ended; its last order may be lost then.
     pub fn is_gone(&self) -> bool {
         hung_up(&self.socket)
     }
 
-    /// Somebody may have suspended it.
+    /// Wakes the fork server, which may have been suspended.
     pub fn wake(&self) {
         if let Ok(pid) = i32::try_from(self.process.id()) {
-            // A child of this process, not waited for yet: the number is its own.
+            // A child that was not waited for, so its pid cannot be reused.
             let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), Signal::SIGCONT);
         }
     }
 }
 
 impl Drop for ForkServer {
-    /// It has nothing to lose, and its shims live on.
+    /// Kills the fork server, which has no state; its shims continue.
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Whether the other end is gone.
+/// Reports whether the other end is closed.
 fn hung_up(socket: &OwnedFd) -> bool {
     let mut wait = [PollFd::new(socket.as_fd(), PollFlags::empty())];
     poll(&mut wait, PollTimeout::ZERO).is_ok() && wait[0].any() == Some(true)
 }
 
-/// The fork server's own part.
+/// Main function of the fork server's process.
 pub fn main() -> u8 {
     match serve() {
         Ok(never) => match never {},
@@ -146,7 +141,7 @@ fn serve() -> io::Result<std::convert::Infallible> {
     nix::unistd::dup2_stdin(&null)?;
     drop(null);
     let title = Title::find();
-    // Nobody waits for shims here: the kernel is to forget those that ended.
+    // Shims are never waited for, so the kernel must reap them.
     // SAFETY: ignoring installs no handler.
     #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
@@ -166,7 +161,7 @@ fn serve() -> io::Result<std::convert::Infallible> {
                 is_needed = false;
                 wait_taken(&socket, File::from(taken))?;
             }
-            // There may be memory again when there is an order.
+            // Retry when there is an order; there may be memory again by then.
             Err(_) if !is_needed => {
                 wait_order(&socket, PollTimeout::NONE)?;
                 is_needed = true;
@@ -184,8 +179,7 @@ fn calm() -> PollTimeout {
     PollTimeout::try_from(memory::CALM).unwrap_or(PollTimeout::MAX)
 }
 
-/// Waits until there is an order, or the end, and leaves it. False when there is none
-/// within so long.
+/// Waits until there is an order or end of file, without reading it. Returns false after `limit`.
 fn wait_order(socket: &OwnedFd, limit: PollTimeout) -> io::Result<bool> {
     loop {
         match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], limit) {
@@ -195,7 +189,7 @@ fn wait_order(socket: &OwnedFd, limit: PollTimeout) -> io::Result<bool> {
     }
 }
 
-/// Waits until the spare needs a successor: it says so by a byte, or by its end.
+/// Waits until the spare needs a successor: it was taken (it writes a byte), or it has ended.
 fn wait_taken(socket: &OwnedFd, mut taken: File) -> io::Result<()> {
     let mut limit = calm();
     loop {
@@ -215,13 +209,13 @@ fn wait_taken(socket: &OwnedFd, mut taken: File) -> io::Result<()> {
         std::process::exit(0);
     }
     if taken.read(&mut [0]).unwrap_or(0) == 0 {
-        // It ended without being of use; whatever ended it may end the next one, too.
+        // The spare died unused; the pause avoids a busy loop if the next ones die as well.
         std::thread::sleep(PAUSE);
     }
     Ok(())
 }
 
-/// A fork that is ready before it is asked for, so that nobody waits for it.
+/// Runs a spare: a process that is forked in advance, so that no start has to wait for a fork.
 fn spare(socket: OwnedFd, mut taken: File, mut title: Option<Title>) -> u8 {
     shim::rehearse();
     if matches!(wait_order(&socket, calm()), Ok(false)) {
@@ -239,13 +233,13 @@ fn spare(socket: OwnedFd, mut taken: File, mut title: Option<Title>) -> u8 {
     if let Some(title) = &mut title {
         title.set(&[b"swarm", b"__shim", dir.as_os_str().as_bytes()]);
     }
-    // The next one is made while this one waits for its verdict.
+    // The next spare is forked while this one waits for its verdict.
     shim::run_in(&dir, move || drop(taken.write_all(b"t")))
 }
 
-/// The next order. End of file ends the process.
+/// Returns the next order: the directory and the shim's end of the handshake. Exits the process at end of file.
 fn next(socket: &OwnedFd) -> io::Result<(PathBuf, OwnedFd)> {
-    // On the stack, where it is gone afterwards.
+    // On the stack, so that the memory is free afterwards.
     let mut text = [0_u8; PATH_BYTES_MAX];
     loop {
         let mut space = nix::cmsg_space!(RawFd);
@@ -274,11 +268,11 @@ fn next(socket: &OwnedFd) -> io::Result<(PathBuf, OwnedFd)> {
     }
 }
 
-/// The memory in which the kernel finds this process's command line.
+/// Memory from which the kernel reads this process's command line.
 struct Title(&'static mut [u8]);
 
 impl Title {
-    /// `None` where the kernel does not say; the command line stays as it is then.
+    /// Returns `None` if the kernel does not report its location; the command line is not changed then.
     fn find() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
         let (_, fields) = stat.rsplit_once(')')?;
@@ -298,7 +292,7 @@ impl Title {
 
     fn set(&mut self, words: &[&[u8]]) {
         let text = words.join(&0);
-        // The last byte stays zero: otherwise the kernel reads on into the environment.
+        // The last byte must stay zero, or the kernel continues to read into the environment.
         let shown = text.len().min(self.0.len().saturating_sub(1));
         self.0[..shown].copy_from_slice(&text[..shown]);
         self.0[shown..].fill(0);

@@ -1,9 +1,8 @@
-//! The guard: the supervisor's parent, which starts it again whenever it dies.
+//! The guard: the supervisor's parent, which restarts the supervisor whenever it dies.
 //!
-//! The two watch each other. A pipe whose writing end only the supervisor has
-//! tells the guard: one byte is a farewell, end of file is a death. A pidfd
-//! tells the supervisor of the guard's death, and it starts a new guard with a
-//! new pipe. So either may be killed at any instant, any number of times.
+//! The two watch each other. The guard reads a pipe whose writing end only the supervisor has: one byte is a farewell,
+//! end of file is a death. The supervisor watches the guard by a pidfd, and starts a new guard with a new pipe if it
+//! dies. Therefore either may be killed at any instant, any number of times.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -20,25 +19,24 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use swarm_sys::paths::Paths;
 
-/// Restart intensity: more deaths of its own making than this …
+/// Maximum number of failures of the supervisor within [`WINDOW`], after which the guard gives up. Kills do not count.
 const FAILURES_MAX: usize = 5;
-/// … within this time, and the guard gives up. Being killed does not count.
+/// Period in which failures are counted.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Kills in the window after which a restart waits a moment.
+/// Number of kills within [`WINDOW`] after which restarts are delayed by [`KILLS_PAUSE`].
 const KILLS_FREE: usize = 50;
-/// How long a killed supervisor may hold its lock still.
+/// Maximum time for which a killed supervisor may still hold its lock.
 const DYING_MAX: Duration = Duration::from_secs(1);
-/// Size at which `supervisor.log` is put aside when the next guard starts.
+/// Size in bytes at which `supervisor.log` is rotated when the next guard starts.
 const LOG_BYTES_MAX: u64 = 8 << 20;
+/// Delay of restarts after many kills.
 const KILLS_PAUSE: Duration = Duration::from_millis(500);
 
-/// What the lock's file says after a stop that a person asked for, in the place of
-/// the holder's number.
+/// Content of the lock file, instead of the holder's pid, after a stop that a person requested.
 const STOPPED: &[u8] = b"stopped\n";
 
-/// `swarm __guard ROOT [adopt|late]`: with `adopt`, standard input is the pipe of
-/// a supervisor that runs already; with `late` it is only for the case that the
-/// others died.
+/// Runs `swarm __guard ROOT [adopt|late]`. With `adopt`, standard input is the pipe of a supervisor that is already
+/// running. With `late`, the guard exits unless supervisor and guard have died.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     let Some(root) = arguments.next() else { return 2 };
     let mode = arguments.next();
@@ -65,7 +63,7 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
             Some(life) => life,
             None => {
                 let (pipe, child) = start_supervisor(root, ready.take().unwrap_or_else(Stdio::null))?;
-                // The starter waits for end of file on this pipe, too.
+                // The starter also waits for end of file on this pipe.
                 replace_stdout()?;
                 (pipe, Some(child))
             }
@@ -79,13 +77,12 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
         match deaths.verdict(killed, Instant::now()) {
             Verdict::Now => {}
             Verdict::Later(pause) => std::thread::sleep(pause),
-            Verdict::GiveUp => return Err(io::Error::other("the supervisor ended too often by itself")),
+            Verdict::GiveUp => return Err(io::Error::other("the supervisor failed too often")),
         }
     }
 }
 
-/// A session of its own, so that no terminal's signals arrive; and limits that
-/// are the user's, not the first caller's.
+/// Starts a new session, so that no signals of a terminal arrive, and replaces the first caller's limits by the user's.
 fn leave_the_caller() -> io::Result<()> {
     let _ = nix::unistd::setsid();
     nix::unistd::chdir("/")?;
@@ -98,7 +95,7 @@ fn leave_the_caller() -> io::Result<()> {
         Resource::RLIMIT_DATA,
     ] {
         if let Ok((soft, hard)) = getrlimit(resource) {
-            // Only who may raise a hard limit can; then the soft one goes up to it.
+            // If the hard limit cannot be raised, the soft limit is raised to it.
             let raised = resource != Resource::RLIMIT_NOFILE
                 && hard != nix::libc::RLIM_INFINITY
                 && setrlimit(resource, nix::libc::RLIM_INFINITY, nix::libc::RLIM_INFINITY).is_ok();
@@ -142,7 +139,7 @@ fn read_byte(pipe: &mut File) -> io::Result<usize> {
     }
 }
 
-/// Deaths within the window.
+/// Deaths of the supervisor within [`WINDOW`]: time, and whether it was killed.
 #[derive(Default)]
 struct Deaths(VecDeque<(Instant, bool)>);
 
@@ -165,19 +162,18 @@ impl Deaths {
     }
 }
 
-/// Starts a guard, which starts a supervisor. `ready` is where the supervisor
-/// says that it listens, or why it cannot.
+/// Starts a guard, which starts a supervisor. The supervisor writes to `ready` that it is listening, or why it cannot.
 ///
 /// # Errors
-/// When no process can be made.
+/// Fails if no process can be created.
 pub fn start(root: &Path, ready: Stdio) -> io::Result<Child> {
     command(root)?.stdin(Stdio::null()).stdout(ready).spawn()
 }
 
-/// Starts a guard for a supervisor that runs already, over the pipe it holds.
+/// Starts a guard for a running supervisor, which holds the other end of `pipe`.
 ///
 /// # Errors
-/// When no process can be made.
+/// Fails if no process can be created.
 pub fn start_for(root: &Path, pipe: Stdio) -> io::Result<Child> {
     command(root)?.arg("adopt").stdin(pipe).stdout(Stdio::null()).spawn()
 }
@@ -193,37 +189,34 @@ fn command(root: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Starts a guard that stays only when it finds no supervisor: the others died
-/// together, and something is due.
+/// Starts a guard that stays only if there is no supervisor: used when work is due and both may have died.
 pub fn start_late(root: &Path) {
     let started =
         command(root).and_then(|mut command| command.arg("late").stdin(Stdio::null()).stdout(Stdio::null()).spawn());
     if let Err(error) = started {
-        let _ = writeln!(io::stderr(), "swarm: error: no supervisor could be started: {error}");
+        let _ = writeln!(io::stderr(), "swarm: error: cannot start a supervisor: {error}");
     }
 }
 
-/// Says in the lock's file that the end of its holder was asked for. It stands until
-/// the next supervisor has the lock. Over what is there, so that a full disk has
-/// room for it.
+/// Records in the lock file that its holder was stopped on request. The record stays until the next supervisor takes
+/// the lock. Overwrites the existing content, so that a full disk has room for it.
 pub fn mark_stopped(mut lock: &File) {
     if let Err(error) = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.write_all(STOPPED)) {
         tracing::warn!(%error, "a worker's end may start a supervisor again");
     }
 }
 
-/// Whether the last supervisor ended because a person wanted that.
+/// Reports whether the last supervisor was stopped on request.
 pub fn is_stopped(root: &Path) -> bool {
     std::fs::read(Paths::new(root).supervisor_lock()).is_ok_and(|text| text.starts_with(STOPPED))
 }
 
-/// Whether there is no supervisor although nobody wanted that.
+/// Reports whether there is no supervisor although none was stopped on request.
 fn is_needed(root: &Path) -> bool {
     is_alone(root) && !is_stopped(root)
 }
 
-/// Whether the supervisor's lock is free, or becomes so while a supervisor that
-/// was killed is still being taken apart.
+/// Reports whether the supervisor's lock is free, or becomes free while the kernel still cleans up a killed supervisor.
 fn is_alone(root: &Path) -> bool {
     let Ok(lock) = OpenOptions::new().read(true).write(true).open(Paths::new(root).supervisor_lock()) else {
         return false;
@@ -241,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_ends_starts_a_supervisor_only_where_one_is_missed() {
+    fn an_ending_worker_starts_a_supervisor_only_if_one_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let path = Paths::new(dir.path()).supervisor_lock();
         assert!(!is_needed(dir.path()), "there was never one");

@@ -1,5 +1,5 @@
-//! Starting shims: detached ones by the fork server, those in tmux as the command
-//! of their window. Both speak the same handshake.
+//! Start of shims: detached shims by the fork server, those in tmux as the command of their window. Both use the same
+//! handshake.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,13 +22,13 @@ use swarm_sys::paths::Paths;
 use swarm_sys::{lookup, processes, procfs};
 use swarm_tmux::{Order, Server, Tmux, TmuxError};
 
-/// How long a shim has to stand at its gate: a machine under load included.
+/// Maximum time for a shim to get ready, even on a machine under load.
 const PREPARE_MAX: Duration = Duration::from_secs(10);
-/// After this the fork server is taken for suspended.
+/// Time without an answer after which the fork server is assumed to be suspended.
 const STUCK: Duration = Duration::from_secs(1);
-/// How often a fork server may die under one start.
+/// Maximum number of fork servers that may die during one start.
 const TRIES_MAX: u32 = 3;
-/// How long an exec may take; a binary on a slow network disk is the longest.
+/// Maximum time of an exec; long because the binary may be on a slow network disk.
 const EXEC_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
@@ -36,11 +36,11 @@ pub struct ShimLauncher {
     paths: Paths,
     executable: PathBuf,
     boot: String,
-    /// Locked while one is being started, so that there is one.
+    /// Current fork server. Locked while one is started, so that there is at most one.
     server: Arc<Mutex<Option<Arc<ForkServer>>>>,
 }
 
-/// The supervisor's end of the handshake.
+/// Supervisor's side of the handshake.
 struct Gate {
     link: Link,
     shim: ProcessId,
@@ -50,15 +50,15 @@ struct Gate {
 type Link = BufReader<UnixStream>;
 
 impl ShimLauncher {
-    /// `executable` is this program: shims run the same file, also after it was
-    /// replaced or removed. Starts the fork server.
+    /// Creates the launcher and starts the fork server. `executable` is this program: shims run the same file even
+    /// after it was replaced or removed.
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
-        // Ready for the first worker; should it fail, that worker's start tries again and tells.
+        // Started in advance for the first worker. On failure, that worker's start retries and reports the error.
         let server = ForkServer::start(&executable, &paths.workers()).ok().map(Arc::new);
         Self { paths, executable, boot: procfs::boot_id(), server: Arc::new(Mutex::new(server)) }
     }
 
-    /// The fork server, a new one where the last is gone.
+    /// Returns the fork server, and starts a new one if the last one is gone.
     async fn server(&self) -> io::Result<Arc<ForkServer>> {
         let mut kept = self.server.lock().await;
         if let Some(server) = kept.as_ref().filter(|server| !server.is_gone()) {
@@ -88,7 +88,7 @@ impl ShimLauncher {
                     read_line(&mut link, PREPARE_MAX).await
                 }
             };
-            // It died with the order unread: nothing was started.
+            // The fork server died before it read the order: nothing was started.
             let lost = line.as_ref().is_ok_and(String::is_empty) && server.is_gone();
             if !lost || tries >= TRIES_MAX {
                 return self.prepared(line, link, spec, None);
@@ -96,7 +96,7 @@ impl ShimLauncher {
         }
     }
 
-    /// Opens the window; returns the handshake with the shim in it, and its name.
+    /// Opens the window, and returns the handshake with its shim and the window's name.
     fn in_tmux(
         &self,
         dir: &Path,
@@ -107,7 +107,7 @@ impl ShimLauncher {
         let listener = listen(dir).map_err(|error| system("listen for the shim", &error))?;
         let log = self.paths.logs().join(&spec.logs[0]);
         let made = std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&log);
-        made.map_err(|error| system("make the log", &error))?;
+        made.map_err(|error| system("create the log", &error))?;
         let server = match (&place.socket_path, &place.socket) {
             (Some(path), _) => Server::Path(path.clone()),
             (None, Some(name)) => Server::Name(name.clone()),
@@ -146,8 +146,8 @@ impl ShimLauncher {
         self.prepared(line, link, spec, Some(window))
     }
 
-    /// Servers that hold living workers: their sockets may have been removed,
-    /// and a second server must never be started beside them.
+    /// Returns the sockets and pids of tmux servers with living workers. Their sockets may have been removed, and a
+    /// second server must never be started beside them.
     fn known_servers(&self) -> Vec<(String, i32)> {
         let Ok(dirs) = std::fs::read_dir(self.paths.workers()) else { return Vec::new() };
         let leases = dirs.flatten().filter_map(|dir| {
@@ -168,13 +168,13 @@ impl ShimLauncher {
         spec: &Spec,
         window: Option<String>,
     ) -> Result<Prepared, LaunchError> {
-        let line = line.map_err(|error| LaunchError::NotStarted(format!("its shim did not get ready: {error}")))?;
+        let line = line.map_err(|error| LaunchError::NotStarted(format!("the shim did not get ready: {error}")))?;
         if let Some(cause) = line.strip_prefix("failed ") {
             return Err(LaunchError::System(cause.to_owned()));
         }
         let lease = line.strip_prefix("prepared ").and_then(|json| serde_json::from_str::<Lease>(json).ok());
         let lease = lease.filter(|lease| lease.token == spec.token);
-        let lease = lease.ok_or_else(|| LaunchError::NotStarted("its shim ended before it was ready".to_owned()))?;
+        let lease = lease.ok_or_else(|| LaunchError::NotStarted("the shim ended before it was ready".to_owned()))?;
         let gate = Gate { link, shim: lease.shim.clone(), boot: self.boot.clone() };
         Ok(Prepared { lease, window, gate: Box::new(gate) })
     }
@@ -200,13 +200,12 @@ impl Gate {
         }
     }
 
-    /// The shim died or is stuck after the promise, or it could not be told. It
-    /// is ended before the handshake is cut: end of file would be a go, because
-    /// the row is still there. Then the contract's name tells whether the command
-    /// was executed.
+    /// Ends a shim that died or hung after the commit, or that could not be told to go. It must end before the
+    /// handshake is closed: end of file would mean "go", because the row still exists. Afterwards the name of the
+    /// contract's file shows whether the command was executed.
     fn without_answer(self) -> Result<(), LaunchError> {
         self.end_shim();
-        Err(LaunchError::NotStarted("the worker's shim ended before it could start it".to_owned()))
+        Err(LaunchError::NotStarted("the shim ended before it could start the worker".to_owned()))
     }
 
     async fn withdraw(mut self) {
@@ -215,8 +214,7 @@ impl Gate {
         let _ = ended.await;
     }
 
-    /// A shim at its gate leaves on SIGTERM; one that does not is killed, and the
-    /// child at the gate leaves by itself.
+    /// Ends a shim that has not started its command: by SIGTERM, else by SIGKILL. Its child then exits by itself.
     fn end_shim(&self) {
         for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
             let Some(fd) = processes::pidfd(&self.shim, &self.boot) else { break };
@@ -240,7 +238,7 @@ impl Launcher for ShimLauncher {
         let (contract, dir) = (contract.clone(), dir.map(PathBuf::from));
         Box::pin(async move {
             let checked = tokio::task::spawn_blocking(move || lookup::check_start(&contract, dir.as_deref())).await;
-            // What cannot be judged is tried.
+            // If the check itself fails, the start is tried.
             checked.unwrap_or(Ok(()))
         })
     }
@@ -249,7 +247,7 @@ impl Launcher for ShimLauncher {
         let (paths, spec) = (self.paths.clone(), spec.clone());
         blocking(move || {
             let dir = records::make_worker_dir(&paths, &spec)
-                .map_err(|error| system("make the worker's directory", &error))?;
+                .map_err(|error| system("create the worker's directory", &error))?;
             let text = serde_json::to_vec(&spec).map_err(|error| LaunchError::System(error.to_string()))?;
             swarm_sys::files::replace_durably(&dir, "spec.pending", &text)
                 .map_err(|error| system("write the launch contract", &error))
@@ -264,8 +262,7 @@ impl Launcher for ShimLauncher {
                 Some(place) => self.in_window(&dir, spec, place, caller).await,
             };
             if prepared.is_err() {
-                // The handshake is cut, so a shim that came up leaves; until then
-                // its directory cannot be taken back.
+                // The handshake is closed, so a shim that came up exits. Its directory cannot be removed before that.
                 let lease = dir.join("lease");
                 let _ = tokio::task::spawn_blocking(move || records::wait_let_go(&lease)).await;
             }
@@ -281,7 +278,7 @@ impl Launcher for ShimLauncher {
                 .downcast::<Gate>()
                 .map_err(|_| LaunchError::System("not a gate of this launcher".to_owned()))?;
             let opened = gate.open().await;
-            // An exec that happened cannot be taken back: the worker runs, with or without its shim.
+            // An exec cannot be undone: the worker runs, with or without its shim.
             match opened {
                 Err(LaunchError::NotStarted(_)) if was_executed(&self.paths, &token) => Ok(()),
                 opened => opened,
@@ -306,8 +303,7 @@ fn was_executed(paths: &Paths, token: &str) -> bool {
     })
 }
 
-/// Binds the handshake's socket by a short name: a socket's path may have 107
-/// bytes, the directory's may be longer.
+/// Binds the handshake's socket by a short path, because a socket's path is limited to 107 bytes.
 fn listen(dir: &Path) -> io::Result<UnixListener> {
     use std::os::fd::AsRawFd as _;
     let handle = std::fs::File::open(dir)?;
@@ -322,7 +318,7 @@ fn accept(listener: &UnixListener) -> io::Result<std::os::unix::net::UnixStream>
     listener.accept().map(|(stream, _)| stream)
 }
 
-/// One line; nothing at the end of the stream.
+/// Reads one line; an empty string means end of file.
 async fn read_line(link: &mut Link, limit: Duration) -> io::Result<String> {
     let mut line = String::new();
     match tokio::time::timeout(limit, link.read_line(&mut line)).await {
@@ -336,7 +332,7 @@ fn nonblocking(link: std::os::unix::net::UnixStream) -> io::Result<UnixStream> {
     UnixStream::from_std(link)
 }
 
-/// Orders a shim; returns the supervisor's end of the handshake.
+/// Orders a shim, and returns the supervisor's end of the handshake.
 async fn fork(server: &Arc<ForkServer>, dir: &Path) -> io::Result<UnixStream> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     let theirs = OwnedFd::from(theirs);

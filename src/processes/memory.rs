@@ -1,15 +1,13 @@
-//! What this program asks of its memory: one pool for all threads, and, of a process
-//! that has nothing to do, what it can give back. There is a shim for every worker, and
-//! all of them wait nearly all of the time.
+//! Memory settings: one pool for all threads, and returning memory of idle processes to the system. There is a shim for
+//! every worker, and all of them wait nearly all of the time.
 
 use std::time::Duration;
 
-/// A process that was left alone for so long gives back what it does not need.
+/// Idle time after which a process returns free memory.
 pub const CALM: Duration = Duration::from_millis(100);
 
-/// One pool of memory for all threads: those for blocking calls come and go,
-/// and what they leave in pools of their own would stay. For a process that has
-/// one thread still.
+/// Uses a single memory pool for all threads. Threads for blocking calls come and go, and memory left in pools of their
+/// own would never be returned. Must be called while the process has one thread.
 pub fn one_arena() {
     #[cfg(target_env = "gnu")]
     {

@@ -1,4 +1,4 @@
-//! The processes of swarm, one module each: what runs behind `swarm __NAME`.
+//! Internal processes, one module each: the code behind `swarm __NAME`.
 
 pub mod attempt;
 pub mod forkserver;

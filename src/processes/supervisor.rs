@@ -1,6 +1,5 @@
-//! The supervisor process: `swarm __supervisor ROOT GUARD_PID`. Takes its lock
-//! for life, starts the actors, serves the API, keeps a guard beside it, and
-//! leaves when there is nothing left to do or its directory is gone.
+//! The supervisor process: `swarm __supervisor ROOT GUARD_PID`. Holds its lock for life, starts the actors, serves the
+//! API, keeps a guard running, and exits if there is nothing left to do or its directory is gone.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -27,20 +26,19 @@ use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 use swarm_sys::readable::Readable;
 
-/// A variable by which a service manager's unit has it stay, also when there is nothing to do.
+/// Environment variable with which a service unit keeps the supervisor running even if there is nothing to do.
 const STAY: &str = "SWARM_STAY";
-/// How the refusal of a second supervisor begins.
+/// First words of the refusal of a second supervisor. The client recognizes it by them.
 pub const ANOTHER: &str = "another supervisor";
-/// How long a predecessor that is just dying may still hold the lock.
+/// Maximum time for which a dying predecessor may still hold the lock.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long blocking work may delay the end.
+/// Maximum time for which blocking work may delay the exit.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
-/// Idle threads of the pool stay: while there is one, work for the pool can
-/// always be taken on, also when the machine has no thread to give.
+/// Idle threads of the pool are kept: with one thread, the pool can always do work, even if the system refuses to
+/// create another one.
 const THREAD_KEEP: Duration = Duration::from_hours(24 * 365);
 
-/// What the process was started with: its life line to the guard, and where to
-/// say that it is ready.
+/// Inherited descriptors: the pipe to the guard, and the pipe on which readiness is reported.
 struct Inherited {
     life: File,
     ready: File,
@@ -78,21 +76,20 @@ fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Resu
     first_thread(&runtime)?;
     let exit = runtime.block_on(supervise(paths, guard, inherited));
     if matches!(exit, Ok(Exit::Asked)) {
-        // Before the lock goes: whoever gets it finds this.
+        // Before the lock is released, so that its next holder sees this.
         crate::processes::guard::mark_stopped(&lock);
     }
     runtime.shutdown_timeout(SHUTDOWN_MAX);
     exit
 }
 
-/// The pool's first thread. Where none can be made tokio panics (and only
-/// then), so it is made here, where that is an answer.
+/// Creates the pool's first thread. Tokio panics if that is impossible, so it is done here, where it can be reported.
 fn first_thread(runtime: &tokio::runtime::Runtime) -> io::Result<()> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let made = std::panic::catch_unwind(|| drop(runtime.spawn_blocking(|| ())));
     std::panic::set_hook(hook);
-    made.map_err(|_| io::Error::other("the machine gives it no thread (see ulimit -u)"))
+    made.map_err(|_| io::Error::other("cannot create a thread (see ulimit -u)"))
 }
 
 async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Exit> {
@@ -130,14 +127,13 @@ async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited)
         error = keep_guard(paths, &ports, guard_pid, inherited) => return Err(error),
     };
     tracing::info!(?exit, "the supervisor ends");
-    // First the door, then the lock: who finds no socket starts a supervisor
-    // and waits for the lock.
+    // The socket before the lock: a client that finds no socket starts a supervisor, which waits for the lock.
     let _ = std::fs::remove_file(paths.socket());
     notifier.end().await;
     Ok(exit)
 }
 
-/// Gives memory back each time that nothing was told of for a while.
+/// Returns free memory to the system whenever there were no events for a while.
 async fn rest(mut told: broadcast::Receiver<Event>) {
     while !matches!(told.recv().await, Err(RecvError::Closed)) {
         while tokio::time::timeout(memory::CALM, told.recv()).await.is_ok_and(|told| told != Err(RecvError::Closed)) {}
@@ -159,14 +155,14 @@ async fn keep_guard(
             ports.processes.gone(identity).await;
         }
         if pid > 1 && procfs::stat(pid).is_some_and(|stat| stat.is_alive()) {
-            // It could not be watched for a moment: it is not gone.
+            // Watching failed for a moment, but the guard is still alive.
             tokio::time::sleep(Duration::from_secs(1)).await;
             continue;
         }
         match inherited.new_guard(paths) {
             Ok(pid) => guard.store(pid, std::sync::atomic::Ordering::Relaxed),
             Err(error) => {
-                tracing::error!(%error, "no guard could be started, trying again");
+                tracing::error!(%error, "cannot start a guard, retrying");
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 guard.store(0, std::sync::atomic::Ordering::Relaxed);
             }
@@ -184,7 +180,7 @@ impl Inherited {
         Ok(Self { life: File::from(life), ready: File::from(ready) })
     }
 
-    /// Tells the starter once; afterwards nobody listens.
+    /// Reports a line to the starter. Only the first call has an effect, because nobody reads afterwards.
     fn say(&mut self, line: &str) {
         let _ = self.ready.write_all(format!("{line}\n").as_bytes());
         if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
@@ -192,7 +188,7 @@ impl Inherited {
         }
     }
 
-    /// The end is meant: the guard need not start another.
+    /// Tells the guard that this exit is intended and needs no restart.
     fn farewell(&mut self) {
         let _ = self.life.write_all(b"b");
     }
@@ -200,7 +196,7 @@ impl Inherited {
     fn new_guard(&mut self, paths: &Paths) -> io::Result<i32> {
         let (reader, writer): (OwnedFd, OwnedFd) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         let child = crate::processes::guard::start_for(paths.root(), Stdio::from(reader))?;
-        // Should the old one live after all, it must not take this for a death.
+        // If the old guard is still alive, it must not take the closed pipe for a death.
         self.farewell();
         self.life = File::from(writer);
         Ok(i32::try_from(child.id()).unwrap_or(0))
@@ -211,8 +207,7 @@ fn take_lock(paths: &Paths) -> io::Result<File> {
     let path = paths.supervisor_lock();
     let mut lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
     if lock.try_lock().is_err() {
-        // The kernel wakes the waiting thread; should it come too late, the
-        // process has ended by then.
+        // The kernel wakes the waiting thread. If that is too late, this process has already exited.
         let (sender, receiver) = std::sync::mpsc::channel();
         let waiting = lock.try_clone()?;
         std::thread::Builder::new().spawn(move || sender.send(lock::lock(&waiting).is_ok()))?;
@@ -221,7 +216,7 @@ fn take_lock(paths: &Paths) -> io::Result<File> {
             return Err(io::Error::other(format!("{ANOTHER} (pid {}) holds {}", holder.trim(), path.display())));
         }
         if crate::processes::guard::is_stopped(paths.root()) {
-            // Whoever wants one after that says so again.
+            // A later command starts another one if it needs it.
             return Err(io::Error::other(format!("{ANOTHER} was stopped while this one waited")));
         }
     }
@@ -235,14 +230,17 @@ fn listen(paths: &Paths) -> io::Result<tokio::net::UnixListener> {
     if path.parent() != Some(paths.root()) {
         private_dir(path.parent().unwrap_or(Path::new("/tmp")))?;
     }
-    // Ours by the lock: whoever bound it is gone.
+    // This process holds the lock, so the process that bound the old socket is gone.
     let _ = std::fs::remove_file(&path);
     let listener = tokio::net::UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
-/// Below `/tmp` anyone may have made the directory first.
+/// Creates a directory for this user only.
+///
+/// # Errors
+/// Fails if it exists and belongs to another user or is accessible to others, as may happen below `/tmp`.
 fn private_dir(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     match swarm_sys::files::make_dir(dir) {
@@ -258,12 +256,12 @@ fn private_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Resolves when the lock file is no longer at its path: the state directory
-/// was removed or moved, or another supervisor may start beside this one. (The
-/// directory's own removal is not told while files in it are open.)
+/// Returns a future that resolves when the lock file is no longer at its path: the state directory was removed or
+/// moved, or another supervisor could start. (The removal of the directory itself is not reported while files in it
+/// are open.)
 fn watch_root(paths: &Paths) -> io::Result<impl Future<Output = ()> + use<>> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-    // Not what is moved: each commit moves a file onto state.json.
+    // Moves are not watched, because each commit renames a file to state.json.
     let flags = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVE_SELF;
     inotify.add_watch(paths.root(), flags | AddWatchFlags::IN_ONLYDIR)?;
     let lock = paths.supervisor_lock();

@@ -1,4 +1,4 @@
-//! `events.jsonl`, and whoever listens.
+//! The event log (`events.jsonl`) and its live subscribers.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
@@ -12,11 +12,11 @@ use tokio::sync::broadcast;
 
 use swarm_sys::paths::Paths;
 
-/// Size at which the file is rotated, in bytes.
+/// Size in bytes at which the file is rotated.
 const EVENTS_BYTES_MAX: u64 = 8 << 20;
-/// No event is longer.
+/// Upper bound on the length of one event line, in bytes.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// Events that a slow listener may lag behind before it is told that it missed some.
+/// Maximum number of events by which a slow listener may lag; beyond that it is told how many it missed.
 const LISTENER_LAG_MAX: usize = 1024;
 
 pub struct EventLog {
@@ -57,7 +57,7 @@ impl EventLog {
     }
 }
 
-/// When the last event was, in milliseconds of the Unix epoch; none where there is none.
+/// Returns the time of the last recorded event in Unix milliseconds, or `None` if there is no event.
 pub fn last_at_ms(paths: &Paths) -> Option<u64> {
     #[derive(serde::Deserialize)]
     struct Dated {
@@ -72,10 +72,10 @@ pub fn last_at_ms(paths: &Paths) -> Option<u64> {
 }
 
 impl Events for EventLog {
-    /// History is worth having and not worth failing for.
+    /// Records and broadcasts an event. A failed write is only logged: no operation fails for lack of history.
     fn emit(&self, event: Event) {
         if let Err(error) = self.append(&event) {
-            tracing::warn!(%error, "an event could not be recorded");
+            tracing::warn!(%error, "cannot record an event");
         }
         let _ = self.listeners.send(event);
     }

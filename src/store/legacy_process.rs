@@ -1,20 +1,19 @@
-//! Workers of the other program: a row with a pid or a window and nothing else.
-//! A process counts as that worker only when it started no later than the row
-//! says; a pid that was used again started later.
+//! Workers started by the original `swarm`: a row with a pid or a window, and no records.
+//!
+//! A process counts as that worker only if it started no later than the row says; a recycled pid started later.
 
 use swarm_model::{ProcessId, Row};
 
 use swarm_sys::procfs;
 use swarm_tmux::{Server, Tmux};
 
-/// The other program notes the time after it started the process; clocks and
-/// rounding get this much, in milliseconds.
+/// Tolerance for clocks and rounding, in milliseconds. The original `swarm` notes the time after starting the process.
 const SLACK_MS: i64 = 2_000;
 
-/// The living process of a row, or none.
+/// Returns the living process of a row, or `None`.
 ///
 /// # Errors
-/// When tmux cannot be asked.
+/// Fails if tmux cannot be queried.
 pub fn alive(row: &Row, boot: &str) -> Result<Option<ProcessId>, String> {
     if row.tmux.is_some() {
         return window_process(row, boot);
@@ -33,10 +32,10 @@ fn window_process(row: &Row, boot: &str) -> Result<Option<ProcessId>, String> {
     Ok(living.and_then(|pane| procfs::identity(pane.pane_pid, boot)))
 }
 
-/// Closes the row's window, found by its exact names.
+/// Closes the row's window, which is found by its exact names.
 ///
 /// # Errors
-/// When tmux refuses or cannot be asked.
+/// Fails if tmux refuses or cannot be queried.
 pub fn kill_window(row: &Row) -> Result<(), String> {
     let Some((tmux, session, window)) = window(row) else { return Ok(()) };
     let panes = tmux.find_window(session, window).map_err(|error| error.to_string())?;
@@ -51,7 +50,7 @@ fn window(row: &Row) -> Option<(Tmux, &str, &str)> {
     Some((Tmux::new(server, &environment), &place.session, &place.window))
 }
 
-/// The process, its session and its descendants, as they are now.
+/// Returns the living processes of the leader's tree: the leader, its session if it leads one, and all descendants.
 pub fn tree(leader: &ProcessId) -> Vec<ProcessId> {
     let own_session = procfs::stat(leader.pid).is_some_and(|stat| stat.session == leader.pid);
     let mut pids = vec![leader.pid];
@@ -65,8 +64,8 @@ pub fn tree(leader: &ProcessId) -> Vec<ProcessId> {
     pids.into_iter().filter_map(|pid| procfs::identity(pid, &leader.boot)).collect()
 }
 
-/// What is left of a tree, with what it forked meanwhile.
-pub fn still(tree: &[ProcessId], leader: &ProcessId, boot: &str) -> Vec<i32> {
+/// Returns the pids that are left of a tree, including the children forked since.
+pub fn survivors(tree: &[ProcessId], leader: &ProcessId, boot: &str) -> Vec<i32> {
     let mut living: Vec<i32> =
         tree.iter().filter(|process| procfs::alive(process, boot).is_some()).map(|process| process.pid).collect();
     let below: Vec<i32> = living.iter().flat_map(|pid| procfs::descendants(*pid)).collect();
@@ -79,7 +78,7 @@ pub fn still(tree: &[ProcessId], leader: &ProcessId, boot: &str) -> Vec<i32> {
     living
 }
 
-/// The row's naive local time, in milliseconds since the Unix epoch.
+/// Parses the row's naive local time into Unix milliseconds.
 fn started_ms(started: &str) -> Option<i64> {
     let naive: jiff::civil::DateTime = started.parse().ok()?;
     let zoned = naive.to_zoned(jiff::tz::TimeZone::system()).ok()?;

@@ -1,4 +1,4 @@
-//! The state directory: what lies in its files, who may write each, and the views that read them.
+//! The state directory: reads and writes its files, and builds the views that combine them.
 
 pub mod events;
 pub mod flows;
@@ -9,8 +9,10 @@ pub mod nudges;
 pub mod processes;
 pub mod records;
 pub mod recovery_view;
+pub mod repositories;
 pub mod runs;
 pub mod sessions;
 pub mod summary;
 pub mod terminals;
 pub mod views;
+pub mod windows;

@@ -1,11 +1,11 @@
-//! Logs within their limit. Workers write to their files themselves, in append
-//! mode; the kernel tells of writes (inotify), and a file over its limit is
-//! copied aside, its last part only, and emptied. What a worker writes in
-//! between those two steps is lost; nothing below the limit ever is.
+//! Keeps the logs of workers within their size limit.
 //!
-//! Where a worker may write only so much in its life, that is what its files hold and what
-//! was rotated away. The latter lies in its directory, so that the next supervisor goes on
-//! counting.
+//! Workers write to their files themselves, in append mode. inotify reports writes; the last part of a file that
+//! exceeds its limit is copied to `FILE.1`, then the file is truncated. Output written between these two steps is
+//! lost; below the limit nothing is ever lost.
+//!
+//! If the total output of a worker is limited, the total is the size of its files plus the bytes rotated away. The
+//! rotated bytes are recorded in the worker's directory, so that the next supervisor continues the count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -22,10 +22,10 @@ use tokio::sync::Notify;
 use swarm_sys::paths::Paths;
 use swarm_sys::readable::Readable;
 
-/// After a write was seen, no other is looked at for this long.
+/// Pause after a batch of writes was handled, before the next one is read.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How much of a generation's output was rotated away, in its directory.
+/// File in a generation's directory that holds the number of bytes rotated away.
 const ROTATED: &str = "rotated";
 
 pub struct LogKeeper {
@@ -36,7 +36,7 @@ pub struct LogKeeper {
 struct Watches {
     inotify: Inotify,
     files: Mutex<BTreeMap<WatchDescriptor, Watched>>,
-    /// Who wants to know of the next write, by worker.
+    /// Tasks that wait for the next write of a worker.
     listeners: Mutex<BTreeMap<String, Arc<Notify>>>,
     /// Workers whose output is limited.
     limited: Mutex<BTreeMap<String, Limited>>,
@@ -45,7 +45,7 @@ struct Watches {
 struct Limited {
     limit: OutputLimit,
     rotated_bytes: u64,
-    /// Where that is noted.
+    /// File that records `rotated_bytes`.
     note: PathBuf,
     spent: Arc<Notify>,
 }
@@ -57,8 +57,10 @@ struct Watched {
 }
 
 impl LogKeeper {
-    /// Watches in a task of the current runtime. Where there is no inotify,
-    /// logs are not rotated, and that is said once.
+    /// Starts watching in a task of the current runtime.
+    ///
+    /// # Errors
+    /// Fails if inotify is not available; logs are not rotated then.
     pub fn start(paths: Paths) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let (files, listeners, limited) = Default::default();
@@ -80,7 +82,7 @@ impl Logs for LogKeeper {
             let path = self.paths.logs().join(file);
             let watch = || Ok(self.watches.inotify.add_watch(&path, AddWatchFlags::IN_MODIFY)?);
             let watched = watch().or_else(|_: io::Error| {
-                // Not there yet: made here, so that it can be watched.
+                // inotify can watch existing files only.
                 OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
                 watch()
             });
@@ -89,11 +91,11 @@ impl Logs for LogKeeper {
                     let watched = Watched { worker: worker.to_owned(), path, limit_bytes };
                     self.watches.files().insert(descriptor, watched);
                 }
-                Err(error) => tracing::warn!(worker, file, %error, "a log is not watched and may grow"),
+                Err(error) => tracing::warn!(worker, file, %error, "cannot watch a log; it may exceed its limit"),
             }
         }
-        // What was written before the watch was there.
-        self.watches.judge(&self.watches.files(), worker);
+        // The limit may have been exceeded before the watch existed.
+        self.watches.check_output_limit(&self.watches.files(), worker);
     }
 
     fn release(&self, worker: &str) {
@@ -105,7 +107,7 @@ impl Logs for LogKeeper {
             !ours
         });
         self.watches.limited().remove(worker);
-        self.watches.tell([worker]);
+        self.watches.wake([worker]);
     }
 
     fn written(&self, worker: &str) -> BoxFuture<'static, ()> {
@@ -135,8 +137,8 @@ impl Watches {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A listener is told once.
-    fn tell<'a>(&self, workers: impl IntoIterator<Item = &'a str>) {
+    /// Wakes the listeners of these workers; each is woken once.
+    fn wake<'a>(&self, workers: impl IntoIterator<Item = &'a str>) {
         let mut listeners = self.listeners();
         for worker in workers {
             if let Some(listener) = listeners.remove(worker) {
@@ -145,7 +147,7 @@ impl Watches {
         }
     }
 
-    /// Takes what is pending and rotates what is over its limit.
+    /// Handles pending inotify events: wakes listeners, rotates files that exceed their limit, checks output limits.
     fn check(&self) {
         let (mut written, mut overflowed) = (BTreeSet::new(), false);
         while let Some(events) = self.inotify.read_events().ok().filter(|events| !events.is_empty()) {
@@ -155,34 +157,34 @@ impl Watches {
         let files = self.files();
         let heard = |(wd, _): &(&WatchDescriptor, &Watched)| overflowed || written.contains(wd);
         let heard: BTreeSet<&str> = files.iter().filter(heard).map(|(_, watched)| watched.worker.as_str()).collect();
-        self.tell(heard.iter().copied());
-        // An overflowing queue names no file, so after any event all are looked at.
+        self.wake(heard.iter().copied());
+        // An overflowed queue names no file, so all files are checked after any event.
         for watched in files.values() {
             let size = std::fs::metadata(&watched.path).map_or(0, |meta| meta.len());
             if size > watched.limit_bytes {
                 match rotate(&watched.path, watched.limit_bytes) {
                     Ok(emptied_bytes) => self.count(&watched.worker, emptied_bytes),
-                    Err(error) => tracing::warn!(worker = watched.worker, %error, "a log could not be rotated"),
+                    Err(error) => tracing::warn!(worker = watched.worker, %error, "cannot rotate a log"),
                 }
             }
         }
-        heard.into_iter().for_each(|worker| self.judge(&files, worker));
+        heard.into_iter().for_each(|worker| self.check_output_limit(&files, worker));
     }
 
-    /// So much is no longer in the files. Noted after it was taken out: a crash in between
-    /// lets the worker write more than it may, never less.
+    /// Adds bytes that were removed from the files. They are recorded after their removal: a crash in between lets the
+    /// worker write more than its limit, never less.
     fn count(&self, worker: &str, emptied_bytes: u64) {
         let mut all = self.limited();
         let Some(limited) = all.get_mut(worker) else { return };
         limited.rotated_bytes = limited.rotated_bytes.saturating_add(emptied_bytes);
         let noted = write_note(&limited.note, limited.rotated_bytes);
         if let Err(error) = noted {
-            tracing::warn!(worker, %error, "how much it wrote is not noted");
+            tracing::warn!(worker, %error, "cannot record the rotated output");
         }
     }
 
-    /// Tells whoever waits for it when a worker has written more than it may.
-    fn judge(&self, files: &BTreeMap<WatchDescriptor, Watched>, worker: &str) {
+    /// Notifies the waiting task if a worker has exceeded its output limit.
+    fn check_output_limit(&self, files: &BTreeMap<WatchDescriptor, Watched>, worker: &str) {
         let all = self.limited();
         let Some(Limited { limit, rotated_bytes, spent, .. }) = all.get(worker) else { return };
         let sizes = files.values().filter(|watched| watched.worker == worker);
@@ -204,8 +206,8 @@ async fn watch(watches: Arc<Watches>) {
     }
 }
 
-/// Keeps the last `limit_bytes` in `PATH.1` and empties the file, which its
-/// writers have open in append mode. Returns how much was in it.
+/// Copies the last `limit_bytes` to `PATH.1` and truncates the file, which its writers have open in append mode.
+/// Returns the number of bytes removed from the file.
 fn rotate(path: &Path, limit_bytes: u64) -> io::Result<u64> {
     let mut from = OpenOptions::new().read(true).write(true).open(path)?;
     let size = from.metadata()?.len();
@@ -219,7 +221,8 @@ fn rotate(path: &Path, limit_bytes: u64) -> io::Result<u64> {
     Ok(emptied_bytes)
 }
 
-/// What one life has written, of what its files and those that were emptied hold.
+/// Returns the bytes written by one generation: rotated bytes plus bytes in the files, less the bytes that were there
+/// `before` it started.
 fn written_bytes(rotated: u64, there: u64, before: u64) -> u64 {
     rotated.saturating_add(there).saturating_sub(before)
 }
@@ -248,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_part_is_kept_and_the_writer_goes_on_at_the_start() {
+    fn rotation_keeps_the_last_part_and_the_writer_continues_at_the_start() {
         let dir = tempfile::tempdir().expect("makes a directory");
         let path = dir.path().join("x.stdout.log");
         let mut writer = OpenOptions::new().append(true).create(true).open(&path).expect("opens");
@@ -260,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_not_counted() {
+    fn output_of_earlier_generations_is_not_counted() {
         for (rotated, there, before, written) in [(0, 5, 0, 5), (0, 5, 3, 2), (10, 5, 3, 12), (0, 1, 3, 0)] {
             assert_eq!(written_bytes(rotated, there, before), written);
         }
     }
 
     #[tokio::test]
-    async fn a_worker_is_told_of_when_it_has_written_more_than_it_may_also_by_the_next_keeper() {
+    async fn exceeding_the_output_limit_is_reported_also_by_the_next_keeper() {
         let dir = tempfile::tempdir().expect("makes a directory");
         let paths = Paths::new(dir.path());
         for made in [paths.logs(), paths.worker("x", 3)] {
@@ -277,7 +280,7 @@ mod tests {
         let mut writers = files
             .each_ref()
             .map(|file| OpenOptions::new().append(true).create(true).open(paths.logs().join(file)).expect("opens"));
-        writers[0].write_all(&[b'-'; 100]).expect("the life before");
+        writers[0].write_all(&[b'-'; 100]).expect("writes as the earlier generation");
         let limit = OutputLimit { generation: 3, max_bytes: 1000, before_bytes: 100 };
         let keeper = LogKeeper::start(paths.clone()).expect("starts");
         keeper.keep("x", &files, 400, Some(limit));
@@ -292,14 +295,14 @@ mod tests {
         };
         rotated().await;
         assert_eq!(std::fs::read_to_string(paths.worker("x", 3).join(ROTATED)).expect("noted"), "700");
-        // As if this supervisor had been killed.
+        // Simulates the death of this supervisor.
         keeper.release("x");
         let keeper = LogKeeper::start(paths.clone()).expect("starts");
         keeper.keep("x", &files, 400, Some(limit));
         let spent = keeper.spent("x");
         writers[1].write_all(&[b'e'; 401]).expect("writes");
         spent.await;
-        // Also when it was so before anybody looked.
+        // The limit may be exceeded already when the worker is registered.
         keeper.keep("x", &files, 400, Some(limit));
         keeper.spent("x").await;
     }

@@ -1,4 +1,5 @@
-//! The port to processes: shims and trees of ours by their leases, workers of the original by their rows.
+//! Implements the processes port: reaches our shims and process trees through their leases, and workers of the
+//! original `swarm` through their rows.
 
 use std::io;
 
@@ -12,7 +13,7 @@ use swarm_sys::readable::Readable;
 
 use crate::legacy_process;
 
-/// The system's processes, in this boot.
+/// Processes of this system, in this boot.
 pub struct SystemProcesses {
     boot: String,
 }
@@ -47,7 +48,7 @@ impl Processes for SystemProcesses {
             StopOrder::Output => rustix::process::Signal::XFSZ,
         };
         let sent = pidfd_send_signal(&fd, signal);
-        // A shim that somebody suspended must wake up to see it.
+        // A suspended shim has to continue before it can handle the signal.
         let _ = pidfd_send_signal(&fd, rustix::process::Signal::CONT);
         match sent {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -58,7 +59,7 @@ impl Processes for SystemProcesses {
     fn stop_unsupervised<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), ProcessError>> {
         let (lease, boot) = (lease.clone(), self.boot.clone());
         blocking(move || {
-            // First: what forks without end is not to be looked for one by one.
+            // Control groups first: a fork bomb cannot be found process by process.
             let groups = Groups::of(&lease);
             let survivors = groups.end();
             end_set(&|| with_token(&lease, &boot))?;
@@ -75,7 +76,7 @@ impl Processes for SystemProcesses {
             if row.tmux.is_some() {
                 legacy_process::kill_window(&row).map_err(ProcessError::Tool)?;
             }
-            end_set(&|| legacy_process::still(&tree, &leader, &boot))
+            end_set(&|| legacy_process::survivors(&tree, &leader, &boot))
         })
     }
 
@@ -85,8 +86,8 @@ impl Processes for SystemProcesses {
     }
 }
 
-/// Everything that carries the worker's token in its environment, its own
-/// process, that process's session, and all their descendants.
+/// Returns the pids of the worker's process and its session, of all processes that carry the worker's token in their
+/// environment, and of the descendants of all these.
 fn with_token(lease: &Lease, boot: &str) -> Vec<i32> {
     let needle = format!("SWARM_TOKEN={}", lease.token);
     let leader = procfs::alive(&lease.worker, boot).map(|_| lease.worker.pid);

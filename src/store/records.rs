@@ -1,5 +1,5 @@
-//! The directories below `w/`: reading what lies there, probing leases without
-//! taking them, and the few writes that are the supervisor's.
+//! Worker directories below `w/`: reads their records, probes leases without taking them, and does the few writes
+//! that belong to the supervisor.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -18,16 +18,16 @@ use swarm_sys::files::{blocking, make_dir, replace_durably, write_private};
 use swarm_sys::paths::Paths;
 use swarm_sys::{cgroups, procfs};
 
-/// The largest record that is read; an environment is at most 2 MB.
+/// Maximum size of a record in bytes; an environment has at most 2 MB.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
-/// How long a shim has to decide a start that its supervisor left.
+/// Maximum wait for a shim to decide a start that its supervisor abandoned.
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// The mark of a worker that stands still.
+/// Marker file of a stuck worker; holds the cause.
 pub const STUCK: &str = "stuck";
-/// The end of this generation is in the list of events.
+/// Marker file of a generation whose end was recorded in the event log.
 const TOLD: &str = "told";
-/// The control groups of this generation, a line each.
+/// File that lists the control groups of a generation, one per line.
 pub const GROUPS: &str = "groups";
 
 pub struct DiskRecords {
@@ -44,10 +44,10 @@ impl DiskRecords {
         &self.boot
     }
 
-    /// Everything about one generation, with whatever could be read.
+    /// Reads the records of one generation. Unreadable records count as absent; `None` if there is no directory.
     ///
     /// # Errors
-    /// When its directory exists and cannot be read.
+    /// Fails if the directory exists and cannot be read.
     pub fn read(&self, name: &str, generation: u64) -> io::Result<Option<DirFacts>> {
         let dir = self.paths.worker(name, generation);
         match fs::symlink_metadata(&dir) {
@@ -56,8 +56,8 @@ impl DiskRecords {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         }
-        // The lease before the record: a lease that is let go in between has its
-        // record, one that is found free has had it all along.
+        // The lease is read before the exit record, which is written before the lease is released: a lease found free
+        // therefore always has its record, unless the shim died.
         let lease = probe(&dir).map_or_else(LeaseFacts::default, |(held, content)| self.with_process(held, content));
         let exit = record(&dir.join("exit.json"));
         let spec = spec(&dir);
@@ -65,7 +65,7 @@ impl DiskRecords {
         Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
     }
 
-    /// The lease, with a look at the worker's process.
+    /// Combines the lease with the state of the worker's process.
     fn with_process(&self, held: bool, content: Option<Lease>) -> LeaseFacts {
         let this_boot = content.as_ref().is_some_and(|lease| lease.worker.boot == self.boot);
         let stat = content.as_ref().and_then(|lease| procfs::alive(&lease.worker, &self.boot));
@@ -74,24 +74,24 @@ impl DiskRecords {
     }
 }
 
-/// Whether the lease is held, and what it says. `None` when there is none.
+/// Returns whether the lease is held, and its content. `None` if there is no lease.
 fn probe(dir: &Path) -> Option<(bool, Option<Lease>)> {
     let mut file = File::open(dir.join("lease")).ok()?;
     let held = is_held(&file);
     Some((held, parse(&mut file)))
 }
 
-/// A write lock on the whole file, as the shim holds it.
+/// Returns the lock that a shim holds on its lease: a write lock on the whole file.
 pub fn whole_file_lock() -> libc::flock {
     libc::flock { l_type: libc::F_WRLCK as _, l_whence: libc::SEEK_SET as _, l_start: 0, l_len: 0, l_pid: 0 }
 }
 
-/// Whether somebody holds the lease; asking does not take it.
+/// Reports whether a process holds the lease, without taking it.
 pub fn is_held(file: &File) -> bool {
     let mut lock = whole_file_lock();
     match fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)) {
         Ok(_) => i32::from(lock.l_type) != libc::F_UNLCK,
-        // Where leases cannot be asked for, nothing may be declared dead by them.
+        // If locks cannot be queried, the lease must count as held: a living worker must not be declared dead.
         Err(_) => true,
     }
 }
@@ -102,20 +102,20 @@ fn spec(dir: &Path) -> SpecFacts {
     }
     match record::<Spec>(&dir.join("spec.pending")) {
         Some(spec) => SpecFacts::Pending(Box::new(spec)),
-        // Renamed between the two looks.
+        // The file may have been renamed between the two reads.
         None => record::<Spec>(&dir.join("spec.json"))
             .map_or(SpecFacts::Missing, |spec| SpecFacts::Executed(Box::new(spec))),
     }
 }
 
-/// Reads a record; anything that is not one counts as absent.
+/// Reads a record; a malformed one counts as absent.
 fn record<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
     parse(&mut file)
 }
 
-/// Reads what is in a record's file. Most fit into one read, and a regular file
-/// that gives less than was asked for has no more.
+/// Parses the content of a record's file. Most records fit into one read: a regular file that returns less than was
+/// requested has no more data.
 pub fn parse<T: DeserializeOwned>(file: &mut File) -> Option<T> {
     let mut piece = [0_u8; 1024];
     let length = file.read(&mut piece).ok()?;
@@ -148,7 +148,7 @@ impl Records for DiskRecords {
     }
 
     fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>> {
-        // A handful of small reads from the page cache: cheaper than a thread.
+        // A few small reads from the page cache are cheaper than a thread.
         Box::pin(std::future::ready(self.read(name, generation)))
     }
 
@@ -187,7 +187,7 @@ impl Records for DiskRecords {
                     continue;
                 }
                 let Some(facts) = this.read(other, generation)? else { continue };
-                // A start that was never executed may have a worktree to take back.
+                // A start that was never executed is kept: its worktree may have to be rolled back.
                 if !facts.lease.held && !matches!(facts.spec, SpecFacts::Pending(_)) {
                     remove_dir(&dir.path())?;
                 }
@@ -210,7 +210,7 @@ impl Records for DiskRecords {
         let path = self.paths.worker(name, generation).join(TOLD);
         Box::pin(async move {
             if let Err(error) = blocking(move || write_private(&path, b"")).await {
-                tracing::debug!(worker = name, %error, "that its end was told of is not noted");
+                tracing::debug!(worker = name, %error, "cannot record that the end was reported");
             }
         })
     }
@@ -222,7 +222,7 @@ impl Records for DiskRecords {
             None => absent_ok(fs::remove_file(&path)),
         };
         if let Err(error) = marked {
-            tracing::debug!(worker = name, %error, "it could not be marked as stuck");
+            tracing::debug!(worker = name, %error, "cannot update the stuck marker");
         }
         Box::pin(std::future::ready(()))
     }
@@ -248,15 +248,15 @@ impl Records for DiskRecords {
 
     fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
         let files = self.log_files(name);
-        // Three names in one directory, mostly absent: cheaper than a thread.
+        // Three renames in one directory, mostly of absent files, are cheaper than a thread.
         let rotated = files.iter().try_for_each(|(log, rotated)| absent_ok(fs::rename(log, rotated)));
         Box::pin(std::future::ready(rotated))
     }
 }
 
 impl DiskRecords {
-    /// Logs and their rotated parts. None for names that the other program let
-    /// through and that would lead out of the directory.
+    /// Returns the paths of the logs and of their rotated parts. Empty for names that the original `swarm` accepted and
+    /// that would lead out of the directory.
     fn log_files(&self, name: &str) -> Vec<(PathBuf, PathBuf)> {
         if WorkerName::parse(name).is_err() {
             return Vec::new();
@@ -266,8 +266,8 @@ impl DiskRecords {
     }
 }
 
-/// Its control groups first, as far as a shim that was killed left any. The contract goes last,
-/// so that a removal that was cut off is still known for what it is.
+/// Removes the directory of a generation: first the control groups that a killed shim left, last the contract, so
+/// that an interrupted removal is still recognizable as this generation.
 fn remove_dir(dir: &Path) -> io::Result<()> {
     if let Ok(listed) = fs::read_to_string(dir.join(GROUPS)) {
         cgroups::remove_listed(&listed, &dir.file_name().unwrap_or_default().to_string_lossy());
@@ -280,8 +280,7 @@ fn remove_dir(dir: &Path) -> io::Result<()> {
     absent_ok(fs::remove_dir(dir))
 }
 
-/// What is in a directory; nothing when it is not there. The standard library
-/// repeats interrupted calls, but not this one.
+/// Lists a directory; an absent one is empty. Retries on `EINTR`, which the standard library does not do here.
 fn list(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
     loop {
         match fs::read_dir(dir).and_then(Iterator::collect) {
@@ -300,8 +299,8 @@ fn absent_ok(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Blocks in the kernel for a read lock, in a thread of its own, and gives up
-/// after the limit; the thread lets go by itself whenever it gets it.
+/// Waits until the lease is released, at most `LEASE_WAIT_MAX`, and reports whether it was. The kernel wait runs in
+/// its own thread, which releases the read lock as soon as it gets it.
 pub fn wait_let_go(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return true };
     if !is_held(&file) {
@@ -315,10 +314,10 @@ pub fn wait_let_go(path: &Path) -> bool {
     waiting.is_ok() && receiver.recv_timeout(LEASE_WAIT_MAX).unwrap_or(false)
 }
 
-/// The directory of one generation must be new.
+/// Creates the directory of one generation and returns its path.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the directory exists already, or on any other I/O error.
 pub fn make_worker_dir(paths: &Paths, spec: &Spec) -> io::Result<PathBuf> {
     let dir = paths.workers().join(worker_dir_name(&spec.name, spec.generation));
     make_dir(&dir)?;

@@ -1,5 +1,5 @@
-//! What would become of a worker by `swarm recover`, from the files and the kernel: the
-//! same function over the same facts as in the supervisor.
+//! Predicts what `swarm recover` would do with a worker, from the files and the kernel. Applies the supervisor's own
+//! decision function to the same facts.
 
 use swarm_actors::registry::reconcile;
 use swarm_actors::worker::fate::{self, Facts, Fate};
@@ -12,8 +12,8 @@ use super::{loops, views};
 use crate::sessions;
 use swarm_sys::paths::Paths;
 
-/// The fate of a worker, and how it was started; none of the latter for one of the other
-/// program, or one whose records are gone.
+/// Returns the fate of a worker, and the contract that it was started with; the contract is `None` for a worker of
+/// the original `swarm` and for one whose records are gone.
 pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
     let foreign = || (Fate::Leave("it was started by another program: swarm respawn".to_owned()), None);
     let Some(generation) = worker.row.swarm().map(|meta| meta.generation) else { return foreign() };
@@ -22,7 +22,7 @@ pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
         Some(facts) => (
             fate::decide(&Facts {
                 in_loop: loops::goes_on(paths, &facts.name),
-                ..look(&facts, session_of(&facts), said_to_run(paths, &facts.name))
+                ..facts_of(&facts, session_of(&facts), is_row_running(paths, &facts.name))
             }),
             facts.spec.spec().cloned(),
         ),
@@ -30,8 +30,8 @@ pub fn of(paths: &Paths, worker: &WorkerView) -> (Fate, Option<Spec>) {
     }
 }
 
-/// Whether a worker that does not run was ended by nobody, or is about to be started by
-/// its loop: what waits for it goes on waiting. Of one that is not there, `worker` is none.
+/// Reports whether a stopped worker is expected to come back: it was lost without anyone ending it, or its loop is
+/// about to start it. Whatever waits for the worker should then continue to wait. `worker` is `None` if it has no row.
 pub fn comes_back(paths: &Paths, name: &str, worker: Option<&WorkerView>) -> bool {
     if loops::goes_on(paths, name) {
         return true;
@@ -42,19 +42,19 @@ pub fn comes_back(paths: &Paths, name: &str, worker: Option<&WorkerView>) -> boo
     match DiskRecords::new(paths.clone()).read(name, generation) {
         Ok(read) => read
             .filter(|facts| reconcile::belongs(&worker.row, facts))
-            .is_some_and(|facts| fate::is_lost(&look(&facts, None, said_to_run(paths, name)))),
-        // Nobody knows: not the moment to give it up.
+            .is_some_and(|facts| fate::is_lost(&facts_of(&facts, None, is_row_running(paths, name)))),
+        // Its state is unknown, so it must not be given up.
         Err(_) => true,
     }
 }
 
-fn look(facts: &DirFacts, session: Option<Recovery>, is_said_to_run: bool) -> Facts {
+fn facts_of(facts: &DirFacts, session: Option<Recovery>, is_said_to_run: bool) -> Facts {
     let server_lives = fate::closed_pane(facts).map(swarm_tmux::has_server);
     Facts { server_lives, session, ..Facts::of(facts, is_said_to_run, sessions::attempts_max()) }
 }
 
-/// What the row itself says; a view says what is true.
-fn said_to_run(paths: &Paths, name: &str) -> bool {
+/// Reports whether the stored row says `running`, which may be out of date; views show the actual state.
+fn is_row_running(paths: &Paths, name: &str) -> bool {
     views::row(paths, name).is_some_and(|row| row.status == WireStatus::Running)
 }
 

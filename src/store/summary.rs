@@ -1,6 +1,5 @@
-//! What a view needs of a worker's records, and no more: a list of a thousand
-//! workers looks at one small file of each. The contract is not read; what the
-//! lease and the row repeat of it stands in its place.
+//! Reads only the part of a worker's records that a view needs: listing a thousand workers reads one small file of
+//! each. The contract is not read; the fields of it that lease and row repeat are used instead.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -15,32 +14,32 @@ use super::records::{is_held, parse};
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
-/// How closely a view looks.
+/// Level of detail of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Running or stopped, as the original has it, and nothing else.
+    /// Only running or stopped, as the original `swarm` reports it.
     Word,
-    /// Also how it ended.
+    /// Also the exit record.
     Exit,
     /// Also whether a running worker is suspended.
     Fine,
 }
 
-/// The directory of all records, which stays open: names below it are short.
+/// The directory of all records, kept open so that the paths opened below it are short.
 pub struct Records {
     workers: OwnedFd,
     boot: String,
 }
 
 impl Records {
-    /// `None` when there is no such directory, and so nothing to look at.
+    /// Opens the directory; `None` if it does not exist, so that there are no records.
     pub fn open(paths: &Paths) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let workers = retry_on_intr(|| open(paths.workers(), flags, Mode::empty())).ok()?;
         Some(Self { workers, boot: procfs::boot_id() })
     }
 
-    /// The records of the generation that the row names.
+    /// Reads the records of the generation that the row names; `None` if there is no readable lease.
     pub fn of(&self, row: &Row, detail: Detail) -> Option<DirFacts> {
         let generation = row.swarm()?.generation;
         let dir = worker_dir_name(&row.name, generation);
@@ -50,20 +49,20 @@ impl Records {
             return Some(running(row, generation));
         }
         let lease: Lease = parse(&mut lease)?;
-        // Nothing that the record says could make it run.
+        // Without a restart policy an exit record settles the question: its content cannot make the worker run.
         let settled = detail == Detail::Word && lease.restart == RestartPolicy::Never && self.has(&dir, "exit.json");
-        // Held, it runs or is just ending: the same word for both.
+        // A held lease means running or just ending, which have the same status word.
         let looked = detail == Detail::Fine || !(settled || held);
         let exit = if looked { self.record(&dir, "exit.json") } else { None };
-        // The kernel renders the file of a process anew for each look, the dearest of all.
+        // Reading a process's file in /proc is the most expensive step: the kernel renders it for each read.
         let stat = if looked { procfs::alive(&lease.worker, &self.boot) } else { None };
         let spec = Box::new(Spec {
             contract: Contract { restart: lease.restart, ..Contract::default() },
             ..spec(row, generation, lease.token.clone(), lease.started.clone())
         });
-        // A running worker was executed, but for the moment of its start.
+        // A running worker was executed, except during its start.
         let pending = looked && exit.is_none() && self.has(&dir, "spec.pending");
-        // Without a policy little was ever wanted of one that runs.
+        // `wanted.json` matters only for workers with a restart policy and for ended ones.
         let noted = lease.restart != RestartPolicy::Never || (exit.is_some() && !held);
         Some(DirFacts {
             name: row.name.clone(),
@@ -97,8 +96,8 @@ impl Records {
     }
 }
 
-/// Its shim holds the lease. That is enough for the word: should the other
-/// program just be remaking the row, then its own process makes it true.
+/// Returns the facts of a worker whose shim holds the lease. That suffices for the status word: if the original
+/// `swarm` is replacing the row at this moment, its own process makes the word true.
 fn running(row: &Row, generation: u64) -> DirFacts {
     let token = row.swarm().map(|meta| meta.id.clone()).unwrap_or_default();
     DirFacts {

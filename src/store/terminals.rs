@@ -1,5 +1,5 @@
-//! The windows of workers by name: looked up anew for each step, since a worker may
-//! have another window by then, or belong to another program.
+//! Access to workers' windows by worker name. The window is looked up for each operation, because the worker may have
+//! got another window, or another owner, since the last one.
 
 use swarm_model::{FineState, TmuxPane};
 use swarm_ports::{BoxFuture, TerminalError, Terminals, Typing};
@@ -27,8 +27,8 @@ impl TmuxTerminals {
         Box::pin(async move {
             let done = tokio::task::spawn_blocking(move || {
                 let target = target(&paths, &worker)?;
-                step(&target).map_err(told).map_err(|error| match error {
-                    // Its window went before its records tell how.
+                step(&target).map_err(terminal_error).map_err(|error| match error {
+                    // The window disappears before the exit record is written.
                     TerminalError::Gone(cause) if is_away(&paths, &worker) => TerminalError::Away(cause),
                     error => error,
                 })
@@ -47,19 +47,19 @@ fn target(paths: &Paths, worker: &str) -> Result<Target, TerminalError> {
             false => TerminalError::Gone(cause),
         }
     };
-    let Some(view) = &view else { return Err(gone("is not there any more")) };
+    let Some(view) = &view else { return Err(gone("not found")) };
     if view.state == FineState::Backoff {
-        return Err(TerminalError::Tool(format!("worker '{worker}' is about to be started again")));
+        return Err(TerminalError::Tool(format!("worker '{worker}' is about to be restarted")));
     }
     if !view.state.is_running() {
         return Err(gone("is not running"));
     }
     let environment: Vec<(String, String)> = std::env::vars().collect();
-    let target = swarm_tmux::target(view, &environment).map_err(told)?;
+    let target = swarm_tmux::target(view, &environment).map_err(terminal_error)?;
     target.ok_or_else(|| TerminalError::Gone(format!("worker '{worker}' is not a tmux worker")))
 }
 
-/// Whether a worker without a window comes back, or its whole tmux server is gone.
+/// Reports whether a worker without a window comes back, or its whole tmux server is gone.
 fn is_away(paths: &Paths, worker: &str) -> bool {
     let Ok(view) = views::load_one(paths, worker) else { return true };
     let has_server = view.as_ref().and_then(|view| view.pane.as_ref()).is_none_or(swarm_tmux::has_server);
@@ -69,7 +69,7 @@ fn is_away(paths: &Paths, worker: &str) -> bool {
     }
 }
 
-fn told(error: TmuxError) -> TerminalError {
+fn terminal_error(error: TmuxError) -> TerminalError {
     match error {
         error if error.is_absence() => TerminalError::Gone(error.to_string()),
         TmuxError::NotDelivered { .. } => TerminalError::Gone(error.to_string()),

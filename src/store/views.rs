@@ -1,6 +1,6 @@
-//! The registry as a reader sees it: rows, leases and exit records brought
-//! together. Takes no lock, asks no supervisor, writes nothing but a
-//! quarantine link when `state.json` is damaged.
+//! The registry as readers see it: combines rows, leases and exit records.
+//!
+//! Takes no lock, asks no supervisor, and writes nothing except a quarantine link if `state.json` is corrupt.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,13 @@ use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 use swarm_tmux::{PaneLine, Server, Tmux};
 
-/// What reading the registry gave.
+/// Result of reading the registry.
 pub struct Registry {
-    /// In the order of the file.
+    /// Workers in the order of the file.
     pub workers: Vec<WorkerView>,
-    /// Rows that could not be read: (name or position, cause).
+    /// Unreadable rows: (name or position, cause).
     pub unreadable: Vec<(String, String)>,
-    /// For stderr, as `swarm: warning: …`.
+    /// Warnings to print to stderr as `swarm: warning: …`.
     pub warnings: Vec<String>,
 }
 
@@ -39,45 +39,45 @@ impl Registry {
     }
 }
 
-/// Reads everything, for `ls`, `wait --all` and the like.
+/// Reads all workers, for `ls`, `wait --all` and similar verbs.
 ///
 /// # Errors
-/// When `state.json` cannot be read at all (a directory, no permission, …).
+/// Fails if `state.json` cannot be read at all (a directory, no permission, …). Corrupt JSON is not an error.
 pub fn load(paths: &Paths) -> Result<Registry, Refusal> {
     load_where(paths, Detail::Fine, Pick::All)
 }
 
-/// Reads one worker, without looking at the others' processes.
+/// Reads one worker, without checking the processes of the others.
 ///
 /// # Errors
-/// As [`load`].
+/// Fails as [`load`] does.
 pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal> {
     Ok(load_where(paths, Detail::Fine, Pick::Named(&[name]))?.workers.into_iter().next())
 }
 
-/// Why it is marked as stuck.
+/// Returns the cause for which the generation in `dir` is marked as stuck, if it is.
 fn stuck(dir: &Path) -> Option<String> {
     std::fs::read_to_string(dir.join(STUCK)).ok()
 }
 
-/// The row of this name as it is on disk.
+/// Returns the row of this name as stored on disk.
 pub fn row(paths: &Paths, name: &str) -> Option<Arc<Row>> {
     let records = DiskRecords::new(paths.clone());
     let rows = read_rows(paths, &records, Pick::Named(&[name]), &mut Vec::new()).ok()?;
     rows.into_iter().find_map(Result::ok)
 }
 
-/// The directory of a worker's session; none where it has none.
+/// Returns the directory of a worker's session, or `None` if it has no session.
 pub fn session_dir(paths: &Paths, worker: &WorkerView) -> Option<PathBuf> {
     let generation = worker.row.swarm()?.generation;
     let facts = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten()?;
     Some(facts.spec.spec()?.session()?.dir.into())
 }
 
-/// Reads the rows that are picked.
+/// Reads the selected workers.
 ///
 /// # Errors
-/// As [`load`].
+/// Fails as [`load`] does.
 pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, Refusal> {
     let records = DiskRecords::new(paths.clone());
     let mut registry = Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() };
@@ -90,7 +90,7 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
         }
     }
     let facts = match summary::Records::open(paths) {
-        Some(records) => glance_all(&records, &rows, detail),
+        Some(records) => summarize_all(&records, &rows, detail),
         None => rows.iter().map(|_| None).collect(),
     };
     let views = rows.into_iter().zip(facts).map(|(row, facts)| {
@@ -133,18 +133,18 @@ fn read_rows(
     }
 }
 
-/// Rows from which on a second processor is worth its start.
+/// Minimum number of rows for which starting threads pays off.
 const ROWS_FOR_THREADS_MIN: usize = 256;
 const THREADS_MAX: usize = 4;
 
-/// The records of each row that has any. Small reads from the page cache, many
-/// of them: shared among processors when there are enough.
-fn glance_all(records: &summary::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<DirFacts>> {
+/// Reads the records of each row. These are many small reads from the page cache, so large registries are divided
+/// among threads.
+fn summarize_all(records: &summary::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<DirFacts>> {
     let glance = |row: &Arc<Row>| records.of(row, detail).filter(|facts| reconcile::belongs(row, facts));
     if rows.len() < ROWS_FOR_THREADS_MIN {
         return rows.iter().map(glance).collect();
     }
-    // Asking costs a dozen system calls.
+    // `available_parallelism` costs a dozen system calls, so small registries do not call it.
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     if threads == 1 {
         return rows.iter().map(glance).collect();
@@ -155,14 +155,14 @@ fn glance_all(records: &summary::Records, rows: &[Arc<Row>], detail: Detail) -> 
         let others: Vec<_> = chunks
             .map(|chunk| {
                 let work = move || chunk.iter().map(glance).collect::<Vec<_>>();
-                // Where no thread is to be had, the work is done all the same.
+                // If no thread can be started, this thread does the work below.
                 std::thread::Builder::new().spawn_scoped(scope, work).map_err(|_| chunk)
             })
             .collect();
         let mut facts: Vec<_> = first.iter().map(glance).collect();
         for other in others {
             facts.extend(match other {
-                Ok(task) => task.join().expect("looking at records does not panic"),
+                Ok(task) => task.join().expect("reading records does not panic"),
                 Err(chunk) => chunk.iter().map(glance).collect(),
             });
         }
@@ -170,7 +170,7 @@ fn glance_all(records: &summary::Records, rows: &[Arc<Row>], detail: Detail) -> 
     })
 }
 
-/// Windows of the other program's workers: one question to tmux per server.
+/// Windows of workers started by the original `swarm`; each tmux server is asked once.
 #[derive(Default)]
 struct Windows {
     listed: BTreeMap<Option<String>, Vec<PaneLine>>,

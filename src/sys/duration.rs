@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// A sentence for the usage error.
 pub fn parse_positive(text: &str) -> Result<Duration, String> {
-    parse(text).and_then(|duration| if duration.is_zero() { Err("it must be above 0".into()) } else { Ok(duration) })
+    parse(text).and_then(|duration| if duration.is_zero() { Err("must be above 0".into()) } else { Ok(duration) })
 }
 
 fn with_units(text: &str) -> Option<f64> {

@@ -62,7 +62,7 @@ fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
     let before = flows();
     for (words, cause) in [
         (&["--base", "nobranch"][..], "'nobranch' is not a commit, branch or tag"),
-        (&["--base", "HEAD", "--merge"], "'HEAD' is no valid branch name"),
+        (&["--base", "HEAD", "--merge"], "'HEAD' is not a valid branch name"),
     ] {
         let said = new(words);
         assert!(said.code == Some(1) && said.err.contains(cause), "{said:?}");

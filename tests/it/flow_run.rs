@@ -281,7 +281,7 @@ fn a_flow_is_stopped_and_goes_on_and_one_turn_is_ended_by_a_person() {
     site.flow("stop", &["build"]).is(0, &format!("stopping: demo/{}\n", site.id), "");
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.reason("build"), "autonomous-abort");
-    assert_eq!(site.words("build"), "its turn was stopped");
+    assert_eq!(site.words("build"), "the turn was stopped");
     site.flow("answer", &["go on"]).ok();
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.status(), "awaiting_improvement_choice");
@@ -396,7 +396,7 @@ fn what_two_roles_changed_comes_together_and_conflicts_are_told_to_who_joins_the
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.status(), "awaiting_improvement_choice");
     let said = fs::read_to_string(site.dir().join("joined")).expect("said");
-    assert!(said.contains("conflicts with your worktree; the marks are in both.txt"), "{said}");
+    assert!(said.contains("conflicts with your worktree; the conflict markers are in both.txt"), "{said}");
     let owner = site.worktree("owner");
     for name in ["one.txt", "both.txt"] {
         assert!(owner.join(name).exists(), "{name}");

@@ -17,9 +17,9 @@ fn what_cannot_be_run_is_refused_before_anything_is_made() {
     site.swarm(&["plan", "--specs", "specs"])
         .refused(1, &format!("{}: it has no heading", site.repo.join("specs/a.md").display()));
     site.spec("a", "after: b\n", "true");
-    site.swarm(&["plan", "--specs", "specs"]).refused(1, "'a' is to run after 'b', which there is not");
+    site.swarm(&["plan", "--specs", "specs"]).refused(1, "job 'a': unknown dependency 'b'");
     site.spec("b", "after: a\n", "true");
-    site.swarm(&["plan", "--specs", "specs"]).refused(1, "these wait for each other: a, b");
+    site.swarm(&["plan", "--specs", "specs"]).refused(1, "jobs depend on each other: a, b");
     assert!(!site.repo.join(".arial").exists(), "nothing was made");
     let rig = Rig::new();
     fs::create_dir(rig.path("cwd/specs")).expect("made");
@@ -35,9 +35,9 @@ fn a_base_that_cannot_be_landed_on_is_named() {
     site.commit();
     site.git(&["checkout", "-q", "--detach"]);
     let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
-    let said = said.refused(1, "HEAD is detached, so it is not known where finished work is to land");
+    let said = said.refused(1, "HEAD is detached, so there is no branch to land finished work on");
     assert!(said.err.contains("--base"), "{said:?}");
-    site.swarm(&["plan", "--specs", "specs", "-y", "--base", "none"]).refused(1, "there is no branch 'none'");
+    site.swarm(&["plan", "--specs", "specs", "-y", "--base", "none"]).refused(1, "branch 'none' not found");
     site.swarm(&["plan", "--specs", "specs", "-y", "--base", "main"]).ok();
     site.run(0, &[]);
     assert_eq!(site.landed("a"), "a");
@@ -212,14 +212,14 @@ fn an_agent_that_stands_still_is_seen_to_wait() {
     site.agent(&script.concat(), "events = 'claude'\n");
     site.write("specs/a.md", "# A\n");
     site.under_way(&["--agent", "mine"]);
-    let cause = "nobody was there to allow Bash";
+    let cause = "no one was there to allow Bash";
     let waits = || site.swarm(&["ls", "-l"]).ok().contains(&format!("waiting: {cause}"));
     wait_until("it is seen to wait", SOON, waits);
     assert_eq!(text(&site.rig.view("repo.a")["waiting"]), cause);
     assert!(site.swarm(&["run", "status"]).ok().contains(&format!("waiting: {cause}")));
     site.write("go1", "");
     wait_until("it goes on", SOON, || !waits());
-    assert!(!site.swarm(&["run", "status"]).ok().contains("waits"));
+    assert!(!site.swarm(&["run", "status"]).ok().contains("waiting: "));
     site.write("go2", "");
     assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
 }

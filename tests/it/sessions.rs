@@ -206,9 +206,9 @@ fn a_session_is_shown_checked_and_changed() {
     let other = rig.swarm(&["session", "check", "a", "--expect", "B-2"]);
     other.is(1, "identifier_mismatch: the session belongs to 'a'\n", "");
     rig.swarm(&["session", "show", "a", "--expect", "B-2"])
-        .refused(1, &format!("{} is the session of 'a', not of 'B-2'", folder.join("state.json").display()));
+        .refused(1, &format!("{} belongs to 'a', not to 'B-2'", folder.join("state.json").display()));
     let before = fs::read(folder.join("state.json")).expect("read");
-    rig.swarm(&["session", "update", "--worker", "a", "pid=x"]).refused(1, "'pid' is a whole number, zero or more");
+    rig.swarm(&["session", "update", "--worker", "a", "pid=x"]).refused(1, "'pid' must be a whole number, at least 0");
     assert_eq!(fs::read(folder.join("state.json")).expect("read"), before);
     fs::write(folder.join("state.json"), "half").expect("written");
     let said = rig.swarm(&["session", "show", "a"]);

@@ -47,9 +47,9 @@ fn started_as_the_unit_does_it_stays() {
     let rig = Rig::new();
     let mut command = rig.command(&["supervisor", "start"]);
     command.env("SWARM_STAY", "1");
-    run(command).is(0, "supervisor runs\n", "");
+    run(command).is(0, "supervisor is running\n", "");
     let (supervisor, _) = rig.keepers();
-    rig.swarm(&["supervisor", "start"]).is(0, "supervisor runs\n", "");
+    rig.swarm(&["supervisor", "start"]).is(0, "supervisor is running\n", "");
     assert_eq!(rig.keepers().0, supervisor, "the same");
     // A successor stays too: it has the same environment.
     crate::common::proc::kill(supervisor.expect("it runs"));

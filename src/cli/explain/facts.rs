@@ -203,7 +203,7 @@ fn of_surroundings(view: &WorkerView, evidence: &Evidence, paths: &Paths) -> Vec
     let mut facts = Vec::new();
     if let Some(tree) = &view.row.worktree {
         let path = Path::new(&tree.path);
-        let value = match swarm_git::repository::branch_of(path).as_deref() {
+        let value = match swarm_store::repositories::branch_of(path).as_deref() {
             _ if !path.exists() => "missing".to_owned(),
             Some(branch) => format!("on branch {branch}"),
             None => "HEAD is detached".to_owned(),

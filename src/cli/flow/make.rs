@@ -76,7 +76,7 @@ fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str)
     if let Some(base) = &args.base {
         let wanted = format!("{base}^{{commit}}");
         let words = ["rev-parse", "--quiet", "--verify", "--end-of-options", &wanted];
-        if swarm_git::repository::lines(&site.dir, &words, &caller).is_none_or(|lines| lines.is_empty()) {
+        if swarm_store::repositories::lines(&site.dir, &words, &caller).is_none_or(|lines| lines.is_empty()) {
             return Err(invalid(format!("'{base}' is not a commit, branch or tag of {}", site.dir.display())));
         }
     }

@@ -33,7 +33,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let nudge = spawn::nudge(&plain).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let collected = caller::collect()?;
     if plain.worktree
-        && let Err(refusal) = swarm_git::repository::root(&collected.caller)
+        && let Err(refusal) = swarm_store::repositories::root(&collected.caller)
         && refusal.cause.contains("not a git repository")
     {
         return Err(no_repository(args, paths).into());

@@ -1,8 +1,8 @@
 //! Tests with real programs in a real tmux.
 
 use super::*;
-use swarm_tmux::Window;
-use swarm_tmux::testing::{Private, wait_until};
+use swarm_store::windows::Window;
+use swarm_store::windows::testing::{Private, wait_until};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -7,8 +7,8 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{Clock, escape, size};
 use crate::cli::screen::Screen;
-use swarm_git::trash::expiry::{AGE, TrashPolicy};
-use swarm_git::trash::list::Trove;
+use swarm_store::repositories::trash::expiry::{AGE, TrashPolicy};
+use swarm_store::repositories::trash::list::Trove;
 
 #[derive(Serialize)]
 struct Expired {

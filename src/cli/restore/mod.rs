@@ -16,9 +16,9 @@ use super::error::Failure;
 use super::json;
 use super::render::{Clock, escape, size, table, words};
 use super::screen::Screen;
-use swarm_git::trash::list::{Other, Trove};
-use swarm_git::trash::restore::{Back, Wish};
-use swarm_git::trash::saved::{Save, find};
+use swarm_store::repositories::trash::list::{Other, Trove};
+use swarm_store::repositories::trash::restore::{Back, Wish};
+use swarm_store::repositories::trash::saved::{Save, find};
 use swarm_sys::paths::Paths;
 
 /// Length of an abbreviated commit id.

@@ -21,7 +21,7 @@ use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, wait_any};
 use swarm_agents::Agent;
 use swarm_config::defaults;
-use swarm_git::landing::has_resolver;
+use swarm_store::repositories::landing::has_resolver;
 use swarm_store::runs::home::{Home, make_all};
 use swarm_store::runs::specs::{self, Spec};
 use swarm_store::runs::{is_under_way, journal, run_id, wire};
@@ -107,7 +107,7 @@ fn typed(args: &BeginArgs) -> Typed {
 }
 
 fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Plan, Failure> {
-    let root = swarm_git::repository::root(caller)?;
+    let root = swarm_store::repositories::root(caller)?;
     let home = Home::of(&root);
     let args = &flags::with_earlier(args, &home, screen);
     let state = wire::load(&home).map_err(invalid)?;
@@ -116,7 +116,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
         return Err(refusal.remedy("run 'swarm plan --specs DIR' first").into());
     };
     // Fails if the base branch was renamed or deleted since: nothing could land.
-    swarm_git::repository::site(caller, Some(&state.base_branch))?;
+    swarm_store::repositories::site(caller, Some(&state.base_branch))?;
     let config = swarm_config::load(Some(&root)).map_err(invalid)?;
     let mut planned: Vec<Spec> = Vec::with_capacity(state.workstreams.len());
     for row in &state.workstreams {
@@ -155,7 +155,7 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     let mut jobs = jobs.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
     for (job, row) in jobs.iter_mut().zip(&state.workstreams) {
         // The original program names branches differently, and its branch may exist already.
-        if row.branch.starts_with("arial/") && swarm_git::repository::is_branch_name(&row.branch) {
+        if row.branch.starts_with("arial/") && swarm_store::repositories::is_branch_name(&row.branch) {
             job.branch = Some(row.branch.clone());
         }
     }
@@ -323,6 +323,6 @@ fn place(
         return Ok((dir, None));
     }
     let caller = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() };
-    let site = swarm_git::repository::site(&caller, parsed.base.as_deref())?;
+    let site = swarm_store::repositories::site(&caller, parsed.base.as_deref())?;
     Ok((site.root, Some(site.base)))
 }

@@ -132,7 +132,7 @@ pub fn jobs_of(file: &JobFile, typed: &Typed) -> Result<Vec<Job>, String> {
     for (at, entry) in file.job.iter().enumerate() {
         let id = entry.name.clone().unwrap_or_else(|| (at + 1).to_string());
         let wrong = |cause: &str| Err(format!("job '{id}': {cause}"));
-        if !swarm_git::repository::is_branch_name(&format!("arial/{id}")) || id.contains('/') {
+        if !swarm_store::repositories::is_branch_name(&format!("arial/{id}")) || id.contains('/') {
             return wrong("invalid name: it must be usable in a branch name, without '/'");
         }
         if jobs.iter().any(|job| job.id == id) {

@@ -207,7 +207,7 @@ impl Live {
         self.queue.bar.finish_and_clear();
         self.summary.finish_and_clear();
         let rest =
-            if pending > 0 { format!(", {pending} pending (run 'swarm run' to continue)") } else { String::new() };
+            if pending > 0 { format!(", {pending} pending ('swarm run' continues)") } else { String::new() };
         self.say(&format!("{status}: {done} done, {failed} failed{rest}"));
     }
 }
@@ -325,7 +325,7 @@ mod tests {
         shown.tell(None, over);
         assert_eq!(
             shown.lines().last().map(String::as_str),
-            Some("failed: 1 done, 1 failed, 2 pending (run 'swarm run' to continue)")
+            Some("failed: 1 done, 1 failed, 2 pending ('swarm run' continues)")
         );
     }
 }

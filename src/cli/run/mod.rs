@@ -51,7 +51,7 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
 pub fn home(typed: Option<&Path>) -> Result<Home, Failure> {
     let Some(typed) = typed else {
         let caller = caller::collect()?.caller;
-        return Ok(Home::of(&swarm_git::repository::root(&caller)?));
+        return Ok(Home::of(&swarm_store::repositories::root(&caller)?));
     };
     let path: PathBuf =
         typed.canonicalize().map_err(|error| Failure::system(format!("cannot open '{}'", typed.display()), &error))?;
@@ -64,7 +64,7 @@ pub fn home(typed: Option<&Path>) -> Result<Home, Failure> {
 
 fn init(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
-    let root = swarm_git::repository::root(&caller)?;
+    let root = swarm_store::repositories::root(&caller)?;
     let home = Home::of(&root);
     plan::prepare(&root, &home)?;
     if args.json {

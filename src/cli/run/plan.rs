@@ -16,7 +16,7 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
-use swarm_git::repository::Site;
+use swarm_store::repositories::Site;
 use swarm_store::runs::home::{ARIAL, Home, iso};
 use swarm_store::runs::specs::{self, Spec};
 use swarm_store::runs::wire::{self, ArialState, Workstream};
@@ -30,7 +30,7 @@ const DIGESTS: &str = "plan.json";
 
 pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
-    let site = swarm_git::repository::site(&caller, args.base.as_deref())?;
+    let site = swarm_store::repositories::site(&caller, args.base.as_deref())?;
     let specs = read_specs(&caller, &args.specs, screen)?;
     check(&site.root, &specs)?;
     let home = Home::of(&site.root);
@@ -97,7 +97,7 @@ fn check(root: &Path, specs: &[Spec]) -> Result<(), Failure> {
 
 /// Creates `.arial/` and excludes it from git.
 pub fn prepare(root: &Path, home: &Home) -> Result<(), Failure> {
-    let made = home.make().and_then(|()| swarm_git::repository::exclude(root, ARIAL));
+    let made = home.make().and_then(|()| swarm_store::repositories::exclude(root, ARIAL));
     made.map_err(|error| Failure::system(format!("cannot create {}", home.path().display()), &error))
 }
 
@@ -109,7 +109,7 @@ fn for_base(mut known: ArialState, site: &Site, home: &Home, caller: &Caller) ->
     if known.base_branch == site.base {
         return Ok(known);
     }
-    let begun = |row: &&Workstream| swarm_git::repository::has_branch(&site.root, &row.branch, caller);
+    let begun = |row: &&Workstream| swarm_store::repositories::has_branch(&site.root, &row.branch, caller);
     if let Some(row) = known.workstreams.iter().find(begun) {
         let (id, from) = (&row.id, &known.base_branch);
         let cause = format!("workstream '{id}' was started for {from} and its branch {} still exists", row.branch);
@@ -119,7 +119,8 @@ fn for_base(mut known: ArialState, site: &Site, home: &Home, caller: &Caller) ->
     let run = journal::replay(home).ok().flatten();
     let landed = |id: &str| run.as_ref().and_then(|run| run.jobs[run.plan.position(id)?].commit.as_deref());
     let is_here = |row: &Workstream| {
-        landed(&row.id).is_some_and(|commit| swarm_git::repository::contains(&site.root, &site.base, commit, caller))
+        landed(&row.id)
+            .is_some_and(|commit| swarm_store::repositories::contains(&site.root, &site.base, commit, caller))
     };
     for row in known.workstreams.iter_mut().filter(|row| !is_here(row)) {
         *row =

@@ -82,13 +82,13 @@ fn spare(
 ) {
     let (tree, root) = (home.worktrees().join(id), Path::new(&run.plan.root));
     if tree.exists() {
-        match swarm_git::worktrees::remove_worktree_if_spare(id, &tree, root, caller) {
+        match swarm_store::repositories::remove_worktree_if_spare(id, &tree, root, caller) {
             Ok(()) => removed.push(tree.to_string_lossy().into_owned()),
             Err(cause) => kept.push((tree.to_string_lossy().into_owned(), cause)),
         }
     }
     let base = run.plan.base.clone().unwrap_or_default();
-    if swarm_git::repository::remove_landed_branch(root, branch, &base, caller) == Ok(true) {
+    if swarm_store::repositories::remove_landed_branch(root, branch, &base, caller) == Ok(true) {
         removed.push(branch.to_owned());
     }
 }

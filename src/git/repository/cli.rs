@@ -1,6 +1,6 @@
-//! The only place that runs `git`. Every call has a null stdin (or a file), a
-//! fixed locale, the caller's environment without what would point git at
-//! another repository, bounded output and a time limit.
+//! Runs the `git` program; nothing else in swarm does. Every call has a null (or file)
+//! stdin, a fixed locale, the caller's environment without the variables that point git
+//! at another repository, bounded output and a time limit.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,19 +18,19 @@ use swarm_model::Caller;
 pub(crate) use super::fault::CliError;
 use super::{parse, version};
 
-/// How often a git that only looks is started, when it is killed.
+/// Maximum number of starts of a read-only git that gets killed by a signal.
 const READ_TRIES_MAX: u32 = 3;
-/// For everything that only looks.
+/// Time limit for read-only calls.
 const READ_MS_MAX: u64 = 60_000;
-/// For everything that checks files out, deletes or saves them.
+/// Time limit for calls that check out, delete or save files.
 pub(crate) const TREE_MS_MAX: u64 = 600_000;
-/// For what is still in the pipes of a git that was killed.
+/// Time limit for draining the pipes of a git that was killed.
 const DRAIN_MS_MAX: u64 = 5_000;
 pub(crate) const STDOUT_BYTES_MAX: usize = 64 << 20;
 const STDERR_BYTES_MAX: usize = 64 << 10;
 
-/// Variables that point git at a repository other than the one it is told, or
-/// that a hook left behind in the caller's environment.
+/// Variables that point git at another repository, or that a hook leaves in the
+/// caller's environment.
 pub(crate) const UNSET: [&str; 13] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -54,27 +54,27 @@ fn missing(error: io::Error) -> CliError {
     }
 }
 
-/// A step of ours neither runs what the user hooked in nor goes into submodules:
-/// what is checked out of those is their own.
+/// Options for internal calls: no hooks or file system monitor of the user, and no
+/// recursion into submodules, whose checkouts are independent.
 const SETTINGS: [&str; 6] =
     ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false"];
 
-/// What a call may do, which decides what it is run with.
+/// Kind of a call. Decides how git is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Looks only, and takes no lock for it.
+    /// Read-only; takes no optional locks.
     Read,
-    /// An internal step: no hooks of the user.
+    /// Internal step: runs no hooks of the user.
     Write,
-    /// As the user would run it, hooks and all.
+    /// Runs as the user would run it, with hooks.
     User,
 }
 
-/// The git of one caller.
+/// The git program and environment of one caller.
 pub(crate) struct Cli {
     program: PathBuf,
     environment: Vec<(String, String)>,
-    /// The caller's umask, when this process has another one.
+    /// The caller's umask; `None` if it equals the umask of this process.
     umask: Option<u32>,
 }
 
@@ -93,7 +93,7 @@ impl Cli {
         Ok(Self { program, environment, umask })
     }
 
-    /// The umask with which files of the user are made.
+    /// Returns the umask for files that belong to the user.
     pub(crate) fn umask_of_files(&self) -> u32 {
         self.umask.or_else(own_umask).unwrap_or(0o022)
     }
@@ -106,7 +106,7 @@ impl Cli {
         &self.program
     }
 
-    /// The value of a variable in the caller's environment.
+    /// Returns the value of a variable in the caller's environment.
     pub(crate) fn variable(&self, key: &str) -> Option<&str> {
         self.environment.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
     }
@@ -133,7 +133,7 @@ impl Cli {
     }
 }
 
-/// One call of git in the making.
+/// A git call under construction.
 pub(crate) struct Call<'a> {
     cli: &'a Cli,
     kind: Kind,
@@ -141,7 +141,7 @@ pub(crate) struct Call<'a> {
     variables: Vec<(OsString, OsString)>,
     input: Option<File>,
     limit: Duration,
-    /// What it writes is for the user's own eyes, with the user's umask.
+    /// Whether to write files with the user's umask.
     for_user: bool,
 }
 
@@ -166,7 +166,7 @@ impl Call<'_> {
         self
     }
 
-    /// With the caller's umask, for files that are the user's.
+    /// Runs git with the caller's umask, for files that belong to the user.
     pub(crate) fn for_user(mut self) -> Self {
         self.for_user = true;
         self
@@ -177,23 +177,23 @@ impl Call<'_> {
         self
     }
 
-    /// Runs it to its end and gives what it printed.
+    /// Runs git to completion and returns its stdout. Fails unless it exits with 0.
     pub(crate) fn run(self) -> Result<Vec<u8>, CliError> {
         self.run_for(&[0]).map(|(_, out)| out)
     }
 
-    /// The same where more exit codes than 0 are answers.
+    /// Runs git to completion and accepts any of the exit codes in `answers`.
     pub(crate) fn run_for(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         version::check(self.cli)?;
         self.finish(answers)
     }
 
-    /// The same of a git that may be any.
+    /// Runs git like `run_for`, without checking its version first.
     pub(crate) fn finish(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         let limit = self.limit;
         let mut ended = self.spawn().map_err(missing).and_then(|child| Ok(attend(child, limit)?))?;
         for _ in 1..READ_TRIES_MAX {
-            // Who only looks may look again when somebody killed its git.
+            // A read-only call that was killed by somebody can safely be repeated.
             if self.kind != Kind::Read || ended.timed_out || ended.status.signal().is_none() {
                 break;
             }
@@ -214,20 +214,20 @@ impl Call<'_> {
         if ended.overflow { Err(CliError::TooMuch) } else { Ok((code, ended.stdout)) }
     }
 
-    /// Starts it and leaves it running, for a conversation over its pipes. Its
-    /// group is its own.
+    /// Starts git in its own process group with piped stdin and returns without waiting,
+    /// for an exchange over the pipes.
     pub(crate) fn start(self) -> io::Result<Child> {
         self.command().stdin(Stdio::piped()).spawn()
     }
 
-    /// Like `run`, for an answer of one line.
+    /// Runs git and returns its output without the final newline.
     pub(crate) fn line(self) -> Result<String, CliError> {
         let out = self.run()?;
         let text = String::from_utf8_lossy(&out);
         Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
     }
 
-    /// Like `line`, where exit code 1 means that there is no such thing.
+    /// Runs git like `line`. Returns `None` for empty output or exit code 1 (not found).
     pub(crate) fn line_if_any(self) -> Result<Option<String>, CliError> {
         match self.line() {
             Ok(line) => Ok(Some(line).filter(|line| !line.is_empty())),
@@ -242,9 +242,9 @@ impl Call<'_> {
     }
 
     fn command(&self) -> Command {
-        // The program is named by its path, so that std can use posix_spawn
-        // and a large supervisor is not forked. Only a foreign umask needs the
-        // detour over a shell.
+        // The program is given by path, so that std can use posix_spawn instead of
+        // forking a large supervisor. Only a different umask needs the detour through
+        // a shell.
         let mut command = match self.cli.umask.filter(|_| self.for_user) {
             None => Command::new(&self.cli.program),
             Some(umask) => {
@@ -270,7 +270,7 @@ impl Call<'_> {
     }
 }
 
-/// The umask of this process; reading it by `umask(2)` would change it.
+/// Returns the umask of this process from `/proc`; `umask(2)` would change it.
 fn own_umask() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
@@ -285,8 +285,8 @@ struct Finished {
     timed_out: bool,
 }
 
-/// One output of the child, kept up to a bound and read on beyond it so that
-/// the child never blocks.
+/// Bounded copy of one output of the child. Output beyond the bound is read and
+/// dropped, so that the child never blocks.
 struct Capture {
     pipe: Option<File>,
     kept: Vec<u8>,
@@ -302,7 +302,7 @@ impl Capture {
         Ok(Self { pipe: fd.map(File::from), kept: Vec::new(), bytes_max, overflow: false })
     }
 
-    /// Takes what is there now.
+    /// Reads the output that is available now.
     fn drain(&mut self) {
         let mut buffer = [0_u8; 16 << 10];
         while let Some(pipe) = &mut self.pipe {
@@ -321,12 +321,12 @@ impl Capture {
     }
 }
 
-/// Waits for the end of the child, its output or the limit, whichever comes
-/// first, in one thread and without polling.
+/// Waits until the child has exited or the limit has passed, in one thread and
+/// without polling. Kills the child's process group at the limit.
 fn attend(mut child: Child, limit: Duration) -> io::Result<Finished> {
     let pid = Pid::from_child(&child);
     let kill_all = || {
-        // The child leads its own group, so this ends it and its helpers.
+        // The child leads its own group, so this kills its helpers too.
         let _ = kill_process_group(pid, Signal::KILL);
     };
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -361,11 +361,11 @@ fn attend(mut child: Child, limit: Duration) -> io::Result<Finished> {
             err.drain();
             status = Some(ended);
             if ended.signal().is_none() {
-                // A background process of a hook may hold the pipes for ever.
+                // A background process of a hook may hold the pipes open forever.
                 break;
             }
-            // Helpers of a git that was killed would go on working; the pipes
-            // reach their end when the last of them is gone.
+            // Helpers of a git that was killed would keep working; the pipes
+            // reach end of file when the last of them has exited.
             kill_all();
             deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
         }
@@ -380,7 +380,7 @@ fn attend(mut child: Child, limit: Duration) -> io::Result<Finished> {
     Ok(Finished { status, stdout: out.kept, stderr: err.kept, overflow: out.overflow, timed_out })
 }
 
-/// `None` when the time is over, else whether the child has ended.
+/// Returns `None` on timeout, else whether the child has exited.
 fn wait_ready(pidfd: Option<&OwnedFd>, out: &Capture, err: &Capture, left: Duration) -> io::Result<Option<bool>> {
     let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(3);
     fds.extend(pidfd.map(|fd| PollFd::new(fd, PollFlags::IN)));
@@ -414,8 +414,8 @@ mod tests {
 
     #[test]
     fn a_command_that_hangs_is_ended_with_its_helpers() {
-        // The helper holds the pipe: its end shows in the pipe's end, long
-        // before the drain limit would cut the wait.
+        // The helper holds the pipe: the pipe reaches end of file when the helper
+        // dies, long before the drain limit would end the wait.
         let begun = Instant::now();
         let ended = shell("echo begun; sleep 1000 & wait", Duration::from_millis(50));
         assert!(ended.timed_out && begun.elapsed() < Duration::from_millis(DRAIN_MS_MAX));
@@ -463,7 +463,7 @@ mod tests {
         fix.set("LC_ALL", "de_DE.UTF-8");
         let out = fix.cli().read(&fix.repo).args(["-c", "alias.environment=!env", "environment"]).run().unwrap();
         let out = String::from_utf8(out).unwrap();
-        // Only git itself sets some of them again, for the alias.
+        // git itself sets some of them for the alias; none may keep the caller's value.
         assert!(!out.contains("/elsewhere"), "{out}");
         for line in ["LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0"] {
             assert!(out.lines().any(|seen| seen == line), "{line} is missing");

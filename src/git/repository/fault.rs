@@ -1,5 +1,4 @@
-//! What kept a step from being done, before it is known which of the port's
-//! errors that is.
+//! Error of an internal step, before it is mapped to one of the port's errors.
 
 use std::io;
 use std::path::Path;
@@ -13,11 +12,11 @@ use super::lock::LockError;
 pub(crate) struct Fault {
     pub(crate) cause: String,
     pub(crate) remedy: Option<String>,
-    /// A tool or the system failed, so it says nothing about the worktree.
+    /// A tool or the system failed; this says nothing about the worktree.
     pub(crate) broken: bool,
-    /// It may be otherwise in a moment: a git was killed, or the system had no room.
+    /// Transient: a retry may succeed, because git was killed or the system was out of resources.
     pub(crate) passing: bool,
-    /// A git of ours was ended by a signal, and may have left its locks.
+    /// A git that we ran was killed by a signal and may have left its locks.
     pub(crate) killed: bool,
 }
 
@@ -31,17 +30,17 @@ impl Fault {
         self
     }
 
-    /// A system call about `path` failed.
+    /// Returns a constructor for failed system calls on `path`.
     pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
         move |error| Self { broken: true, passing: true, ..Self::new(format!("{}: {error}", path.display())) }
     }
 
-    /// It kept a worktree from being made.
+    /// Converts into the error of a worktree that cannot be created.
     pub(crate) fn create(self) -> WorktreeError {
         WorktreeError::Create { cause: self.cause, remedy: self.remedy }
     }
 
-    /// It kept a worktree from being judged, saved or removed.
+    /// Converts into the error of a worktree that cannot be checked, saved or removed.
     pub(crate) fn unknown(self) -> WorktreeError {
         let cause = match self.remedy {
             Some(remedy) => format!("{} ({remedy})", self.cause),
@@ -77,24 +76,24 @@ impl From<LockError> for Fault {
 pub(crate) enum CliError {
     #[error("git is not installed or not in PATH")]
     Missing,
-    #[error("git could not be run: {0}")]
+    #[error("cannot run git: {0}")]
     Run(#[from] io::Error),
     #[error("{message}")]
     Exit { code: i32, message: String },
-    #[error("git was ended by signal {0}")]
+    #[error("git was killed by signal {0}")]
     Signal(i32),
     #[error("git {0} is too old")]
     Old(String),
-    #[error("git does not answer: it was asked for its version, {0} s ago")]
+    #[error("git does not respond: 'git version' timed out after {0} s")]
     Silent(u64),
-    #[error("git took longer than {0} s and was ended")]
+    #[error("git timed out after {0} s and was killed")]
     Timeout(u64),
     #[error("git printed more than {} MiB", super::cli::STDOUT_BYTES_MAX >> 20)]
     TooMuch,
 }
 
 impl CliError {
-    /// Whether git ended without a chance to tidy up behind itself.
+    /// Reports whether git ended without a chance to clean up after itself.
     pub(crate) fn was_cut_off(&self) -> bool {
         matches!(self, Self::Signal(_) | Self::Timeout(_))
     }
@@ -102,9 +101,9 @@ impl CliError {
     pub(crate) fn remedy(&self) -> Option<String> {
         match self {
             Self::Missing | Self::Old(_) => Some("install git 2.38 or newer, or put it into PATH".to_owned()),
-            Self::Silent(_) => Some("look at what `git version` does there".to_owned()),
+            Self::Silent(_) => Some("run 'git version' and check why it hangs".to_owned()),
             Self::Signal(_) => Some("run the command again".to_owned()),
-            Self::Timeout(_) => Some("look for a hook or filter that hangs, then run the command again".to_owned()),
+            Self::Timeout(_) => Some("check for a hook or filter that hangs, then run the command again".to_owned()),
             Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
         }
     }

@@ -1,10 +1,10 @@
-//! Keeps `git gc` away while there are objects that no reference holds yet: one
-//! that has marked what is needed would prune them, with `--prune=now` at once.
-//! `gc.pid` in the common directory is git's own lock for that, with the process
-//! and the host of its holder in it. git takes one of a dead process for stale, so
-//! a kill of ours blocks nobody.
+//! Keeps `git gc` away while there are objects that no ref holds yet. A gc that has
+//! already marked the reachable objects would prune them, with `--prune=now` at once.
+//! git's own lock for this is `gc.pid` in the common directory; the file names process
+//! and host of its holder. git treats the lock of a dead process as stale, so killing
+//! this process blocks nobody.
 //!
-//! This process holds it once for each repository, for whoever needs it here.
+//! This process holds the lock once per repository and counts its users.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -25,27 +25,27 @@ use crate::worktrees::admin::ignore_missing;
 use swarm_sys::files::lock;
 use swarm_sys::procfs;
 
-/// How long an item waits for the end of a `git gc`.
+/// How long a queue item waits for a running `git gc`.
 pub(crate) const LANDING_WAIT: Duration = Duration::from_secs(300);
-/// How long a person waits for a save.
+/// How long a save that a person asked for waits for a running `git gc`.
 pub(crate) const SAVE_WAIT: Duration = Duration::from_secs(60);
 
 const FILE: &str = "gc.pid";
-/// What git makes first, and renames to the above.
+/// Lock file that git creates first and renames to `gc.pid`.
 const LOCK: &str = "gc.pid.lock";
-/// After this git, too, takes a holder for gone, wherever it is.
+/// Age after which git, too, considers a holder gone, on whichever host.
 const AGE_MAX: Duration = Duration::from_secs(12 * 3600);
-/// git has the second file for an instant.
+/// Age after which `gc.pid.lock` may be abandoned; git holds it only for an instant.
 const LOCK_AGE_MAX: Duration = Duration::from_secs(2);
-/// Before the next look, where the kernel does not tell of a change.
+/// Interval between checks if the kernel cannot report a change.
 const LOOK: Duration = Duration::from_secs(1);
-/// What a clock may be off between a file's time and a process's.
+/// Tolerance between file times and process start times, in milliseconds.
 const CLOCK_MS: i64 = 2_000;
 
-/// How often each repository's lock is needed in this process.
+/// Number of current users of each repository's lock in this process.
 static HOLDS: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
 
-/// Proof that no `git gc` prunes in the repository.
+/// Proof that no `git gc` prunes in the repository. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Hold {
     common: PathBuf,
@@ -61,15 +61,16 @@ impl Drop for Hold {
         }
         holds.remove(&self.common);
         let path = self.common.join(FILE);
-        // Somebody may have taken it by force.
+        // Another process may have taken the lock by force.
         if fs::read_to_string(&path).is_ok_and(|text| text == own_text()) {
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Waits for the end of a `git gc` in the repository whose common directory is
-/// `common`, and keeps the next one from beginning.
+/// Waits for a running `git gc` in the repository whose common directory is
+/// `common`, and prevents new ones until the result is dropped. Fails if the lock
+/// is not free after `limit`.
 pub(crate) fn hold(common: &Path, limit: Duration) -> Result<Hold, Fault> {
     let failed = Fault::at(common);
     let common = common.canonicalize().map_err(&failed)?;
@@ -91,14 +92,14 @@ pub(crate) fn hold(common: &Path, limit: Duration) -> Result<Hold, Fault> {
             return Err(other.fault(&common, limit));
         }
         match &watch {
-            // Watched first and tried again, so that no change is missed.
+            // Try once more after the watch exists, so that no change is missed.
             None => watch = Some(changes(&common)),
             Some(watch) => wait(watch.as_ref(), &other, left),
         }
     }
 }
 
-/// Removes what a supervisor before this one left when it was killed.
+/// Removes the lock of an earlier supervisor that was killed.
 pub(crate) fn clear_stale(common: &Path) {
     let holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
     let is_free = common.canonicalize().is_ok_and(|common| !holds.contains_key(&common));
@@ -107,13 +108,13 @@ pub(crate) fn clear_stale(common: &Path) {
     }
 }
 
-/// Who keeps us from it.
+/// Current holder of the lock.
 enum Other {
-    /// A process of this machine.
+    /// A live process on this host.
     Here(Pid),
-    /// As the file says, one of another machine.
+    /// A process on another host, as the file says.
     Elsewhere(String),
-    /// The lock of the lock.
+    /// A process that holds `gc.pid.lock`.
     Lock,
 }
 
@@ -123,22 +124,23 @@ impl Other {
         match self {
             Self::Here(pid) => {
                 let pid = pid.as_raw_nonzero();
-                Fault::new(format!("git gc (process {pid}) has been at work in {} for {seconds} s", common.display()))
-                    .remedy("try again when it has ended")
+                Fault::new(format!("git gc (process {pid}) is still running in {} after {seconds} s", common.display()))
+                    .remedy("retry after it has finished")
             }
             Self::Elsewhere(who) => {
-                let cause = format!("git gc is at work in {} on another machine ({who})", common.display());
-                Fault::new(cause).remedy(format!("when none is, remove {}, then try again", file.display()))
+                let cause = format!("git gc is running in {} on another host ({who})", common.display());
+                Fault::new(cause)
+                    .remedy(format!("if no git gc runs there any more, remove {} and retry", file.display()))
             }
-            Self::Lock => Fault::new(format!("{} has been there for {seconds} s", lock.display()))
-                .remedy("when no git runs there, remove that file, then try again"),
+            Self::Lock => Fault::new(format!("{} has existed for {seconds} s", lock.display()))
+                .remedy("if no git runs there, remove that file and retry"),
         }
     }
 }
 
-/// Takes it as git does, or says who has it.
+/// Takes the lock as git does, or returns its current holder.
 fn take(common: &Path) -> io::Result<Option<Other>> {
-    // One of ours at a time, in whatever process: nobody removes what the other has just made.
+    // Serializes swarm processes: none removes a lock file that another has just created.
     let dir = File::open(common)?;
     lock::lock(&dir)?;
     let lock = common.join(LOCK);
@@ -153,10 +155,10 @@ fn take(common: &Path) -> io::Result<Option<Other>> {
         }
         made => made?,
     };
-    // From here on no git gc begins; one that has begun is found.
+    // From here on no git gc starts; one that is already running is found below.
     let taken = match living_holder(common) {
         Ok(None) => {
-            // Whoever may read the repository has to see it, whatever our umask is.
+            // The file must be readable for every user of the repository, whatever our umask is.
             let written = file.set_permissions(Permissions::from_mode(0o644));
             let written = written.and_then(|()| file.write_all(own_text().as_bytes()));
             written.and_then(|()| fs::rename(&lock, common.join(FILE))).map(|()| None)
@@ -177,11 +179,11 @@ fn own_text() -> String {
     format!("{} {}", std::process::id(), host())
 }
 
-/// Who holds it, when that one still lives as far as can be known.
+/// Returns the holder named in `gc.pid` if it is alive as far as we can tell.
 fn living_holder(common: &Path) -> io::Result<Option<Other>> {
     let path = common.join(FILE);
     let Some(text) = ignore_missing(fs::read_to_string(&path))? else { return Ok(None) };
-    // What this process holds it knows itself.
+    // `HOLDS` tracks what this process holds.
     if text == own_text() {
         return Ok(None);
     }
@@ -199,8 +201,8 @@ fn living_holder(common: &Path) -> io::Result<Option<Other>> {
     Ok(may_be_its_writer(pid.as_raw_nonzero().get(), age).then_some(Other::Here(pid)))
 }
 
-/// Whether the process lives and is not just one with the number of one that has
-/// ended: that one began later, and is no git.
+/// Reports whether `pid` may be the process that wrote the lock. A process that started
+/// after the file was written and is not a git has only reused the pid.
 fn may_be_its_writer(pid: i32, age: Duration) -> bool {
     let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) else { return false };
     let now = jiff::Timestamp::now().as_millisecond();
@@ -208,13 +210,13 @@ fn may_be_its_writer(pid: i32, age: Duration) -> bool {
     if procfs::process_start_ms(stat.start_ticks) <= made_ms + CLOCK_MS {
         return true;
     }
-    // A clock that was set meanwhile says nothing about these.
+    // If the clock was set in between, the times prove nothing; compare the program.
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let first = command.split(|byte| *byte == 0).next().unwrap_or_default();
     first.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name == b"git" || name == b"swarm")
 }
 
-/// Whether the lock of the lock is of nobody who lives.
+/// Reports whether no live process holds `gc.pid.lock`.
 fn is_abandoned(lock: &Path) -> bool {
     let text = fs::read_to_string(lock).unwrap_or_default();
     if let Some((pid, its_host)) = text.split_once(' ')
@@ -228,14 +230,14 @@ fn is_abandoned(lock: &Path) -> bool {
     is_old && !holders::is_held_open(lock)
 }
 
-/// Tells of files that go from the directory, where the system has room for that.
+/// Watches for files that disappear from the directory; `None` if the system has no watch left.
 fn changes(common: &Path) -> Option<Inotify> {
     let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok()?;
     changes.add_watch(common, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM).ok()?;
     Some(changes)
 }
 
-/// Waits for a change or for the holder's end.
+/// Waits until a file disappears, the holder exits or the time is over.
 fn wait(watch: Option<&Inotify>, other: &Other, left: Duration) {
     let holder = match other {
         Other::Here(pid) => pidfd_open(*pid, PidfdFlags::empty()).ok(),

@@ -7,7 +7,7 @@ use crate::fixture::Fixture;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A process that lives until it is told to end.
+/// A process that lives until it is killed.
 struct Holder(Child);
 
 impl Holder {
@@ -33,7 +33,7 @@ fn refused(common: &Path) -> String {
     fault.cause
 }
 
-/// What waits for the lock meanwhile has it in the end.
+/// Asserts that a waiter gets the lock after `change`.
 fn taken_after(common: &Path, change: impl FnOnce()) {
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn git_collects_nothing_while_somebody_here_needs_it() {
     let common = fix.repo.join(".git");
     let collects = || fix.attempt(&fix.repo, &["gc", "-q", "--prune=now"]).0;
     let first = hold(&common, SOON).unwrap();
-    // By whatever name the repository is known.
+    // The path by which the repository is named does not matter.
     let second = hold(&fix.repo.join("../repo/.git"), SOON).unwrap();
     drop(first);
     assert!(!collects());
@@ -95,7 +95,7 @@ fn what_a_dead_one_left_is_in_nobodys_way() {
         (FILE, "nonsense", 0, true),
         (FILE, elsewhere, 60, false),
         (FILE, elsewhere, 13 * 3600, true),
-        // It began long after the file was written, and is no git: its number was used again.
+        // The process started long after the file was written and is not git: the pid was reused.
         (FILE, living.text().as_str(), 3600, true),
         (LOCK, ended.as_str(), 0, true),
         (LOCK, "", 0, false),

@@ -1,4 +1,4 @@
-//! Who is still at work in a repository: processes that hold a file open, and
+//! Finds processes that still work in a repository: those that hold a file open, and
 //! a git that outlived the supervisor that started it.
 
 use std::fs;
@@ -10,12 +10,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::fault::Fault;
 
-/// Time stamps of files come from a clock that ticks this coarsely.
+/// Maximum lag of file timestamps behind the system clock.
 const FILE_CLOCK_MS_MAX: u64 = 50;
 
-/// Removes lock files that a git which was cut off left behind, when they are
-/// no older than `since` and no living process holds them open. Gives those
-/// that are still there.
+/// Removes lock files that a killed git left behind. A lock file is removed if it is
+/// not older than `since` and no live process holds it open. Returns the lock files
+/// that still exist.
 pub(crate) fn clear_stale_locks(locks: &[PathBuf], since: Option<SystemTime>) -> Vec<PathBuf> {
     let since = since.map(|time| time - Duration::from_millis(FILE_CLOCK_MS_MAX));
     let is_stale = |lock: &Path| {
@@ -44,13 +44,13 @@ fn processes() -> Vec<Pid> {
     listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(Pid::from_raw).collect()
 }
 
-/// Waits until no git is making the worktree at `path` any more. A supervisor
-/// that was killed leaves its git running, and undoing under its hands would
-/// leave files behind.
+/// Waits until no git process is creating the worktree at `path` any more; fails if one
+/// still is after `limit`. A supervisor that was killed leaves its git running, and a
+/// rollback in parallel with it would leave files behind.
 pub(crate) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault> {
     let deadline = Instant::now() + limit;
     for pid in processes().into_iter().filter(|pid| is_git_at(*pid, path)) {
-        // Opened first and looked at again, so that it is the same process.
+        // Open the pidfd first, then check again: this proves it is the same process.
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         while is_git_at(pid, path) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -59,7 +59,7 @@ pub(crate) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault>
             match ready {
                 Ok(0) => {
                     let pid = pid.as_raw_nonzero();
-                    return Err(Fault::new(format!("git (process {pid}) is still at work in {}", path.display())));
+                    return Err(Fault::new(format!("git (process {pid}) is still running in {}", path.display())));
                 }
                 Ok(_) => break,
                 Err(_) => {}
@@ -69,7 +69,7 @@ pub(crate) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault>
     Ok(())
 }
 
-/// Whether any process stands in a directory.
+/// Reports whether the current directory of any process is inside `dir`.
 pub(crate) fn is_anybody_in(dir: &Path) -> bool {
     let Ok(dir) = dir.canonicalize() else { return false };
     let stands =
@@ -77,7 +77,7 @@ pub(crate) fn is_anybody_in(dir: &Path) -> bool {
     processes().into_iter().any(stands)
 }
 
-/// Whether any git is at work in a work tree.
+/// Reports whether a git process is working in the worktree `tree`.
 pub(crate) fn is_git_in(tree: &Path) -> bool {
     processes().into_iter().any(|pid| is_git_at(pid, tree))
 }
@@ -87,7 +87,7 @@ fn is_git_at(pid: Pid, path: &Path) -> bool {
     let is_git = fs::read_to_string(root.join("comm")).is_ok_and(|comm| comm.trim() == "git");
     let command = fs::read(root.join("cmdline")).unwrap_or_default();
     let names_it = command.split(|byte| *byte == 0).any(|arg| arg == path.as_os_str().as_encoded_bytes());
-    // The helper that checks files out names no path but stands in it.
+    // The helper that checks files out does not name the path but runs in it.
     is_git && (names_it || fs::read_link(root.join("cwd")).is_ok_and(|cwd| cwd.starts_with(path)))
 }
 

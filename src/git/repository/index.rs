@@ -1,6 +1,6 @@
-//! The index of a worktree: read in this process by libgit2, which costs no fork, and
-//! put in place of the old one. Kinds of it that libgit2 refuses (split, sparse, of
-//! SHA-256) are for git.
+//! The index of a worktree: reads it in-process with libgit2, which saves a fork, and
+//! replaces it. Index formats that libgit2 rejects (split, sparse, SHA-256) are left
+//! to git.
 
 use std::fs;
 use std::io;
@@ -11,19 +11,19 @@ use git2::{Index, IndexEntry, IndexEntryExtendedFlag, IndexEntryFlag};
 
 use crate::trash::save::Scratch;
 
-/// Where the stage of an entry is in its flags.
+/// Bits of an entry's flags that hold its stage.
 const STAGE: u16 = 0x3000;
 
-/// What of an index is out of the ordinary.
+/// Unusual properties of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Marks {
-    /// git was told not to look at some file (assume-unchanged, skip-worktree).
+    /// Some entry is assume-unchanged or skip-worktree, so git does not look at its file.
     pub(crate) hides: bool,
     /// A path with an unresolved conflict.
     pub(crate) unmerged: Option<Vec<u8>>,
 }
 
-/// `None` where only git can tell.
+/// Reads the unusual properties of an index. Returns `None` if only git can read the file.
 pub(crate) fn marks(file: &Path) -> Option<Marks> {
     let index = Index::open(file).ok()?;
     let is_hidden = |entry: &IndexEntry| {
@@ -34,26 +34,26 @@ pub(crate) fn marks(file: &Path) -> Option<Marks> {
     Some(Marks { hides: index.iter().any(|entry| is_hidden(&entry)), unmerged: unmerged.map(|entry| entry.path) })
 }
 
-/// Makes `new` the index of the worktree whose record is `git_dir`, as git does it: the
-/// lock becomes the index. It is a second name of `new`, so that it is known for ours
-/// when this is cut off.
+/// Replaces the index in `git_dir` by `new`, as git does: `index.lock` is renamed to
+/// `index`. The lock is a hard link of `new`, so that it can be recognized as ours if
+/// this process is killed in between.
 ///
 /// # Errors
-/// When somebody has the lock, or the file system knows no second names.
+/// Fails if another process holds the lock, or if the file system has no hard links.
 pub(crate) fn install(new: &Scratch, git_dir: &Path) -> io::Result<()> {
     let lock = git_dir.join("index.lock");
     fs::hard_link(new.path(), &lock)?;
     fs::rename(&lock, git_dir.join("index")).inspect_err(|_| drop(fs::remove_file(&lock)))
 }
 
-/// Removes the lock that an installation left which was cut off.
+/// Removes the lock left by an `install` that was killed.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the directory cannot be read or a file cannot be removed.
 pub(crate) fn clear_own_lock(git_dir: &Path) -> io::Result<()> {
     let lock = git_dir.join("index.lock");
     let Ok(found) = fs::symlink_metadata(&lock) else { return Ok(()) };
-    // git's own has one name.
+    // A lock of git itself has a single link.
     if found.nlink() < 2 {
         return Ok(());
     }
@@ -61,7 +61,7 @@ pub(crate) fn clear_own_lock(git_dir: &Path) -> io::Result<()> {
     for file in fs::read_dir(git_dir)? {
         let file = file?;
         if file.file_name().to_string_lossy().starts_with(&own) {
-            // Of this very process, which is at it.
+            // This process may be about to install it.
             continue;
         }
         let same = file.metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == (found.dev(), found.ino()));
@@ -127,7 +127,7 @@ mod tests {
         install(&made, &git_dir).expect("installed");
         drop(made);
         assert_eq!(text(&fix.git(&["status", "--porcelain"])), "A  new");
-        // Cut off between its two steps, and so before its scratch file was removed.
+        // Killed between link and rename, and so before its scratch file was removed.
         let cut_off = new();
         fs::hard_link(cut_off.path(), &lock).expect("linked");
         clear_own_lock(&git_dir).expect("looked");

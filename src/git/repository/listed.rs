@@ -1,4 +1,4 @@
-//! The worktrees of a repository as git's own records have them, read without git.
+//! The worktrees of a repository as git's administrative files list them, read without running git.
 
 use std::fs;
 use std::io;
@@ -10,12 +10,14 @@ use crate::worktrees::{admin, plan};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub path: PathBuf,
-    /// Its short name; none when HEAD is detached.
+    /// Short branch name; `None` if HEAD is detached.
     pub branch: Option<String>,
 }
 
+/// Lists the linked worktrees of a repository.
+///
 /// # Errors
-/// When the repository or its records cannot be read.
+/// Fails if the repository or its administrative files cannot be read.
 pub fn worktrees_of(repo: &Path) -> io::Result<Vec<Listed>> {
     let common = admin::common_dir(repo)?;
     let listed = admin::entries(&common)?
@@ -24,24 +26,24 @@ pub fn worktrees_of(repo: &Path) -> io::Result<Vec<Listed>> {
     Ok(listed.collect())
 }
 
-/// The branch that a work tree is on; none when HEAD is detached or cannot be read.
+/// Returns the branch that a worktree is on, or `None` if HEAD is detached or unreadable.
 pub fn branch_of(tree: &Path) -> Option<String> {
     let git_dir = admin::link_of(tree).ok().flatten().unwrap_or_else(|| tree.join(".git"));
     branch_in(&git_dir)
 }
 
-/// Where references are kept in tables, this file names none that there could be.
+/// Reads the branch from `HEAD`. With reftable that file names `.invalid`, which yields `None`.
 fn branch_in(git_dir: &Path) -> Option<String> {
     let head = fs::read_to_string(git_dir.join("HEAD")).ok()?;
     head.trim_end().strip_prefix("ref: refs/heads/").filter(|branch| *branch != ".invalid").map(str::to_owned)
 }
 
-/// The main work tree of the repository that this work tree is of.
+/// Returns the main worktree of the repository that the worktree `root` belongs to.
 pub fn main_tree(root: &Path) -> Option<PathBuf> {
     admin::checkout_of(&admin::common_dir(root).ok()?).map(Path::to_owned)
 }
 
-/// Where worktrees of this repository lie, where nothing else is said.
+/// Returns the directory in which worktrees of `repo` are created by default.
 pub fn default_dir(repo: &Path) -> PathBuf {
     repo.with_file_name(plan::folder_of(repo.file_name().unwrap_or_default()))
 }

@@ -1,6 +1,6 @@
-//! The creation lock of a repository: one worktree of it is made or taken back
-//! at a time, by whichever supervisor. A `flock(2)` on a file that is never
-//! unlinked, so that it goes with its holder however that ends.
+//! The creation lock of a repository. All supervisors together create or roll back
+//! one worktree of it at a time. The lock is a `flock(2)` on a file that is never
+//! unlinked, so the kernel releases it however its holder ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ const FILE: &str = "swarm-worktree.lock";
 pub(crate) enum LockError {
     #[error("cannot lock {}: {cause}", path.display())]
     Io { path: PathBuf, cause: io::Error },
-    #[error("another worktree of this repository has been in the making for {} s (process {holder} holds {})", waited.as_secs(), path.display())]
+    #[error("timed out after {} s waiting for another worktree of this repository (process {holder} holds {})", waited.as_secs(), path.display())]
     Busy { path: PathBuf, holder: String, waited: Duration },
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct CreationLock {
     _file: File,
 }
 
-/// Takes the lock of the repository whose common directory is `common`.
+/// Takes the lock of the repository whose common directory is `common`. Waits at most `limit`.
 pub(crate) fn acquire(common: &Path, limit: Duration) -> Result<CreationLock, LockError> {
     let path = common.join(FILE);
     let failed = |cause| LockError::Io { path: path.clone(), cause };
@@ -48,10 +48,10 @@ pub(crate) fn acquire(common: &Path, limit: Duration) -> Result<CreationLock, Lo
                 })?
             }
         };
-        // Somebody may have removed the file by hand while it was waited for;
-        // then the lock on the old one protects nothing.
+        // A person may have removed the file while we waited; a lock on the old
+        // file would protect nothing.
         if is_same_file(&file, &path) {
-            // The number is only for the message above.
+            // The pid in the file is only for the error message of other processes.
             let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
             return Ok(CreationLock { _file: file });
         }
@@ -62,8 +62,8 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// Blocks in a thread of its own. When the time is over, that thread still gets
-/// the lock at some time, finds nobody listening, and lets it go.
+/// Waits for the lock in a separate thread. After a timeout, that thread eventually
+/// gets the lock, finds no receiver, and releases it.
 fn wait(file: File, limit: Duration) -> io::Result<Option<File>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new().name("worktree-lock".to_owned()).spawn(move || {
@@ -116,7 +116,7 @@ mod tests {
         let inode = path.metadata().unwrap().ino();
         std::thread::scope(|scope| {
             let second = scope.spawn(|| acquire(dir.path(), Duration::from_secs(60)).unwrap());
-            // The kernel lists who waits as `-> FLOCK … device:inode …`.
+            // The kernel lists waiters as `-> FLOCK … device:inode …`.
             let wanted = format!(":{inode} ");
             let deadline = Instant::now() + Duration::from_secs(60);
             let is_waiting = || {

@@ -1,4 +1,4 @@
-//! A repository: the git command, libgit2, the index, locks, and what git prints.
+//! Access to a repository: the git command, libgit2, the index, locks, and parsing of git's output.
 
 pub mod cli;
 pub(crate) mod fault;

@@ -1,6 +1,6 @@
-//! What a repository holds: toplevel, HEAD, the asked base, the asked branch.
-//! Read in this process by libgit2, which costs no fork; repositories that it
-//! refuses (reftable, SHA-256, partial clones, another owner) are read by `git`.
+//! Basic facts of a repository: toplevel, HEAD, and the requested base and branch.
+//! libgit2 reads them in-process, which saves a fork; repositories that it rejects
+//! (reftable, SHA-256, partial clones, another owner) are read with `git`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use swarm_model::BaseRef;
 use super::cli::{Cli, CliError};
 use super::fault::Fault;
 
-/// What is asked of a repository.
+/// Query for the facts of a repository.
 pub(crate) struct Question<'a> {
-    /// Where to look for it.
+    /// Directory in which the search for the repository starts.
     pub(crate) cwd: &'a Path,
     pub(crate) branch: &'a str,
     pub(crate) base: Option<&'a str>,
@@ -20,26 +20,26 @@ pub(crate) struct Question<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// None for a bare repository.
+    /// `None` for a bare repository.
     pub(crate) toplevel: Option<PathBuf>,
-    /// None when there is no commit yet.
+    /// `None` if there is no commit yet.
     pub(crate) head: Option<BaseRef>,
-    /// None when nothing was asked, or there is no such commit.
+    /// `None` if no base was requested or there is no such commit.
     pub(crate) base: Option<BaseRef>,
-    /// The commit of the asked branch, when there is such a branch.
+    /// Tip of the requested branch, if it exists.
     pub(crate) tip: Option<String>,
-    /// A branch whose name and the asked one cannot be together, as `w` and `w/x`.
+    /// Existing branch whose name conflicts with the requested one, as `w` with `w/x`.
     pub(crate) clash: Option<String>,
 }
 
-/// The repository around a directory, for libgit2.
+/// Opens the repository around a directory with libgit2.
 pub(crate) fn discover(cli: &Cli, dir: &Path) -> Result<Repository, git2::Error> {
     let ceilings = cli.variable("GIT_CEILING_DIRECTORIES").unwrap_or_default();
     let ceilings = ceilings.split(':').filter(|dir| !dir.is_empty());
     Repository::open_ext(dir, RepositoryOpenFlags::empty(), ceilings)
 }
 
-/// The directory that all worktrees of the repository around `dir` share.
+/// Returns the common directory of the repository around `dir`, without a trailing slash.
 pub(crate) fn common_dir(cli: &Cli, dir: &Path) -> Result<String, CliError> {
     let known = discover(cli, dir).ok().and_then(|repo| repo.commondir().to_str().map(str::to_owned));
     match known {
@@ -48,7 +48,7 @@ pub(crate) fn common_dir(cli: &Cli, dir: &Path) -> Result<String, CliError> {
     }
 }
 
-/// Whether git takes it as the name of a branch.
+/// Reports whether git accepts `branch` as a branch name.
 pub(crate) fn is_branch_name(branch: &str) -> bool {
     let special = branch.starts_with('-') || branch == "HEAD" || branch == "@";
     !special && !branch.is_empty() && Reference::is_valid_name(&format!("refs/heads/{branch}"))
@@ -56,13 +56,13 @@ pub(crate) fn is_branch_name(branch: &str) -> bool {
 
 pub(crate) fn look(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
     match by_library(cli, question) {
-        // Not every way to write a commit is known to libgit2.
+        // libgit2 does not know every revision syntax.
         Ok(facts) if question.base.is_none() || facts.base.is_some() => Ok(facts),
         _ => by_command(cli, question),
     }
 }
 
-/// The names that a branch cannot be beside: `a` and `a/b` for `a/b/c`.
+/// Yields the names that cannot exist next to a branch: `a` and `a/b` for `a/b/c`.
 fn names_above(branch: &str) -> impl Iterator<Item = &str> {
     branch.match_indices('/').map(|(at, _)| &branch[..at])
 }
@@ -142,9 +142,9 @@ fn by_command(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
     Ok(Facts { toplevel, head, base, tip: branch_tip(cli, at, question.branch)?, clash })
 }
 
-/// The commit that a name stands for.
+/// Resolves a revision to a commit. Returns `None` if there is no such commit.
 pub(crate) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>, CliError> {
-    // Asked for all the time; anything odd about it is for git to say.
+    // HEAD is resolved very often, so libgit2 tries first; git handles every unusual case.
     if name == "HEAD"
         && let Ok(commit) = Repository::open(at).and_then(|repo| Ok(repo.head()?.peel_to_commit()?.id().to_string()))
     {
@@ -152,13 +152,13 @@ pub(crate) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>,
     }
     let name = format!("{name}^{{commit}}");
     match cli.read(at).args(["rev-parse", "--verify", "-q", "--end-of-options", &name]).line_if_any() {
-        // git says it so when the name exists but is no commit.
+        // git exits with 128 if the name exists but is not a commit.
         Err(CliError::Exit { code: 128, .. }) if name != "HEAD^{commit}" => Ok(None),
         other => other,
     }
 }
 
-/// The commit of HEAD and the reference that it stands for, by libgit2 alone.
+/// Returns the commit of HEAD and the ref that HEAD points to, using libgit2 alone.
 pub(crate) fn head_of(git_dir: &Path) -> Result<(String, Option<String>), git2::Error> {
     let repo = Repository::open(git_dir)?;
     let commit = repo.head()?.peel_to_commit()?.id().to_string();
@@ -166,7 +166,7 @@ pub(crate) fn head_of(git_dir: &Path) -> Result<(String, Option<String>), git2::
     Ok((commit, head.symbolic_target()?.map(str::to_owned)))
 }
 
-/// The reference that HEAD stands for, when it is not detached.
+/// Returns the ref that HEAD points to, or `None` if HEAD is detached.
 pub(crate) fn head_ref(cli: &Cli, at: &Path) -> Result<Option<String>, CliError> {
     let known = Repository::open(at).and_then(|repo| {
         let head = repo.find_reference("HEAD")?;
@@ -178,7 +178,7 @@ pub(crate) fn head_ref(cli: &Cli, at: &Path) -> Result<Option<String>, CliError>
     }
 }
 
-/// The commit of a local branch, when there is such a branch.
+/// Returns the tip of a local branch, or `None` if there is no such branch.
 pub(crate) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<String>, CliError> {
     if !is_branch_name(branch) {
         return Ok(None);
@@ -195,8 +195,8 @@ pub(crate) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<St
     Ok(out.lines().find_map(|line| line.strip_prefix(&wanted)).map(str::to_owned))
 }
 
-/// Removes a branch all of which is on `base`, unless somebody has it checked out or
-/// it is moved at this moment. An error where libgit2 cannot tell.
+/// Deletes a branch that is fully merged into `base`, unless it is checked out somewhere
+/// or moves at the same time. Returns whether it was deleted. Fails if libgit2 cannot tell.
 pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Result<bool, git2::Error> {
     let repo = Repository::open(root)?;
     let full = format!("refs/heads/{branch}");
@@ -216,11 +216,11 @@ pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Res
     if heads.into_iter().any(is_held) {
         return Ok(false);
     }
-    // It compares with what was looked at.
+    // The deletion compares the ref with the value read above.
     reference.delete().map(|()| true)
 }
 
-/// Whether a branch is there, by libgit2 when it can.
+/// Reports whether a branch exists, with libgit2 if possible.
 pub(crate) fn has_branch(cli: &Cli, repo: &Path, branch: &str) -> Result<bool, Fault> {
     let fast = Repository::open(repo).and_then(|repo| tip(&repo, branch));
     match fast {

@@ -1,4 +1,4 @@
-//! What git prints, as values. Pure: bytes in, values out.
+//! Parsers for the output of git. Pure: bytes in, values out.
 
 /// One entry of `git status --porcelain -z`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,19 +9,19 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// An untracked directory that is listed as one although every file was
-    /// asked for: a repository of its own.
+    /// Reports whether this is a repository inside the worktree: git lists an untracked
+    /// directory as one entry although all untracked files were requested.
     pub(crate) fn is_embedded_repository(&self) -> bool {
         self.staged == b'?' && self.path.ends_with(b"/")
     }
 
-    /// A tracked file that is gone from the directory, and nothing else.
+    /// Reports whether a tracked file is missing from the worktree and nothing is staged for it.
     pub(crate) fn is_plain_deletion(&self) -> bool {
         self.staged == b' ' && self.unstaged == b'D'
     }
 }
 
-/// Reads `git status --porcelain=v1 -z`.
+/// Parses `git status --porcelain=v1 -z`.
 pub(crate) fn status(out: &[u8]) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut fields = out.split(|byte| *byte == 0);
@@ -29,7 +29,7 @@ pub(crate) fn status(out: &[u8]) -> Vec<Change> {
         let [staged, unstaged, _, path @ ..] = field else { continue };
         let (staged, unstaged) = (*staged, *unstaged);
         if [staged, unstaged].iter().any(|letter| matches!(letter, b'R' | b'C')) {
-            // The name it had before is a field of its own.
+            // The old name follows as a separate field.
             fields.next();
         }
         changes.push(Change { staged, unstaged, path: path.to_vec() });
@@ -41,9 +41,9 @@ pub(crate) fn status(out: &[u8]) -> Vec<Change> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) path: String,
-    /// Full name, or none when it is detached or bare.
+    /// Full ref name; `None` if HEAD is detached or the repository is bare.
     pub(crate) branch: Option<String>,
-    /// The reason given, possibly empty.
+    /// Reason of the lock, possibly empty; `None` if the worktree is not locked.
     pub(crate) locked: Option<String>,
     pub(crate) prunable: bool,
 }
@@ -72,12 +72,12 @@ pub(crate) fn worktrees(out: &[u8]) -> Vec<Listed> {
 pub(crate) struct Entry {
     pub(crate) mode: String,
     pub(crate) id: String,
-    /// 0 for what is merged; always 0 for a tree.
+    /// 0 for merged entries; always 0 for a tree.
     pub(crate) stage: u8,
     pub(crate) path: Vec<u8>,
 }
 
-/// Reads `MODE ID STAGE<tab>PATH` of an index.
+/// Parses `MODE ID STAGE<tab>PATH` lines of an index.
 pub(crate) fn index(out: &[u8]) -> Vec<Entry> {
     entries(out, |words| {
         let [mode, id, stage] = words else { return None };
@@ -85,7 +85,7 @@ pub(crate) fn index(out: &[u8]) -> Vec<Entry> {
     })
 }
 
-/// Reads `MODE TYPE ID<tab>PATH` of a tree.
+/// Parses `MODE TYPE ID<tab>PATH` lines of a tree.
 pub(crate) fn tree(out: &[u8]) -> Vec<Entry> {
     entries(out, |words| {
         let [mode, _, id] = words else { return None };
@@ -103,8 +103,8 @@ fn entries(out: &[u8], head: impl Fn(&[&str]) -> Option<(String, String, u8)>) -
     out.split(|byte| *byte == 0).filter_map(read).collect()
 }
 
-/// The paths of `git ls-files -v -z` that git was told not to look at: a small
-/// letter for assume-unchanged, `S` for skip-worktree.
+/// Returns the paths of `git ls-files -v -z` that git does not look at: lower case
+/// tags are assume-unchanged, `S` is skip-worktree.
 pub(crate) fn hidden(out: &[u8]) -> Vec<Vec<u8>> {
     let is_hidden = |tag: &u8| tag.is_ascii_lowercase() || *tag == b'S';
     let fields = out.split(|byte| *byte == 0);
@@ -115,7 +115,7 @@ pub(crate) fn hidden(out: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The same by what git was told: assume-unchanged, then skip-worktree.
+/// Returns the paths of `git ls-files -v -z` by flag: assume-unchanged, then skip-worktree.
 pub(crate) fn flagged(out: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut assumed, mut skipped) = (Vec::new(), Vec::new());
     for field in out.split(|byte| *byte == 0) {
@@ -130,7 +130,7 @@ pub(crate) fn flagged(out: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     (assumed, skipped)
 }
 
-/// The line of git's stderr that says what is wrong, without its prefix.
+/// Returns the line of git's stderr that states the error, without its prefix.
 pub(crate) fn first_useful_line(stderr: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

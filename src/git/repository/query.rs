@@ -1,4 +1,4 @@
-//! Questions about a repository that verbs ask.
+//! Queries on a repository for the command line verbs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use super::cli::Cli;
 use super::fault::{CliError, Fault};
 use super::{objects, parse, version};
 
-/// What git says in `dir`, by lines; none where it refuses or takes too long.
+/// Runs git in `dir` and returns its output by lines, or `None` if it fails or takes over 10 s.
 pub fn lines(dir: &Path, words: &[&str], caller: &Caller) -> Option<Vec<String>> {
     const ANSWER_MAX: Duration = Duration::from_secs(10);
     let said = Cli::new(caller).ok()?.read(dir).args(words).limit(ANSWER_MAX).run().ok()?;
     Some(String::from_utf8_lossy(&said).lines().map(str::to_owned).collect())
 }
 
-/// Whether git takes this for the name of a branch.
+/// Reports whether git accepts `branch` as a branch name.
 pub fn is_branch_name(branch: &str) -> bool {
     objects::is_branch_name(branch)
 }
 
-/// Whether there is such a branch, as far as git can tell.
+/// Reports whether a branch exists; `false` if git cannot tell.
 pub fn has_branch(root: &Path, branch: &str, caller: &Caller) -> bool {
     let tip = Cli::new(caller).and_then(|cli| objects::branch_tip(&cli, root, branch));
     tip.is_ok_and(|tip| tip.is_some())
 }
 
-/// Whether a branch holds this commit, as far as git can tell.
+/// Reports whether a branch contains a commit; `false` if git cannot tell.
 pub fn contains(root: &Path, branch: &str, commit: &str, caller: &Caller) -> bool {
     Cli::new(caller).and_then(|cli| is_on(&cli, root, branch, commit)).unwrap_or(false)
 }
@@ -38,11 +38,11 @@ fn is_on(cli: &Cli, root: &Path, branch: &str, commit: &str) -> Result<bool, Cli
     Ok(code == 0)
 }
 
-/// Removes a branch all of which is on `base`, unless something else was put on it
-/// meanwhile or somebody has it checked out.
+/// Deletes a branch that is fully merged into `base`, unless it is checked out somewhere
+/// or moves at the same time. Returns whether it was deleted.
 ///
 /// # Errors
-/// A sentence, when git cannot tell; the branch is there then.
+/// Returns a message if git cannot tell; the branch still exists then.
 pub fn remove_landed_branch(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, String> {
     if let Ok(removed) = objects::remove_merged_branch(root, branch, base) {
         return Ok(removed);
@@ -63,16 +63,16 @@ pub(crate) fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &
     Ok(true)
 }
 
-/// Whether there is a git that answers and is new enough.
+/// Checks that git is installed, responds and is new enough.
 ///
 /// # Errors
-/// What is wrong with it, and the remedy.
+/// Returns the problem and the remedy.
 pub fn is_usable(caller: &Caller) -> Result<(), (String, Option<String>)> {
     let told = |error: CliError| (error.to_string(), error.remedy());
     Cli::new(caller).and_then(|cli| version::check(&cli)).map_err(told)
 }
 
-/// The common directory of the repository that the caller is in.
+/// Returns the common directory of the repository around the caller's working directory.
 pub fn common_dir(caller: &Caller) -> Option<String> {
     let cli = Cli::new(caller).ok()?;
     objects::common_dir(&cli, Path::new(&caller.cwd)).ok()

@@ -1,5 +1,5 @@
-//! Where a run takes place: the repository around a directory, and the branch on
-//! which its work is to land.
+//! Place of a run: the repository around a directory, and the base branch on which
+//! its work lands.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -15,28 +15,28 @@ use crate::worktrees::admin;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Root of the working tree.
+    /// Root of the worktree.
     pub root: PathBuf,
-    /// Name of a branch that is there.
+    /// Name of an existing branch.
     pub base: String,
 }
 
-/// The root of the working tree around the caller.
+/// Returns the root of the worktree around the caller's working directory.
 ///
 /// # Errors
-/// When there is none.
+/// Fails if the caller is not in a worktree.
 pub fn root(caller: &Caller) -> Result<PathBuf, Refusal> {
     Ok(look(caller, None)?.0)
 }
 
-/// The root, and the base: the branch that is asked for, or the one that is checked out.
+/// Returns the root and the base: the requested branch, or else the one that is checked out.
 ///
 /// # Errors
-/// Why work cannot land here, with a remedy.
+/// Returns why work cannot land here, with a remedy.
 pub fn site(caller: &Caller, base: Option<&str>) -> Result<Site, Refusal> {
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
     if let Some(base) = base.filter(|base| !is_branch_name(base)) {
-        return Err(invalid(format!("'{base}' is no valid branch name")));
+        return Err(invalid(format!("'{base}' is not a valid branch name")));
     }
     let (root, facts) = look(caller, base)?;
     let Some(head) = facts.head else {
@@ -45,10 +45,10 @@ pub fn site(caller: &Caller, base: Option<&str>) -> Result<Site, Refusal> {
     };
     let base = match (base, facts.base, head.branch) {
         (Some(base), Some(known), _) if known.branch.is_some() => base.to_owned(),
-        (Some(base), ..) => return Err(invalid(format!("there is no branch '{base}'"))),
+        (Some(base), ..) => return Err(invalid(format!("branch '{base}' not found"))),
         (None, _, Some(branch)) => branch,
         (None, _, None) => {
-            let cause = "HEAD is detached, so it is not known where finished work is to land";
+            let cause = "HEAD is detached, so there is no branch to land finished work on";
             return Err(invalid(cause.to_owned()).remedy("name a branch with --base"));
         }
     };
@@ -62,23 +62,23 @@ fn look(caller: &Caller, base: Option<&str>) -> Result<(PathBuf, objects::Facts)
     let facts = objects::look(&cli, &Question { cwd, branch: "arial/x", base }).map_err(tool)?;
     let Some(root) = facts.toplevel.clone() else {
         let refusal = Refusal::new(RefusalKind::Invalid, format!("{} is in a bare repository", cwd.display()));
-        return Err(refusal.remedy("start from a working tree of it (git worktree add)"));
+        return Err(refusal.remedy("run the command in a worktree of the repository (git worktree add)"));
     };
     Ok((root.canonicalize().unwrap_or(root), facts))
 }
 
-/// Has git pass over a directory of ours at the root, for this repository alone.
+/// Adds the directory `name` at the root to the repository's `info/exclude`.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the file cannot be read or written.
 pub fn exclude(root: &Path, name: &str) -> io::Result<()> {
     exclude_line(root, &format!("/{name}/"))
 }
 
-/// The same of any path, a link for instance.
+/// Adds any path, such as a symbolic link, to the repository's `info/exclude`.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the file cannot be read or written.
 pub fn exclude_path(root: &Path, name: &str) -> io::Result<()> {
     let special = |c: char| if "\\*?[ ".contains(c) { format!("\\{c}") } else { c.to_string() };
     exclude_line(root, &format!("/{}", name.trim_end_matches('/').chars().map(special).collect::<String>()))

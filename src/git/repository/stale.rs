@@ -1,4 +1,4 @@
-//! Lock files that a git which was killed has left, and that keep every other git out.
+//! Lock files that a killed git left behind and that block every other git.
 
 use std::fs;
 use std::io;
@@ -8,16 +8,16 @@ use std::time::{Duration, SystemTime};
 use super::holders;
 use crate::worktrees::admin;
 
-/// A git that waits for an editor has its lock for as long as a person writes, and no
-/// descriptor for it; what is older than this, with no git at work there, is nobody's.
+/// Minimum age of a stale lock. A git that waits for an editor keeps its lock as long as the
+/// user writes, without an open descriptor; an older lock without a running git is stale.
 const AGE_MIN: Duration = Duration::from_secs(600);
 const OF_ALL: [&str; 5] = ["index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock"];
 const OF_ONE: [&str; 2] = ["index.lock", "HEAD.lock"];
 
-/// Those of a repository and all its worktrees.
+/// Lists the stale locks of a repository and all its worktrees.
 ///
 /// # Errors
-/// When the repository cannot be read.
+/// Fails if the repository cannot be read.
 pub fn stale_locks(repo: &Path) -> io::Result<Vec<PathBuf>> {
     let common = admin::common_dir(repo)?;
     let own = OF_ALL.iter().map(|name| (common.join(name), Some(repo.to_owned())));
@@ -28,15 +28,15 @@ pub fn stale_locks(repo: &Path) -> io::Result<Vec<PathBuf>> {
     });
     Ok(own.chain(others).filter(|(lock, tree)| is_stale(lock, tree.as_deref())).map(|(lock, _)| lock).collect())
 }
-
-/// Removes one of them, when it is one still.
+/// Removes a lock if it is still stale.
 ///
 /// # Errors
+/// Returns a message if the lock stays.
 /// Why it stays.
 pub fn remove_stale_lock(lock: &Path, repo: &Path) -> Result<(), String> {
     match stale_locks(repo).map_err(|error| error.to_string())?.iter().any(|known| known == lock) {
         true => fs::remove_file(lock).map_err(|error| error.to_string()),
-        false => Err("somebody has it now, or it is gone".to_owned()),
+        false => Err("the lock is in use or no longer exists".to_owned()),
     }
 }
 

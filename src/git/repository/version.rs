@@ -1,5 +1,5 @@
-//! Whether a git answers and is new enough. Asked of each program once in the life of a
-//! process, before it is trusted with more: one that hangs is told from one that works.
+//! Checks that git responds and is new enough. Each git program is checked once per process,
+//! before any other use, so that a git that hangs is recognized early.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use super::cli::{Cli, CliError};
 
-/// The first with `merge-tree --write-tree`.
+/// First version with `merge-tree --write-tree`.
 const OLDEST: (u32, u32) = (2, 38);
-/// How long it may take to say what it is.
+/// Time limit for `git version`.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Those that answered well, and when they were written.
+/// Programs that passed the check, with their modification times.
 static KNOWN: Mutex<BTreeMap<PathBuf, Option<SystemTime>>> = Mutex::new(BTreeMap::new());
 
 pub(crate) fn check(cli: &Cli) -> Result<(), CliError> {
@@ -41,7 +41,7 @@ fn check_within(cli: &Cli, limit: Duration) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What cannot be read is none of the old ones.
+/// Parses major and minor version. `None` (unparsable) does not count as too old.
 fn number(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

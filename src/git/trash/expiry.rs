@@ -1,5 +1,5 @@
-//! Saves go when they are old, or when all of them are too much: never by themselves
-//! unless `[trash]` says so, and never unsaid.
+//! Expiry of saves that are too old or exceed the total size. Nothing expires automatically
+//! unless `[trash]` configures it, and every expired save is reported.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use super::saved::{self, Save};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 
-/// By hand, where nothing is said.
+/// Maximum age for `swarm restore --expire` if no limit is given or configured.
 pub const AGE: Duration = Duration::from_secs(90 * 86_400);
 
-/// How long saves are kept, and how much of them.
+/// Limits on the age and the total size of saves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrashPolicy {
     pub max_age: Option<Duration>,
     pub max_bytes: Option<u64>,
 }
 
-/// One that goes, or would.
+/// A save that exceeds a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     pub save: Save,
@@ -26,8 +26,8 @@ pub struct Due {
     pub why: &'static str,
 }
 
-/// Which go: those that are too old, then the oldest until the rest is small enough; the
-/// newest is never too much. `saves` are the newest first.
+/// Returns the saves to delete: those that are too old, then the oldest until the rest is small
+/// enough. The size limit never deletes the newest. `saves` are sorted from newest to oldest.
 fn due(saves: Vec<(Save, u64)>, policy: TrashPolicy, now_ms: u64) -> Vec<Due> {
     let age_max = policy.max_age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
     let bytes_max = policy.max_bytes.unwrap_or(u64::MAX);
@@ -35,8 +35,8 @@ fn due(saves: Vec<(Save, u64)>, policy: TrashPolicy, now_ms: u64) -> Vec<Due> {
     for (at, (save, bytes)) in saves.into_iter().enumerate() {
         let is_old = now_ms.saturating_sub(save.at_ms) > age_max;
         let why = match at > 0 && kept.saturating_add(bytes) > bytes_max {
-            _ if is_old => "it is old",
-            true => "all of them are too much",
+            _ if is_old => "older than the age limit",
+            true => "total size over the limit",
             false => {
                 kept = kept.saturating_add(bytes);
                 continue;
@@ -59,7 +59,7 @@ pub(crate) fn find(cli: &Cli, common: &Path, policy: TrashPolicy, now_ms: u64) -
     Ok(due(saves, policy, now_ms))
 }
 
-/// Forgets one, as it was seen and not otherwise.
+/// Deletes a save unless its ref changed since it was read.
 pub(crate) fn forget(cli: &Cli, common: &Path, save: &Save) -> Result<(), Fault> {
     cli.write(common).args(["update-ref", "-d", &save.reference, &save.commit]).run()?;
     Ok(())
@@ -68,6 +68,9 @@ pub(crate) fn forget(cli: &Cli, common: &Path, save: &Save) -> Result<(), Fault>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const OLD: &str = "older than the age limit";
+    const LARGE: &str = "total size over the limit";
 
     fn saves() -> Vec<(Save, u64)> {
         let save = |at_ms: u64| Save {
@@ -97,10 +100,10 @@ mod tests {
     #[test]
     fn age_and_size_decide_and_the_newest_stay_longest() {
         assert_eq!(gone(None, None), []);
-        assert_eq!(gone(Some(5_000), None), [(1_000, "it is old")]);
-        assert_eq!(gone(None, Some(119)), [(1_000, "all of them are too much")]);
-        assert_eq!(gone(None, Some(50)), [(5_000, "all of them are too much")], "a small old one fits");
-        assert_eq!(gone(Some(8_000), Some(20)), [(5_000, "all of them are too much"), (1_000, "it is old")]);
+        assert_eq!(gone(Some(5_000), None), [(1_000, OLD)]);
+        assert_eq!(gone(None, Some(119)), [(1_000, LARGE)]);
+        assert_eq!(gone(None, Some(50)), [(5_000, LARGE)], "a small old one fits");
+        assert_eq!(gone(Some(8_000), Some(20)), [(5_000, LARGE), (1_000, OLD)]);
         assert_eq!(gone(None, Some(0)).len(), 2, "not the newest");
         assert_eq!(gone(Some(500), None).len(), 3);
     }

@@ -1,4 +1,4 @@
-//! The saves of one repository, for commands: listed, looked into, brought back.
+//! The saves of one repository, for commands that list, show, restore and expire them.
 
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,13 @@ use crate::repository::fault::Fault;
 use crate::repository::objects;
 use crate::worktrees::{admin, settings};
 
+/// The trash of one repository.
 pub struct Trove {
     cli: Cli,
     common: PathBuf,
 }
 
-/// A path that is another one than in the save's HEAD, with git's letter for how.
+/// A path that differs from the save's HEAD, with the status letter of git.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Other {
     pub letter: char,
@@ -26,78 +27,78 @@ pub struct Other {
 }
 
 impl Trove {
-    /// Of the repository around `dir`.
+    /// Opens the repository around `dir`.
     ///
     /// # Errors
-    /// When there is none, or no git.
+    /// Fails if there is no repository or no git.
     pub fn open(caller: &Caller, dir: &Path) -> Result<Self, Refusal> {
         let cli = Cli::new(caller).map_err(|error| refusal(error.into()))?;
         let dir = Path::new(&caller.cwd).join(dir);
         let none = |_| {
-            let cause = format!("there is no git repository at {}", dir.display());
-            Refusal::new(RefusalKind::Invalid, cause).remedy("name one with --repo")
+            let cause = format!("no git repository at {}", dir.display());
+            Refusal::new(RefusalKind::Invalid, cause).remedy("choose a repository with --repo")
         };
         let common = objects::common_dir(&cli, &dir).map_err(none)?;
         Ok(Self { cli, common: PathBuf::from(common) })
     }
 
-    /// Its root, as far as it has one.
+    /// Returns the base checkout, or the common directory of a bare repository.
     pub fn repository(&self) -> &Path {
         admin::checkout_of(&self.common).unwrap_or(&self.common)
     }
 
-    /// All that is saved, the newest first.
+    /// Returns all saves, newest first.
     ///
     /// # Errors
-    /// What git says.
+    /// Fails if git fails.
     pub fn saves(&self) -> Result<Vec<Save>, Refusal> {
         saved::list(&self.cli, &self.common).map_err(refusal)
     }
 
-    /// Bytes on disk that are needed for this alone.
+    /// Returns the bytes on disk that only this save needs.
     ///
     /// # Errors
-    /// What git says.
+    /// Fails if git fails.
     pub fn bytes(&self, save: &Save) -> Result<u64, Refusal> {
         saved::bytes(&self.cli, &self.common, save).map_err(refusal)
     }
 
-    /// Brings it back.
+    /// Restores a save as a worktree.
     ///
     /// # Errors
-    /// Why not; nothing was changed then.
+    /// Returns why it cannot be restored; nothing was changed in that case.
     pub fn restore(&self, save: &Save, wish: &Wish) -> Result<Back, Refusal> {
         restore::restore(&self.cli, &self.common, save, wish).map_err(refusal)
     }
 
-    /// What is to go by this policy.
+    /// Returns the saves that exceed the limits of a policy.
     ///
     /// # Errors
-    /// What git says.
+    /// Fails if git fails.
     pub fn due(&self, policy: TrashPolicy, now_ms: u64) -> Result<Vec<Due>, Refusal> {
         expiry::find(&self.cli, &self.common, policy, now_ms).map_err(refusal)
     }
 
-    /// Forgets it.
+    /// Deletes a save.
     ///
     /// # Errors
-    /// What git says; it is there then.
+    /// Fails if git fails; the save still exists in that case.
     pub fn forget(&self, save: &Save) -> Result<(), Refusal> {
         expiry::forget(&self.cli, &self.common, save).map_err(refusal)
     }
 
-    /// What `swarm.toml` of the repository says.
+    /// Returns the policy in the repository's `swarm.toml`.
     ///
     /// # Errors
-    /// When it is no sense.
+    /// Fails if the configuration is invalid.
     pub fn policy(&self) -> Result<TrashPolicy, Refusal> {
         settings::trash(self.repository()).map_err(refusal)
     }
 
-    /// What is in it that is not in its HEAD.
+    /// Returns the paths that differ between the save and its HEAD.
     ///
     /// # Errors
-    /// What git says.
+    /// Fails if git fails.
     pub fn others(&self, save: &Save) -> Result<Vec<Other>, Refusal> {
         let out = self.diff(save, &["--name-status", "-z", "--no-renames"])?;
         let mut fields = out.split(|byte| *byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
@@ -108,10 +109,10 @@ impl Trove {
         Ok(others)
     }
 
-    /// The same as a patch.
+    /// Returns the difference between the save and its HEAD as a patch.
     ///
     /// # Errors
-    /// What git says.
+    /// Fails if git fails.
     pub fn patch(&self, save: &Save) -> Result<Vec<u8>, Refusal> {
         self.diff(save, &["--no-renames", "--binary"])
     }
@@ -127,7 +128,7 @@ impl Trove {
     }
 }
 
-/// Forgets what is to go by the repository's settings, and nothing where they say nothing.
+/// Deletes the saves that exceed the limits in the repository's settings; none without settings.
 pub(crate) fn expire_by_settings(caller: &Caller, root: &Path, now_ms: u64) -> Result<Vec<Expired>, Fault> {
     let policy = settings::trash(root)?;
     if policy == TrashPolicy::default() {

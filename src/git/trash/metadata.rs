@@ -1,6 +1,6 @@
-//! What trees cannot hold of a worktree: flags of the index, exact modes, directories
-//! without files, what is sparse, and what an unfinished merge has noted. It is saved as
-//! one object, and is compared as one.
+//! State of a worktree that git trees cannot represent: index flags, exact modes, empty
+//! directories, sparse checkout, and files of an unfinished merge. It is saved, and compared,
+//! as one object.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -14,35 +14,35 @@ use std::path::{Component, Path, PathBuf};
 use crate::repository::parse::{self, Entry};
 use crate::worktrees::copies;
 
-/// Files of git's record of a worktree that belong to its state. What a rebase, a
-/// sequence of picks or a bisect has noted is not taken: it is not resumed.
+/// Files in a worktree's entry that are part of its state. Those of a rebase, a sequence of
+/// picks or a bisect are not saved, because these operations are not resumed.
 const STATE: [&str; 7] =
     ["MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "CHERRY_PICK_HEAD", "REVERT_HEAD", SETTINGS, "info/sparse-checkout"];
 const SETTINGS: &str = "config.worktree";
 const MODE: u32 = 0o7777;
 
-/// Each with its paths, sorted as they were found.
+/// State that trees cannot represent. Each list is sorted by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Particulars {
-    /// `add --intent-to-add`, with the mode.
+    /// Entries of `add --intent-to-add`, with the mode.
     pub(crate) intended: Vec<(String, Vec<u8>)>,
     pub(crate) assumed: Vec<Vec<u8>>,
     pub(crate) skipped: Vec<Vec<u8>>,
-    /// Those of the above that are not in the directory.
+    /// Paths in `skipped` that are missing in the directory.
     pub(crate) absent: Vec<Vec<u8>>,
-    /// Files whose mode is not what git gives.
+    /// Files whose mode is neither 644 nor 755 as git records it.
     pub(crate) modes: Vec<(u32, Vec<u8>)>,
     /// Directories whose mode is not 755.
     pub(crate) directories: Vec<(u32, Vec<u8>)>,
-    /// Directories without a file, those above first.
+    /// Directories without a file, parents first.
     pub(crate) empty: Vec<(u32, Vec<u8>)>,
-    /// Ignored files that are saved, since they were brought from the base checkout and changed.
+    /// Ignored files that are saved because they were copied from the base checkout and changed.
     pub(crate) copied: Vec<Vec<u8>>,
-    /// Files of git's record.
+    /// Files from the worktree's entry.
     pub(crate) state: Vec<(String, Vec<u8>)>,
 }
 
-/// What of the index is no ordinary entry.
+/// Special entries of an index.
 pub(crate) struct Flags {
     pub(crate) intended: Vec<(String, Vec<u8>)>,
     pub(crate) assumed: Vec<Vec<u8>>,
@@ -50,7 +50,7 @@ pub(crate) struct Flags {
 }
 
 impl Particulars {
-    /// Looks at the worktree; `entries` is everything in it that is saved.
+    /// Reads the state of a worktree. `entries` is everything in it that is saved.
     pub(crate) fn of(tree: &Path, record: Option<&Path>, flags: Flags, entries: &[Entry]) -> io::Result<Self> {
         let mut absent = flags.skipped.clone();
         absent.retain(|path| fs::symlink_metadata(tree.join(OsStr::from_bytes(path))).is_err());
@@ -67,7 +67,7 @@ impl Particulars {
             let path = Path::new(OsStr::from_bytes(&entry.path));
             let Ok(meta) = fs::symlink_metadata(tree.join(path)) else { continue };
             if entry.mode == "160000" {
-                // What is in a submodule is its own.
+                // The content of a submodule belongs to the submodule.
                 modules.insert(path.to_owned());
             }
             known.extend(path.ancestors().skip(1).map(Path::to_owned));
@@ -91,7 +91,7 @@ impl Particulars {
         Ok(found)
     }
 
-    /// The directories in `dir` that hold nothing but directories.
+    /// Records the directories in `dir` that contain nothing but directories.
     fn find_empty(&mut self, tree: &Path, dir: &Path, is_known: &dyn Fn(&Path) -> bool) -> io::Result<()> {
         let mut below = Vec::new();
         for file in fs::read_dir(tree.join(dir))? {
@@ -114,7 +114,7 @@ impl Particulars {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = Vec::new();
         let mut put = |kind: &str, note: &str, path: &[u8]| {
-            // A name in which no NUL can be: state with one is none of git's.
+            // No path contains a NUL; a state file with one was not written by git.
             if !path.contains(&0) {
                 text.extend_from_slice(format!("{kind} {note} ").as_bytes());
                 text.extend_from_slice(path);
@@ -133,7 +133,7 @@ impl Particulars {
         text
     }
 
-    /// Kinds that are not known are passed over: a newer program may have saved it.
+    /// Parses the encoded form. Skips unknown kinds, which a newer program may have saved.
     pub(crate) fn decode(text: &[u8]) -> Self {
         let mut read = Self::default();
         for record in text.split(|byte| *byte == 0) {
@@ -162,7 +162,7 @@ impl Particulars {
         read
     }
 
-    /// Makes the directories without files, and gives everything its mode.
+    /// Creates the empty directories and sets all modes.
     pub(crate) fn apply(&self, tree: &Path, entries: &[Entry]) -> io::Result<()> {
         let at = |path: &[u8]| tree.join(OsStr::from_bytes(path));
         let set = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode));
@@ -181,7 +181,7 @@ impl Particulars {
         for (_, path) in &self.empty {
             fs::create_dir_all(at(path))?;
         }
-        // From the inside out: a directory may be closed to us by its own mode.
+        // Innermost first, because a directory's own mode may deny us access to its content.
         for (mode, path) in self.empty.iter().rev() {
             set(&at(path), *mode)?;
         }
@@ -194,21 +194,21 @@ impl Particulars {
     }
 }
 
-/// The first record that only one of two has.
+/// Returns the first record that only one of the two encodings contains.
 pub(crate) fn difference(saved: &[u8], found: &[u8]) -> String {
     let records = |text: &[u8]| text.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect::<BTreeSet<_>>();
     let (saved, found) = (records(saved), records(found));
     let first = saved.symmetric_difference(&found).next().map(|record| String::from_utf8_lossy(record).into_owned());
-    first.unwrap_or_else(|| "the order of its particulars".to_owned())
+    first.unwrap_or_else(|| "the order of its metadata".to_owned())
 }
 
-/// Whether it names something below the worktree, or the worktree itself.
+/// Reports whether a path is relative and does not leave the worktree.
 fn is_inside(path: &[u8]) -> bool {
     Path::new(OsStr::from_bytes(path)).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// What of a worktree's own settings says that it is sparse. Nothing else is taken: a
-/// setting may name a program.
+/// Extracts the sparse checkout keys from a worktree's `config.worktree`. Drops all other keys,
+/// because a setting may name a program to run.
 fn sparse_settings(text: &[u8]) -> Vec<u8> {
     const KEYS: [(&str, &str); 3] = [("core", "sparseCheckout"), ("core", "sparseCheckoutCone"), ("index", "sparse")];
     let text = String::from_utf8_lossy(text);
@@ -227,7 +227,7 @@ fn sparse_settings(text: &[u8]) -> Vec<u8> {
     kept.into_bytes()
 }
 
-/// The mode that git gives such a file.
+/// Returns the file mode that git sets for an entry mode.
 fn usual(mode: &str) -> u32 {
     if mode == "100755" { 0o755 } else { 0o644 }
 }
@@ -265,7 +265,7 @@ fn state(record: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(found)
 }
 
-/// Writes the files of git's record, and removes those that a new one was given.
+/// Writes the saved state files into an entry, and deletes those that a new entry has and the save lacks.
 pub(crate) fn put_state(record: &Path, state: &[(String, Vec<u8>)]) -> io::Result<()> {
     for name in STATE {
         let path = record.join(name);
@@ -280,8 +280,8 @@ pub(crate) fn put_state(record: &Path, state: &[(String, Vec<u8>)]) -> io::Resul
     Ok(())
 }
 
-/// The entries that were only announced (`add --intent-to-add`), from `ls-files --debug
-/// -s -z`: each entry is followed by five lines, the last of which has its flags.
+/// Returns the intent-to-add entries in the output of `ls-files --debug -s -z`: each entry is
+/// followed by five lines, the last of which has its flags.
 pub(crate) fn intended(out: &[u8]) -> Vec<(String, Vec<u8>)> {
     const INTENT: u32 = 1 << 29;
     let mut found = Vec::new();
@@ -324,7 +324,7 @@ mod tests {
         let foreign =
             b"later - x\0mode 777 ../x\0empty 700 /x\0state ../../config x\0state HEAD x\0mode\0skipped - y\0";
         let read = Particulars { skipped: vec![b"y".to_vec()], ..Particulars::default() };
-        assert_eq!(Particulars::decode(foreign), read, "nothing else may be written into git's record");
+        assert_eq!(Particulars::decode(foreign), read, "nothing else may be written into the entry");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What removals by force save under `refs/swarm/trash/`, and how it comes back.
+//! The trash: what forced removals save under `refs/swarm/trash/`, and how it is restored.
 
 pub mod expiry;
 pub mod list;

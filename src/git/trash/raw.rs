@@ -1,7 +1,6 @@
-//! A git directory beside the worktree's own in which nothing is converted: no line
-//! ends, no filters, no encodings. With it files go into objects and come out of them
-//! byte for byte, whatever attributes and settings say, and without the programs that
-//! those name.
+//! A second git directory for a worktree, in which nothing is converted: no line endings, no
+//! filters, no encodings. With it, files are stored in and extracted from objects byte for byte,
+//! regardless of attributes and settings, and without running the programs that those name.
 
 use std::fs;
 use std::io::{self, Seek as _, Write as _};
@@ -13,9 +12,9 @@ use crate::repository::parse::Entry;
 use crate::trash::save::{DURABLE, Place, Scratch};
 use crate::worktrees::admin;
 
-/// These win over every attributes file in the tree and of the user.
+/// Attributes that override every attributes file in the tree and of the user.
 const ATTRIBUTES: &str = "* -text -eol -filter -ident -working-tree-encoding\n";
-/// Ids are longer where they are of SHA-256.
+/// Length of a SHA-1 id; SHA-256 ids are longer.
 const SHA1_DIGITS: usize = 40;
 
 pub(crate) struct Raw {
@@ -25,7 +24,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// `id` is any of the repository's, for the kind of its ids.
+    /// Creates the git directory. `id` is any object id of the repository and tells its object format.
     pub(crate) fn new(place: &Place, id: &str) -> Result<Self, Fault> {
         let common = place.common();
         let dir = Scratch::new(&place.git_dir, "raw").into_path();
@@ -41,7 +40,7 @@ impl Raw {
         if let Some(exclude) = admin::ignore_missing(fs::read(common.join("info/exclude")))? {
             fs::write(self.dir.join("info/exclude"), exclude)?;
         }
-        // What the file system can and what is ignored is said in the repository's own.
+        // The repository's own config says what the file system supports and which files are ignored.
         let known = common.join("config");
         let known = known.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"");
         let format = match id.len() > SHA1_DIGITS {
@@ -50,11 +49,11 @@ impl Raw {
         };
         let own = "[core]\n\tbare = false\n\tautocrlf = false\n\tsparseCheckout = false\n\tsplitIndex = false\n[index]\n\tsparse = false\n";
         fs::write(self.dir.join("config"), format!("{format}[include]\n\tpath = \"{known}\"\n{own}"))?;
-        // Last: with it the directory counts as git's.
+        // Written last: `HEAD` makes the directory a git directory.
         fs::write(self.dir.join("HEAD"), "ref: refs/heads/none\n")
     }
 
-    /// A call of git on the worktree with this directory and its index.
+    /// Points a git call at this git directory, its index and the worktree.
     pub(crate) fn call<'a>(&self, call: Call<'a>) -> Call<'a> {
         let mut git_dir = std::ffi::OsString::from("--git-dir=");
         git_dir.push(&self.dir);
@@ -71,8 +70,8 @@ impl Raw {
         self.dir.join("index")
     }
 
-    /// Makes the index hold these, with nothing known about the files, so that each is
-    /// looked at.
+    /// Fills the index with these entries and without file times, so that git compares the
+    /// content of each file.
     pub(crate) fn fill_index(&self, cli: &Cli, entries: &[Entry]) -> Result<(), Fault> {
         let mut lines = Vec::new();
         for entry in entries {
@@ -84,7 +83,7 @@ impl Raw {
         feed(call, &self.dir, &lines)
     }
 
-    /// Has git pass over these, which are not checked out.
+    /// Marks paths as skip-worktree, because they are not checked out.
     pub(crate) fn skip(&self, cli: &Cli, paths: &[Vec<u8>]) -> Result<(), Fault> {
         mark(self.write(cli), &self.dir, "--skip-worktree", paths)
     }
@@ -96,7 +95,7 @@ impl Drop for Raw {
     }
 }
 
-/// Sets a flag of the index for these paths.
+/// Sets an index flag for these paths.
 pub(crate) fn mark(call: Call<'_>, scratch: &Path, flag: &str, paths: &[Vec<u8>]) -> Result<(), Fault> {
     if paths.is_empty() {
         return Ok(());
@@ -104,17 +103,17 @@ pub(crate) fn mark(call: Call<'_>, scratch: &Path, flag: &str, paths: &[Vec<u8>]
     feed(call.args(["update-index", flag, "-z", "--stdin"]), scratch, &paths.join(&0))
 }
 
-/// Runs a call that reads these bytes.
+/// Runs a call with `bytes` as stdin.
 pub(crate) fn feed(call: Call<'_>, scratch: &Path, bytes: &[u8]) -> Result<(), Fault> {
     said(call, scratch, bytes).map(drop)
 }
 
-/// The same, for its answer.
+/// Runs a call with `bytes` as stdin and returns its stdout.
 pub(crate) fn said(call: Call<'_>, scratch: &Path, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
     said_for(call, scratch, bytes, &[0])
 }
 
-/// The same where more exit codes than 0 are answers.
+/// Runs a call with `bytes` as stdin, accepts any of the exit codes in `answers`, and returns its stdout.
 pub(crate) fn said_for(call: Call<'_>, scratch: &Path, bytes: &[u8], answers: &[i32]) -> Result<Vec<u8>, Fault> {
     let list = Scratch::new(scratch, "list");
     let mut file = list.create()?;

@@ -1,15 +1,15 @@
-//! Brings back what a removal has saved. The worktree is made in a hidden directory beside
-//! its place, filled, looked at (what would be saved of it now is what was saved), and
-//! only then moved to its place. Whatever is killed leaves the save, and a hidden
-//! directory that the next restore removes.
+//! Restores the save of a removed worktree. The worktree is created in a hidden directory next
+//! to its target, filled, verified (saving it again must yield the same ids), and only then
+//! moved to the target. A kill at any time leaves the save, and perhaps a hidden directory that
+//! the next restore removes.
 //!
 //! | step | killed right after it |
 //! |---|---|
-//! | 1 `git worktree add`, locked, in the hidden directory | directory and record are removed by the next restore |
-//! | 2 files, index, modes, flags; the look at them | the same |
-//! | 3 the branch, when it is gone | it is found at its commit, and taken |
-//! | 4 the record says which save it is from, and its new place | the same as 1 |
-//! | 5 the directory is moved there | unlocked by the next restore, which says that it is back |
+//! | 1 `git worktree add`, locked, in the hidden directory | the next restore removes directory and entry |
+//! | 2 files, index, modes, flags; verification | as after 1 |
+//! | 3 create the branch if it is missing | the next restore finds it at its commit and uses it |
+//! | 4 write the save's ref and the target path into the entry | as after 1 |
+//! | 5 move the directory to the target | the next restore unlocks it and reports that it was already restored |
 
 use std::collections::HashSet;
 use std::fs;
@@ -30,49 +30,49 @@ use crate::trash::metadata::{self, Particulars};
 use crate::trash::save::{self, PARTICULARS, Place};
 use crate::worktrees::{admin, copies, make, plan};
 
-/// Begins the name of the hidden directory.
+/// Prefix of the hidden directory's name.
 const HIDDEN: &str = ".swarm-restore-";
-/// Why git is to leave the record alone meanwhile.
+/// Reason of the worktree lock that keeps git from pruning the entry meanwhile.
 const REASON: &str = "swarm is restoring it";
-/// Lies in git's record, with the reference that the worktree came from.
+/// File in the worktree's entry with the ref from which the worktree was restored.
 const RESTORED: &str = "swarm-restored";
 
-/// How it is to come back.
+/// Options of a restore.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
-    /// Another place than the one it had.
+    /// Target path; `None` for the original one.
     pub to: Option<PathBuf>,
-    /// A new branch for it.
+    /// Name of a new branch to create.
     pub branch: Option<String>,
-    /// The save goes when all of it is back.
+    /// Whether to delete the save after a complete restore.
     pub drops: bool,
 }
 
-/// A worktree that is back.
+/// A restored worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Back {
     pub path: PathBuf,
-    /// The branch that is checked out; none when HEAD is detached.
+    /// Branch that is checked out; `None` if HEAD is detached.
     pub branch: Option<String>,
-    /// What is not as it was, in sentences.
+    /// Sentences about what differs from the original state.
     pub notes: Vec<String>,
     pub dropped: bool,
 }
 
-/// Which branch it is to be on.
+/// Branch on which the worktree is restored.
 struct Stand {
     branch: Option<String>,
-    /// It has to be made.
+    /// Whether the branch has to be created.
     makes: bool,
     notes: Vec<String>,
 }
 
 pub(crate) fn restore(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Back, Fault> {
     let mut back = bring_back(cli, common, save, wish)?;
-    // What is ignored was not saved: as the base checkout has it. Outside of the lock, as it may
-    // be much.
+    // Ignored files were not saved, so they are copied from the base checkout again. Done without
+    // the lock, because it may be a lot.
     if let Err(fault) = supply(cli, common, &back.path) {
-        back.notes.push(format!("copies and links of [worktree] were not brought: {}", fault.cause));
+        back.notes.push(format!("copies and links of [worktree] are missing: {}", fault.cause));
     }
     Ok(back)
 }
@@ -85,7 +85,7 @@ fn bring_back(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Back
         && fs::read_to_string(entry.join(RESTORED)).is_ok_and(|from| from.trim_end() == save.reference)
     {
         let head = objects::head_ref(cli, &target)?;
-        let note = "it was back already".to_owned();
+        let note = "it was already restored".to_owned();
         return finish(cli, common, save, wish, Back { path: target, branch: head, notes: vec![note], dropped: false });
     }
     refuse_taken(common, &target)?;
@@ -115,15 +115,15 @@ fn bring_back(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Back
     finish(cli, common, save, wish, Back { path: target, branch: stand.branch, notes, dropped: false })
 }
 
-/// What is said of something that had begun.
+/// Returns a note about an operation that was in progress, unless the restore brings it back.
 fn unfinished(doing: &str) -> Option<String> {
-    // What these have noted comes back with the worktree.
+    // The state files of these operations are restored.
     let is_resumed = ["a merge", "a cherry-pick", "a revert"].contains(&doing);
-    let text = format!("{doing} was in progress, which is not resumed; the commits that it named are kept by the save");
+    let text = format!("{doing} was in progress and is not resumed; the save still holds its commits");
     (!is_resumed).then_some(text)
 }
 
-/// Nothing is dropped before all of it is on the disk.
+/// Deletes the save if requested, after syncing the restored worktree to disk.
 fn finish(cli: &Cli, common: &Path, save: &Save, wish: &Wish, mut back: Back) -> Result<Back, Fault> {
     if wish.drops {
         for place in [back.path.as_path(), common] {
@@ -145,24 +145,24 @@ fn supply(cli: &Cli, common: &Path, tree: &Path) -> Result<(), Fault> {
     copies::link(cli, base, tree, &settings)
 }
 
-/// Where it goes, without symbolic links above it.
+/// Returns the target path, with the symbolic links above it resolved.
 fn target(save: &Save, wish: &Wish) -> Result<PathBuf, Fault> {
     let Some(path) = wish.to.as_deref().or(save.path.as_deref()).filter(|path| path.is_absolute()) else {
-        return Err(Fault::new("it is not known where it was").remedy("name a place with --to"));
+        return Err(Fault::new("the save has no path").remedy("choose a target with --to"));
     };
     match (path.parent(), path.file_name()) {
         (Some(above), Some(leaf)) => Ok(admin::resolved(above).join(leaf)),
-        _ => Err(Fault::new(format!("{} is no place for a worktree", path.display()))),
+        _ => Err(Fault::new(format!("{} cannot be a worktree", path.display()))),
     }
 }
 
-/// Nothing is written over, not even what git only believes to be there.
+/// Fails if something exists at the target or git has an entry for it that must stay.
 fn refuse_taken(common: &Path, target: &Path) -> Result<(), Fault> {
     match fs::symlink_metadata(target) {
         Ok(_) if plan::is_empty_dir(target) => {}
         Ok(_) => {
-            return Err(Fault::new(format!("{} exists already", target.display()))
-                .remedy("move it away, or name another place with --to"));
+            return Err(Fault::new(format!("{} already exists", target.display()))
+                .remedy("move it away, or choose another target with --to"));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(Fault::at(target)(error)),
@@ -174,7 +174,7 @@ fn refuse_taken(common: &Path, target: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The branch as it was, a new one that was asked for, or none.
+/// Chooses the original branch, the requested new one, or a detached HEAD with a note why.
 fn stand(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Stand, Fault> {
     let detached = |note: Option<String>| Stand { branch: None, makes: false, notes: note.into_iter().collect() };
     if let Some(new) = &wish.branch {
@@ -182,7 +182,7 @@ fn stand(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Stand, Fa
             return Err(Fault::new(format!("'{new}' is not a valid branch name")));
         }
         if objects::branch_tip(cli, common, new)?.is_some() {
-            return Err(Fault::new(format!("a branch named '{new}' already exists")).remedy("name another one"));
+            return Err(Fault::new(format!("a branch named '{new}' already exists")).remedy("choose another name"));
         }
         return Ok(Stand { branch: Some(format!("refs/heads/{new}")), makes: save.head.is_some(), notes: Vec::new() });
     }
@@ -198,13 +198,13 @@ fn stand(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Stand, Fa
     let is_same = tip.is_none() || tip == save.head;
     if !is_same {
         let tip = tip.unwrap_or_default();
-        let note = format!("branch '{short}' is at {} by now, so HEAD is detached", plan::short(&tip));
+        let note = format!("branch '{short}' is now at {}, so HEAD is detached", plan::short(&tip));
         return Ok(detached(Some(note)));
     }
     Ok(Stand { branch: Some(full.clone()), makes: tip.is_none() && save.head.is_some(), notes: Vec::new() })
 }
 
-/// Steps 1 to 3.
+/// Performs steps 1 to 3.
 fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, stand: &Stand) -> Result<(), Fault> {
     let start = save.head.as_ref().unwrap_or(&save.commit);
     let add =
@@ -212,14 +212,14 @@ fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, stand: &Stand) ->
     let add = add.args(["--no-checkout", "--detach", "--lock", "--reason", REASON, "--"]).arg(hidden);
     add.arg(start).run()?;
     let entry = admin::link_of(hidden).map_err(Fault::at(hidden))?;
-    let entry = entry.ok_or_else(|| Fault::new(format!("git made no worktree at {}", hidden.display())))?;
+    let entry = entry.ok_or_else(|| Fault::new(format!("git created no worktree at {}", hidden.display())))?;
     let mut place =
         Place { git_dir: entry, tree: hidden.to_owned(), head: save.head.clone(), branch: None, is_whole: true };
     fill(cli, common, save, &place)?;
     if let (Some(branch), Some(head), true) = (&stand.branch, &save.head, stand.makes) {
         let none = "0".repeat(head.len());
         let made = cli.write(common).args(["update-ref", "-m", "swarm: restored", branch, head, &none]).run();
-        made.map_err(|error| Fault::from(error).remedy("name another branch with --branch"))?;
+        made.map_err(|error| Fault::from(error).remedy("choose another branch with --branch"))?;
     }
     if let Some(branch) = &stand.branch {
         place.branch = Some(branch.clone());
@@ -228,9 +228,9 @@ fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, stand: &Stand) ->
     Ok(())
 }
 
-/// Step 2.
+/// Performs step 2.
 fn fill(cli: &Cli, common: &Path, save: &Save, place: &Place) -> Result<(), Fault> {
-    let Some(index) = &save.index else { return Err(Fault::new(format!("{} holds no index", save.reference))) };
+    let Some(index) = &save.index else { return Err(Fault::new(format!("{} contains no index", save.reference))) };
     let particulars = match &save.particulars {
         Some(commit) => {
             let blob = format!("{commit}:{PARTICULARS}");
@@ -247,15 +247,15 @@ fn fill(cli: &Cli, common: &Path, save: &Save, place: &Place) -> Result<(), Faul
     let (now, _) = save::take(cli, place)?;
     let tree =
         |commit: &str| cli.read(common).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
-    let differs = |what: &str| Fault::new(format!("{what} did not come back as saved in {}", save.reference));
+    let differs = |what: &str| Fault::new(format!("restored {what} differs from {}", save.reference));
     if now.index != tree(index)? || now.is_merged != is_merged {
-        return Err(differs("the index"));
+        return Err(differs("index"));
     }
     let Some(kept) = &save.particulars else { return Ok(()) };
     if now.tree != save.tree {
         let args = ["diff-tree", "-r", "--name-only", "--no-renames", &save.tree, &now.tree];
         let paths = cli.read(common).args(args).line()?;
-        return Err(differs(paths.lines().next().unwrap_or("a file")));
+        return Err(differs(paths.lines().next().unwrap_or("file")));
     }
     if now.particulars != tree(kept)? {
         let blob = format!("{}:{PARTICULARS}", now.particulars);
@@ -265,13 +265,13 @@ fn fill(cli: &Cli, common: &Path, save: &Save, place: &Place) -> Result<(), Faul
     Ok(())
 }
 
-/// The files as they were. Those of an earlier program were saved as git converts them,
-/// and are converted back.
+/// Writes the files. Saves of an earlier version contain files as converted by git's filters, so
+/// these are converted back.
 fn put_files(cli: &Cli, save: &Save, place: &Place, particulars: &Particulars) -> Result<(), Fault> {
     let raw = Raw::new(place, &save.tree)?;
     raw.write(cli).args(["read-tree", &save.tree]).run()?;
     let entries = parse::index(&raw.write(cli).args(["ls-files", "-s", "-z"]).run()?);
-    // A file may have taken the place of a directory of those.
+    // A file may have replaced a directory of such paths.
     let known: HashSet<&[u8]> = entries.iter().map(|entry| entry.path.as_slice()).collect();
     let absent = particulars.absent.iter().filter(|path| known.contains(path.as_slice()));
     raw.skip(cli, &absent.cloned().collect::<Vec<_>>())?;
@@ -293,13 +293,13 @@ fn put_index(cli: &Cli, place: &Place, index: &str, is_merged: bool, particulars
         raw::feed(write().args(["update-index", "-z", "--index-info"]), &place.git_dir, &staged(&listed))?;
     }
     announce(cli, place, &particulars.intended)?;
-    // What the files' times say is new to git; that it asks a filter which is not there is no matter.
+    // Refreshes the file times in the index. Failure is harmless: a required filter may be missing.
     let _ = write().args(["update-index", "-q", "--refresh"]).run();
     raw::mark(write(), &place.git_dir, "--assume-unchanged", &particulars.assumed)?;
     raw::mark(write(), &place.git_dir, "--skip-worktree", &particulars.skipped)
 }
 
-/// The lines for an index from a tree that has its stages as directories.
+/// Converts a tree that has a directory per stage into input for `update-index --index-info`.
 fn staged(listed: &[u8]) -> Vec<u8> {
     let mut lines = Vec::new();
     for entry in parse::tree(listed) {
@@ -314,7 +314,8 @@ fn staged(listed: &[u8]) -> Vec<u8> {
     lines
 }
 
-/// git announces only what it sees, so it is shown empty files of those names.
+/// Adds intent-to-add entries. git adds only paths that exist, so it gets a scratch work tree
+/// with empty files of these names.
 fn announce(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Result<(), Fault> {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
@@ -342,7 +343,7 @@ fn announce(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Result<
         let call = shown.call(cli.write(&stage)).env("GIT_LITERAL_PATHSPECS", "1");
         let call = call.args(["add", "-N", "-f", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"]);
         let paths: Vec<&[u8]> = intended.iter().map(|(_, path)| path.as_slice()).collect();
-        // A tree of stages has them as files without content.
+        // In an index saved by stages, these entries are files without content.
         let gone = shown.call(cli.write(&stage)).args(["update-index", "--force-remove", "-z", "--stdin"]);
         raw::feed(gone, &place.git_dir, &paths.join(&0))?;
         raw::feed(call, &place.git_dir, &paths.join(&0))
@@ -351,15 +352,15 @@ fn announce(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Result<
     announced
 }
 
-/// Steps 4 and 5.
+/// Performs steps 4 and 5.
 fn place(common: &Path, save: &Save, hidden: &Path, target: &Path) -> Result<(), Fault> {
     let entry = admin::entry_of(common, hidden).map_err(Fault::at(hidden))?;
-    let entry = entry.ok_or_else(|| Fault::new(format!("git's record of {} is gone", hidden.display())))?;
+    let entry = entry.ok_or_else(|| Fault::new(format!("git's entry of {} is missing", hidden.display())))?;
     let from = entry.join(RESTORED);
     fs::write(&from, format!("{}\n", save.reference)).map_err(Fault::at(&from))?;
     let gitdir = entry.join("gitdir");
     fs::write(&gitdir, format!("{}\n", target.join(".git").display())).map_err(Fault::at(&gitdir))?;
-    // Goes only when it is empty.
+    // Fails unless the directory is empty.
     let _ = fs::remove_dir(target);
     if let Err(error) = renameat_with(CWD, hidden, CWD, target, RenameFlags::NOREPLACE) {
         fs::write(&gitdir, format!("{}\n", hidden.join(".git").display())).map_err(Fault::at(&gitdir))?;
@@ -369,7 +370,7 @@ fn place(common: &Path, save: &Save, hidden: &Path, target: &Path) -> Result<(),
     Ok(())
 }
 
-/// Removes a hidden directory with git's record of it.
+/// Removes a hidden directory and the entry of its worktree.
 fn clear(common: &Path, hidden: &Path) -> Result<(), Fault> {
     if let Some(entry) = admin::entry_of(common, hidden).map_err(Fault::at(hidden))? {
         admin::remove_tree(hidden).map_err(Fault::at(hidden))?;
@@ -381,7 +382,7 @@ fn clear(common: &Path, hidden: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Takes back restores that were killed; the lock says that nobody is at one.
+/// Rolls back restores that were killed. The creation lock proves that no restore is running.
 fn clear_dead(common: &Path) -> Result<(), Fault> {
     for entry in admin::entries(common).map_err(Fault::at(common))? {
         if admin::locked(&entry).as_deref() != Some(REASON) {
@@ -401,7 +402,7 @@ fn clear_dead(common: &Path) -> Result<(), Fault> {
         {
             let _ = fs::remove_file(entry.join("locked"));
         } else {
-            // Its new place was written down, and it had not been moved there yet.
+            // Killed between steps 4 and 5: the entry names the target, but the directory was not moved.
             let (above, leaf) = (tree.parent().unwrap_or(common), tree.file_name().unwrap_or_default());
             for nest in fs::read_dir(above).into_iter().flatten().flatten() {
                 let hidden = nest.path().join(leaf);

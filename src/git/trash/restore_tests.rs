@@ -1,4 +1,4 @@
-//! What a forced removal saves and a restore brings back, against real git: byte for byte.
+//! What a forced removal saves and a restore brings back, against real git, byte for byte.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,11 +16,11 @@ use super::saved::{self, Save};
 use crate::fixture::{Fixture, text};
 use crate::trash::{metadata, save};
 
-/// Everything about a worktree that is to come back, read without what is tested.
+/// Everything about a worktree that must be restored, read independently of the tested code.
 #[derive(Debug, PartialEq, Eq)]
 struct Picture {
     files: BTreeMap<Vec<u8>, (u32, Vec<u8>)>,
-    /// Entries with stages, flags, announced ones, and what git says of all that.
+    /// Entries with stages, entries with flags, and status.
     index: [Vec<u8>; 3],
     announced: Vec<(String, Vec<u8>)>,
     head: String,
@@ -89,7 +89,7 @@ const CONTENTS: [&[u8]; 7] =
     [b"", b"text\n", b"dos\r\nmixed\n", b"\x00\x01binary\xff", b"$Id$\n", b"secret\r\n", b"no end"];
 const MODES: [u32; 5] = [0o644, 0o755, 0o600, 0o640, 0o4711];
 
-/// Something that happens in a worktree; what makes no sense there just fails.
+/// Operation in a worktree; an operation that makes no sense there simply fails.
 #[derive(Clone, Debug)]
 enum Step {
     Write(usize, usize),
@@ -149,7 +149,7 @@ fn clear(path: &Path) {
     }
 }
 
-/// Makes room for a file: what is above it becomes directories.
+/// Clears the path of a file: its parents become directories.
 fn room(tree: &Path, name: &[u8]) -> PathBuf {
     let path = tree.join(OsStr::from_bytes(name));
     let above = path.parent().unwrap();
@@ -188,7 +188,7 @@ fn happen(fix: &Fixture, tree: &Path, step: &Step) {
         Step::Conflict(at) => {
             let blob = text(&fix.at(tree, &["rev-parse", "HEAD:a"]));
             let mut lines = Vec::new();
-            // What is merged goes first.
+            // Removes the stage 0 entry first.
             let gone = format!("0 {} 0\t", "0".repeat(blob.len()));
             for head in [gone, format!("100644 {blob} 1\t"), format!("100644 {blob} 3\t")] {
                 lines.extend_from_slice(head.as_bytes());
@@ -279,10 +279,10 @@ fn branches_are_as_they_were_or_it_is_said_why_not() {
     };
     assert_eq!(again().branch.as_deref(), Some("w"));
     fix.git(&["branch", "-q", "-D", "w"]);
-    assert_eq!(again().branch.as_deref(), Some("w"), "made again where it is gone");
+    assert_eq!(again().branch.as_deref(), Some("w"), "created again if it is missing");
     fix.git(&["branch", "-q", "-f", "w", "main~1"]);
     let back = again();
-    assert!(back.branch.is_none() && back.notes[0].starts_with("branch 'w' is at "), "{back:?}");
+    assert!(back.branch.is_none() && back.notes[0].starts_with("branch 'w' is now at "), "{back:?}");
     let wish = Wish { branch: Some("rescued".to_owned()), drops: true, to: Some(fix.root.join("else/where")) };
     let back = bring_back(&fix, &wish);
     assert_eq!((back.branch.as_deref(), back.path), (Some("rescued"), fix.root.join("else/where")));
@@ -300,9 +300,9 @@ fn nothing_is_written_over_and_nothing_is_left_of_a_failure() {
     fs::write(tree.join("mine"), "mine\n").unwrap();
     let save = saves(&fix).remove(0);
     let fault = restore(&fix.cli(), &common(&fix), &save, &Wish::default()).unwrap_err();
-    assert!(fault.cause.ends_with("w exists already") && fault.remedy.unwrap().contains("--to"));
+    assert!(fault.cause.ends_with("w already exists") && fault.remedy.unwrap().contains("--to"));
     fs::remove_dir_all(&tree).unwrap();
-    // Half of its objects are gone.
+    // Some of the save's objects are missing.
     let blob = text(&fix.git(&["rev-parse", &format!("{}:a", save.commit)]));
     fs::remove_file(common(&fix).join("objects").join(&blob[..2]).join(&blob[2..])).unwrap();
     restore(&fix.cli(), &common(&fix), &save, &Wish::default()).unwrap_err();
@@ -347,20 +347,20 @@ fn a_restore_that_was_killed_is_taken_back_and_begun_again() {
     };
     let entry = common(&fix).join("worktrees/w");
     let take_away = || fix.git(&["worktree", "remove", "--force", tree.to_str().unwrap()]);
-    // Killed while it was filled.
+    // Killed while the worktree was being filled.
     begin();
     bring_back(&fix, &Wish::default());
     assert_eq!(picture(&fix, &tree), before);
     take_away();
-    // Killed when its new place was written down.
+    // Killed after the entry named the target.
     begin();
     fs::write(entry.join("gitdir"), format!("{}/.git\n", tree.display())).unwrap();
     bring_back(&fix, &Wish::default());
     assert_eq!(picture(&fix, &tree), before);
-    // Killed when it was in its place.
+    // Killed after the directory was moved.
     fs::write(entry.join("locked"), "swarm is restoring it").unwrap();
     let back = bring_back(&fix, &Wish::default());
-    assert_eq!((back.notes, back.branch.as_deref()), (vec!["it was back already".to_owned()], Some("w")));
+    assert_eq!((back.notes, back.branch.as_deref()), (vec!["it was already restored".to_owned()], Some("w")));
     assert!(!entry.join("locked").exists() && picture(&fix, &tree) == before);
     assert!(save::status(&fix.cli(), &place_of(&fix, &entry, &tree), "all").unwrap().len() == 1);
     assert_eq!(fs::read_dir(fix.root.join("repo-worktrees")).unwrap().count(), 1);

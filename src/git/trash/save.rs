@@ -1,8 +1,8 @@
-//! Saves what is in a worktree before it goes: files, index and HEAD become one
-//! commit under `refs/swarm/trash/`. Its tree is the directory with untracked
-//! files, byte for byte; its parents are HEAD, the index, what neither can hold
-//! (`particulars`), and what an unfinished merge or rebase refers to. Objects are
-//! durable before the reference names them. Ignored files are not saved.
+//! Saves the content of a worktree before its removal: files, index and HEAD become one commit
+//! under `refs/swarm/trash/`. The commit's tree is the directory with untracked files, byte for
+//! byte. Its parents are HEAD, the index, the metadata that neither can hold (`particulars`), and
+//! the commits that an unfinished merge or rebase refers to. Objects are durable before the ref
+//! names them. Ignored files are not saved.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -28,28 +28,27 @@ use crate::worktrees::copies;
 use crate::worktrees::remove::in_progress;
 
 pub(crate) const DURABLE: [&str; 4] = ["-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync"];
-/// The ids of a file without content, which an entry has that is only announced.
+/// Ids of the empty blob (SHA-1, SHA-256), which intent-to-add entries have.
 const EMPTY: [&str; 2] =
     ["e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813"];
-/// How the message of an index with conflicts begins.
+/// Start of the commit message of an index with conflicts.
 pub(crate) const UNMERGED: &str = "unmerged index, by stages";
 const PLAIN: [&str; 6] =
     ["-c", "core.safecrlf=false", "-c", "advice.addEmbeddedRepo=false", "-c", "i18n.commitEncoding=UTF-8"];
 
-/// Files that name commits which nothing else may name.
+/// State files that name commits which may not be reachable otherwise.
 const UNFINISHED: [&str; 4] = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge/orig-head"];
 
-/// A worktree as git is to be told of it: by name and not by discovery, which
-/// would find another repository when something is missing here.
+/// Location and HEAD of a worktree. git is pointed at it explicitly, because discovery would
+/// find another repository if the worktree is damaged.
 #[derive(Clone)]
 pub(crate) struct Place {
-    /// The worktree's own record, or the common directory when that record is
-    /// only half made.
+    /// The worktree's entry, or the common directory if the entry is incomplete.
     pub(crate) git_dir: PathBuf,
     pub(crate) tree: PathBuf,
-    /// None when there is no commit yet.
+    /// `None` if there is no commit yet.
     pub(crate) head: Option<String>,
-    /// Full name; none when HEAD is detached.
+    /// Full ref name; `None` if HEAD is detached.
     pub(crate) branch: Option<String>,
     pub(crate) is_whole: bool,
 }
@@ -86,7 +85,7 @@ impl Place {
         call.args([git_dir, tree])
     }
 
-    /// The directory that all worktrees share.
+    /// Returns the common directory.
     pub(crate) fn common(&self) -> PathBuf {
         match fs::read_to_string(self.git_dir.join("commondir")) {
             Ok(text) => self.git_dir.join(text.trim_end()),
@@ -99,43 +98,43 @@ impl Place {
     }
 }
 
-/// What differs from HEAD; `untracked` as git's option takes it.
+/// Returns the changes relative to HEAD. `untracked` is the value for `--untracked-files`.
 pub(crate) fn status(cli: &Cli, place: &Place, untracked: &str) -> Result<Vec<Change>, Fault> {
-    // The user's setting may hide untracked files, which are work all the same.
+    // The user's setting may hide untracked files, but they are work, too.
     let untracked = format!("--untracked-files={untracked}");
     let args = ["status", "--porcelain=v1", "-z", "--ignore-submodules=none", &untracked];
     Ok(parse::status(&place.call(cli.read(&place.tree)).args(args).run()?))
 }
 
-/// Names what a save could not keep; else how many paths it is about.
+/// Returns the number of changed paths. Fails if some of them cannot be saved.
 pub(crate) fn check(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     let changes = status(cli, place, "all")?;
     match changes.iter().find(|change| change.is_embedded_repository()) {
         Some(change) => Err(Fault::new(format!(
-            "{} is a repository of its own, which cannot be saved",
+            "{} is a separate repository, which cannot be saved",
             place.tree.join(String::from_utf8_lossy(&change.path).trim_end_matches('/')).display()
         ))
-        .remedy("move it away")),
+        .remedy("move it out of the worktree")),
         None => Ok(changes.len()),
     }
 }
 
-/// What a worktree is, as trees: equal ones are equal byte for byte.
+/// State of a worktree as tree ids: equal ids mean equal content, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shot {
-    /// The directory, nothing in it converted.
+    /// The directory, unconverted.
     pub(crate) tree: String,
-    /// The index, by stages when it has conflicts.
+    /// The index; one directory per stage if it has conflicts.
     pub(crate) index: String,
     pub(crate) is_merged: bool,
-    /// What neither of them can hold.
+    /// Metadata that the other trees cannot hold.
     pub(crate) particulars: String,
 }
 
-/// The name of the one file in the third tree.
+/// Name of the only file in the metadata tree.
 pub(crate) const PARTICULARS: &str = "particulars";
 
-/// Saves everything and looks whether it was everything.
+/// Saves a worktree and verifies the save.
 pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault> {
     let changes = if place.is_whole { check(cli, place)? } else { 0 };
     let _hold = gc_lock::hold(&place.common(), gc_lock::SAVE_WAIT)?;
@@ -149,7 +148,7 @@ pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     parents.push(particulars);
     let commit = commit(cli, place, &shot.tree, &message, &parents)?;
     let reference = reference(name);
-    // Zeros as the old value: the reference must not be there yet.
+    // The zero id as old value: the ref must not exist yet.
     let none = "0".repeat(commit.len());
     let write = place.call(cli.write(&place.tree)).args(DURABLE);
     write.args(["update-ref", "-m", "swarm: saved", &reference, &commit, &none]).run()?;
@@ -157,7 +156,7 @@ pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
     Ok(Saved { reference, commit })
 }
 
-/// Writes the objects of what is there now; no reference holds them yet.
+/// Writes objects for the current state; no ref holds them yet.
 pub(crate) fn take(cli: &Cli, place: &Place) -> Result<(Shot, Raw), Fault> {
     let (scratch, marks) = index_copy(cli, place)?;
     let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
@@ -183,7 +182,7 @@ pub(crate) fn take(cli: &Cli, place: &Place) -> Result<(Shot, Raw), Fault> {
     Ok((Shot { tree, index, is_merged, particulars }, raw))
 }
 
-/// Ignored files that were brought from the base checkout and have changed since.
+/// Adds ignored files that were copied from the base checkout and have changed since.
 fn add_copies(cli: &Cli, place: &Place, raw: &Raw) -> Result<(), Fault> {
     let copies = if place.is_whole { copies::changed(&place.tree, &place.git_dir) } else { Vec::new() };
     if copies.is_empty() {
@@ -222,7 +221,7 @@ fn particulars_tree(cli: &Cli, place: &Place, particulars: &Particulars) -> Resu
     Ok(String::from_utf8_lossy(&tree).trim_end().to_owned())
 }
 
-/// A copy of the index that hides nothing, and what was out of the ordinary in it.
+/// Returns a copy of the index without hidden entries, and the unusual properties of the original.
 pub(crate) fn index_copy(cli: &Cli, place: &Place) -> Result<(Scratch, Option<Marks>), Fault> {
     let scratch = Scratch::new(&place.git_dir, "index");
     match place.index() {
@@ -240,13 +239,13 @@ pub(crate) fn index_copy(cli: &Cli, place: &Place) -> Result<(Scratch, Option<Ma
     Ok((scratch, marks))
 }
 
-/// A writing call that uses the copy of the index.
+/// Returns a writing call that uses the copy of the index.
 pub(crate) fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scratch) -> Call<'a> {
     place.call(cli.write(&place.tree)).args(DURABLE).args(PLAIN).env("GIT_INDEX_FILE", &scratch.path)
 }
 
-/// Files that differ from the index although `git status` does not say so,
-/// because the user told git not to look (assume-unchanged, skip-worktree).
+/// Counts files that differ from the index although `git status` does not report them, because
+/// the user marked them as assume-unchanged or skip-worktree.
 pub(crate) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     let Some(index) = place.index() else { return Ok(0) };
     if index::marks(&index).is_some_and(|marks| !marks.hides) {
@@ -259,14 +258,14 @@ pub(crate) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     let scratch = Scratch::new(&place.git_dir, "hidden");
     admin::copy_index(&index, &scratch.path).map_err(Fault::at(&index))?;
     unhide(cli, place, &scratch)?;
-    // Refreshing first: the files' times alone are no change.
+    // Refresh first: different file times alone are not a change.
     let _ = step(cli, place, &scratch).args(["update-index", "-q", "--refresh"]).run();
     let changed = step(cli, place, &scratch).args(["diff-files", "-z", "--name-only"]).run()?;
     Ok(changed.iter().filter(|byte| **byte == 0).count())
 }
 
-/// Makes git look at every file that is there. Those that are not there stay
-/// hidden: a sparse worktree has not deleted what it does not check out.
+/// Makes git compare every existing file. Missing files stay hidden, because a sparse worktree
+/// has not deleted what it does not check out.
 fn unhide(cli: &Cli, place: &Place, scratch: &Scratch) -> Result<(), Fault> {
     let listed = step(cli, place, scratch).args(["ls-files", "-v", "-z"]).run()?;
     let mut hidden = parse::hidden(&listed);
@@ -284,8 +283,8 @@ fn unhide(cli: &Cli, place: &Place, scratch: &Scratch) -> Result<(), Fault> {
     Ok(())
 }
 
-/// An index with conflicts cannot be written as a tree; each of its stages can,
-/// in a directory of its own.
+/// Writes an index with conflicts, which cannot be written as a tree directly, as a tree with
+/// one directory per stage.
 fn stages_tree(cli: &Cli, place: &Place, entries: &[parse::Entry]) -> Result<String, Fault> {
     let scratch = Scratch::new(&place.git_dir, "stages");
     let list_file = Scratch::new(&place.git_dir, "list");
@@ -301,21 +300,21 @@ fn stages_tree(cli: &Cli, place: &Place, entries: &[parse::Entry]) -> Result<Str
     Ok(step(cli, place, &scratch).arg("write-tree").line()?)
 }
 
-/// A directory that became a repository of its own is recorded by its HEAD
-/// alone: its files would be lost.
+/// Fails if a directory has become a separate repository: git would record only its HEAD, and
+/// its files would be lost.
 fn refuse_new_gitlinks(place: &Place, before: &[parse::Entry], after: &[parse::Entry]) -> Result<(), Fault> {
     let is_link = |entry: &&parse::Entry| entry.mode == "160000";
     let known: HashSet<&[u8]> = before.iter().filter(is_link).map(|entry| entry.path.as_slice()).collect();
     match after.iter().filter(is_link).find(|entry| !known.contains(entry.path.as_slice())) {
         Some(entry) => {
             let path = place.tree.join(&*String::from_utf8_lossy(&entry.path));
-            Err(Fault::new(format!("{} is a repository of its own, which cannot be saved", path.display())))
+            Err(Fault::new(format!("{} is a separate repository, which cannot be saved", path.display())))
         }
         None => Ok(()),
     }
 }
 
-/// Commits that an unfinished merge, pick or rebase refers to.
+/// Returns the commits that an unfinished merge, pick or rebase refers to.
 fn unfinished(cli: &Cli, place: &Place) -> Result<Vec<String>, Fault> {
     let mut commits = Vec::new();
     for file in UNFINISHED.iter().filter(|_| place.is_whole) {
@@ -363,13 +362,13 @@ fn reference(name: &str) -> String {
     format!("refs/swarm/trash/{name}/{}-{unique:08x}", now.strftime("%Y%m%dT%H%M%SZ"))
 }
 
-/// Whether the reference is there, its objects are, and the directory still
-/// holds what was saved.
+/// Verifies that the ref and its objects exist, and that the directory still equals what was
+/// saved.
 fn verify(cli: &Cli, place: &Place, raw: &Raw, reference: &str, commit: &str) -> Result<(), Fault> {
-    let failed = |what: &str| Fault::new(format!("the save {reference} is not good: {what}"));
+    let failed = |what: &str| Fault::new(format!("save {reference} is invalid: {what}"));
     let read = || place.call(cli.read(&place.tree));
     if read().args(["rev-parse", "--verify", "-q", reference]).line_if_any()?.as_deref() != Some(commit) {
-        return Err(failed("the reference is not there"));
+        return Err(failed("the ref does not exist"));
     }
     read().args(["cat-file", "-e", &format!("{commit}^{{tree}}")]).run().map_err(|error| failed(&error.to_string()))?;
     let look = || raw.call(cli.read(&place.tree));
@@ -381,8 +380,8 @@ fn verify(cli: &Cli, place: &Place, raw: &Raw, reference: &str, commit: &str) ->
     }
 }
 
-/// A file beside the worktree's own, which goes when it is no longer needed.
-/// What a crash leaves of it goes with the worktree's record.
+/// Scratch file in a git directory, deleted on drop. Files that a kill leaves behind disappear
+/// together with the worktree's entry.
 pub(crate) struct Scratch {
     path: PathBuf,
 }
@@ -394,7 +393,7 @@ impl Scratch {
         Self { path: dir.join(format!("{}{count}", Self::prefix(what))) }
     }
 
-    /// What those of this process are called.
+    /// Returns the name prefix of this process's scratch files.
     pub(crate) fn prefix(what: &str) -> String {
         format!("swarm-{what}-{}-", std::process::id())
     }
@@ -403,7 +402,7 @@ impl Scratch {
         &self.path
     }
 
-    /// The name alone, for what is no single file and is removed by its user.
+    /// Returns only the path, for a directory that the caller deletes.
     pub(crate) fn into_path(self) -> PathBuf {
         self.path.clone()
     }
@@ -417,7 +416,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-        // Of a git that was killed while it wrote an index here.
+        // Left by a git that was killed while it wrote an index here.
         let _ = fs::remove_file(self.path.with_added_extension("lock"));
     }
 }

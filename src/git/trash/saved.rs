@@ -1,4 +1,4 @@
-//! What removals have saved: the references under `refs/swarm/trash/`, read and named.
+//! Reads the saves of removed worktrees: the refs under `refs/swarm/trash/`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,42 +10,42 @@ pub const PREFIX: &str = "refs/swarm/trash/";
 const FORMAT: &str = "%(refname)%00%(objectname)%00%(tree)%00%(parent)%00%(committerdate:unix)%00%(contents)%00";
 const FIELDS: usize = 6;
 
-/// One worktree that was saved before it went.
+/// A save: one worktree as it was before its removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Save {
     pub reference: String,
     pub commit: String,
-    /// The tree of its files.
+    /// Tree of the files.
     pub tree: String,
-    /// The worker's name, as the reference has it.
+    /// Name of the worker, as in the ref.
     pub name: String,
-    /// What makes the reference one of its own: when, and a number.
+    /// Time and a unique number, the last component of the ref.
     pub stamp: String,
-    /// Among those of this name the newest is 1.
+    /// Rank among the saves with this name; the newest is 1.
     pub number: usize,
     pub at_ms: u64,
-    /// Where the worktree was.
+    /// Path of the removed worktree.
     pub path: Option<PathBuf>,
-    /// Full name of the branch that was checked out.
+    /// Full ref name of the branch that was checked out.
     pub branch: Option<String>,
     pub head: Option<String>,
-    /// What git was in the middle of.
+    /// git operation that was in progress.
     pub doing: Option<String>,
-    /// Paths that differed from HEAD or the index, where that was counted.
+    /// Number of paths that differed from HEAD or the index, if it was recorded.
     pub changes: Option<usize>,
-    /// The commit that holds the index, and the one that holds the rest.
+    /// Commits that hold the index and the metadata.
     pub(crate) index: Option<String>,
     pub(crate) particulars: Option<String>,
 }
 
 impl Save {
-    /// `NAME@N`, as it is asked for.
+    /// Returns the id `NAME@N` that users type.
     pub fn id(&self) -> String {
         format!("{}@{}", self.name, self.number)
     }
 }
 
-/// All of a repository, the newest first.
+/// Lists all saves of a repository, newest first.
 pub(crate) fn list(cli: &Cli, common: &Path) -> Result<Vec<Save>, Fault> {
     let format = format!("--format={FORMAT}");
     Ok(parse(&cli.read(common).args(["for-each-ref", &format, PREFIX]).run()?))
@@ -65,7 +65,7 @@ fn parse(out: &[u8]) -> Vec<Save> {
 
 fn read(fields: &[&str]) -> Option<Save> {
     let [reference, commit, tree, parents, seconds, message] = fields else { return None };
-    // Each record ends with a line's end, which the next one begins with.
+    // Each record ends with a newline, which is read as part of the next record.
     let reference = reference.trim_start_matches('\n');
     let (name, stamp) = reference.strip_prefix(PREFIX)?.rsplit_once('/')?;
     let field = |key: &str| {
@@ -73,7 +73,7 @@ fn read(fields: &[&str]) -> Option<Save> {
         Some(value.to_owned()).filter(|value| value != "(none)")
     };
     let head = field("HEAD");
-    // Those of an earlier program do not say which parent is which.
+    // Saves of an earlier version do not say which parent is the index.
     let index = field("Index").or_else(|| {
         let mut parents = parents.split(' ').filter(|parent| head.as_deref() != Some(*parent) && !parent.is_empty());
         parents.next().map(str::to_owned)
@@ -96,7 +96,7 @@ fn read(fields: &[&str]) -> Option<Save> {
     })
 }
 
-/// The one that is meant: `NAME` (its newest), `NAME@N`, `NAME/STAMP` or the reference.
+/// Finds a save by `NAME` (its newest), `NAME@N`, `NAME/STAMP` or the ref.
 pub fn find<'a>(saves: &'a [Save], what: &str) -> Option<&'a Save> {
     let what = what.strip_prefix(PREFIX).unwrap_or(what);
     let numbered = what.rsplit_once('@').and_then(|(name, number)| Some((name, number.parse::<usize>().ok()?)));
@@ -106,7 +106,7 @@ pub fn find<'a>(saves: &'a [Save], what: &str) -> Option<&'a Save> {
     saves.iter().find(is_meant).or_else(|| saves.iter().find(|save| save.name == what))
 }
 
-/// Bytes on disk that nothing but this save needs, as far as HEAD and it can tell.
+/// Returns the bytes on disk of objects that are reachable from this save and not from its HEAD.
 pub(crate) fn bytes(cli: &Cli, common: &Path, save: &Save) -> Result<u64, Fault> {
     let call = cli.read(common).args(["rev-list", "--objects", "--disk-usage", &save.commit]);
     let call = match &save.head {
@@ -114,10 +114,10 @@ pub(crate) fn bytes(cli: &Cli, common: &Path, save: &Save) -> Result<u64, Fault>
         None => call,
     };
     let said = call.line()?;
-    said.trim().parse().map_err(|_| Fault::new(format!("git says of {}: {said}", save.reference)))
+    said.trim().parse().map_err(|_| Fault::new(format!("unexpected disk usage of {}: {said}", save.reference)))
 }
 
-/// Whether its index is kept by stages, since it had conflicts.
+/// Reports whether the index is saved by stages, because it had conflicts.
 pub(crate) fn is_unmerged(cli: &Cli, common: &Path, index: &str) -> Result<bool, Fault> {
     let subject = cli.read(common).args(["show", "-s", "--format=%s", index, "--"]).line()?;
     Ok(subject.starts_with(UNMERGED))

@@ -1,15 +1,15 @@
-//! git's own records of worktrees, `<common>/worktrees/<id>`, read as files:
-//! they must be understood even when they are half made and git itself gives up.
+//! git's administrative files of worktrees, `<common>/worktrees/<id>`, here called entries.
+//! They are read as files, because they must be understood even if they are incomplete and
+//! git itself fails.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What git writes into `locked` while it makes a worktree.
+/// Content of `locked` while git creates a worktree.
 const INITIALIZING: &str = "initializing";
 
-/// The directory that all worktrees of a repository share, found from the
-/// toplevel of one of them.
+/// Returns the common directory of the repository whose worktree has its root at `toplevel`.
 pub(crate) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
     let dot_git = toplevel.join(".git");
     let git_dir = match link_of(toplevel)? {
@@ -30,8 +30,8 @@ pub(crate) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
     common.canonicalize()
 }
 
-/// Where the `.git` file of a worktree points; none when it is a directory or
-/// not there.
+/// Returns the target of the `.git` file of a worktree, or `None` if `.git` is a directory or
+/// does not exist.
 pub(crate) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
     let dot_git = tree.join(".git");
     match fs::symlink_metadata(&dot_git) {
@@ -45,25 +45,25 @@ pub(crate) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// The tree that an entry stands for, as it is written down there.
+/// Returns the worktree path that an entry names, or `None` if it cannot be read.
 pub(crate) fn tree_of(entry: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(entry.join("gitdir")).ok()?;
     let dot_git = entry.join(text.trim_end());
     Some(resolved(dot_git.parent()?))
 }
 
-/// The same where it must be known: an entry that cannot be read is an error, one
-/// that is half made is none.
+/// Returns the worktree path that an entry names. An unreadable entry is an error; an
+/// incomplete one yields `None`.
 pub(crate) fn known_tree_of(entry: &Path) -> io::Result<Option<PathBuf>> {
     let text = ignore_missing(fs::read_to_string(entry.join("gitdir")))?;
     Ok(text.and_then(|text| entry.join(text.trim_end()).parent().map(resolved)))
 }
 
-/// The entry of the worktree at `path`, whether that directory is there or not.
+/// Returns the entry of the worktree at `path`, whether or not that directory exists.
 ///
 /// # Errors
-/// When there is none among those that could be read, and one could not be: it
-/// must not be taken for a stranger's.
+/// Fails if no readable entry matches and some entry was unreadable: the worktree must not
+/// be mistaken for one of another repository.
 pub(crate) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
     let path = resolved(path);
     let mut failed = None;
@@ -82,7 +82,7 @@ pub(crate) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>
 
 pub(crate) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
     loop {
-        // Read to its end: a listing that broke off must not look like a short one.
+        // Read the whole directory: a failed listing must not look like a short one.
         let listed = fs::read_dir(common.join("worktrees")).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         match listed {
             Ok(listed) => return Ok(listed.into_iter().map(|entry| entry.path()).collect()),
@@ -93,16 +93,16 @@ pub(crate) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// Why it is locked, if it is. What git writes while it makes one does not
-/// count: under the creation lock nobody is making it.
+/// Returns the reason of the lock if the worktree is locked. The lock that git writes while it
+/// creates a worktree does not count: under the creation lock no worktree is being created.
 pub(crate) fn locked(entry: &Path) -> Option<String> {
     let reason = fs::read(entry.join("locked")).ok()?;
     let reason = String::from_utf8_lossy(&reason).trim().to_owned();
     (reason != INITIALIZING).then_some(reason)
 }
 
-/// Entries for a tree called `name` that git had only just begun: no tree is
-/// written down yet.
+/// Returns the entries for a worktree called `name` whose creation stopped before git recorded
+/// a path.
 pub(crate) fn begun(common: &Path, name: &str) -> Vec<PathBuf> {
     let is_ours = |entry: &PathBuf| {
         let id = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -114,18 +114,18 @@ pub(crate) fn begun(common: &Path, name: &str) -> Vec<PathBuf> {
     entries(common).unwrap_or_default().into_iter().filter(is_ours).collect()
 }
 
-/// Copies an index with its time: git looks at the content of a file that is no
-/// older than that, since it may have changed again in the same second.
+/// Copies an index with its modification time. git compares the content of files that are not
+/// older than the index, because they may have changed again within the same second.
 pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
     let written = fs::metadata(from)?.modified()?;
-    // It may be a second name of what is copied, of one that was cut off.
+    // After a kill, `to` may be a hard link of the file that is copied.
     ignore_missing(fs::remove_file(to))?;
     fs::copy(from, to)?;
     fs::File::options().write(true).open(to)?.set_modified(written)
 }
 
-/// Removes an entry. What says which tree it is for goes last, so that an
-/// interrupted removal is found again.
+/// Removes an entry. Removes the file that names the worktree last, so that an interrupted
+/// removal can be found again.
 pub(crate) fn remove(entry: &Path) -> io::Result<()> {
     for file in ignore_missing(fs::read_dir(entry))?.into_iter().flatten() {
         let file = file?;
@@ -135,15 +135,15 @@ pub(crate) fn remove(entry: &Path) -> io::Result<()> {
     }
     ignore_missing(fs::remove_file(entry.join("gitdir")))?;
     ignore_missing(fs::remove_dir(entry))?;
-    // git removes the directory above with its last entry; so does this.
+    // git removes `worktrees` together with its last entry, and so do we.
     if let Some(above) = entry.parent() {
         let _ = fs::remove_dir(above);
     }
     Ok(())
 }
 
-/// Removes a worktree's directory, its `.git` file last: as long as that is
-/// there the rest is known to belong to the worktree.
+/// Removes a worktree's directory, and its `.git` file last: as long as that file exists, the
+/// rest is known to belong to the worktree.
 pub(crate) fn remove_tree(tree: &Path) -> io::Result<()> {
     for file in ignore_missing(fs::read_dir(tree))?.into_iter().flatten() {
         let file = file?;
@@ -170,12 +170,12 @@ pub(crate) fn ignore_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> 
     }
 }
 
-/// The base checkout of a repository by its common directory; a bare one has none.
+/// Returns the base checkout of a repository from its common directory; a bare one has none.
 pub(crate) fn checkout_of(common: &Path) -> Option<&Path> {
     common.parent().filter(|_| common.ends_with(".git"))
 }
 
-/// The path without symbolic links, as far as it exists.
+/// Resolves the symbolic links in the existing part of a path.
 pub(crate) fn resolved(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;

@@ -1,6 +1,6 @@
-//! Files that git ignores and a new worktree is given all the same: copies of those of
-//! the base checkout that patterns name, by reflink where the file system can, and links
-//! to others. Nothing is written over, and nothing is written outside of the worktree.
+//! Ignored files for a new worktree: copies of files of the base checkout that match patterns,
+//! by reflink if the file system supports it, and symbolic links to others. Never overwrites a
+//! file, and never writes outside of the worktree.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -17,11 +17,11 @@ use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::trash::raw;
 
-/// At the repository's root, patterns as in `.gitignore`.
+/// File at the repository's root with patterns as in `.gitignore`.
 const FILE: &str = ".worktreeinclude";
-/// Lies in git's record: what was copied, and how each copy looked.
+/// File in the worktree's entry that lists the copies and the state of each when it was made.
 const COPIED: &str = "swarm-copied";
-/// Ours and of other programs of this kind: never another worktree's.
+/// Directories of swarm and similar programs, which are never copied.
 const NEVER: [&str; 4] = [".git", ".agent", ".arial", ".a-society"];
 
 pub(crate) fn bring(
@@ -45,7 +45,7 @@ pub(crate) fn bring(
     if wanted.is_empty() {
         return Ok(());
     }
-    // What the worktree's own commit does not ignore would look like work there.
+    // A file that the worktree's own commit does not ignore would look like work there.
     let call = cli.read(tree).args(["check-ignore", "-z", "--stdin", "--no-index"]);
     let known = raw::said_for(call, record, &wanted.join(&0), &[0, 1])?;
     let mut copied = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn bring(
         make_room(base, tree, name)?;
         match copy(&base.join(name), &to) {
             Ok(()) => {}
-            // It went while this was at work.
+            // Deleted in the meantime.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(Fault::at(&base.join(name))(error)),
         }
@@ -70,7 +70,7 @@ pub(crate) fn bring(
         }
     }
     let note = record.join(COPIED);
-    // What came earlier, or back with a restore, is a copy still.
+    // Copies from an earlier setup, or restored from a save, are still copies.
     let new: HashSet<&[u8]> = entries(&copied).map(|(_, path)| path).collect();
     let earlier = fs::read(&note).unwrap_or_default();
     let kept = entries(&earlier).filter(|(_, path)| !new.contains(path));
@@ -78,7 +78,7 @@ pub(crate) fn bring(
     fs::write(&note, [kept, copied].concat()).map_err(Fault::at(&note))
 }
 
-/// What is noted: how each copy looked, and its path.
+/// Parses the copy list: the state of each copy, and its path.
 fn entries(note: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     note.split(|byte| *byte == 0).filter_map(|entry| {
         let at = entry.iter().position(|byte| *byte == b' ')?;
@@ -86,32 +86,32 @@ fn entries(note: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Links the new worktree to these of the base checkout, where they are there.
+/// Creates the configured links to the base checkout if their targets exist.
 pub(crate) fn link(cli: &Cli, base: &Path, tree: &Path, settings: &WorktreeSettings) -> Result<(), Fault> {
     for name in &settings.link {
         let from = base.join(name);
         let Ok(real) = from.canonicalize() else { continue };
         if !base.canonicalize().is_ok_and(|root| real.starts_with(root)) {
-            return Err(Fault::new(format!("worktree.link: '{name}' leads out of the repository")));
+            return Err(Fault::new(format!("worktree.link: '{name}' points outside of the repository")));
         }
         let (code, _) = cli.read(base).args(["check-ignore", "-q", "--", name]).run_for(&[0, 1])?;
         if code != 0 {
             return Err(Fault::new(format!("worktree.link: '{name}' is not ignored by git"))
-                .remedy("add it to .gitignore, or take it out of worktree.link"));
+                .remedy("add it to .gitignore or remove it from worktree.link"));
         }
         let to = tree.join(name);
         if fs::symlink_metadata(&to).is_ok() {
             continue;
         }
         make_room(base, tree, Path::new(name))?;
-        // A pattern for a directory does not hold for a link to one.
+        // A pattern for a directory does not match a symbolic link to one.
         crate::repository::site::exclude_path(base, name).map_err(Fault::at(base))?;
         symlink(&from, &to).map_err(Fault::at(&to))?;
     }
     Ok(())
 }
 
-/// The copies that are no longer as they were made; those that are gone are nothing to keep.
+/// Returns the copies that changed since they were made. Deleted copies do not count.
 pub(crate) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
     let text = fs::read(record.join(COPIED)).unwrap_or_default();
     let is_changed =
@@ -119,7 +119,7 @@ pub(crate) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
     entries(&text).filter(|(then, path)| is_changed(then, path)).map(|(_, path)| path.to_vec()).collect()
 }
 
-/// Has these count as changed, whatever they look like: they came back from a save.
+/// Marks copies as changed regardless of their state, because they come from a save.
 pub(crate) fn put_changed(record: &Path, paths: &[Vec<u8>]) -> io::Result<()> {
     if paths.is_empty() {
         return Ok(());
@@ -128,7 +128,7 @@ pub(crate) fn put_changed(record: &Path, paths: &[Vec<u8>]) -> io::Result<()> {
     fs::write(record.join(COPIED), lines)
 }
 
-/// Size, times and mode: a file that was written has others.
+/// Returns size, times, mode and inode as text; writing a file changes it.
 fn look(path: &Path) -> io::Result<String> {
     let meta = fs::symlink_metadata(path)?;
     Ok(format!("{}:{}.{}:{:o}:{}", meta.len(), meta.mtime(), meta.mtime_nsec(), meta.mode(), meta.ino()))
@@ -142,7 +142,7 @@ fn patterns(base: &Path, settings: &WorktreeSettings) -> Result<Option<Vec<u8>>,
         Err(error) => return Err(Fault::at(&path)(error)),
     };
     if text.split(|byte| *byte == b'\n').any(|line| line.split(|byte| *byte == b'/').any(|part| part == b"..")) {
-        return Err(Fault::new(format!("{} has a pattern that leaves the repository", path.display())));
+        return Err(Fault::new(format!("{} has a pattern outside of the repository", path.display())));
     }
     for pattern in &settings.include {
         text.push(b'\n');
@@ -155,7 +155,7 @@ fn is_never(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|part| NEVER.iter().any(|never| part.eq_ignore_ascii_case(never.as_bytes())))
 }
 
-/// What git ignores in the base checkout: files, and whole directories.
+/// Ignored paths of the base checkout: single files, and whole directories.
 struct Ignored<'a> {
     files: HashSet<&'a [u8]>,
     dirs: HashSet<&'a [u8]>,
@@ -177,15 +177,15 @@ impl<'a> Ignored<'a> {
         self.files.contains(path) || self.is_in_directory(path)
     }
 
-    /// What lies in one that is ignored as a whole is what tools make.
+    /// Reports whether the path is inside a directory that is ignored as a whole; tools generate such files.
     fn is_in_directory(&self, path: &[u8]) -> bool {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         ends.into_iter().any(|at| self.dirs.contains(&path[..at]))
     }
 }
 
-/// Makes the directories above, as they are in the base checkout. A link or a file in
-/// their place leads elsewhere.
+/// Creates the parent directories with the permissions of the base checkout. Fails if one of
+/// them is a file or a symbolic link, which may lead elsewhere.
 fn make_room(base: &Path, tree: &Path, name: &Path) -> Result<(), Fault> {
     let above: Vec<&Path> = name.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty()).collect();
     for dir in above.into_iter().rev() {
@@ -194,7 +194,7 @@ fn make_room(base: &Path, tree: &Path, name: &Path) -> Result<(), Fault> {
             Ok(meta) if meta.is_dir() => {}
             Ok(_) => {
                 let cause = format!(
-                    "{} cannot be brought into the worktree: {} is no directory there",
+                    "cannot copy {} into the worktree: {} is not a directory there",
                     name.display(),
                     dir.display()
                 );
@@ -212,20 +212,20 @@ fn make_room(base: &Path, tree: &Path, name: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Copies a file with its mode and its time; a link as a link.
+/// Copies a file with its mode and modification time, and a symbolic link as a link.
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let meta = fs::symlink_metadata(from)?;
     if meta.is_symlink() {
         return symlink(fs::read_link(from)?, to);
     }
     if !meta.is_file() {
-        // Sockets and pipes belong to whoever made them.
+        // Sockets and pipes belong to the processes that created them.
         return Ok(());
     }
     let mut source = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(from)?;
     let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
     if rustix::fs::ioctl_ficlone(&copy, &source).is_err() {
-        // The kernel copies by itself where it can.
+        // Copies inside the kernel if possible.
         io::copy(&mut source, &mut copy)?;
     }
     finish(&copy, &meta)
@@ -236,7 +236,7 @@ fn finish(copy: &File, meta: &fs::Metadata) -> io::Result<()> {
     copy.set_times(FileTimes::new().set_modified(meta.modified()?))
 }
 
-/// For where a path is needed as it is.
+/// Converts raw paths.
 pub(crate) fn paths(paths: &[Vec<u8>]) -> Vec<PathBuf> {
     paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()
 }

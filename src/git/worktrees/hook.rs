@@ -1,5 +1,5 @@
-//! Commands of the user around the life of a worktree, each with a time limit, its output
-//! in a file, and whatever it leaves running ended.
+//! Runs the user's commands around the life of a worktree. Each has a time limit and writes its
+//! output to a file; processes that it leaves behind are killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -13,21 +13,21 @@ use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::{Ended, Outcome};
 use swarm_sys::files::make_dir;
 
-/// Of what a command printed last, this much is said.
+/// Maximum length of the last output line in an error message, in characters.
 const SAID_BYTES_MAX: usize = 200;
 
-/// Where commands are run from, and where what they print is kept.
+/// Environment for running the user's commands.
 #[derive(Clone, Debug)]
 pub struct Home {
-    /// This program.
+    /// Path of the swarm program, which runs the commands through `__runner`.
     pub executable: PathBuf,
-    /// The state directory for which it is all done.
+    /// State directory on whose behalf the worktrees are created.
     pub state_dir: PathBuf,
     pub logs: PathBuf,
 }
 
 pub(crate) struct Hook<'a> {
-    /// As the settings call it.
+    /// Name of the setting, without the section.
     pub(crate) key: &'static str,
     pub(crate) command: &'a str,
     pub(crate) limit: Duration,
@@ -35,12 +35,12 @@ pub(crate) struct Hook<'a> {
     pub(crate) base_repo: &'a Path,
 }
 
-/// Runs it to its end.
+/// Runs a command to completion.
 ///
 /// # Errors
-/// When it did not end with success: how it ended, what it said last, and where the rest is.
+/// Fails unless the command succeeds. Says how it ended, its last output line, and where the log is.
 pub(crate) fn run(home: Option<&Home>, cli: &Cli, hook: &Hook<'_>) -> Result<(), Fault> {
-    let Some(home) = home else { return Err(Fault::new(format!("worktree.{} cannot be run here", hook.key))) };
+    let Some(home) = home else { return Err(Fault::new(format!("cannot run worktree.{} here", hook.key))) };
     let leaf = hook.tree.file_name().unwrap_or_default().to_string_lossy();
     let log = home.logs.join(format!("{leaf}.{}.log", hook.key));
     let ready = match make_dir(&home.logs) {
@@ -48,29 +48,29 @@ pub(crate) fn run(home: Option<&Home>, cli: &Cli, hook: &Hook<'_>) -> Result<(),
         made => made,
     };
     ready.and_then(|()| empty(&log)).map_err(Fault::at(&log))?;
-    let failed = |error: io::Error| Fault::new(format!("worktree.{} could not be run: {error}", hook.key));
+    let failed = |error: io::Error| Fault::new(format!("cannot run worktree.{}: {error}", hook.key));
     let mut runner = start(home, cli, hook, &log).map_err(failed)?;
     let mut text = String::new();
-    // Its standard input stays open meanwhile: with it the runner sees that we live.
+    // The runner's stdin stays open meanwhile: end of file tells it that we died.
     if let Some(output) = runner.stdout.as_mut() {
         output.read_to_string(&mut text).map_err(failed)?;
     }
     let _ = runner.wait();
     let outcome =
-        Ended::read(&text).map_or_else(|| Outcome::Unknown("its runner was ended".to_owned()), |ended| ended.outcome);
+        Ended::read(&text).map_or_else(|| Outcome::Unknown("its runner was killed".to_owned()), |ended| ended.outcome);
     let how = match outcome {
         Outcome::Code(0) => return Ok(()),
         Outcome::Code(code) => format!("ended with code {code}"),
-        Outcome::Signal(signal) => format!("was ended by signal {signal}"),
-        Outcome::Timeout => format!("took longer than {} s", hook.limit.as_secs()),
-        Outcome::Unknown(why) => format!("has an unknown end ({why})"),
+        Outcome::Signal(signal) => format!("was killed by signal {signal}"),
+        Outcome::Timeout => format!("timed out after {} s", hook.limit.as_secs()),
+        Outcome::Unknown(why) => format!("ended in an unknown way ({why})"),
     };
     let said = last_line(&log).map_or_else(String::new, |line| format!(": {line}"));
-    let remedy = format!("its output is in {}", log.display());
+    let remedy = format!("see its output in {}", log.display());
     Err(Fault::new(format!("worktree.{} {how}{said}", hook.key)).remedy(remedy))
 }
 
-/// Its output of an earlier time goes.
+/// Creates or truncates the log.
 fn empty(log: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(log).map(drop)
 }
@@ -99,7 +99,7 @@ fn last_line(log: &Path) -> Option<String> {
     Some(line.chars().take(SAID_BYTES_MAX).collect())
 }
 
-/// Removes what hooks of this worktree have printed.
+/// Removes the logs of a worktree's hooks.
 pub(crate) fn forget(home: Option<&Home>, tree: &Path) {
     let Some(home) = home else { return };
     let leaf = tree.file_name().unwrap_or_default().to_string_lossy();

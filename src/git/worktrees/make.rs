@@ -1,5 +1,5 @@
-//! Makes a worktree by one `git worktree add` under the creation lock, and
-//! takes back what that made when it fails.
+//! Creates a worktree with one `git worktree add` under the creation lock, and rolls
+//! it back on failure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Resul
     if let Some(home) = home {
         owner::note(Path::new(&plan.path), &home.state_dir);
     }
-    // Outside of the lock: a command of the user may take its time.
+    // Done without the lock, because a command of the user may take long.
     setup::outfit(cli, plan, home).map_err(|fault| {
         let taken_back = undo::undo(cli, plan);
         made.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
@@ -34,7 +34,7 @@ pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Resul
     })
 }
 
-/// Gives the directories above it that were not there.
+/// Creates the worktree. Returns the parent directories that did not exist before.
 fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     let repo = Path::new(&plan.base_repo);
     let path = Path::new(&plan.path);
@@ -42,13 +42,13 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     let lock = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
     let was_empty_dir = plan::is_empty_dir(path);
     if !was_empty_dir && fs::symlink_metadata(path).is_ok() {
-        return Err(Fault::new(format!("{} exists already", path.display())));
+        return Err(Fault::new(format!("{} already exists", path.display())));
     }
     if plan.makes_branch && objects::has_branch(cli, repo, &plan.branch)? {
         return Err(Fault::new(format!("a branch named '{}' already exists", plan.branch)));
     }
     if let Some(entry) = admin::entry_of(&common, path).map_err(Fault::at(path))? {
-        // Its directory is gone or empty; git would ask for force.
+        // The directory is missing or empty; git would require `--force`.
         plan::check_abandoned(&entry, path)?;
         admin::remove(&entry).map_err(Fault::at(&entry))?;
     }
@@ -57,7 +57,7 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     let Err(error) = add(cli, plan) else { return Ok(made) };
     let taken_back = take_back(cli, &common, plan, &lock, since, &error);
     for dir in made.iter().rev() {
-        // Only what is still empty goes.
+        // Fails for directories that are not empty, which must stay.
         let _ = fs::remove_dir(dir);
     }
     if was_empty_dir {
@@ -76,11 +76,11 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     }
 }
 
-/// The one git of the normal case, run as the user would: with their hooks,
-/// filters and settings.
+/// Runs `git worktree add`, the only git process of the normal case, as the user would:
+/// with hooks, filters and settings.
 fn add(cli: &Cli, plan: &WorktreePlan) -> Result<(), CliError> {
     let call = cli.user(Path::new(&plan.base_repo)).args(["worktree", "add", "--quiet"]);
-    // With `--` git takes even odd names as what they are.
+    // After `--`, git takes even names that look like options literally.
     let call = match plan.makes_branch {
         true => call.args(["-b", &plan.branch, "--", &plan.path, &plan.base.commit]),
         false => call.args(["--", &plan.path, &plan.branch]),
@@ -88,7 +88,7 @@ fn add(cli: &Cli, plan: &WorktreePlan) -> Result<(), CliError> {
     call.run().map(|_| ())
 }
 
-/// Makes the directories above `path` and gives those that were not there.
+/// Creates the parent directories of `path` and returns those that did not exist.
 pub(crate) fn make_parents(path: &Path) -> Result<Vec<PathBuf>, Fault> {
     let Some(above) = path.parent() else { return Ok(Vec::new()) };
     let missing: Vec<PathBuf> = above.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
@@ -121,6 +121,6 @@ fn take_back(
     }
     let names: Vec<String> = left.iter().map(|path| path.display().to_string()).collect();
     let names = names.join(", ");
-    Err(Fault::new(format!("a lock is in the way: {names}"))
-        .remedy(format!("when no git is running there, remove {names}")))
+    Err(Fault::new(format!("blocked by a lock file: {names}"))
+        .remedy(format!("if no git is running there, remove {names}")))
 }

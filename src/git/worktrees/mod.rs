@@ -1,4 +1,4 @@
-//! Worktrees of workers: planned, made, furnished, judged, taken back and removed.
+//! Worktrees of workers: plan, create, set up, check, roll back and remove.
 
 pub(crate) mod admin;
 pub(crate) mod copies;
@@ -36,16 +36,16 @@ use crate::repository::fault::Fault;
 use crate::trash::list;
 use hook::Home;
 
-/// Worktrees by the git in the caller's PATH.
+/// Implements the `Worktrees` port with the git in the caller's PATH.
 #[derive(Clone, Debug, Default)]
 pub struct Git {
-    /// None where no command of the user can be run.
+    /// `None` if the user's commands cannot be run.
     home: Option<Arc<Home>>,
     ports: Arc<port::Given>,
 }
 
 impl Git {
-    /// Worktrees without commands of the user.
+    /// Creates an instance that cannot run the user's commands.
     pub fn new() -> Self {
         Self::default()
     }
@@ -55,34 +55,34 @@ impl Git {
     }
 }
 
-/// Removes a worktree that holds no work.
+/// Removes a worktree that is clean.
 ///
 /// # Errors
-/// Why it stays.
+/// Returns a message if the worktree stays.
 pub fn remove_worktree_if_spare(name: &str, path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
     let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
     let removed = remove::remove(&cli, name, path, root, Force::No, None);
     removed.map(drop).map_err(|fault| fault.to_string())
 }
 
-/// Whether a worktree holds no work that only it has.
+/// Checks that a worktree holds no work that exists nowhere else.
 ///
 /// # Errors
-/// What it holds, or why it cannot be told.
+/// Returns what the worktree holds, or why it cannot be checked.
 pub fn is_spare(path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
     let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
     remove::check(&cli, path, root, Force::No).map_err(|fault| fault.to_string())
 }
 
-/// Moves `work` off the actors' thread. Once begun it goes on to its end, even
-/// when nobody waits for it any more.
+/// Runs `work` outside of the actors' thread. Work that has started runs to its end,
+/// even if nobody waits for it any more.
 fn blocking<'a, T: Send + 'static>(
     work: impl FnOnce() -> Result<T, WorktreeError> + Send + 'static,
 ) -> BoxFuture<'a, Result<T, WorktreeError>> {
     Box::pin(async move {
         match tokio::task::spawn_blocking(work).await {
             Ok(result) => result,
-            Err(error) => Err(WorktreeError::Tool(format!("git work broke off: {error}"))),
+            Err(error) => Err(WorktreeError::Tool(format!("git task failed: {error}"))),
         }
     })
 }

@@ -1,5 +1,6 @@
-//! Which state directory a worktree was made for, in git's record of it: what only lies where
-//! ours do, or was made by another swarm, is nobody's to remove for us.
+//! Records in a worktree's administrative directory for which state directory it was created.
+//! A worktree that merely lies next to ours, or that another state directory created, must not be
+//! removed unasked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,25 +10,25 @@ use super::admin;
 use crate::repository::holders;
 
 const MARK: &str = "swarm-made";
-/// A start with commands of the user takes ten minutes at most.
+/// Minimum age of a leftover worktree. A start with the user's commands takes at most ten minutes.
 const AGE_MIN: Duration = Duration::from_secs(1800);
 
-/// Notes for whom it was made. Without the note it is never removed unasked.
+/// Records the owner of a worktree. A worktree without this record is never removed unasked.
 pub(crate) fn note(tree: &Path, state_dir: &Path) {
     if let Ok(Some(entry)) = admin::link_of(tree) {
         let _ = fs::write(entry.join(MARK), state_dir.as_os_str().as_encoded_bytes());
     }
 }
 
-/// For whom it was made, and how long ago.
+/// Returns the state directory that created the worktree, and the age of that record.
 fn made(tree: &Path) -> Option<(PathBuf, Duration)> {
     let mark = admin::link_of(tree).ok()??.join(MARK);
     let age = SystemTime::now().duration_since(fs::metadata(&mark).ok()?.modified().ok()?).ok()?;
     Some((PathBuf::from(fs::read_to_string(&mark).ok()?), age))
 }
 
-/// Whether it was certainly made for this state directory, by a start that is long over, and
-/// no process stands in it.
+/// Reports whether a worktree was certainly created for this state directory, by a start that
+/// ended long ago, and no process runs in it.
 pub fn is_left_by(tree: &Path, state_dir: &Path) -> bool {
     let is_here = |maker: &Path| admin::resolved(maker) == admin::resolved(state_dir);
     let is_ours = |(maker, age): (PathBuf, Duration)| is_here(&maker) && age >= AGE_MIN;

@@ -1,5 +1,5 @@
-//! Settles where a worktree goes, on which branch and from which commit, and
-//! refuses what could not be made. Makes nothing.
+//! Plans a worktree: its path, branch and base commit. Refuses what cannot be created.
+//! Changes nothing.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,7 +19,7 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
     let branch = asked.branch.as_deref().unwrap_or(name);
     if !objects::is_branch_name(branch) {
         return Err(
-            Fault::new(format!("'{branch}' is not a valid branch name")).remedy("name another one with --branch")
+            Fault::new(format!("'{branch}' is not a valid branch name")).remedy("choose another branch with --branch")
         );
     }
     if let Some(base) = asked.base.as_deref().filter(|base| base.is_empty() || base.starts_with('-')) {
@@ -29,7 +29,7 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
     let facts = objects::look(cli, &Question { cwd: &cwd, branch, base: asked.base.as_deref() })?;
     let Some(toplevel) = facts.toplevel.as_deref() else {
         return Err(Fault::new(format!("{} is in a bare repository", cwd.display()))
-            .remedy("start from a working tree of it (git worktree add)"));
+            .remedy("run the command in a worktree of the repository (git worktree add)"));
     };
     let toplevel = toplevel.canonicalize().map_err(Fault::at(toplevel))?;
     let base = base(&toplevel, asked, &facts)?;
@@ -56,44 +56,47 @@ fn base(toplevel: &Path, asked: &WorktreeRequest, facts: &Facts) -> Result<BaseR
         (None, _, Some(head)) => Ok(head.clone()),
         (_, _, None) => Err(Fault::new(format!("the repository at {} has no commit yet", toplevel.display()))
             .remedy("make a first commit: git commit --allow-empty -m start")),
-        (Some(asked), None, _) => Err(Fault::new(format!("'{asked}' is not a commit of {}", toplevel.display()))),
+        (Some(asked), None, _) => {
+            Err(Fault::new(format!("'{asked}' is not a commit in the repository at {}", toplevel.display())))
+        }
     }
 }
 
-/// Where worktrees of a repository of this name lie, beside it.
+/// Returns the name of the directory for worktrees, which is next to the repository `repository`.
 pub(crate) fn folder_of(repository: &OsStr) -> String {
     format!("{}-worktrees", repository.to_string_lossy())
 }
 
-/// `<parent>/<repo>-worktrees/<name>`, or below the asked directory, which is
-/// relative to the repository's parent.
+/// Returns `<parent>/<repo>-worktrees/<name>`, or `<parent>/<dir>/<name>` for a requested
+/// directory; `<parent>` contains the repository.
 fn path(toplevel: &Path, name: &str, asked: &WorktreeRequest) -> Result<PathBuf, Fault> {
     let (Some(parent), Some(own)) = (toplevel.parent(), toplevel.file_name()) else {
-        return Err(Fault::new("the repository is the root directory").remedy("name a place with --worktree-dir"));
+        return Err(Fault::new("the repository is the root directory").remedy("choose a directory with --worktree-dir"));
     };
     let dir = asked.dir.clone().unwrap_or_else(|| folder_of(own));
     Ok(parent.join(dir).join(name))
 }
 
-/// Whether the branch is to be made.
+/// Returns whether the branch has to be created. Fails if its name conflicts with another
+/// branch, or if it exists at a commit other than the requested base.
 fn check_branch(branch: &str, asked: &WorktreeRequest, base: &BaseRef, facts: &Facts) -> Result<bool, Fault> {
     let Some(tip) = &facts.tip else {
         return match &facts.clash {
-            Some(clash) => Err(Fault::new(format!("branch '{branch}' cannot be beside the existing branch '{clash}'"))
-                .remedy("name another one with --branch")),
+            Some(clash) => Err(Fault::new(format!("branch '{branch}' conflicts with the existing branch '{clash}'"))
+                .remedy("choose another branch with --branch")),
             None => Ok(true),
         };
     };
     if asked.base.is_some() && !asked.resume && *tip != base.commit {
         let (tip, commit) = (short(tip), short(&base.commit));
-        return Err(Fault::new(format!("branch '{branch}' exists already at {tip}, which is not the base {commit}"))
-            .remedy("leave the base out to take the branch as it is, or name another branch"));
+        return Err(Fault::new(format!("branch '{branch}' already exists at {tip}, which is not the base {commit}"))
+            .remedy("omit the base to use the branch as it is, or choose another branch"));
     }
     Ok(false)
 }
 
-/// Takes over a worktree that is there already, and refuses a path or branch
-/// that is in use otherwise.
+/// Adopts an existing worktree at the path. Fails if the path or the branch is in use
+/// otherwise.
 fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan) -> Result<(), Fault> {
     let common = admin::common_dir(toplevel).map_err(Fault::at(toplevel))?;
     let there = match fs::symlink_metadata(path) {
@@ -119,29 +122,29 @@ fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan)
             plan.makes_tree = false;
             return Ok(());
         }
-        return Err(Fault::new(format!("{} exists already", path.display()))
-            .remedy("move it away, or name another place with --worktree-dir"));
+        return Err(Fault::new(format!("{} already exists", path.display()))
+            .remedy("move it away, or choose another directory with --worktree-dir"));
     }
     match holder.filter(|one| !is_here(one)) {
         Some(one) => Err(Fault::new(format!("branch '{}' is checked out at {}", plan.branch, one.path))
-            .remedy("name another one with --branch")),
+            .remedy("choose another branch with --branch")),
         None => Ok(()),
     }
 }
 
-/// Whether the record of a worktree whose directory is gone may be replaced.
+/// Checks that the entry of a worktree whose directory is missing may be replaced.
 pub(crate) fn check_abandoned(entry: &Path, path: &Path) -> Result<(), Fault> {
     let path = path.display();
     if let Some(reason) = admin::locked(entry) {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         return Err(Fault::new(format!("the worktree at {path} is missing and locked{reason}"))
-            .remedy(format!("git worktree unlock {path}")));
+            .remedy(format!("run 'git worktree unlock {path}'")));
     }
-    // On a branch every commit stays; a detached one might be known here only.
+    // A branch keeps its commits; the commit of a detached HEAD may be referenced only here.
     let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
     if !head.is_empty() && !head.starts_with("ref: ") {
         return Err(Fault::new(format!("the worktree at {path} is missing; it was at commit {}", short(head.trim())))
-            .remedy("keep that commit with git branch, then git worktree prune"));
+            .remedy("keep that commit with 'git branch', then run 'git worktree prune'"));
     }
     Ok(())
 }

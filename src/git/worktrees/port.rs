@@ -1,4 +1,4 @@
-//! A port for each worktree: the same one whenever it can be.
+//! Port allocation: a worktree gets the same port every time, if that port is free.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
@@ -9,21 +9,21 @@ use swarm_model::WorktreePlan;
 
 use super::settings::Ports;
 
-/// After this time a start has its row, or has failed.
+/// Time after which a start either has its row or has failed.
 const START_MAX: Duration = Duration::from_secs(900);
 
-/// The first port from the one that repository and place stand for on, which neither
-/// another worker has nor any process listens at; none when there is none.
+/// Returns the first free port in `range`, beginning at the position derived from repository
+/// and path. A port is free if it is not in `taken` and no process listens on it.
 fn choose(plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
     candidates(plan, range).find(|port| !taken.contains(port) && is_free(*port))
 }
 
-/// Ports that starts under way were given, whose rows nobody can read yet.
+/// Ports reserved by starts in progress, whose rows are not yet in the registry.
 #[derive(Debug, Default)]
 pub(crate) struct Given(Mutex<Vec<(u16, String, Instant)>>);
 
 impl Given {
-    /// As [`choose`], and what others were given just now is taken as well.
+    /// Chooses a port like [`choose`], but skips ports that are reserved for other paths.
     pub(crate) fn choose(&self, plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
         let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         given.retain(|(_, path, at)| *path != plan.path && at.elapsed() < START_MAX);
@@ -57,7 +57,7 @@ mod tests {
         let plan = |path: &str| WorktreePlan { path: path.to_owned(), ..plan() };
         let (given, range) = (Given::default(), Ports { first: 20_100, last: 20_103 });
         let one = given.choose(&plan("/w"), range, &[]);
-        assert!(one.is_some() && one == given.choose(&plan("/w"), range, &[]), "a start that is repeated keeps it");
+        assert!(one.is_some() && one == given.choose(&plan("/w"), range, &[]), "a repeated start keeps its port");
         let others: Vec<_> = ["/a", "/b", "/c"].iter().map(|path| given.choose(&plan(path), range, &[])).collect();
         let mut all: Vec<_> = others.into_iter().chain([one]).collect();
         all.sort_unstable();
@@ -89,7 +89,7 @@ mod tests {
         let wide = Ports { first: 1_024, last: u16::MAX };
         assert_ne!(candidates(&plan("/w"), wide).next(), candidates(&plan("/v"), wide).next());
         assert_eq!(choose(&plan("/w"), range, &[20_000, 20_001, 20_002, 20_003]), None);
-        // One that a process listens at is passed over.
+        // A port on which a process listens is skipped.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(choose(&plan("/w"), Ports { first: port, last: port }, &[]), None);

@@ -1,5 +1,5 @@
-//! Judges whether a worktree may go, and removes it when it may: `git worktree
-//! remove` without force looks once more itself.
+//! Decides whether a worktree may be removed, and removes it. `git worktree remove`
+//! without `--force` then checks once more itself.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,8 @@ use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
 use crate::repository::parse::Change;
 use crate::trash::save::{self, Place};
 
-/// Lies in git's record while a removal is under way: the tree was clean or
-/// saved, so files that are missing now are no work of anybody.
+/// Marker in the worktree's entry while a removal is in progress. The worktree was clean or
+/// saved at that time, so files that are missing now are not lost work.
 const REMOVING: &str = "swarm-removing";
 
 const IN_PROGRESS: [(&str, &str); 7] = [
@@ -31,12 +31,12 @@ const IN_PROGRESS: [(&str, &str); 7] = [
     ("BISECT_LOG", "a bisect"),
 ];
 
-/// A worktree that may go.
+/// A worktree that may be removed.
 struct Removable {
     place: Place,
-    /// It holds something that is to be saved first.
+    /// Whether it holds work that must be saved first.
     has_work: bool,
-    /// An earlier removal was cut off.
+    /// Whether an earlier removal was killed.
     is_resumed: bool,
 }
 
@@ -53,20 +53,22 @@ pub(crate) fn remove(
     home: Option<&Home>,
 ) -> Result<Option<Saved>, WorktreeError> {
     let Some(mut found) = judge(cli, path, base_repo, force)? else {
-        // Only its record may be left. git refuses when that is locked, and
-        // when there is none there is nothing to do.
+        // Perhaps only its entry is left. git refuses to remove a locked entry;
+        // without an entry there is nothing to do.
         let _ = cli.write(base_repo).args(["worktree", "remove", "--"]).arg(path).run();
         return Ok(None);
     };
     if let Err(fault) = before(cli, path, base_repo, home) {
         match force {
             Force::No => return Err(fault.unknown()),
-            // Who forces it wants it gone.
-            Force::SaveFirst => tracing::warn!(path = %path.display(), cause = %fault.cause, "removed all the same"),
+            // A forced removal happens even if the hook fails.
+            Force::SaveFirst => {
+                tracing::warn!(path = %path.display(), cause = %fault.cause, "removing despite failed hook")
+            }
         }
     }
     if !found.has_work && !found.is_resumed {
-        // The command may have made something.
+        // The command may have created work.
         let Some(again) = judge(cli, path, base_repo, force)? else { return Ok(None) };
         found = again;
     }
@@ -81,7 +83,7 @@ pub(crate) fn remove(
     if let Err(CliError::Exit { message, .. }) = &removed
         && message.contains("submodules")
     {
-        // git refuses them even when none is initialised; that was looked at.
+        // git refuses worktrees with submodules even if none is initialised; `judge` has checked them.
         removed = delete(cli, path, base_repo, true);
     }
     match removed {
@@ -93,17 +95,17 @@ pub(crate) fn remove(
             if !error.was_cut_off() {
                 let _ = fs::remove_file(&marker);
             }
-            // What git refuses now it should have let pass: not a word about the work in it.
+            // Our checks passed, so a refusal by git says nothing about the work in it.
             let mut fault = Fault { broken: true, ..Fault::from(error) };
             if let Some(saved) = saved {
-                fault.cause = format!("{}; its work is saved as {}", fault.cause, saved.reference);
+                fault.cause = format!("{} (its work is saved as {})", fault.cause, saved.reference);
             }
             Err(fault.unknown())
         }
     }
 }
 
-/// What the user wants done before it goes.
+/// Runs the user's `pre_remove` command.
 fn before(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>) -> Result<(), Fault> {
     let settings = settings::worktree(base_repo)?;
     let Some(command) = &settings.pre_remove else { return Ok(()) };
@@ -111,17 +113,17 @@ fn before(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>) -> Resu
 }
 
 fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(), CliError> {
-    // git reads the records of all worktrees, and takes one that goes meanwhile for an
-    // error. Where the lock cannot be had it is tried all the same.
+    // git reads the entries of all worktrees and fails if one disappears meanwhile.
+    // If the lock is not available, the removal is tried without it.
     let common = admin::common_dir(base_repo).ok();
     let _turn = common.and_then(|common| lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok());
-    // The user's setting would hide untracked files from git's own look.
+    // The user's setting must not hide untracked files from git's own check.
     let call = cli.write(base_repo).args(["-c", "status.showUntrackedFiles=normal", "worktree", "remove"]);
     let call = if has_force { call.arg("--force") } else { call };
     call.arg("--").arg(path).run().map(|_| ())
 }
 
-/// `None` when there is nothing at `path`.
+/// Checks whether the worktree may be removed. Returns `None` if nothing exists at `path`.
 fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Option<Removable>, WorktreeError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -137,7 +139,7 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
         return Err(unknown(format!("worktree is locked{reason}")));
     }
     if !place.is_whole {
-        return Err(unknown(format!("git's record of {shown} is incomplete")));
+        return Err(unknown(format!("git's administrative files for {shown} are incomplete")));
     }
     let mut changes = save::status(cli, &place, "normal").map_err(Fault::unknown)?;
     let is_resumed = entry.join(REMOVING).exists() && changes.iter().all(Change::is_plain_deletion);
@@ -147,7 +149,7 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
         return Err(unknown(why));
     }
     if is_resumed {
-        // Everything else is looked at again: commits may have come since.
+        // Everything else is checked again: commits may have been added since.
         changes.clear();
     }
     let doing = in_progress(&entry);
@@ -179,53 +181,53 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
     Ok(Some(Removable { place, has_work, is_resumed }))
 }
 
-/// The common directory and git's record, when `path` is a linked worktree of
-/// `base_repo`.
+/// Returns the common directory and the entry of `path`. Fails unless `path` is a linked
+/// worktree of `base_repo`.
 fn find(path: &Path, base_repo: &Path) -> Result<(PathBuf, PathBuf), Fault> {
     let common = admin::common_dir(base_repo).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Fault::new(format!("its repository {} is gone", base_repo.display())),
+        io::ErrorKind::NotFound => Fault::new(format!("its repository {} no longer exists", base_repo.display())),
         _ => Fault::at(base_repo)(error),
     })?;
     let shown = path.display();
     if path.join(".git").is_dir() {
-        return Err(Fault::new(format!("{shown} is a repository of its own, not a worktree")));
+        return Err(Fault::new(format!("{shown} is a separate repository, not a worktree")));
     }
     if admin::resolved(path) == admin::resolved(base_repo) {
-        return Err(Fault::new(format!("{shown} is the repository that its workers start from")));
+        return Err(Fault::new(format!("{shown} is the base checkout of its workers, not a worktree")));
     }
     let foreign = || Fault::new(format!("{shown} is not a worktree of {}", base_repo.display()));
     let entry = admin::entry_of(&common, path).map_err(Fault::at(path))?.ok_or_else(foreign)?;
     match admin::link_of(path).map_err(Fault::at(path))? {
         Some(link) if admin::resolved(&link) == admin::resolved(&entry) => {}
         Some(_) => return Err(foreign()),
-        // A removal that was cut off may have taken this file first.
+        // A removal that was killed may have deleted this file first.
         None if entry.join(REMOVING).exists() => {
             let text = format!("gitdir: {}\n", entry.display());
             fs::write(path.join(".git"), text).map_err(Fault::at(path))?;
         }
         None => {
-            return Err(Fault::new(format!("{shown} has lost its .git file"))
-                .remedy(format!("git -C {} worktree repair {shown}", base_repo.display())));
+            return Err(Fault::new(format!("{shown} has no .git file"))
+                .remedy(format!("run 'git -C {} worktree repair {shown}'", base_repo.display())));
         }
     }
     Ok((common, entry))
 }
 
-/// What git is in the middle of.
+/// Returns the git operation that is in progress.
 pub(crate) fn in_progress(git_dir: &Path) -> Option<&'static str> {
     IN_PROGRESS.iter().find(|(file, _)| git_dir.join(file).exists()).map(|(_, what)| *what)
 }
 
-/// Submodules of a worktree keep their repositories in git's record of it,
-/// commits that were never pushed included.
+/// Reports whether the entry contains repositories of submodules, which may hold commits
+/// that were never pushed.
 pub(crate) fn has_initialised_submodules(entry: &Path) -> bool {
     fs::read_dir(entry.join("modules")).is_ok_and(|mut modules| modules.next().is_some())
 }
 
-/// HEAD's commit, when neither branch nor tag nor remote holds it.
+/// Returns HEAD's commit if it is detached and no branch, tag or remote branch contains it.
 fn unreachable_head(cli: &Cli, place: &Place) -> Result<Option<String>, Fault> {
     let (Some(head), None) = (&place.head, &place.branch) else {
-        // A branch holds its own commit.
+        // The branch itself contains its commit.
         return Ok(None);
     };
     let contains = format!("--contains={head}");

@@ -1,5 +1,5 @@
-//! The worktree of a role in a flow: what others handed over comes in, and what the role
-//! did is kept as a commit. By the user's git, without their hooks.
+//! The worktree of a flow role: merges commits that other roles handed over, and commits the
+//! role's own work. Runs the user's git without hooks.
 
 use std::fs;
 use std::io::{Seek as _, Write as _};
@@ -14,22 +14,22 @@ use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
 use crate::trash::save;
 
-/// How a merge went.
+/// Outcome of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     Merged,
-    /// It has begun, and these files have marks in them.
+    /// The merge is in progress; these files contain conflict markers.
     Conflict(Vec<String>),
 }
 
-/// There while a commit is being brought in: where it is found, a git was killed at it.
+/// Marker file that exists during a merge. If it is found later, git was killed in the middle.
 const TAKING: &str = "swarm-taking";
 
-/// Brings a commit into the worktree at `dir`. What lies there uncommitted is committed
-/// before, so that a git that is killed leaves nothing but its own behind.
+/// Merges a commit into the worktree at `dir`. Commits uncommitted work first, so that a git
+/// that is killed leaves behind nothing but its own changes.
 ///
 /// # Errors
-/// Why it cannot even begin.
+/// Returns why the merge cannot start.
 pub fn take(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<Taken, Refusal> {
     let cli = Cli::new(caller).map_err(|error| refusal(error.into()))?;
     let mark = mark(dir).map_err(refusal)?;
@@ -37,20 +37,20 @@ pub fn take(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<Tak
     if has(dir, commit) {
         return Ok(Taken::Merged);
     }
-    // Begun by an earlier turn, and the role's to settle.
+    // A merge that an earlier turn started and the role has to resolve.
     if merge_head(dir).as_deref() == Some(commit) {
         let files = unmerged(&cli, dir).map_err(refusal)?;
         if files.iter().any(|file| has_marks(&dir.join(file))) {
             return Ok(Taken::Conflict(files));
         }
     }
-    keep(dir, "What was under way", caller)?;
+    keep(dir, "Commit work in progress", caller)?;
     if has(dir, commit) {
         return Ok(Taken::Merged);
     }
     let taken = || -> Result<Taken, Fault> {
         fs::write(&mark, commit).map_err(Fault::at(&mark))?;
-        let message = format!("Take what {from} handed over");
+        let message = format!("Merge the handoff of {from}");
         let merged = cli.write(dir).args(["merge", "--quiet", "--no-gpg-sign", "-m", &message, commit]).run();
         let Err(error) = merged else { return Ok(Taken::Merged) };
         let files = unmerged(&cli, dir)?;
@@ -68,14 +68,14 @@ fn mark(dir: &Path) -> Result<PathBuf, Fault> {
     Ok(entry.unwrap_or_else(|| dir.join(".git")).join(TAKING))
 }
 
-/// Takes back what a git that was killed had brought in so far: nothing else lay there.
+/// Rolls back a merge whose git was killed. All other work was committed before the merge.
 fn undo(cli: &Cli, dir: &Path, mark: &Path) -> Result<(), Fault> {
     let commit = match fs::read_to_string(mark) {
         Ok(commit) => commit,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Fault::at(mark)(error)),
     };
-    // Cut off before anything was done, it may name none.
+    // The marker is empty if it was written only in part, before the merge started.
     if !commit.is_empty() && !has(dir, &commit) {
         cli.write(dir).args(["reset", "--hard", "--quiet"]).run()?;
         let added = ["diff", "--name-only", "--diff-filter=A", "--no-renames", "--no-ext-diff", "-z", "HEAD", &commit];
@@ -91,7 +91,7 @@ fn undo(cli: &Cli, dir: &Path, mark: &Path) -> Result<(), Fault> {
     fs::remove_file(mark).map_err(Fault::at(mark))
 }
 
-/// Whether a commit is part of what is there already.
+/// Reports whether `commit` is HEAD or an ancestor of it; `false` if libgit2 cannot tell.
 fn has(dir: &Path, commit: &str) -> bool {
     let known = || -> Result<bool, git2::Error> {
         let repo = Repository::open(dir)?;
@@ -101,8 +101,8 @@ fn has(dir: &Path, commit: &str) -> bool {
     known().unwrap_or(false)
 }
 
-/// Removes the locks that a git of an earlier turn left when it was killed with it: nobody
-/// else works in the worktree at `dir`.
+/// Removes the locks that a git killed together with an earlier turn left behind. Nobody else
+/// works in the worktree at `dir`.
 pub fn free(dir: &Path) {
     let (Ok(Some(entry)), Ok(common)) = (admin::link_of(dir), admin::common_dir(dir)) else { return };
     let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
@@ -111,15 +111,15 @@ pub fn free(dir: &Path) {
     let mut locks: Vec<PathBuf> = own.iter().map(|name| entry.join(name)).chain(branch).collect();
     locks.push(common.join("packed-refs.lock"));
     for left in holders::clear_stale_locks(&locks, None) {
-        println!("a lock is in the way: {}", left.display());
+        println!("blocked by a lock file: {}", left.display());
     }
 }
 
-/// Commits what lies in the worktree at `dir`, and gives its last commit. Untracked files
-/// of the kinds that tools make stay out.
+/// Commits all work in the worktree at `dir` and returns the last commit. Leaves out untracked
+/// files that are typically generated by tools.
 ///
 /// # Errors
-/// When a file has marks of a conflict in it, or what git says.
+/// Fails if a file contains conflict markers, if there are too many untracked files, or if git fails.
 pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusal> {
     let kept = || -> Result<String, Fault> {
         if let Some(head) = clean_head(dir) {
@@ -137,7 +137,7 @@ pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusa
             return head();
         }
         if let Some(path) = changes.iter().find(|(code, path)| is_unmerged(*code) && has_marks(&dir.join(path))) {
-            return Err(Fault::new(format!("{} has marks of a conflict in it", path.1)));
+            return Err(Fault::new(format!("{} contains conflict markers", path.1)));
         }
         cli.write(dir).args(["add", "-u"]).run()?;
         let new: Vec<&str> = changes
@@ -147,7 +147,7 @@ pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusa
             .collect();
         if new.len() > topic::UNTRACKED_MAX {
             let cause = format!("{} untracked files, more than {}", new.len(), topic::UNTRACKED_MAX);
-            return Err(Fault::new(cause).remedy("commit what is meant, ignore the rest (.gitignore)"));
+            return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));
         }
         if !new.is_empty() {
             let git_dir = cli.read(dir).args(["rev-parse", "--absolute-git-dir"]).line()?;
@@ -167,8 +167,8 @@ pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusa
     kept().map_err(refusal)
 }
 
-/// The last commit, where nothing lies beside it: most turns change nothing, and git takes
-/// longer to start than this to look. None where something does, or cannot be told.
+/// Returns HEAD's commit if the worktree is clean, and `None` if it is not or libgit2 cannot tell.
+/// Most turns change nothing, and this check is faster than starting git.
 fn clean_head(dir: &Path) -> Option<String> {
     let repo = Repository::open(dir).ok()?;
     let mut options = StatusOptions::new();
@@ -184,7 +184,7 @@ fn is_merging(dir: &Path) -> bool {
     merge_head(dir).is_some()
 }
 
-/// What is being merged.
+/// Returns the commit that is being merged.
 fn merge_head(dir: &Path) -> Option<String> {
     let place = admin::link_of(dir).ok().flatten().unwrap_or_else(|| dir.join(".git"));
     let text = fs::read_to_string(place.join("MERGE_HEAD")).ok()?;
@@ -205,7 +205,7 @@ fn fields(bytes: &[u8]) -> Vec<String> {
     fields.map(|field| String::from_utf8_lossy(field).into_owned()).collect()
 }
 
-/// Two letters and the path; behind a path that was renamed comes the old one.
+/// Parses `git status --porcelain -z`: two letters and the path; after a renamed path follows the old one.
 fn parse_status(bytes: &[u8]) -> Vec<([u8; 2], String)> {
     let mut all = fields(bytes).into_iter();
     let mut changes = Vec::new();

@@ -50,7 +50,7 @@ fn what_others_handed_over_comes_in_and_a_conflict_is_settled_by_the_role() {
     fs::write(dev.join("f"), "of dev again\n").unwrap();
     let second = keep(&dev, "dev 2", &fix.caller).unwrap();
     assert_eq!(take(&qa, &second, "build", &fix.caller).unwrap(), Taken::Conflict(vec!["f".to_owned()]));
-    assert!(keep(&qa, "qa 2", &fix.caller).unwrap_err().cause.contains("marks of a conflict"));
+    assert!(keep(&qa, "qa 2", &fix.caller).unwrap_err().cause.contains("contains conflict markers"));
     fs::write(qa.join("f"), "of both\n").unwrap();
     let merged = keep(&qa, "qa 2", &fix.caller).unwrap();
     let parents = text(&fix.at(&qa, &["rev-list", "--parents", "-n", "1", &merged]));
@@ -72,7 +72,7 @@ fn what_a_killed_git_left_of_a_merge_is_taken_back_and_nothing_else() {
     let first = keep(&dev, "dev 1", &fix.caller).unwrap();
     fs::write(qa.join("own"), "under way\n").unwrap();
     keep(&qa, "what was under way", &fix.caller).unwrap();
-    // As it is killed in the middle: a file is there in part, the index knows of nothing.
+    // Killed in the middle of the merge: one file is written in part, and the index is not updated.
     fs::write(mark(&qa).unwrap(), &first).unwrap();
     fs::write(qa.join("new"), "of d").unwrap();
     fs::write(qa.join("f"), "of").unwrap();
@@ -80,7 +80,7 @@ fn what_a_killed_git_left_of_a_merge_is_taken_back_and_nothing_else() {
     let read = |name: &str| fs::read_to_string(qa.join(name)).unwrap();
     assert_eq!((read("f"), read("new"), read("own")), ("of dev\n".into(), "of dev\n".into(), "under way\n".into()));
     assert!(!mark(&qa).unwrap().exists());
-    // Before anything was done.
+    // Killed before the merge started.
     fs::write(mark(&qa).unwrap(), "").unwrap();
     assert_eq!(take(&qa, &first, "build", &fix.caller).unwrap(), Taken::Merged);
 }

@@ -1,4 +1,4 @@
-//! What the configuration of a repository says about its worktrees and saves.
+//! Settings of a repository for its worktrees and its trash.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ pub(crate) fn worktree(root: &Path) -> Result<WorktreeSettings, Fault> {
     Ok(read(root)?.worktree)
 }
 
-/// When saves are to go by themselves.
+/// Returns the limits after which saves expire.
 pub(crate) fn trash(root: &Path) -> Result<TrashPolicy, Fault> {
     let trash = read(root)?.trash;
     Ok(TrashPolicy { max_age: trash.max_age.map(|span| span.0), max_bytes: trash.max_size.map(|size| size.0) })
 }
 
 fn read(root: &Path) -> Result<Sections, Fault> {
-    swarm_config::load(Some(root)).map_err(|cause| Fault::new(cause).remedy("mend the file, then try again"))
+    swarm_config::load(Some(root)).map_err(|cause| Fault::new(cause).remedy("fix the file and retry"))
 }

@@ -1,5 +1,5 @@
-//! What a new worktree is given beyond its commit: submodules, copies, links, and what a
-//! command of the user makes of it. It may all be done again, and be taken back.
+//! Sets up a new worktree beyond its commit: submodules, copies, links, and the user's
+//! `post_create` command. Setup can be repeated and rolled back.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(crate) fn outfit(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Res
     let (base, tree) = (Path::new(&plan.base_repo), Path::new(&plan.path));
     let settings = settings::worktree(base)?;
     let record = admin::link_of(tree).map_err(Fault::at(tree))?;
-    let record = record.ok_or_else(|| Fault::new(format!("{} is no worktree", tree.display())))?;
+    let record = record.ok_or_else(|| Fault::new(format!("{} is not a linked worktree", tree.display())))?;
     if settings.submodules {
         submodules::bring(cli, base, tree)?;
     }

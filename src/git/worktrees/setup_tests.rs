@@ -1,4 +1,4 @@
-//! What a new worktree is given, and what becomes of it, against real git.
+//! Setup of new worktrees, and the handling of what it brought, against real git.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -33,7 +33,7 @@ fn furnished(settings: &str) -> Fixture {
 fn refused(fix: &Fixture) -> String {
     let plan = fix.plan("w");
     let Err(WorktreeError::Create { cause, .. }) = fix.make(&plan) else { panic!("made") };
-    // git itself may leave it, without anything in it.
+    // git itself may leave the empty directory.
     let _ = fs::remove_dir(fix.repo.join(".git/worktrees"));
     fix.assert_no_trace(&plan);
     cause.replace(fix.root.to_str().unwrap(), "")
@@ -54,7 +54,7 @@ fn ignored_files_that_are_named_come_along_and_nothing_else() {
     assert_eq!(fs::read_link(tree.join("node_modules/link")).unwrap(), Path::new("../a/index.js"));
     assert_eq!((read(".env.other"), read("untracked")), (None, None));
     assert_eq!(text(&fix.at(&tree, &["status", "--porcelain"])), "");
-    // As they came they are no work.
+    // Unchanged copies are not work.
     fix.remove(&tree, Force::No).unwrap();
 }
 
@@ -74,13 +74,13 @@ fn a_copy_that_changed_is_work_and_is_saved_but_not_what_tools_make() {
     restore(&fix.cli(), &common, &save, &Wish::default()).unwrap();
     assert_eq!(fs::read_to_string(tree.join(".env")).unwrap(), "SECRET=2\n");
     assert_eq!(fs::metadata(tree.join(".env")).unwrap().mode() & 0o777, 0o600);
-    // What was not saved comes as the base checkout has it.
+    // Files that were not saved are copied from the base checkout again.
     let brought = |path: &str| fs::read_to_string(tree.join(path)).unwrap();
     assert_eq!(
         brought("node_modules/a/index.js"),
         fs::read_to_string(fix.repo.join("node_modules/a/index.js")).unwrap()
     );
-    fix.check(&tree, Force::No).expect_err("it is still nowhere else");
+    fix.check(&tree, Force::No).expect_err("it still exists nowhere else");
     let again = fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
     assert_eq!(text(&fix.git(&["show", &format!("{}:.env", again.commit)])), "SECRET=2");
 }
@@ -93,20 +93,20 @@ fn links_lead_to_the_base_checkout_and_do_not_show() {
     assert!(!tree.join("absent").exists());
     assert_eq!(text(&fix.at(&tree, &["status", "--porcelain"])), "");
     fix.remove(&tree, Force::No).unwrap();
-    assert!(fix.repo.join("node_modules/a/index.js").exists(), "the link went, not what it leads to");
+    assert!(fix.repo.join("node_modules/a/index.js").exists(), "only the link was removed, not its target");
 }
 
 #[test]
 fn what_leads_elsewhere_or_hides_work_is_refused_and_all_is_taken_back() {
     let outside = furnished("[worktree]\nlink = ['venv']\n");
     symlink("/etc", outside.repo.join("venv")).unwrap();
-    assert_eq!(refused(&outside), "worktree.link: 'venv' leads out of the repository");
+    assert_eq!(refused(&outside), "worktree.link: 'venv' points outside of the repository");
     let tracked = furnished("[worktree]\nlink = ['untracked']\n");
     assert_eq!(refused(&tracked), "worktree.link: 'untracked' is not ignored by git");
     let pattern = furnished("");
     write(&pattern.repo.join(".worktreeinclude"), "a/../../x\n");
-    assert_eq!(refused(&pattern), "/repo/.worktreeinclude has a pattern that leaves the repository");
-    // The commit has a link where the base checkout has a directory by now.
+    assert_eq!(refused(&pattern), "/repo/.worktreeinclude has a pattern outside of the repository");
+    // The commit has a symbolic link where the base checkout now has a directory.
     let swapped = furnished("[worktree]\ninclude = ['*.local']\n");
     fs::remove_dir_all(swapped.repo.join("deep")).unwrap();
     symlink(swapped.root.join("home"), swapped.repo.join("deep")).unwrap();
@@ -115,11 +115,11 @@ fn what_leads_elsewhere_or_hides_work_is_refused_and_all_is_taken_back() {
     fs::remove_file(swapped.repo.join("deep")).unwrap();
     write(&swapped.repo.join("deep/x.local"), "x\n");
     let cause = refused(&swapped);
-    assert!(cause.ends_with("deep is no directory there") || !swapped.root.join("home/x.local").exists(), "{cause}");
+    assert!(cause.ends_with("deep is not a directory there") || !swapped.root.join("home/x.local").exists(), "{cause}");
     assert!(!swapped.root.join("home/x.local").exists());
-    // A command cannot be run by a git that has no program for it.
+    // This instance of `Git` cannot run the user's commands.
     let command = furnished("[worktree]\npost_create = 'true'\n");
-    assert_eq!(refused(&command), "worktree.post_create cannot be run here");
+    assert_eq!(refused(&command), "cannot run worktree.post_create here");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn submodules_come_from_the_base_checkout_and_are_never_lost() {
     let deep = ["-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init", "--recursive"];
     fix.git(&deep);
     fix.git(&["commit", "-q", "-m", "submodules"]);
-    // Without the network: what it came from is gone.
+    // No network is needed: the origin is gone.
     fs::rename(&outer, fix.root.join("outer-gone")).unwrap();
     fs::rename(&inner, fix.root.join("inner-gone")).unwrap();
     let before = fs::read_to_string(fix.repo.join(".git/config")).unwrap();
@@ -164,7 +164,7 @@ fn submodules_come_from_the_base_checkout_and_are_never_lost() {
     fix.at(&sub.join("in"), &["commit", "-q", "-m", "precious"]);
     fix.at(&sub.join("in"), &["checkout", "-q", "HEAD~1"]);
     let Err(WorktreeError::Unknown(cause)) = fix.remove(&tree, Force::SaveFirst) else { panic!("removed") };
-    assert_eq!(cause, "submodule a/b/modules/in has commits that the base checkout's does not have");
+    assert_eq!(cause, "submodule a/b/modules/in has commits that the base checkout lacks");
     assert!(sub.join("in/file").exists());
 }
 
@@ -216,7 +216,7 @@ fn a_filter_whose_program_is_missing_is_said_and_nothing_is_left() {
     fix.commit("big", "big.bin", "version https://git-lfs.github.com/spec/v1\n");
     let cause = refused(&fix);
     assert!(cause.contains("big.bin") && cause.contains("lfs"), "{cause}");
-    // Not required, as when files are left as pointers: they stay so, and nothing is dirty.
+    // If the filter is not required, files stay pointers, and the worktree is clean.
     fix.git(&["config", "filter.lfs.required", "false"]);
     let (_, tree) = fix.made("w");
     assert!(fs::read_to_string(tree.join("big.bin")).unwrap().starts_with("version "));

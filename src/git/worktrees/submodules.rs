@@ -1,6 +1,6 @@
-//! Submodules of worktrees. A new worktree gets those that the base checkout has, out of
-//! the base checkout's own repositories of them, without the network. One that goes must
-//! hold nothing of them that the base checkout's do not.
+//! Submodules of worktrees. A new worktree gets the submodules of the base checkout, cloned
+//! from the base checkout's own repositories without the network. A worktree that is removed
+//! must not hold anything in its submodules that the base checkout's submodules lack.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::trash::raw;
 
-/// A submodule by its entry in `.gitmodules`.
+/// A submodule as recorded in `.gitmodules`.
 struct Module {
     name: String,
     path: String,
 }
 
-/// Checks out what the base checkout has, and below that.
+/// Checks out the submodules that the base checkout has, recursively.
 pub(crate) fn bring(cli: &Cli, base: &Path, tree: &Path) -> Result<(), Fault> {
     let common = admin::common_dir(base).map_err(Fault::at(base))?;
     bring_from(cli, &common.join("modules"), tree)
@@ -27,7 +27,7 @@ fn bring_from(cli: &Cli, modules: &Path, tree: &Path) -> Result<(), Fault> {
     for module in listed(cli, tree)? {
         let source = modules.join(&module.name);
         if !source.join("HEAD").exists() {
-            // The base checkout does without it, too.
+            // The base checkout does not have it either.
             continue;
         }
         let address = format!("submodule.{}.url={}", module.name, source.display());
@@ -36,7 +36,7 @@ fn bring_from(cli: &Cli, modules: &Path, tree: &Path) -> Result<(), Fault> {
         let update = update.args(["submodule", "--quiet", "update", "--init", "--checkout", "--", &module.path]);
         update.run().map_err(|error| failed(error.into()))?;
         let sub = tree.join(&module.path);
-        // It is to be fetched from where the base checkout fetches it from.
+        // Later fetches must use the same remote as the base checkout.
         if let Some(origin) = cli.read(&source).args(["config", "--get", "remote.origin.url"]).line_if_any()? {
             cli.write(&sub).args(["config", "remote.origin.url", &origin]).run()?;
         }
@@ -45,7 +45,7 @@ fn bring_from(cli: &Cli, modules: &Path, tree: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Those that the commit has, and that are named well enough to be found again.
+/// Lists the submodules in the commit, except those whose names are not safe as paths.
 fn listed(cli: &Cli, tree: &Path) -> Result<Vec<Module>, Fault> {
     if !tree.join(".gitmodules").is_file() {
         return Ok(Vec::new());
@@ -64,13 +64,13 @@ fn listed(cli: &Cli, tree: &Path) -> Result<Vec<Module>, Fault> {
     Ok(said.split('\0').filter_map(read).collect())
 }
 
-/// Why the submodules of a worktree must stay; none when the base checkout has all that
-/// is in them.
+/// Returns why the submodules of a worktree must stay, or `None` if the base checkout has
+/// everything that is in them.
 pub(crate) fn in_the_way(cli: &Cli, common: &Path, record: &Path, tree: &Path) -> Result<Option<String>, Fault> {
     for (name, module) in repositories(&record.join("modules"), &PathBuf::new(), 0) {
         let shown = name.display();
         let Some(place) = worktree_of(cli, &module)? else {
-            return Ok(Some(format!("submodule {shown} cannot be looked into")));
+            return Ok(Some(format!("submodule {shown} has no work tree that can be checked")));
         };
         if !place.starts_with(admin::resolved(tree)) {
             return Ok(Some(format!("submodule {shown} is checked out elsewhere")));
@@ -82,18 +82,18 @@ pub(crate) fn in_the_way(cli: &Cli, common: &Path, record: &Path, tree: &Path) -
         let tips = cli.read(&module).args(["rev-list", "--no-walk", "--all", "--reflog", "HEAD"]).run()?;
         let base = common.join("modules").join(&name);
         if !base.join("HEAD").exists() || !holds(cli, &base, &tips)? {
-            return Ok(Some(format!("submodule {shown} has commits that the base checkout's does not have")));
+            return Ok(Some(format!("submodule {shown} has commits that the base checkout lacks")));
         }
     }
     Ok(None)
 }
 
-/// Whether all these commits are below the references of that repository.
+/// Reports whether all these commits are reachable from the refs of the repository `base`.
 fn holds(cli: &Cli, base: &Path, tips: &[u8]) -> Result<bool, Fault> {
     let mut asked = tips.to_vec();
     asked.extend_from_slice(b"--not\n--all\nHEAD\n");
     let call = cli.read(base).args(["rev-list", "--max-count=1", "--stdin"]);
-    // One that it does not know at all is an error of git's.
+    // git fails if it does not know a commit at all.
     Ok(raw::said_for(call, base, &asked, &[0]).is_ok_and(|missing| missing.is_empty()))
 }
 
@@ -102,7 +102,7 @@ fn worktree_of(cli: &Cli, module: &Path) -> Result<Option<PathBuf>, Fault> {
     Ok(place.map(|place| admin::resolved(&module.join(place))))
 }
 
-/// Repositories below `modules`, with their names, which may have slashes in them.
+/// Lists the repositories below `modules` with their names, which may contain slashes.
 fn repositories(modules: &Path, above: &Path, depth: usize) -> Vec<(PathBuf, PathBuf)> {
     const DEPTH_MAX: usize = 16;
     let mut found = Vec::new();

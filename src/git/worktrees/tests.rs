@@ -1,4 +1,4 @@
-//! Planning, making, judging, saving and removing, against real git.
+//! Planning, creating, checking, saving and removing, against real git.
 
 use std::fs;
 use std::path::Path;
@@ -43,15 +43,15 @@ fn a_plan_is_refused_with_its_cause() {
     for bad in ["-x", "a..b", "a b", "HEAD"] {
         assert_eq!(fix.refusal("w", &with(bad)).0, format!("'{bad}' is not a valid branch name"));
     }
-    assert_eq!(fix.refusal("w", &with("x")).0, "branch 'x' cannot be beside the existing branch 'x/y'");
-    assert_eq!(fix.refusal("w", &with("main/z")).0, "branch 'main/z' cannot be beside the existing branch 'main'");
+    assert_eq!(fix.refusal("w", &with("x")).0, "branch 'x' conflicts with the existing branch 'x/y'");
+    assert_eq!(fix.refusal("w", &with("main/z")).0, "branch 'main/z' conflicts with the existing branch 'main'");
     assert!(fix.refusal("w", &with("main")).0.contains("is checked out at"));
     let base = WorktreeRequest { base: Some("nothing".to_owned()), ..fix.asked() };
     assert!(fix.refusal("w", &base).0.contains("'nothing' is not a commit"));
     let home = WorktreeRequest { cwd: "home".to_owned(), ..fix.asked() };
     assert!(fix.refusal("w", &home).0.contains("not a git repository"));
     fs::create_dir_all(fix.root.join("repo-worktrees/w/mine")).unwrap();
-    assert!(fix.refusal("w", &fix.asked()).0.ends_with("repo-worktrees/w exists already"));
+    assert!(fix.refusal("w", &fix.asked()).0.ends_with("repo-worktrees/w already exists"));
 
     let none = Fixture::empty();
     let (cause, remedy) = none.refusal("w", &none.asked());
@@ -66,7 +66,7 @@ fn a_bare_repository_is_refused_and_left_alone() {
     let asked = WorktreeRequest { cwd: "bare.git".to_owned(), ..fix.asked() };
     assert!(fix.refusal("w", &asked).0.contains("bare repository"));
     assert_eq!(fs::read(fix.root.join("bare.git/config")).unwrap(), before);
-    // A worktree of it is a place to start from.
+    // A worktree of the bare repository is accepted.
     fix.at(&fix.root, &["-C", "bare.git", "worktree", "add", "-q", "-b", "t", "../tree"]);
     let plan = fix.plan_of("w", &WorktreeRequest { cwd: "tree".to_owned(), ..fix.asked() }).unwrap();
     fix.make(&plan).unwrap();
@@ -91,7 +91,7 @@ fn an_existing_branch_is_checked_out_and_an_existing_worktree_taken_over() {
     fs::write(path.join("work"), "").unwrap();
     fix.make(&again).unwrap();
     fix.undo(&again).unwrap();
-    assert!(path.join("work").exists(), "a worktree that was taken over is not ours to undo");
+    assert!(path.join("work").exists(), "an adopted worktree must not be rolled back");
 }
 
 #[test]
@@ -202,10 +202,10 @@ fn what_cannot_be_judged_stays() {
         assert_eq!(unknown(fix.remove(&path, force)), "worktree is locked: mine");
     }
     fix.git(&["worktree", "unlock", path.to_str().unwrap()]);
-    assert!(unknown(fix.check(&fix.repo, Force::SaveFirst)).contains("a repository of its own"));
+    assert!(unknown(fix.check(&fix.repo, Force::SaveFirst)).contains("a separate repository"));
     assert!(unknown(fix.check(&fix.root.join("home"), Force::SaveFirst)).contains("is not a worktree of"));
     let gone = block(Git::new().check(path.to_str().unwrap(), "/nowhere", Force::SaveFirst, &fix.caller));
-    assert_eq!(unknown(gone), "its repository /nowhere is gone");
+    assert_eq!(unknown(gone), "its repository /nowhere no longer exists");
     fs::write(fix.repo.join(".git/worktrees/w/index"), "damaged").unwrap();
     assert!(unknown(fix.remove(&path, Force::SaveFirst)).contains("index file"));
     assert!(path.join("f").exists());
@@ -250,7 +250,7 @@ fn a_repository_inside_cannot_be_saved_and_stays() {
     fix.at(&path, &["init", "-q", "inner"]);
     fs::write(path.join("inner/work"), "").unwrap();
     for result in [fix.check(&path, Force::SaveFirst), fix.remove(&path, Force::SaveFirst).map(|_| ())] {
-        assert!(unknown(result).contains("w/inner is a repository of its own"));
+        assert!(unknown(result).contains("w/inner is a separate repository"));
     }
     assert!(path.join("inner/work").exists() && fix.trash().is_empty());
 }
@@ -379,7 +379,7 @@ fn a_submodule_that_is_not_initialised_does_not_hold_a_worktree() {
     fix.at(&path.join("sub"), &["commit", "-q", "--allow-empty", "-m", "only here"]);
     fix.at(&path.join("sub"), &["checkout", "-q", "HEAD~1"]);
     for force in [Force::No, Force::SaveFirst] {
-        let why = "submodule sub has commits that the base checkout's does not have";
+        let why = "submodule sub has commits that the base checkout lacks";
         assert_eq!(unknown(fix.remove(&path, force)), why);
     }
     assert!(path.join("sub/f").exists());
@@ -406,7 +406,7 @@ fn a_repository_that_only_git_can_read_works_throughout() {
 #[test]
 fn a_change_in_the_same_second_as_the_index_is_saved() {
     let fix = Fixture::new();
-    // Without that the time of the change to its own times would tell.
+    // With trustctime, the change of ctime would reveal the modification.
     fix.git(&["config", "core.trustctime", "false"]);
     let (_, path) = fix.made("w");
     let (file, index) = (path.join("f"), fix.repo.join(".git/worktrees/w/index"));
@@ -437,7 +437,7 @@ fn a_branch_goes_only_when_all_of_it_is_on_the_base_and_nobody_is_there() {
     git(&["worktree", "add", "-q", tree.to_str().unwrap(), "held"]);
     git(&["branch", "again", "landed"]);
     let by_library = |branch: &str| crate::repository::remove_landed_branch(&fix.repo, branch, "main", &fix.caller);
-    // What repositories get that libgit2 cannot read.
+    // The fallback for repositories that libgit2 cannot read.
     let by_command = |branch: &str| crate::repository::query::remove_by_command(&fix.repo, branch, "main", &fix.caller);
     assert_eq!((by_library("open"), by_library("held"), by_library("none")), (Ok(false), Ok(false), Ok(false)));
     assert_eq!((by_command("open"), by_command("held"), by_command("none")), (Ok(false), Ok(false), Ok(false)));

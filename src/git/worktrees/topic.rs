@@ -1,6 +1,6 @@
-//! What a worker would land: its commits, and what lies uncommitted in its
-//! worktree, as one tree. The tree is made in a scratch index and a scratch
-//! object directory, so that the repository holds nothing new afterwards.
+//! The topic of a worker: its commits and the uncommitted work in its worktree, as one tree.
+//! The tree is written with a scratch index and a scratch object directory, so that the
+//! repository contains nothing new afterwards.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,10 +17,10 @@ use crate::repository::objects;
 use crate::repository::parse;
 use crate::trash::save::{self, Place, Scratch};
 
-/// More untracked files than this are more likely a mistake than work.
+/// Maximum number of untracked files; more are probably a mistake.
 pub const UNTRACKED_MAX: usize = 200;
 
-/// Directories that are never committed, wherever they are.
+/// Directories that are never committed, at any depth.
 const DIRECTORIES: [&str; 12] = [
     "node_modules",
     ".next",
@@ -35,42 +35,42 @@ const DIRECTORIES: [&str; 12] = [
     ".golangci-lint-cache",
     ".cache",
 ];
-/// And pairs of them, one below the other.
+/// Directories that are never committed if they are directly inside a given parent.
 const NESTED: [[&str; 2]; 2] = [["target", "debug"], ["target", "release"]];
-/// The agents' own state, at the top.
+/// State of agents at the top level, which is never committed.
 const TOP: &str = ".agent";
 const EXTENSIONS: [&str; 3] = [".pyc", ".tmp", ".log"];
-/// What debuggers build beside the sources.
+/// Name prefix of files that debuggers build next to the sources.
 const PREFIX: &str = "__debug_bin";
 
-/// A worker's work beside the base it is to go to.
+/// A worker's work relative to its base.
 pub struct Topic {
     cli: Cli,
-    /// Where git runs: the worktree, or the repository when it is gone.
+    /// Directory in which git runs: the worktree, or the repository if the worktree is missing.
     at: PathBuf,
-    /// Where the objects of what is uncommitted are.
+    /// Object store of the uncommitted work; `None` if there is none.
     store: Option<Store>,
-    /// What of the base the worker has.
+    /// Merge base of the topic and its base branch.
     pub fork: String,
     pub tip: String,
-    /// The tip's tree with what is uncommitted.
+    /// Tree of the tip plus uncommitted work.
     pub tree: String,
-    /// Untracked paths that would not be committed.
+    /// Untracked paths that are never committed.
     pub left_out: Vec<String>,
 }
 
-/// One path of the difference.
+/// One changed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub path: String,
-    /// The letter of `git diff --name-status`: A, M, D or T.
+    /// Status letter of `git diff --name-status`: A, M, D or T.
     pub status: char,
-    /// Lines; none for a binary file.
+    /// Number of added lines; `None` for a binary file.
     pub added: Option<u64>,
     pub deleted: Option<u64>,
 }
 
-/// The difference as one text, or as a table of what changed.
+/// Format of a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Patch,
@@ -78,10 +78,10 @@ pub enum Shape {
     Names,
 }
 
-/// Looks at the worktree of a worker. `base` is what was recorded at its start.
+/// Reads the topic of a worker. `base` is the base recorded at its start.
 ///
 /// # Errors
-/// Why nothing could land as it is, with the remedy.
+/// Returns why the topic could not land as it is, with the remedy.
 pub fn topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Refusal> {
     let failed = |fault: Fault| Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) };
     look(caller, worktree, base).map_err(failed)
@@ -100,7 +100,7 @@ fn look(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Resu
     let tip = tip.ok_or_else(|| Fault::new(format!("branch '{}' has no commit", worktree.branch)))?;
     let base = base_commit(&cli, repo, base)?;
     let fork = cli.read(&at).args(["merge-base", &base, &tip]).line_if_any()?;
-    let fork = fork.ok_or_else(|| Fault::new(format!("'{}' and its base have nothing in common", worktree.branch)))?;
+    let fork = fork.ok_or_else(|| Fault::new(format!("'{}' and its base have no common commit", worktree.branch)))?;
     let seen = match is_there {
         true => snapshot(&cli, tree, &tip, Objects::Discard)?,
         false => Snapshot::default(),
@@ -109,21 +109,21 @@ fn look(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Resu
     Ok(Topic { cli, at, store: seen.store, fork, tip, tree, left_out: seen.left_out })
 }
 
-/// Where the base is now; the recorded commit when its branch is gone.
+/// Returns the current tip of the base branch, or the recorded commit if the branch no longer exists.
 fn base_commit(cli: &Cli, repo: &Path, base: Option<&BaseRef>) -> Result<String, Fault> {
     let branch = base.and_then(|base| base.branch.as_deref());
     if let Some(tip) = branch.map(|branch| objects::branch_tip(cli, repo, branch)).transpose()?.flatten() {
         return Ok(tip);
     }
     let name = base.map_or("HEAD", |base| base.commit.as_str());
-    objects::commit(cli, repo, name)?.ok_or_else(|| Fault::new(format!("its base {name} is gone from the repository")))
+    objects::commit(cli, repo, name)?.ok_or_else(|| Fault::new(format!("base {name} not found in the repository")))
 }
 
 impl Topic {
-    /// The difference from the base, in the shape asked for.
+    /// Returns the diff from the merge base, in the given format.
     ///
     /// # Errors
-    /// What git says.
+    /// Fails if git fails.
     pub fn diff(&self, shape: Shape) -> Result<Vec<u8>, Refusal> {
         let words: &[&str] = match shape {
             Shape::Patch => &["--patch", "--binary"],
@@ -133,10 +133,10 @@ impl Topic {
         self.run(words).map_err(|fault| Refusal::new(RefusalKind::Tool, fault.cause))
     }
 
-    /// The same path by path.
+    /// Returns the changed paths with their line counts.
     ///
     /// # Errors
-    /// What git says.
+    /// Fails if git fails.
     pub fn changed(&self) -> Result<Vec<Changed>, Refusal> {
         let run = |word: &str| self.run(&[word, "-z"]).map_err(|fault| Refusal::new(RefusalKind::Tool, fault.cause));
         Ok(changed(&run("--name-status")?, &run("--numstat")?))
@@ -150,30 +150,30 @@ impl Topic {
     }
 }
 
-/// What lies uncommitted in a worktree.
+/// Uncommitted work of a worktree.
 #[derive(Default)]
 pub(crate) struct Snapshot {
-    /// The tip's tree with it; none when there is nothing.
+    /// Tree of the tip plus uncommitted work; `None` if there is none.
     pub(crate) tree: Option<String>,
-    /// Untracked paths that are not in it.
+    /// Untracked paths that are not in the tree.
     pub(crate) left_out: Vec<String>,
-    /// The worktree's own record, and the index that this tree was made of.
+    /// The worktree's git directory, and the index from which the tree was written.
     pub(crate) git_dir: PathBuf,
     pub(crate) index: Option<Scratch>,
     store: Option<Store>,
-    /// No reference holds what was made yet.
+    /// Keeps `git gc` away while no ref holds the new objects.
     pub(crate) hold: Option<Hold>,
 }
 
-/// Whether what is made for looking stays in the repository.
+/// Whether the new objects of a snapshot stay in the repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Objects {
     Keep,
     Discard,
 }
 
-/// Looks at what lies uncommitted in `tree`, whose last commit is `tip`. Touches
-/// neither its index nor its files.
+/// Takes a snapshot of the uncommitted work in `tree`, whose HEAD is `tip`. Changes neither
+/// its index nor its files.
 pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> Result<Snapshot, Fault> {
     let git_dir = match admin::link_of(tree).map_err(Fault::at(tree))? {
         Some(entry) => entry,
@@ -196,7 +196,7 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
     let left_out = out.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     if kept.len() > UNTRACKED_MAX {
         let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
-        return Err(Fault::new(cause).remedy("commit what is meant, ignore the rest (.gitignore)"));
+        return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));
     }
     let (copy, marks) = save::index_copy(cli, &place)?;
     let common = admin::common_dir(tree).map_err(Fault::at(tree))?;
@@ -232,8 +232,8 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
     Ok(Snapshot { tree: Some(made), left_out, index: Some(copy), git_dir, store, hold })
 }
 
-/// New objects go here and with this value; the repository's own are read
-/// beside them.
+/// Temporary object directory for new objects; existing objects are read from the repository.
+/// Dropping it deletes the new objects.
 struct Store {
     path: PathBuf,
     repository: OsString,
@@ -257,7 +257,7 @@ impl Drop for Store {
     }
 }
 
-/// Whether an untracked path is of a kind that is made by tools and not meant.
+/// Reports whether an untracked path is of a kind that tools generate and nobody means to commit.
 pub(crate) fn is_never_committed(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let (name, above) = parts.split_last().expect("splitting gives one part at least");
@@ -268,7 +268,7 @@ pub(crate) fn is_never_committed(path: &str) -> bool {
         || name.starts_with(PREFIX)
 }
 
-/// Brings `--name-status -z` and `--numstat -z` together.
+/// Joins the outputs of `--name-status -z` and `--numstat -z` by path.
 fn changed(status: &[u8], numbers: &[u8]) -> Vec<Changed> {
     let fields = |bytes: &[u8]| -> Vec<String> {
         let fields = bytes.split(|byte| *byte == 0).filter(|field| !field.is_empty());

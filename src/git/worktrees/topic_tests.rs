@@ -52,7 +52,7 @@ fn committed_and_uncommitted_work_are_one_difference() {
     assert!(patch.contains("+2") && patch.contains("b/staged") && !patch.contains("ignored"), "{patch}");
     drop(topic);
 
-    // Looking changed nothing: no object, no index entry, no file.
+    // Reading the topic changed nothing: no object, no index entry, no file.
     assert_eq!(fs::read(fix.repo.join(".git/worktrees/w/index")).unwrap(), index);
     assert_eq!(git(&fix, tree, &["count-objects"]), objects);
     let litter = fs::read_dir(fix.repo.join(".git/worktrees/w")).unwrap().flatten();
@@ -79,7 +79,7 @@ fn a_worktree_that_is_gone_leaves_its_branch() {
     git(&fix, tree, &["commit", "-q", "-m", "work"]);
     fs::remove_dir_all(tree).unwrap();
     assert_eq!(names(&topic(&fix.caller, &row, Some(&main_base())).unwrap()), [('A', "mine".to_owned())]);
-    // Without its base's branch, the recorded commit; without that, HEAD.
+    // If the base branch is missing, the recorded commit counts; without a record, HEAD.
     let commit = git(&fix, &fix.repo, &["rev-parse", "main"]);
     let gone = BaseRef { branch: Some("gone".to_owned()), commit };
     for base in [Some(&gone), None] {

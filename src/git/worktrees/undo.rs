@@ -1,7 +1,7 @@
-//! Takes back what a start that never executed made, however far that had got:
-//! a git that was killed leaves a half checked out tree, a half made record or
-//! a branch alone. What is not as it was made is saved first. Every step may be
-//! the last one before a crash, and the whole may be done again.
+//! Rolls back a start that never executed, from any stage. A git that was killed leaves
+//! a partial checkout, a partial worktree entry or only a branch. Anything that differs
+//! from what the start created is saved first. The rollback may be killed after any step
+//! and can be repeated.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
 use crate::repository::{holders, objects, parse};
 use crate::trash::save::{self, Place};
 
-/// Files that may differ from the commit because git was writing them.
+/// Maximum number of files that may be truncated because git was still writing them.
 const CUT_OFF_FILES_MAX: usize = 64;
 
 pub(crate) fn undo(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
@@ -30,14 +30,14 @@ pub(crate) fn undo(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
     let repo = Path::new(&plan.base_repo);
     let path = Path::new(&plan.path);
     let common = match admin::common_dir(repo) {
-        // The whole repository is gone, and its worktree with it.
+        // The whole repository was deleted, and its worktree with it.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !path.exists() => return Ok(()),
         found => found.map_err(Fault::at(repo))?,
     };
     let lock = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
     holders::wait_for_git_at(path, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
     if plan.makes_branch {
-        // Nobody but our own git had a reason to make this branch.
+        // Only our own git had a reason to create this branch, so its lock is ours.
         let lock = common.join(format!("refs/heads/{}.lock", plan.branch));
         holders::clear_stale_locks(&[lock], None);
     }
@@ -64,25 +64,25 @@ pub(crate) fn undo_locked(cli: &Cli, common: &Path, plan: &WorktreePlan, _lock: 
         admin::remove(&entry).map_err(Fault::at(&entry))?;
     }
     if let Some(above) = path.parent().filter(|above| above.to_string_lossy().ends_with("-worktrees")) {
-        // Goes only when it is empty.
+        // Fails unless the directory is empty.
         let _ = fs::remove_dir(above);
     }
     drop_branch(cli, plan)
 }
 
-/// git's record of the worktree. A directory without one was not made by git,
-/// which writes the record first, and so not by us.
+/// Returns the entry of the worktree. git writes the entry first, so a directory without an
+/// entry was not created by git, and not by us.
 fn own_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
     let link = admin::link_of(path).map_err(Fault::at(path))?;
     if let Some(entry) = admin::entry_of(common, path).map_err(Fault::at(path))? {
         let is_other = link.is_some_and(|link| admin::resolved(&link) != admin::resolved(&entry));
         if is_other || path.join(".git").is_dir() || path.is_symlink() {
-            return Err(Fault::new(format!("{} is no longer the worktree that was made there", path.display())));
+            return Err(Fault::new(format!("{} is not the worktree that was created there", path.display())));
         }
         return Ok(Some(entry));
     }
-    // The record may have gone before its tree when a removal was cut off, and
-    // then it says nothing any more.
+    // A removal that was killed may have deleted the entry's content before the worktree;
+    // the entry then no longer names its worktree.
     let below = |link: &PathBuf| {
         let above = link.parent().map(admin::resolved);
         above == Some(common.join("worktrees")) && admin::tree_of(link).is_none()
@@ -116,27 +116,27 @@ fn is_as_made(cli: &Cli, plan: &WorktreePlan, place: &Place) -> Result<bool, Fau
     if place.head.as_ref() != Some(&expected) || (place.is_whole && in_progress(&place.git_dir).is_some()) {
         return Ok(false);
     }
-    // Filters may make files differ from their blobs; git knows about those.
+    // Filters may make files differ from their blobs; git takes them into account.
     if place.is_whole && save::status(cli, place, "all").is_ok_and(|changes| changes.is_empty()) {
         return Ok(save::hidden_changes(cli, place)? == 0);
     }
-    // A half made index proves nothing about the files: look at the bytes.
+    // A partial index proves nothing about the files, so compare their content.
     if place.is_whole && !only_passing(cli, place)? {
         return Ok(false);
     }
     is_part_of(cli, place, &expected)
 }
 
-/// Whether the index holds nothing that HEAD does not.
+/// Reports whether the index holds nothing that HEAD does not.
 fn only_passing(cli: &Cli, place: &Place) -> Result<bool, Fault> {
     let changes = save::status(cli, place, "no")?;
-    // A missing index looks as if everything had been deleted from it.
+    // With a missing index, status reports every file as deleted from it.
     let has_index = place.git_dir.join("index").exists();
     Ok(!has_index || changes.iter().all(|change| change.staged == b' '))
 }
 
-/// Whether everything in the directory is, or is the beginning of, what the
-/// commit has there.
+/// Reports whether each file in the directory equals, or is a truncated copy of, the file at
+/// the same path in the commit.
 fn is_part_of(cli: &Cli, place: &Place, commit: &str) -> Result<bool, Fault> {
     let listed = place.call(cli.read(&place.tree)).args(["ls-tree", "-r", "-z", "--full-tree", commit]).run()?;
     let expected: HashMap<Vec<u8>, parse::Entry> =
@@ -171,8 +171,8 @@ fn is_part_of(cli: &Cli, place: &Place, commit: &str) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Lists files and links below `dir`, without the worktree's `.git`. False when
-/// something else is there.
+/// Lists files and symbolic links below `dir`, except the worktree's `.git`. Returns `false`
+/// if anything else exists there.
 fn collect(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> io::Result<bool> {
     for file in fs::read_dir(root.join(below))? {
         let file = file?;
@@ -181,7 +181,7 @@ fn collect(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> io::Result<bo
         if path == Path::new(".git") {
             continue;
         }
-        // Paths go to git one a line.
+        // Paths are passed to git one per line.
         if path.as_os_str().as_bytes().contains(&b'\n') {
             return Ok(false);
         }
@@ -198,7 +198,7 @@ fn collect(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> io::Result<bo
     Ok(true)
 }
 
-/// The ids that the files have as they are, without filters.
+/// Returns the blob ids of the files as they are on disk, without filters.
 fn hash_files(cli: &Cli, place: &Place, files: &[(&PathBuf, &parse::Entry)]) -> Result<Vec<String>, Fault> {
     if files.is_empty() {
         return Ok(Vec::new());
@@ -208,7 +208,7 @@ fn hash_files(cli: &Cli, place: &Place, files: &[(&PathBuf, &parse::Entry)]) -> 
     for (path, _) in files {
         let full = place.tree.join(path);
         if fs::symlink_metadata(&full).is_ok_and(|metadata| metadata.is_symlink()) {
-            // A link where a file belongs; its target is not ours to read.
+            // A symbolic link in place of a file; its target must not be read.
             return Ok(vec![String::new(); files.len()]);
         }
         let mut line = full.into_os_string();
@@ -219,11 +219,11 @@ fn hash_files(cli: &Cli, place: &Place, files: &[(&PathBuf, &parse::Entry)]) -> 
     let out =
         place.call(cli.read(&place.tree)).args(["hash-object", "--no-filters", "--stdin-paths"]).input(list).line()?;
     let ids: Vec<String> = out.lines().map(str::to_owned).collect();
-    if ids.len() == files.len() { Ok(ids) } else { Err(Fault::new("git hash-object gave another number of ids")) }
+    if ids.len() == files.len() { Ok(ids) } else { Err(Fault::new("git hash-object printed a wrong number of ids")) }
 }
 
-/// Deletes the branch when this start made it, it is where it was made, and
-/// no other worktree has it.
+/// Deletes the branch if this start created it, it still points to its first commit, and no
+/// other worktree has it checked out.
 fn drop_branch(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
     let repo = Path::new(&plan.base_repo);
     if !plan.makes_branch || objects::branch_tip(cli, repo, &plan.branch)?.as_ref() != Some(&plan.base.commit) {

@@ -1,5 +1,4 @@
-//! Taking back what a start made, from every stage at which it may have been
-//! cut off, against real git.
+//! Rollback of a start from every stage at which it may have been killed, against real git.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +9,12 @@ use swarm_ports::{WorktreeError, Worktrees};
 use crate::Git;
 use crate::fixture::{Fixture, block, text};
 
-/// What is done to the tree and to git's record of it.
+/// Damage to a worktree and its entry.
 type Stage = (&'static str, fn(&Path, &Path));
-/// What is done in the tree.
+/// Work that happens in a worktree.
 type Work = (&'static str, fn(&Path));
 
-/// Undoes twice and looks that nothing is left and nothing was saved.
+/// Rolls back twice and asserts that nothing is left and nothing was saved.
 fn assert_undone(fix: &Fixture, plan: &WorktreePlan) {
     for _ in 0..2 {
         fix.undo(plan).unwrap();
@@ -138,7 +137,7 @@ fn a_branch_with_commits_stays() {
 #[test]
 fn other_worktrees_and_directories_are_left_alone() {
     let fix = Fixture::new();
-    // Another one holds the branch, one is missing, one is locked.
+    // Another worktree holds the branch, one is missing, one is locked.
     let plan = fix.plan("w");
     let other = fix.root.join("other");
     fix.git(&["worktree", "add", "-q", "-b", "w", other.to_str().unwrap()]);
@@ -172,7 +171,7 @@ fn a_git_that_was_killed_is_undone_and_can_be_run_again() {
     let plan = fix.plan("w");
     let error = block(Git::new().make(&plan, &killed)).unwrap_err();
     let WorktreeError::Create { cause, remedy } = error else { panic!("{error:?}") };
-    assert_eq!((cause.as_str(), remedy.as_deref()), ("git was ended by signal 9", Some("run the command again")));
+    assert_eq!((cause.as_str(), remedy.as_deref()), ("git was killed by signal 9", Some("run the command again")));
     fix.assert_no_trace(&plan);
     for lock in ["refs/heads/w.lock", "packed-refs.lock", "config.lock"] {
         assert!(!fix.repo.join(".git").join(lock).exists(), "{lock} is still there");
@@ -200,7 +199,7 @@ fn a_lock_that_was_there_before_is_named_and_stays() {
 fn an_undo_waits_for_a_git_that_is_still_at_work() {
     let fix = Fixture::new();
     let (plan, path) = fix.made("w");
-    // A git that stands in the worktree and ends when its input does.
+    // A git that runs in the worktree and exits at end of file of its stdin.
     let mut command = std::process::Command::new("git");
     command.current_dir(&path).args(["cat-file", "--batch"]).stdin(std::process::Stdio::piped());
     command.stdout(std::process::Stdio::null());

@@ -1,4 +1,4 @@
-//! How much worktrees take on the disk.
+//! Disk usage of worktrees.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,11 +9,11 @@ use super::admin;
 use super::settings;
 use crate::repository::fault::Fault;
 
-/// What the system counts blocks in.
+/// Unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
 
-/// Bytes on the disk of a directory and all below it. What has several names counts once;
-/// links are not followed, and what cannot be read is left out.
+/// Returns the disk usage of a directory tree in bytes. Files with several hard links count once,
+/// symbolic links are not followed, and unreadable parts are skipped.
 pub fn bytes(dir: &Path) -> u64 {
     let mut seen = HashSet::new();
     let (mut total, mut look) = (0_u64, vec![dir.to_owned()]);
@@ -30,7 +30,7 @@ pub fn bytes(dir: &Path) -> u64 {
     total
 }
 
-/// Refuses one more worktree where those that there are exceed the quota.
+/// Refuses another worktree if the existing ones exceed the quota.
 pub(crate) fn check_quota(base: &Path) -> Result<(), Fault> {
     let Some(quota) = settings::worktree(base)?.quota else { return Ok(()) };
     let common = admin::common_dir(base).map_err(Fault::at(base))?;
@@ -41,14 +41,14 @@ pub(crate) fn check_quota(base: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let cause = format!(
-        "the {} worktree(s) of {} take {} MiB, which is more than worktree.quota allows ({} MiB)",
+        "{} worktree(s) of {} use {} MiB, more than worktree.quota ({} MiB)",
         trees.len(),
         base.display(),
         used >> 20,
         quota.0 >> 20
     );
     Err(Fault::new(cause).remedy(
-        "`swarm du` shows which are large; `swarm clean NAME` removes a worker's, git worktree remove PATH another one",
+        "run 'swarm du' to find the largest, 'swarm clean NAME' to remove a worker's, or 'git worktree remove PATH'",
     ))
 }
 

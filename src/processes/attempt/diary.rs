@@ -1,6 +1,5 @@
-//! What is written down while an agent works: its workstream's log, and the run's
-//! `events.jsonl`. Both are written after each look at what it printed, so that one that
-//! prints much costs few system calls and one that prints little is heard at once.
+//! Buffered writes to the workstream's log and to the run's `events.jsonl`. Both are flushed after each batch of the
+//! agent's output: much output costs few system calls, and little output is visible at once.
 
 use std::path::PathBuf;
 
@@ -10,7 +9,7 @@ use super::log::Log;
 use swarm_store::runs::told;
 use swarm_sys::clock::wall_ms;
 
-/// What is kept back at most, in bytes.
+/// Maximum size of each buffer, in bytes.
 const BYTES_MAX: usize = 256 << 10;
 
 pub struct Diary {
@@ -18,8 +17,9 @@ pub struct Diary {
     events: PathBuf,
     run: String,
     job: String,
-    /// Not yet written.
+    /// Unwritten part of the log.
     noted: Vec<u8>,
+    /// Unwritten events.
     told: String,
 }
 
@@ -54,7 +54,7 @@ impl Diary {
         }
     }
 
-    /// Writes what was kept back. A full disk loses it, and the agent goes on.
+    /// Writes the buffers. On a full disk they are lost, and the agent continues.
     pub fn write(&mut self) {
         if !self.noted.is_empty() {
             self.log.raw(&self.noted);

@@ -1,11 +1,11 @@
-//! The log of a workstream: bounded, whatever an agent prints.
+//! Log of a workstream, bounded in size.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Size at which it is put aside, in bytes; one part is kept.
+/// Size at which the log is rotated, in bytes; one old part is kept.
 const BYTES_MAX: u64 = 32 << 20;
 
 pub struct Log {
@@ -15,15 +15,17 @@ pub struct Log {
 }
 
 impl Log {
+    /// Opens or creates the log for appending.
+    ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the file cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let length = file.metadata()?.len();
         Ok(Self { path: path.to_owned(), file, length })
     }
 
-    /// A full disk loses output, and the agent goes on.
+    /// Appends output. On a full disk it is lost, and the agent continues.
     pub fn raw(&mut self, bytes: &[u8]) {
         if self.length >= BYTES_MAX {
             self.put_aside();
@@ -39,7 +41,7 @@ impl Log {
         let renewed = fs::rename(&self.path, aside).and_then(|()| Self::open(&self.path));
         match renewed {
             Ok(log) => *self = log,
-            // Tried again after as much more.
+            // Retried after the same amount of further output.
             Err(_) => self.length = 0,
         }
     }

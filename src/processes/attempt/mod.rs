@@ -1,8 +1,8 @@
-//! `swarm __attempt DIR`: one attempt of one workstream, the command of its worker.
-//! Reads its order, talks to the agent turn by turn, tells what the agent is at, and
-//! leaves a result. No runtime; it may be killed at any moment, and then there is none.
+//! `swarm __attempt DIR`: one attempt of one workstream, the command of its worker. Reads its order, talks to the agent
+//! turn by turn, reports the agent's activity, and writes a result. Has no runtime. May be killed at any moment; then
+//! there is no result.
 //!
-//! `swarm __resolve HOME` is the same for a merge that has stopped with conflicts.
+//! `swarm __resolve HOME` does the same for a merge that has stopped with conflicts.
 
 mod diary;
 mod log;
@@ -29,9 +29,9 @@ use swarm_sys::files::replace_durably;
 
 pub use resolve::main as resolve;
 
-/// Things that an agent is told of in one attempt; more is somebody talking to himself.
+/// Maximum number of turns in one attempt.
 const TURNS_MAX: usize = 100;
-/// What is told of an agent's doings in one attempt.
+/// Maximum number of activity reports in one attempt.
 const REPORTS_MAX: u32 = 10_000;
 
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
@@ -46,7 +46,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Whether it went well.
+/// Runs the attempt and returns whether it succeeded.
 fn attempt(dir: &Path) -> io::Result<bool> {
     let order = order::read_order(dir)?;
     let prompt = fs::read_to_string(dir.join(PROMPT))?;
@@ -66,9 +66,9 @@ struct Attempt<'a> {
     diary: Diary,
     doings: Doings,
     reports: u32,
-    /// It stands still, and that is on record.
+    /// The agent is recorded as waiting.
     waits: bool,
-    /// What was told last: an agent that does the same again is not told of again.
+    /// Last reported activity; repetitions are not reported.
     last: String,
 }
 
@@ -76,11 +76,11 @@ impl Attempt<'_> {
     fn run(&mut self, prompt: String) -> Verdict {
         let (mut session, mut spent) = (self.order.session.clone(), Spent::default());
         let mut said = self.with_context(prompt.clone());
-        // The same as a file, for agents that read that.
+        // The prompt file is updated as well, for agents that read it.
         if said != prompt
             && let Err(error) = replace_durably(self.dir, PROMPT, said.as_bytes())
         {
-            eprintln!("swarm: warning: the prompt cannot be kept: {error}");
+            eprintln!("swarm: warning: cannot write the prompt: {error}");
         }
         for _ in 0..TURNS_MAX {
             let report = match self.turn(&said, session.as_ref()) {
@@ -95,10 +95,10 @@ impl Attempt<'_> {
             if let Some(session) = &session
                 && let Err(error) = order::write_session(self.dir, session)
             {
-                eprintln!("swarm: warning: the conversation cannot be kept: {error}");
+                eprintln!("swarm: warning: cannot record the conversation: {error}");
             }
             if !matches!(report.outcome, Outcome::Success { .. }) {
-                // What was said meanwhile is for the attempt that may follow.
+                // Messages that arrived in the meantime are left for the next attempt.
                 return Verdict { outcome: report.outcome, spent };
             }
             let more = session.is_some() && self.order.agent.resumes();
@@ -108,7 +108,7 @@ impl Attempt<'_> {
             }
             said = context;
         }
-        let cause = format!("it was told something new {TURNS_MAX} times and is not done");
+        let cause = format!("not done after {TURNS_MAX} turns");
         Verdict { outcome: Outcome::Failure { cause, evidence: None, fault: FaultKind::Task }, spent }
     }
 
@@ -128,14 +128,14 @@ impl Attempt<'_> {
         let parser = agent.parser(session);
         take_turn(&launch, parser, self).map_err(|error| {
             let program = launch.argv.first().map_or("nothing", String::as_str);
-            format!("{program} cannot be started: {error}")
+            format!("cannot start '{program}': {error}")
         })
     }
 
-    /// Keeps on record whether it stands still. A full disk loses that, as it loses reports.
+    /// Records whether the agent waits. On a full disk this is lost, as reports are.
     fn mark(&mut self, word: &Word) {
         let cause = match word {
-            // Once nobody listens any more nothing would tell that it goes on.
+            // After the last report nothing would clear the mark again.
             Word::NeedsInput { cause } if self.listens() => Some(cause.as_str()),
             Word::Activity { .. } if self.waits => None,
             _ => return,
@@ -145,7 +145,7 @@ impl Attempt<'_> {
             self.doings.waits(cause);
         }
         if let Err(error) = order::write_waiting(self.dir, cause) {
-            eprintln!("swarm: warning: what it waits for cannot be kept: {error}");
+            eprintln!("swarm: warning: cannot record what the agent waits for: {error}");
         }
     }
 
@@ -157,7 +157,7 @@ impl Attempt<'_> {
         if context.is_empty() { prompt } else { format!("{prompt}\n\n{context}") }
     }
 
-    /// What a person has said since: on its way to the agent, or too late for it.
+    /// Takes the messages of people that arrived since, and reports each as delivered or as too late.
     fn take_context(&mut self, delivered: bool) -> String {
         let said = order::said(&self.order.context).into_iter();
         let taken = said.filter(|(file, _)| order::take(file, delivered).is_ok());
@@ -174,14 +174,14 @@ impl Teller for Attempt<'_> {
     fn session(&mut self, id: String) {
         let spent = self.order.session.as_ref().filter(|session| session.id == id).map(|session| session.spent);
         self.doings.conversation(&id);
-        // Known from its first line on, so that what was cut off can be gone on with.
+        // Recorded at its first line, so that an interrupted conversation can be resumed.
         let _ = order::write_session(self.dir, &Session { id, spent: spent.unwrap_or_default() });
     }
 
     fn tell(&mut self, word: Word) {
         self.mark(&word);
         if let Word::Activity { text } = &word {
-            // What is in the log as it came is not noted line by line.
+            // If the log has the raw output, activity is not logged again.
             if !self.wants_raw() {
                 self.diary.note(text);
             }

@@ -1,6 +1,5 @@
-//! `swarm __resolve HOME`: asks the agent of a workstream to resolve the conflicts that
-//! its work has with the base. Run by the merge queue where the merge has begun, with
-//! what it says of it in the environment.
+//! `swarm __resolve HOME`: asks the agent of a workstream to resolve the conflicts of its work with the base. The merge
+//! queue runs it in the worktree with the started merge, which is described in the environment.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,7 +25,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
     match resolve(&home) {
         Ok(Outcome::Success { .. }) => 0,
         Ok(Outcome::Failure { cause, .. }) => {
-            eprintln!("the agent could not resolve it: {cause}");
+            eprintln!("the agent could not resolve the conflicts: {cause}");
             1
         }
         Ok(Outcome::Stopped) => 1,
@@ -40,13 +39,13 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
 fn resolve(home: &Path) -> io::Result<Outcome> {
     let home = Home::new(home);
     let run = journal::replay(&home).map_err(io::Error::other)?;
-    let run = run.ok_or_else(|| io::Error::other("there is no run here"))?;
+    let run = run.ok_or_else(|| io::Error::other(format!("no run in {}", home.path().display())))?;
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let name = variable("SWARM_MERGE_NAME");
     let found = run.plan.jobs.iter().position(|job| worker_name(&run.plan.slug, &job.id) == name);
     let found = found.map(|at| (&run.plan.jobs[at], run.jobs[at].attempt));
     let Some((job, attempt, Work::Spec(work))) = found.map(|(job, attempt)| (job, attempt, &job.work)) else {
-        return Err(io::Error::other(format!("'{name}' is no workstream of this run")));
+        return Err(io::Error::other(format!("workstream of '{name}' not found in this run")));
     };
     let root = Path::new(&run.plan.root);
     let config = swarm_config::load(Some(root)).map_err(io::Error::other)?;
@@ -78,7 +77,7 @@ fn resolve(home: &Path) -> io::Result<Outcome> {
     let dir = home.attempt(&job.id, attempt);
     let report = take_turn(&launch, agent.parser(None), &mut teller)?;
     if let Err(error) = order::write_resolution(&dir, &id, &report.spent) {
-        eprintln!("swarm: warning: what it used cannot be kept: {error}");
+        eprintln!("swarm: warning: cannot record the cost: {error}");
     }
     Ok(report.outcome)
 }

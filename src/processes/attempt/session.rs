@@ -1,5 +1,5 @@
-//! What an agent is at, for whoever looks into its session: its conversation, its list of
-//! what is to do, the operation of the moment. None of it is worth failing for.
+//! Writes an agent's activity to its session: conversation, task list and current operation. Failures are only warned
+//! of.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,23 +9,23 @@ use serde_json::{Value, json};
 use swarm_store::sessions::{self, Change, FOLDER, StoreError, Tool};
 use swarm_sys::clock::wall_ms;
 
-/// An agent that does much is noted this often.
+/// Minimum interval between two writes.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Lines of progress that are kept back at most.
+/// Maximum number of buffered progress lines.
 const LINES_MAX: usize = 1_000;
 
 pub struct Doings {
-    /// The directory that has the session; none where there is none.
+    /// Directory with the session; `None` if there is no session.
     base: Option<PathBuf>,
     now: Tool,
-    /// Not yet written.
+    /// Unwritten progress lines.
     lines: Vec<String>,
     changed: bool,
     written: Option<Instant>,
 }
 
 impl Doings {
-    /// Those of the agent that works here.
+    /// Returns the activity of the agent in the current directory.
     pub fn here() -> Self {
         let base = std::env::current_dir().ok().filter(|base| base.join(FOLDER).is_dir());
         Self { base, now: Tool::default(), lines: Vec::new(), changed: false, written: None }
@@ -41,7 +41,7 @@ impl Doings {
             Ok(Change::Write(()))
         });
         if let Err(error) = noted {
-            eprintln!("swarm: warning: the conversation is not noted in the session: {error}");
+            eprintln!("swarm: warning: cannot record the conversation in the session: {error}");
         }
     }
 
@@ -56,7 +56,7 @@ impl Doings {
         }
     }
 
-    /// It says something: it is at no tool.
+    /// The agent writes a message, so no tool is in use.
     pub fn says(&mut self) {
         self.changed |= self.now.operation.take().is_some() || self.now.waiting.take().is_some();
     }
@@ -64,21 +64,21 @@ impl Doings {
     pub fn waits(&mut self, what: &str) {
         self.now.waiting = Some(what.to_owned());
         self.changed = true;
-        // It may say nothing more.
+        // Written at once, because the agent may print nothing more.
         self.written = None;
         self.write();
     }
 
-    /// `items` as the agent wrote them: content, status, activeForm.
+    /// Records the task list. Items are as the agent wrote them: content, status, activeForm.
     pub fn todos(&self, items: &Value) {
         let Some(base) = &self.base else { return };
         let todos = json!({ "updatedAt": wall_ms(), "items": items });
         if let Err(error) = sessions::write_todos(base, &todos) {
-            eprintln!("swarm: warning: its list of what is to do is not noted in the session: {error}");
+            eprintln!("swarm: warning: cannot record the task list in the session: {error}");
         }
     }
 
-    /// All that it had printed was looked at.
+    /// Writes changes, at most once per `PAUSE`. Called after each batch of output.
     pub fn write(&mut self) {
         let Some(base) = self.base.as_ref().filter(|_| self.changed) else { return };
         if self.written.is_some_and(|written| written.elapsed() < PAUSE) {
@@ -86,7 +86,7 @@ impl Doings {
         }
         self.written = Some(Instant::now());
         self.changed = false;
-        // A full disk loses it, as it loses reports.
+        // On a full disk this is lost, as reports are.
         let _ = sessions::write_activity(base, &self.now, &std::mem::take(&mut self.lines));
     }
 }

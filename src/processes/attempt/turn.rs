@@ -1,4 +1,4 @@
-//! One turn of an agent: its process, what it is given, and what it prints.
+//! One turn of an agent: its process, its input and its output.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -16,46 +16,49 @@ use swarm_model::run::words::Word;
 use swarm_agents::{End, Launch, Parser, Report, Seen};
 use swarm_sys::clock::wall_ms;
 
-/// The longest line that is read as one; what is longer is cut there.
+/// Maximum length of a line in bytes; the rest of a longer line is dropped.
 const LINE_BYTES_MAX: usize = 8 << 20;
-/// What a pipe is to hold, in bytes.
+/// Requested size of a pipe, in bytes.
 const PIPE_BYTES: usize = 1 << 20;
-/// Reads of one stream in a row; a pipe holds fewer.
+/// Maximum number of consecutive reads of one stream; enough to empty a pipe.
 const READS_MAX: u32 = 1024;
-/// What is kept of the end of each stream, in bytes.
+/// Number of bytes that are kept of the end of each stream.
 const TAIL_BYTES: usize = 16 << 10;
 
-/// Who is told what an agent does.
+/// Receiver of an agent's activity.
 pub trait Teller {
+    /// The id of the conversation is known.
     fn session(&mut self, id: String);
+    /// An event occurred.
     fn tell(&mut self, word: Word);
-    /// It begins to use a tool.
+    /// The agent starts to use a tool.
     fn tool(&mut self, _what: &str) {}
-    /// Its list of what is to do, as it wrote it.
+    /// The agent has written its task list.
     fn todos(&mut self, _items: &serde_json::Value) {}
-    /// It says something.
+    /// The agent writes a message.
     fn says(&mut self) {}
-    /// Its output as it came, for agents that print no events.
+    /// Raw output, for agents that print no events.
     fn raw(&mut self, bytes: &[u8]);
-    /// All that it had printed was looked at.
+    /// A batch of output was processed.
     fn looked(&mut self);
+    /// Reports whether raw output is wanted.
     fn wants_raw(&self) -> bool;
-    /// Whether what it does is still told to anybody.
+    /// Reports whether activity is still reported to anyone.
     fn listens(&self) -> bool;
 }
 
 /// Runs the agent to its end.
 ///
 /// # Errors
-/// When it could not be started.
+/// Fails if the agent cannot be started or its output cannot be read.
 pub fn take_turn(launch: &Launch, parser: Box<dyn Parser>, teller: &mut dyn Teller) -> io::Result<Report> {
     let mut agent = start(launch)?;
     let input = launch.input.clone();
     let stdin = agent.stdin.take();
-    // Beside: an agent may print before it has read all. It ends with the agent.
+    // In a thread, because an agent may print before it has read all its input. The thread ends with the agent.
     thread::Builder::new().spawn(move || {
         if let (Some(mut stdin), Some(input)) = (stdin, input) {
-            // One that reads nothing of it is none the worse.
+            // An agent may ignore its input.
             let _ = stdin.write_all(input.as_bytes());
         }
     })?;
@@ -71,27 +74,27 @@ pub fn take_turn(launch: &Launch, parser: Box<dyn Parser>, teller: &mut dyn Tell
 }
 
 fn start(launch: &Launch) -> io::Result<Child> {
-    let (program, words) = launch.argv.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
+    let (program, words) = launch.argv.split_first().ok_or_else(|| io::Error::other("no command"))?;
     let mut command = Command::new(program);
     command.args(words).envs(launch.env.iter().cloned());
     let stdin = if launch.input.is_some() { Stdio::piped() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-/// An agent that is at work.
+/// Running agent.
 struct Turn<'a> {
     parser: Box<dyn Parser>,
     teller: &'a mut dyn Teller,
-    /// A child that is not waited for yet, so its number is nobody else's.
+    /// Child that was not waited for yet, so its pid cannot be reused.
     agent: Pid,
-    /// A line whose end was not read yet.
+    /// Incomplete line.
     line: Vec<u8>,
     output: Tail,
 }
 
 impl Turn<'_> {
-    /// Reads what it prints until it has ended. Not until nobody can print any more: what
-    /// it leaves behind may hold its streams for ever. Gives the end of standard error.
+    /// Reads the agent's output until the agent has ended, and returns the end of standard error. Does not wait for end
+    /// of file, because processes that the agent leaves behind may keep its streams open for ever.
     fn listen(&mut self, agent: &mut Child) -> io::Result<Tail> {
         let process = pidfd_open(self.agent, PidfdFlags::empty())?;
         let mut errors = Tail::default();
@@ -101,7 +104,7 @@ impl Turn<'_> {
         ];
         for stream in streams.iter().flatten() {
             fcntl_setfl(stream, fcntl_getfl(stream)? | OFlags::NONBLOCK)?;
-            // Fewer turns for an agent that prints much; where it is refused, more.
+            // A larger pipe saves wake-ups if an agent prints much. Refusals are ignored.
             let _ = rustix::pipe::fcntl_setpipe_size(stream, PIPE_BYTES);
         }
         loop {
@@ -111,11 +114,11 @@ impl Turn<'_> {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            // Looked at before the streams are read: what it printed last is there by then.
+            // Checked before the streams are read, so that the last output is read as well.
             let ended = !fds[0].revents().is_empty();
             drop(fds);
             let [stdout, stderr] = &mut streams;
-            // Not without end: what an agent leaves behind may print for ever.
+            // Bounded, because processes that the agent leaves behind may print for ever.
             let _ = (0..READS_MAX).all(|_| pump(stdout, |bytes| self.take(bytes)));
             let _ = (0..READS_MAX).all(|_| pump(stderr, |bytes| errors.push(bytes)));
             if ended {
@@ -178,11 +181,11 @@ impl Turn<'_> {
                 Seen::Delay(text) => self.teller.tell(Word::Activity { text }),
                 Seen::Doomed => drop(kill_process(self.agent, Signal::TERM)),
                 Seen::Denied(what) => {
-                    let cause = format!("nobody was there to allow {what}");
+                    let cause = format!("no one was there to allow {what}");
                     self.teller.tell(Word::NeedsInput { cause });
                 }
                 Seen::Asked(what) => {
-                    let cause = format!("nobody was there to answer: {what}");
+                    let cause = format!("no one was there to answer: {what}");
                     self.teller.tell(Word::NeedsInput { cause });
                 }
             }
@@ -190,7 +193,7 @@ impl Turn<'_> {
     }
 }
 
-/// One read of what is there. False when there is no more for now, or ever.
+/// Reads once. Returns false if there is no more data, for now or for ever.
 fn pump(stream: &mut Option<File>, mut sink: impl FnMut(&[u8])) -> bool {
     let Some(open) = stream else { return false };
     let mut buffer = [0_u8; 256 << 10];
@@ -208,7 +211,7 @@ fn pump(stream: &mut Option<File>, mut sink: impl FnMut(&[u8])) -> bool {
     }
 }
 
-/// The last bytes of what went by.
+/// Last bytes of a stream.
 #[derive(Default)]
 struct Tail(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! The worker's own process: forked early, executed late.
+//! The worker's own process: forked early, executed only after the start is committed.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
@@ -20,11 +20,11 @@ use swarm_sys::cgroups::Groups;
 
 /// Variables of git that would point the worker at its caller's repository.
 const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
-/// The directory of a worker's own session; not that of who started it.
+/// Variable with the directory of the worker's own session, not that of its caller.
 const SESSION: &str = "SWARM_SESSION";
-/// A port that no other worker has.
+/// Variable with a port that no other worker has.
 const PORT: &str = "SWARM_PORT";
-/// Variables that belong to the pane, not to the caller.
+/// Variables that are taken from the pane, not from the caller.
 const OF_THE_PANE: [&str; 3] = ["TERM", "TMUX", "TMUX_PANE"];
 
 pub struct Child {
@@ -33,29 +33,29 @@ pub struct Child {
     report: File,
     ended: Option<Ended>,
     opened: Option<Instant>,
-    /// It has a session and a process group of its own, with its pid as their number.
+    /// The child leads its own session and process group.
     leads: bool,
-    /// How its report begins where all of its groups took it, until that was looked at.
+    /// First byte of the report if the child could enter all of its control groups; `None` once that was checked.
     entry: Option<u8>,
-    /// Nobody knows before that whether they will.
+    /// A control group may refuse the child.
     may_be_refused: bool,
 }
 
-/// Everything the child needs, made while the start is being committed.
+/// Everything that the child needs, prepared while the start is being committed.
 struct Launch {
     argv: Vec<CString>,
     environment: Vec<CString>,
-    /// Where the command may be, in the order of PATH.
+    /// Possible paths of the command, in the order of PATH.
     candidates: Vec<CString>,
     cwd: PathBuf,
     pending: PathBuf,
     spec: PathBuf,
-    /// Standard input, output and error; none in a pane, which has its own.
+    /// Standard input, output and error; `None` in a pane, which has its own.
     streams: Option<[File; 3]>,
     umask: u32,
     rlimits: Vec<Rlimit>,
     nice: i32,
-    /// Address space of each process, where no group holds its memory.
+    /// Limit of the address space of each process in bytes, if no control group limits the memory.
     space_bytes: Option<u64>,
 }
 
@@ -106,7 +106,8 @@ impl Child {
         self.may_be_refused
     }
 
-    /// Which of its groups took it, a bit for each; none when it is gone already. Waits for its word.
+    /// Waits for the child's report, and returns the control groups that it could enter as bits; 0 if it is gone
+    /// already.
     pub fn entered(&mut self) -> u8 {
         let mut bits = [0_u8];
         self.entry = None;
@@ -117,9 +118,8 @@ impl Child {
         self.ended
     }
 
-    /// Signals the worker's process group, and wakes what of it is stopped. False
-    /// when there is no such group that is certainly this worker's: once the
-    /// leader was waited for, its number may be another's.
+    /// Signals the worker's process group, and wakes stopped processes. Returns false if the group is not certainly
+    /// this worker's: once the leader was waited for, its pid may be reused.
     pub fn signal_group(&self, to_send: Signal) -> bool {
         use nix::sys::signal::killpg;
         self.leads
@@ -132,30 +132,29 @@ impl Child {
         self.opened.map_or(0, |at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Lets the child execute, and waits for the kernel's word: the report pipe
-    /// closes by itself when the exec succeeds.
+    /// Lets the child execute, and waits for the result: the report pipe closes by itself when the exec succeeds.
     ///
     /// # Errors
-    /// The child's own sentence about what failed; nothing was executed.
+    /// Returns the child's description of the failure; nothing was executed.
     pub fn open_gate(&mut self) -> Result<(), String> {
         if let Some(all) = self.entry
             && self.entered() != all
         {
-            // With the gate's end it leaves.
+            // The child exits when the gate is closed.
             drop(self.gate.take());
             let _ = waitpid(self.pid, None);
-            return Err("its process could not enter its control groups".to_owned());
+            return Err("the worker's process could not enter its control groups".to_owned());
         }
         let gate = self.gate.take().ok_or("the gate was opened before")?;
         self.opened = Some(Instant::now());
         let mut gate = gate;
-        // A child that is gone already has said why.
+        // A child that is gone already has reported why.
         let _ = gate.write_all(b"g");
         drop(gate);
         let mut failure = String::new();
         self.report.read_to_string(&mut failure).map_err(|error| error.to_string())?;
-        // Silence is what an exec leaves, and what a child leaves that was killed at
-        // its gate; only the first one renamed its contract.
+        // The report is empty after an exec, and also if the child was killed at its gate. Only an exec renames the
+        // contract.
         if failure.is_empty() && !Path::new("spec.pending").exists() {
             return Ok(());
         }
@@ -166,14 +165,14 @@ impl Child {
         Err(failure)
     }
 
-    /// End of file at the gate: the child leaves without executing.
+    /// Closes the gate: the child exits without executing.
     pub fn give_up(mut self) {
         drop(self.gate.take());
         let _ = waitpid(self.pid, None);
     }
 
-    /// Collects every child that ended; orphans of the tree arrive here too,
-    /// because the shim is their subreaper. False when there are no children.
+    /// Reaps every child that has ended, including orphans of the tree, because the shim is their subreaper. Returns
+    /// false if there are no children.
     pub fn reap(&mut self) -> bool {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -218,14 +217,13 @@ impl Launch {
         })
     }
 
-    /// In the child. Returns only when it failed, with the reason; an empty
-    /// reason when the gate stayed shut.
+    /// Runs in the child. Returns only on failure, with the reason, which is empty if the gate was never opened.
     fn run(self, mut gate: File) -> String {
         let said = |step: &str, error: Errno| format!("cannot {step}: {}", error.desc());
         if self.streams.is_some()
             && let Err(error) = nix::unistd::setsid()
         {
-            return said("begin a session", error);
+            return said("start a session", error);
         }
         let mut byte = [0_u8; 1];
         if gate.read_exact(&mut byte).is_err() {
@@ -247,7 +245,7 @@ impl Launch {
         if let Err(failure) = self.become_the_caller() {
             return failure;
         }
-        // Last before the exec: from here on the command counts as executed.
+        // Last step before the exec: from here on the command counts as executed.
         if let Err(error) = std::fs::rename(&self.pending, &self.spec) {
             return format!("cannot mark the start: {error}");
         }
@@ -259,7 +257,7 @@ impl Launch {
         }
     }
 
-    /// Limits, priority, mask and signals as the caller had them.
+    /// Restores the caller's limits, priority and umask, and the default signal dispositions.
     fn become_the_caller(&self) -> Result<(), String> {
         for limit in &self.rlimits {
             let value = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
@@ -286,8 +284,7 @@ impl Launch {
         SigSet::empty().thread_set_mask().map_err(|error| format!("cannot unblock signals: {}", error.desc()))
     }
 
-    /// As `execvp`: a file that may not be executed is remembered, and the
-    /// search goes on.
+    /// Searches PATH as `execvp` does: a file that may not be executed is remembered, and the search continues.
     fn exec(&self) -> Errno {
         let mut worst = Errno::ENOENT;
         for candidate in &self.candidates {
@@ -302,7 +299,7 @@ impl Launch {
     }
 }
 
-/// Address space, for this process and each that it makes; never more than there was before.
+/// Limits the address space of this process and its descendants; never raises the present limit.
 fn limit_space(bytes: u64) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(Resource::RLIMIT_AS).unwrap_or((libc::RLIM_INFINITY, libc::RLIM_INFINITY));
@@ -318,7 +315,7 @@ fn candidates(program: &str, path: &str) -> Vec<String> {
         .collect()
 }
 
-/// The caller's environment and `--env`, less what would mislead.
+/// Returns the environment of the worker: the caller's without misleading variables, and that of `--env`.
 fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     let contract = &spec.contract;
     let in_tmux = contract.tmux.is_some();
@@ -363,7 +360,7 @@ fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
     all
 }
 
-/// The child writes straight to files, so a dead shim breaks no pipe.
+/// Opens the standard streams. The child writes directly to files, so the death of the shim breaks no pipe.
 fn streams(dir: &Path, spec: &Spec) -> io::Result<[File; 3]> {
     let logs = dir.parent().and_then(Path::parent).ok_or_else(|| io::Error::other("no state directory"))?.join("logs");
     let open = |name: Option<&String>| {

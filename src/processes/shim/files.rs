@@ -1,4 +1,4 @@
-//! The files of one generation, by names relative to its directory.
+//! Files of one generation, by names relative to its directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,18 +11,17 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use swarm_model::{ExitRecord, Lease, Limits, RestartPolicy, Spec};
 
-/// More than any exit record needs; reserved while there is space.
+/// Reserved size of an exit record in bytes, larger than any record.
 const EXIT_RECORD_BYTES_MAX: i64 = 4096;
 
-/// The lease: its lock is held by this process for life.
+/// Lease file, whose lock this process holds for life.
 pub struct LeaseFile(File);
 
 impl LeaseFile {
-    /// Locks `lease`. The lock belongs to the open file description, so that
-    /// readers can ask for it without taking it.
+    /// Locks `lease`. The lock belongs to the open file description, so that readers can query it without taking it.
     ///
     /// # Errors
-    /// When another shim holds it: this generation has been started already.
+    /// Fails if another shim holds it: this generation has already been started.
     pub fn take() -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open("lease")?;
         fcntl(&file, FcntlArg::F_OFD_SETLK(&swarm_store::records::whole_file_lock()))?;
@@ -33,14 +32,13 @@ impl LeaseFile {
         self.0.write_all_at(&serde_json::to_vec(lease)?, 0)
     }
 
-    /// Whether the directory was removed under us.
+    /// Reports whether the directory was removed.
     pub fn is_removed(&self) -> bool {
         self.0.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 }
 
-/// What the shim itself needs of its contract. The rest, which may be large, is
-/// for the child, and goes with it.
+/// Part of the contract that the shim itself needs. The rest, which may be large, is read by the child only.
 #[derive(Deserialize)]
 pub struct Terms {
     pub token: String,
@@ -75,49 +73,48 @@ impl Terms {
         self.contract.restart
     }
 
-    /// Whether something is due when it has ended: a restart, or its landing.
+    /// Reports whether a restart or a landing is due after the end of the worker.
     pub fn has_sequel(&self) -> bool {
         self.contract.restart != RestartPolicy::Never || self.contract.merge
     }
 
-    /// What it may take of the machine.
+    /// Returns the resource limits of the worker.
     pub fn limits(&self) -> Limits {
         self.contract.limits
     }
 
-    /// How much its logs hold already.
+    /// Returns the present size of the worker's logs, in bytes.
     pub fn logged_bytes(&self) -> u64 {
         let sizes = self.logs.iter().map(|log| fs::metadata(Path::new("../../logs").join(log)));
         sizes.map(|meta| meta.map_or(0, |meta| meta.len())).sum()
     }
 
-    /// The longest life of the worker.
+    /// Returns the maximum run time of the worker, in milliseconds.
     pub fn timeout_ms(&self) -> Option<u64> {
         self.contract.timeout_ms
     }
 }
 
-/// All of it.
+/// Reads the whole contract.
 pub fn read_spec() -> io::Result<Spec> {
     Ok(serde_json::from_slice(&fs::read("spec.pending")?)?)
 }
 
-/// Whether the registry promises this start: the token is random enough that
-/// finding it anywhere in the file is finding the row.
+/// Reports whether the registry has a row of this start. The token is random, so finding it anywhere in the file is
+/// sufficient.
 pub fn is_committed(dir: &Path, token: &str) -> bool {
     let Some(root) = dir.parent().and_then(Path::parent) else { return false };
     let Ok(text) = fs::read(root.join("state.json")) else { return false };
     text.windows(token.len()).any(|window| window == token.as_bytes())
 }
 
-/// The exit record's space, taken at the start so that a full disk cannot lose
-/// an exit code.
+/// Reserved space for the exit record, allocated at the start so that a full disk cannot lose an exit code.
 pub struct ExitFile(File);
 
 impl ExitFile {
     pub fn reserve() -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open("exit.tmp")?;
-        // Where the file system cannot reserve, the write itself will tell.
+        // If the file system cannot reserve space, the write itself may fail later.
         loop {
             match fallocate(&file, FallocateFlags::empty(), 0, EXIT_RECORD_BYTES_MAX) {
                 Ok(()) | Err(Errno::EOPNOTSUPP) => return Ok(Self(file)),
@@ -127,15 +124,15 @@ impl ExitFile {
         }
     }
 
-    /// Makes the record durable under its name. A crash before the rename means
-    /// an unknown exit, never a wrong one.
+    /// Writes the record durably under its final name. A crash before the rename means an unknown exit, never a wrong
+    /// one.
     pub fn write(self, record: &ExitRecord) -> io::Result<()> {
         let bytes = serde_json::to_vec(record)?;
         let written = finish(&self.0, &bytes, "exit.tmp");
         if written.is_ok() {
             return Ok(());
         }
-        // A failed fsync is never repeated on its file: once more, with a new one.
+        // A failed fsync must not be repeated on the same file, so a new file is written.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open("exit.again")?;
         file.write_all(&bytes)?;
         finish(&file, &bytes, "exit.again")?;

@@ -1,4 +1,4 @@
-//! The handshake with the supervisor: lines over a socket.
+//! Handshake with the supervisor: lines over a socket.
 //!
 //! ```text
 //!   shim → prepared {lease} | failed why        supervisor → go | no
@@ -14,44 +14,43 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::signals::Signals;
 
-/// The socket's name in the generation's directory, for shims in tmux panes.
+/// Name of the socket in the generation's directory, for shims in tmux panes.
 pub const SOCKET_NAME: &str = "hs.sock";
 
-/// Where the kernel has no memory for a line, there is some in a moment.
+/// Maximum number of attempts to write a line or to connect; the kernel may be out of memory for a moment.
 const TRIES_MAX: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the supervisor decided.
+/// Decision of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Go,
     No,
-    /// It is gone without a word.
+    /// The supervisor is gone.
     EndOfFile,
 }
 
 pub struct Link(Option<UnixStream>);
 
 impl Link {
-    /// A pane's shim connects, a detached one was given the socket as its
-    /// standard input.
+    /// Opens the handshake: a shim in a pane connects, a detached one has the socket as its standard input.
     pub fn open(in_tmux: bool) -> std::io::Result<Self> {
         if in_tmux {
             return Ok(Self(connect()));
         }
         let inherited = std::io::stdin().as_fd().try_clone_to_owned()?;
-        // From here on nothing of ours reads standard input, and the child gets its own.
+        // From here on the shim does not read standard input, and the child gets its own.
         let null = std::fs::File::open("/dev/null")?;
         replace_stdin(&null.into())?;
         Ok(Self(Some(UnixStream::from(inherited))))
     }
 
-    /// Says one line. A supervisor that died does not hear it, which is its loss.
+    /// Sends one line. If the supervisor has died, the line is lost.
     pub fn say(&mut self, line: &str) {
         let Some(stream) = &mut self.0 else { return };
         let text = format!("{line}\n");
         for _ in 0..TRIES_MAX {
-            // The line is smaller than the socket's room: all of it is taken, or nothing.
+            // The line is smaller than the socket's buffer, so it is written completely or not at all.
             match stream.write_all(text.as_bytes()) {
                 Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => std::thread::sleep(PAUSE),
                 _ => return,
@@ -59,7 +58,7 @@ impl Link {
         }
     }
 
-    /// Waits for the verdict. A SIGTERM meanwhile is a no.
+    /// Waits for the supervisor's decision. A SIGTERM in the meantime counts as `No`.
     pub fn verdict(&mut self, signals: &Signals) -> Verdict {
         let Some(stream) = &mut self.0 else { return Verdict::EndOfFile };
         let mut said = Vec::new();
@@ -93,8 +92,8 @@ impl Link {
     }
 }
 
-/// To who waits for this pane, where somebody does. The system does not say again what a
-/// signal cut off, and each try has a socket of its own.
+/// Connects to the process that waits for this pane; `None` if there is none. A connect that a signal interrupted is
+/// repeated with a new socket.
 fn connect() -> Option<UnixStream> {
     for _ in 0..TRIES_MAX {
         match UnixStream::connect(SOCKET_NAME) {

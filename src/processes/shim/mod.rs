@@ -1,7 +1,6 @@
-//! The worker's parent process: a fork of the fork server in a session of its own,
-//! or `swarm __shim DIR` as the first process of a tmux pane. It outlives the supervisor, holds the
-//! lease, ends the process tree and writes the exit record. No runtime and no
-//! thread: it forks.
+//! The worker's parent process: a fork of the fork server in its own session, or `swarm __shim DIR` as the first
+//! process of a tmux pane. The shim outlives the supervisor, holds the lease, ends the process tree and writes the
+//! exit record. It has no runtime and no threads, because it forks.
 //!
 //! ```text
 //!   lease locked ─▶ child at its gate ─▶ prepared ─▶ go ─▶ running ─▶ ended
@@ -40,22 +39,21 @@ pub fn main(dir: Option<&OsString>) -> u8 {
     run_in(Path::new(dir), || {})
 }
 
-/// The same, for a fork that is one already; calls `prepared` when it stands at
-/// the gate. Returns the exit code.
+/// Like [`main`], in a process that is already forked. Calls `prepared` when the child waits at its gate. Returns the
+/// exit code.
 pub fn run_in(dir: &Path, prepared: impl FnOnce()) -> u8 {
     match run(dir, prepared) {
         Ok(()) => 0,
         Err(error) => {
-            // In a pane this is seen for a moment; a supervisor that waits for
-            // the handshake sees end of file.
+            // Visible in a pane for a moment; a supervisor that waits for the handshake sees end of file.
             let _ = writeln!(io::stderr(), "swarm: error: cannot start the worker: {error}");
             1
         }
     }
 }
 
-/// Touches what [`run_in`] will need, for a fork that has time now: the first
-/// touch of every page costs as much as a system call.
+/// Touches the memory that [`run_in`] will need while the process is idle: the first access to a page costs as much
+/// as a system call.
 pub fn rehearse() {
     let boot = procfs::boot_id();
     let me = procfs::identity(nix::unistd::getpid().as_raw(), &boot);
@@ -87,7 +85,7 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     let go = match link.verdict(&signals) {
         Verdict::Go => true,
         Verdict::No => false,
-        // The supervisor died: the row is the promise, its token the proof.
+        // The supervisor died: the start is committed if the registry has a row with this token.
         Verdict::EndOfFile => files::is_committed(dir, &terms.token),
     };
     if !go {
@@ -110,22 +108,22 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
 
 type Prepared = (Child, Groups, ExitFile, Lease);
 
-/// Everything that can fail is done before the start is promised.
+/// Does everything that can fail before the start is committed.
 fn prepare(dir: &Path, terms: &Terms, lease: &LeaseFile) -> io::Result<Prepared> {
     let boot = procfs::known_boot_id()?;
     let exit_file = ExitFile::reserve()?;
     let groups = make_groups(dir, terms)?;
     let mut child = Child::fork(dir, terms.in_tmux(), &groups)?;
     let mut content = lease_of(terms, &child, &boot)?;
-    // As a rule it is in them before the start is committed, and nobody waits for that here.
+    // Usually the child enters its groups before the start is committed, so this need not wait.
     let groups = if child.may_be_refused() { groups.entered(child.entered()) } else { groups };
     content.limits = held(terms, &groups);
     lease.write(&content)?;
     Ok((child, groups, exit_file, content))
 }
 
-/// The groups of a worker with limits, listed before they are there: killed in between, they go
-/// with its directory.
+/// Creates the control groups of a worker with limits. They are listed in a file first: if killed in between, they are
+/// removed with the worker's directory.
 fn make_groups(dir: &Path, terms: &Terms) -> io::Result<Groups> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let planned = Groups::plan(&terms.limits(), &cgroups::leaf(&name, &terms.token));
@@ -137,7 +135,7 @@ fn make_groups(dir: &Path, terms: &Terms) -> io::Result<Groups> {
 }
 
 fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
-    // A lease that names nobody would make a living worker look dead.
+    // A lease without an identity would make a living worker look dead.
     let unknown = |pid| io::Error::other(format!("cannot read the identity of process {pid}"));
     let identity = |pid| procfs::identity(pid, boot).ok_or_else(|| unknown(pid));
     Ok(Lease {
@@ -151,15 +149,14 @@ fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
     })
 }
 
-/// Nothing to tell of a worker without limits.
+/// Returns the limits in force for the lease; `None` for a worker without limits.
 fn held(terms: &Terms, groups: &Groups) -> Option<Held> {
     let asked = terms.limits();
     let logged_bytes = if asked.max_output_bytes.is_some() { terms.logged_bytes() } else { 0 };
     (!asked.is_none()).then(|| groups.held(asked, logged_bytes))
 }
 
-/// Where this pane is, from what tmux puts into its environment
-/// (`TMUX=socket,server pid,session`).
+/// Returns this pane's place from the variables that tmux sets (`TMUX=socket,server pid,session`).
 fn pane() -> Option<TmuxPane> {
     let tmux = std::env::var("TMUX").ok()?;
     let mut parts = tmux.rsplitn(3, ',');
@@ -171,7 +168,7 @@ fn pane() -> Option<TmuxPane> {
     })
 }
 
-/// A worker that was executed.
+/// Running worker.
 struct Life {
     terms: Terms,
     groups: Groups,
@@ -181,7 +178,7 @@ struct Life {
 }
 
 impl Life {
-    /// From the exec to the exit record.
+    /// Supervises the worker from its exec to its exit record.
     fn supervise(self, child: &mut Child) -> io::Result<()> {
         let timer = signals::deadline(self.terms.timeout_ms())?;
         let abandoned = signals::watch_removal();
@@ -192,9 +189,9 @@ impl Life {
         while order.is_none() && !has_ended(child) {
             order = self.order(self.signals.wait(timer.as_ref())?);
         }
-        // In a terminal the polite word is hang-up: an interactive shell ignores SIGTERM.
+        // In a terminal SIGHUP is sent first, because an interactive shell ignores SIGTERM.
         let hangup = order.is_some() && self.terms.in_tmux();
-        // What is refused while the tree is being ended is no fact about the worker.
+        // Read before the tree is ended: forks that are refused during that must not count.
         let refused = self.groups.hits().pids_refused;
         let ended_before = child.ended();
         let first = hangup.then_some(nix::sys::signal::Signal::SIGHUP);
@@ -206,12 +203,12 @@ impl Life {
         self.groups.remove();
         self.exit_file.write(&record)?;
         wake_supervisor(&self.terms, reason);
-        // Only now may the lease go: whoever finds it free finds the record too.
+        // The lease is released last: a reader that finds it free also finds the record.
         drop(self.lease);
         Ok(())
     }
 
-    /// Why it is to be ended; nothing for what only had to be looked at.
+    /// Returns the reason why the worker must be ended; `None` if the wake-up needs no action.
     fn order(&self, wake: Wake) -> Option<Reason> {
         match wake {
             Wake::Terminate => Some(Reason::Stopped),
@@ -229,8 +226,8 @@ fn has_ended(child: &mut Child) -> bool {
     child.ended().is_some()
 }
 
-/// A command that the kernel killed while its groups were out of memory was killed for that. One
-/// that outlived a child of its own has another reason, and the child is a fact beside it.
+/// Returns the reason of an end that was not ordered. A command killed by SIGKILL while its control groups ran out of
+/// memory ended for that reason. If only one of its children was killed, the command's own end counts.
 fn by_itself(ended: Option<Ended>, hits: Hits) -> Reason {
     match ended {
         Some(Ended::Signal(nix::libc::SIGKILL)) if hits.oom_kills > 0 => Reason::OutOfMemory,
@@ -246,7 +243,7 @@ fn record(terms: &Terms, child: &Child, reason: Reason) -> ExitRecord {
         token: terms.token.clone(),
         started: terms.started.clone(),
         pid: child.pid(),
-        // A process that outlived SIGKILL has not ended; that is as bad as the signal.
+        // A process that survived SIGKILL has no exit status; it is reported as killed.
         ended: child.ended().unwrap_or(Ended::Signal(9)),
         reason,
         ended_at_ms: u64::try_from(now.as_millis()).unwrap_or(0),
@@ -261,8 +258,7 @@ fn record(terms: &Terms, child: &Child, reason: Reason) -> ExitRecord {
     }
 }
 
-/// A restart or a landing may be due and nobody there to do it, when guard and supervisor
-/// died together: then this is where the next supervisor comes from.
+/// Starts a supervisor if a restart or a landing is due, because guard and supervisor may have died together.
 fn wake_supervisor(terms: &Terms, reason: Reason) {
     let stays_ended = matches!(reason, Reason::Stopped | Reason::Abandoned);
     if stays_ended || !terms.has_sequel() {

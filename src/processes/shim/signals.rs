@@ -1,5 +1,5 @@
-//! What can wake the shim: signals, its deadline, the removal of its directory.
-//! All of it arrives through descriptors, so one `poll` waits for everything.
+//! Wake-ups of the shim: signals, its deadline, and the removal of its directory. All arrive through descriptors, so
+//! one `poll` waits for everything.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -12,24 +12,24 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-/// Why the shim woke.
+/// Reason of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     Child,
     Terminate,
     Hangup,
     Deadline,
-    /// Something was removed from its directory.
+    /// Something was removed from the shim's directory.
     Removal,
-    /// Its worker has written more than it may.
+    /// The worker has written more output than allowed.
     Output,
 }
 
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// Blocks what is waited for and ignores what a terminal sends to everyone
-    /// in the pane: that is for the worker. The child undoes both.
+    /// Blocks the signals that are waited for, and ignores those that a terminal sends to all processes of the pane,
+    /// which are for the worker. The child undoes both.
     pub fn block() -> io::Result<Self> {
         let mut set = SigSet::empty();
         for waited in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGIO, Signal::SIGXFSZ] {
@@ -52,7 +52,7 @@ impl Signals {
         self.0.as_fd()
     }
 
-    /// Takes what is pending and says whether an order to end is among it.
+    /// Takes all pending signals, and reports whether one of them is an order to end.
     pub fn is_told_to_end(&self) -> bool {
         let mut told = false;
         while let Some(wake) = self.take() {
@@ -61,7 +61,7 @@ impl Signals {
         told
     }
 
-    /// Whether nothing happens for so long. What does is left for [`wait`](Self::wait).
+    /// Reports whether nothing happens within `limit`. Signals are left for [`wait`](Self::wait).
     pub fn stay_away(&self, limit: Duration, timer: Option<&TimerFd>) -> bool {
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         poll(&mut self.waits(timer), limit) == Ok(0)
@@ -106,7 +106,7 @@ impl Signals {
                 Signal::SIGTERM => return Some(Wake::Terminate),
                 Signal::SIGHUP => return Some(Wake::Hangup),
                 Signal::SIGIO => return Some(Wake::Removal),
-                // Its own writes are small, and come when the worker has ended.
+                // Not from writes of the shim itself: these are small and happen after the worker's end.
                 Signal::SIGXFSZ => return Some(Wake::Output),
                 _ => {}
             }
@@ -114,7 +114,7 @@ impl Signals {
     }
 }
 
-/// A timer that counts through suspend.
+/// Returns a timer that continues during suspend; `None` without a limit.
 pub fn deadline(limit_ms: Option<u64>) -> io::Result<Option<TimerFd>> {
     let Some(limit_ms) = limit_ms else { return Ok(None) };
     let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
@@ -123,10 +123,9 @@ pub fn deadline(limit_ms: Option<u64>) -> io::Result<Option<TimerFd>> {
     Ok(Some(timer))
 }
 
-/// Asks the kernel for a SIGIO when anything is removed from the working
-/// directory (dnotify: unlike inotify it has no limit of instances per user,
-/// and there is one shim per worker). Where it is missing nothing is lost but
-/// the early end of a shim whose state directory was deleted.
+/// Requests a SIGIO when anything is removed from the working directory, by dnotify: unlike inotify it has no limit of
+/// instances per user, and there is one shim per worker. Without it, a shim only does not end early if its state
+/// directory is deleted.
 pub fn watch_removal() -> Option<std::fs::File> {
     let directory = std::fs::File::open(".").ok()?;
     // From <linux/fcntl.h>, which libc does not carry.

@@ -1,6 +1,6 @@
-//! Ending the process tree and proving it gone. The shim is the subreaper of
-//! everything below it: whatever daemonises becomes its child, and no children
-//! means an empty tree. Where the worker has control groups they must be empty as well.
+//! Ending the process tree and proving that it is gone. The shim is the subreaper of all its descendants: every process
+//! that daemonizes becomes its child, so no children means an empty tree. Control groups of the worker must be empty as
+//! well.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,18 @@ use super::signals::Signals;
 use swarm_sys::cgroups::Groups;
 use swarm_sys::procfs;
 
-/// How long a tree has to end by itself.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the worker's own process group has before the rest is looked for.
+/// Time for the worker's own process group to end before other descendants are searched.
 const GROUP_GRACE: Duration = Duration::from_millis(20);
-/// How long SIGKILL is repeated, for what forks meanwhile.
+/// Time for which SIGKILL is repeated, because processes may fork in the meantime.
 const INSISTENCE: Duration = Duration::from_secs(5);
+/// Interval between two rounds of SIGKILL.
 const ROUND: Duration = Duration::from_millis(100);
-/// A window that was closed says hang-up first, and this long nothing more.
+/// Time between SIGHUP and SIGTERM.
 const HANGUP_GRACE: Duration = Duration::from_secs(1);
 
-/// Ends all descendants and what else is in the groups; returns the pids of those that outlived
-/// SIGKILL.
+/// Ends all descendants and all processes in the groups. Returns the pids of processes that survived SIGKILL.
 pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<Signal>) -> Vec<i32> {
     if ends_when_asked(child, signals, first) && groups.members().is_empty() {
         return Vec::new();
@@ -41,12 +41,12 @@ pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<
     survivors.into_iter().collect()
 }
 
-/// Whether the tree is empty before anybody was killed.
+/// Asks the tree to end, and reports whether it is empty without SIGKILL.
 fn ends_when_asked(child: &mut Child, signals: &Signals, first: Option<Signal>) -> bool {
     if !child.reap() {
         return true;
     }
-    // Nearly all trees are one process group, which needs no search.
+    // Nearly all trees are a single process group, which needs no search.
     if first.is_none() && child.signal_group(Signal::SIGTERM) && wait_empty(child, signals, GROUP_GRACE) {
         return true;
     }
@@ -60,7 +60,7 @@ fn ends_when_asked(child: &mut Child, signals: &Signals, first: Option<Signal>) 
     wait_empty(child, signals, GRACE)
 }
 
-/// The signal, then SIGCONT so that a stopped process can see it.
+/// Sends the signal to all descendants, and then SIGCONT, so that stopped processes can handle it.
 fn signal_all(signal: Signal) {
     for pid in procfs::descendants(nix::unistd::getpid().as_raw()) {
         swarm_sys::processes::signal_descendant(pid, signal);

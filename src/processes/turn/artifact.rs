@@ -1,5 +1,5 @@
-//! Files that are handed over: below the workspace's root as they are, else copied into
-//! the record, under a name that was never used.
+//! Files that are handed over. Files below the workspace root stay in place; others are copied to the record under a
+//! new name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,20 @@ use swarm_actors::flow::block::{Code, Refusal, Target};
 use swarm_actors::flow::document::FlowRun;
 use swarm_actors::flow::improvement::relative;
 
-/// A longer one is no text that anybody reads.
+/// Maximum size of a file that is copied, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Where an artifact is, and what it is called in the flow.
+/// Location of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The path that is written down.
+    /// Below the workspace root, with the path to record.
     Here(String),
-    /// It has to be copied from there.
+    /// In the role's worktree: must be copied from this path.
     Elsewhere(PathBuf),
     Missing,
 }
 
-/// Looks for what an agent called `said`: as its flow understands it, then as the agent may
-/// have meant it.
+/// Finds the artifact that an agent named: first relative to the workspace root, then relative to its worktree.
 pub fn look(flow: &FlowRun, worktree: Option<&Path>, said: &str) -> Found {
     let root = Path::new(flow.workspace_root());
     let resolve = |path: PathBuf| path.canonicalize().ok().filter(|path| path.is_file());
@@ -42,12 +41,12 @@ pub fn look(flow: &FlowRun, worktree: Option<&Path>, said: &str) -> Found {
     }
 }
 
-/// The targets with what they are called in the flow; what lies elsewhere is copied.
+/// Returns the targets with the names of their artifacts in the flow; artifacts in the worktree are copied.
 ///
 /// # Errors
-/// When it cannot be copied.
+/// Fails if an artifact cannot be copied.
 pub fn settle(flow: &FlowRun, worktree: Option<&Path>, node: &str, targets: &[Target]) -> Result<Vec<Target>, Refusal> {
-    // One file to several is copied once.
+    // A file for several targets is copied once.
     let mut copied: Vec<(PathBuf, String)> = Vec::new();
     let mut settled = Vec::new();
     for target in targets {
@@ -69,7 +68,8 @@ pub fn settle(flow: &FlowRun, worktree: Option<&Path>, node: &str, targets: &[Ta
     Ok(settled)
 }
 
-/// `record/07-build-to-review.md`; its path from the workspace's root.
+/// Copies a file to the record, for example as `record/07-build-to-review.md`, and returns its path relative to the
+/// workspace root.
 fn copy(flow: &FlowRun, from: &Path, node: &str, to: &str) -> Result<String, Refusal> {
     let failed = |cause: String| {
         let message = format!("Error: {} cannot be handed over: {cause}.", from.display());
@@ -77,7 +77,7 @@ fn copy(flow: &FlowRun, from: &Path, node: &str, to: &str) -> Result<String, Ref
     };
     let length = fs::metadata(from).map_err(|error| failed(error.to_string()))?.len();
     if length > BYTES_MAX {
-        return Err(failed(format!("it is longer than {BYTES_MAX} bytes")));
+        return Err(failed(format!("larger than {BYTES_MAX} bytes")));
     }
     let record = Path::new(flow.record_folder());
     let plain = |name: &str| name.replace(|c: char| !(c.is_alphanumeric() || "-_.".contains(c)), "-");
@@ -89,7 +89,7 @@ fn copy(flow: &FlowRun, from: &Path, node: &str, to: &str) -> Result<String, Ref
         if flow.was_used(&name) {
             continue;
         }
-        // Of a turn that was cut off here it may be there already.
+        // An interrupted turn may have copied it already.
         let same = fs::read(&path).is_ok_and(|known| known == bytes);
         if same {
             return Ok(name);
@@ -99,5 +99,5 @@ fn copy(flow: &FlowRun, from: &Path, node: &str, to: &str) -> Result<String, Ref
             return Ok(name);
         }
     }
-    Err(failed("there are no more names".to_owned()))
+    Err(failed("no unused name left".to_owned()))
 }

@@ -1,5 +1,4 @@
-//! Brings an agent's word into the flow: files are kept as a commit first, then the file of
-//! the flow is changed, once.
+//! Applies an agent's signal to the flow: commits the worktree first, then changes the flow's file once.
 
 use serde_json::{Value, json};
 use swarm_actors::flow::block::{Code, Refusal, Signal};
@@ -22,7 +21,7 @@ pub enum Brought {
     Refused(Refusal),
 }
 
-/// What a change of the flow may come to besides.
+/// Reason why a signal was not applied.
 enum Not {
     Refused(Refusal),
     Fail(Fail),
@@ -35,7 +34,7 @@ impl From<StoreError> for Not {
 }
 
 impl Role<'_> {
-    /// Does what the agent said, in its file or else in `message`.
+    /// Applies the signal in the handoff file, or else in the agent's last message.
     pub(super) fn bring(&self, message: &str) -> Result<Brought, Fail> {
         let found = word::find(&self.dir.join(HANDOFF), message);
         let done = found.map_err(Not::Refused).and_then(|word| self.apply(&word.signal, &word.question));
@@ -51,7 +50,7 @@ impl Role<'_> {
         self.check(&open).map_err(Not::Fail)?;
         let signal = match (signal, &self.order.turn.node) {
             (Signal::Targets(targets), Some(node)) => {
-                // Before anything is copied or kept: what is refused leaves nothing behind.
+                // Tried before anything is copied or committed, so that a refused signal leaves nothing behind.
                 try_out(&open, node, signal, |path| self.look(&open, path)).map_err(Not::Refused)?;
                 let settled = artifact::settle(&open.flow, self.worktree.as_deref(), node, targets);
                 Signal::Targets(settled.map_err(Not::Refused)?)
@@ -77,21 +76,22 @@ impl Role<'_> {
         }
     }
 
-    /// What the role did goes along with what it hands over.
+    /// Commits the role's worktree, and returns the commit that is handed over. `None` without a worktree, or if the
+    /// role only asks or waits.
     fn keep(&self, signal: &Signal) -> Result<Option<String>, Refusal> {
         let goes_on = matches!(signal, Signal::PromptHuman | Signal::AwaitHandoff);
         let Some(worktree) = self.worktree.as_ref().filter(|_| !goes_on) else { return Ok(None) };
-        let what = self.order.turn.node.as_deref().unwrap_or("looking back");
+        let what = self.order.turn.node.as_deref().unwrap_or("improvement");
         let subject = format!("{what}: turn {} of {}", self.order.turn.number, self.order.turn.role);
         let kept = swarm_git::worktrees::role::keep(worktree, &subject, &self.caller);
         kept.map(Some).map_err(|refusal| {
             let remedy = refusal.remedy.map(|remedy| format!(" ({remedy})")).unwrap_or_default();
-            let message = format!("Error: {}{remedy}. Settle that, then say again what comes next.", refusal.cause);
-            Refusal::new(Code::InvalidTransition, "What it changed cannot be committed", message)
+            let message = format!("Error: {}{remedy}. Fix this, then signal again what comes next.", refusal.cause);
+            Refusal::new(Code::InvalidTransition, "Changes cannot be committed", message)
         })
     }
 
-    /// What it handed over to whom, in words.
+    /// Ends the node's turn, and returns a description of the handoff, if any.
     fn end_node(
         &self,
         open: &mut Open,
@@ -138,7 +138,7 @@ impl Role<'_> {
         Ok(None)
     }
 
-    /// Its agent has ended: nobody waits for an answer any more.
+    /// Withdraws the role's open permission requests, because its agent has ended.
     fn forget_questions(&self, open: &mut Open, node: &str) {
         let role = &self.order.turn.role;
         open.sidecar.requests.retain(|_, asked| asked.role != *role);
@@ -181,7 +181,10 @@ impl Role<'_> {
     }
 }
 
-/// What would be refused, on a copy.
+/// Applies a signal to a copy of the flow.
+///
+/// # Errors
+/// Returns the refusal that the signal would get.
 pub fn try_out(
     open: &Open,
     node: &str,

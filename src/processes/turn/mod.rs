@@ -1,11 +1,11 @@
-//! `swarm __role DIR`: one turn of a role in a flow, the command of its worker. Talks to
-//! the agent until it has said what comes next in a way that can be done, and brings that
-//! into the flow's file. No runtime; it may be killed at any moment, and is begun again.
+//! `swarm __role DIR`: one turn of a role in a flow, the command of its worker. Talks to the agent until the agent has
+//! given a valid signal (handoff, question, wait or close), and records that in the flow's file. Has no runtime. May be
+//! killed at any moment; then the turn is started again.
 //!
 //! ```text
-//!   what others handed over ─▶ agent ─▶ its word ─▶ files kept ─▶ flow.json
-//!                                ▲        │ refused
-//!                                └────────┘ so often as is allowed
+//!   work of other roles ─▶ agent ─▶ signal ─▶ commit ─▶ flow.json
+//!                            ▲        │ refused
+//!                            └────────┘ up to the repair limit
 //! ```
 
 pub mod artifact;
@@ -39,11 +39,11 @@ use swarm_store::flows::store::{FlowFiles, Open, StoreError};
 use swarm_store::flows::turns::{self, HANDOFF, Order, PROMPT, TOLD};
 use swarm_sys::clock::{random_uuid, wall_ms};
 
-/// The kernel takes 128 KiB for one variable.
+/// Maximum size of `SWARM_ANSWER` in bytes; the kernel allows 128 KiB for one variable.
 const ANSWER_BYTES_MAX: usize = 100 << 10;
-/// Before it is tried again what failed on the way, by how often it was …
+/// First pause before a retry after a temporary failure; doubled at each further failure.
 const PAUSE: Duration = Duration::from_secs(2);
-/// … and longest.
+/// Maximum pause before a retry.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
@@ -64,7 +64,7 @@ fn play(dir: &Path) -> Result<(), String> {
     match played {
         Ok(()) => Ok(()),
         Err(Fail::Gone) => {
-            println!("its node has come to something else meanwhile");
+            println!("the turn was ended or replaced in the meantime");
             Ok(())
         }
         Err(Fail::Store(error)) => Err(error.to_string()),
@@ -73,7 +73,7 @@ fn play(dir: &Path) -> Result<(), String> {
 }
 
 fn give_up(order: &Order, files: &FlowFiles, cause: &str) -> Result<(), String> {
-    println!("it waits for a person: {cause}");
+    println!("waiting for a person: {cause}");
     let given = files.update(|open| match check(order, open) {
         Ok(()) => abort(open, &order.turn, cause),
         Err(_) => Ok(()),
@@ -81,25 +81,29 @@ fn give_up(order: &Order, files: &FlowFiles, cause: &str) -> Result<(), String> 
     given.map_err(|error| error.to_string())
 }
 
+/// Checks that this turn is still the current one of its role.
+///
 /// # Errors
-/// Where this turn is not the one that its role is at.
+/// Fails with [`Fail::Gone`] if it is not.
 fn check(order: &Order, open: &Open) -> Result<(), Fail> {
     let is_at = open.sidecar.is_at(&order.turn) && is_open(&open.flow, &order.turn);
     if is_at { Ok(()) } else { Err(Fail::Gone) }
 }
 
-/// Where the role works, when that is a worktree of its own: nobody else's checkout is
-/// committed.
+/// Returns the role's worktree; `None` outside of a repository.
+///
+/// # Errors
+/// Fails if the current directory is the main checkout, which must not be committed by a role.
 fn worktree(site: &Site, caller: &Caller) -> Result<Option<PathBuf>, String> {
     let Some(repo) = &site.repo else { return Ok(None) };
     let here = swarm_git::repository::root(caller).map_err(|refusal| refusal.cause)?;
-    if here == *repo { Err(format!("{} is not a worktree of its own", here.display())) } else { Ok(Some(here)) }
+    if here == *repo { Err(format!("'{}' is not a separate worktree", here.display())) } else { Ok(Some(here)) }
 }
 
-/// As whom git is run: as this process is.
+/// Returns the caller for git commands: this process with its environment.
 fn caller() -> Result<Caller, String> {
     let cwd = std::env::current_dir().map_err(|error| error.to_string())?;
-    let cwd = cwd.to_str().ok_or("the path of this directory is no text")?.to_owned();
+    let cwd = cwd.to_str().ok_or("the path of the current directory is not valid UTF-8")?.to_owned();
     let environment: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
         .collect();
@@ -108,12 +112,12 @@ fn caller() -> Result<Caller, String> {
     Ok(Caller { cwd, environment: environment.into(), umask: umask.bits(), ..Caller::default() })
 }
 
-/// Why a turn comes to an end without a word of its agent.
+/// Reason why a turn ends without a signal.
 #[derive(Debug)]
 enum Fail {
-    /// Its node is not at work any more, or at another turn.
+    /// The turn was ended or replaced.
     Gone,
-    /// A person is to say how it goes on.
+    /// A person has to decide how to continue.
     Over(String),
     Store(StoreError),
 }
@@ -137,7 +141,7 @@ struct Role<'a> {
     player: Player,
     caller: Caller,
     worktree: Option<PathBuf>,
-    /// Where what is handed over goes.
+    /// Record folder, to which artifacts are copied.
     record: String,
 }
 
@@ -160,14 +164,14 @@ impl<'a> Role<'a> {
         if let Some(worktree) = &self.worktree {
             swarm_git::worktrees::role::free(worktree);
         }
-        // Of a turn that was killed when it had said this.
+        // A turn that was killed may have left its signal.
         if self.brings_what_was_left()? {
             return Ok(());
         }
         self.note(&[self.activation()]);
         let conflicts = self.take_in()?;
         if !conflicts.is_empty() {
-            // A script would go on as if it had them.
+            // A script would continue as if there were no conflicts.
             if !self.player.agent.converses() {
                 return Err(Fail::Over(conflicts));
             }
@@ -188,8 +192,8 @@ impl<'a> Role<'a> {
                         (refusal, why)
                     }
                 },
-                Outcome::Stopped => return Err(Fail::Over("its turn was stopped".to_owned())),
-                // It had said what comes next, whatever became of its process then.
+                Outcome::Stopped => return Err(Fail::Over("the turn was stopped".to_owned())),
+                // The agent had given its signal before it failed.
                 Outcome::Failure { .. } if self.brings_what_was_left()? => return Ok(()),
                 Outcome::Failure { cause, fault, .. } => {
                     self.check(&self.files.open()?)?;
@@ -206,7 +210,7 @@ impl<'a> Role<'a> {
         }
     }
 
-    /// Whether what lies in the handoff file was brought in. What is refused goes.
+    /// Applies the signal in the handoff file, if any, and returns whether that succeeded. Deletes a refused signal.
     fn brings_what_was_left(&self) -> Result<bool, Fail> {
         if !self.dir.join(HANDOFF).exists() {
             return Ok(false);
@@ -217,7 +221,7 @@ impl<'a> Role<'a> {
         }
     }
 
-    /// What was refused is not what a next turn begins with.
+    /// Deletes the handoff file, so that the next turn does not start with a refused signal.
     fn forget_word(&self) -> Result<(), Fail> {
         match fs::remove_file(self.dir.join(HANDOFF)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
@@ -225,10 +229,10 @@ impl<'a> Role<'a> {
         }
     }
 
-    /// In the role's feed, for people; not worth failing for.
+    /// Adds items to the role's feed, which is only for readers. Failures are only warned of.
     fn note(&self, items: &[(Kind, String)]) {
         if let Err(error) = feed::add(self.files.dir(), &self.order.turn.role, items) {
-            eprintln!("swarm: warning: the role's feed cannot be written: {error}");
+            eprintln!("swarm: warning: cannot write the feed of the role: {error}");
         }
     }
 
@@ -236,7 +240,7 @@ impl<'a> Role<'a> {
         check(self.order, open)
     }
 
-    /// What nothing holds back is begun where something is allowed only.
+    /// Refuses an agent that cannot ask for permission if the flow allows nothing without asking.
     fn check_consent(&self, open: &Open) -> Result<(), Fail> {
         let is_free = matches!(self.player.agent.kind, swarm_agents::Kind::Command | swarm_agents::Kind::Shell)
             && !self.player.is_unsafe;
@@ -245,8 +249,8 @@ impl<'a> Role<'a> {
         }
         let (agent, id) = (&self.player.agent.name, open.flow.id());
         Err(Fail::Over(format!(
-            "'{agent}' asks nobody before it does something, and this flow allows nothing without asking: \
-             swarm flow consent {id} full-access, or unsafe = true for the role in swarm.toml; then answer"
+            "agent '{agent}' cannot ask for permission, and this flow allows nothing without asking: \
+             run 'swarm flow consent {id} full-access' or set 'unsafe = true' for the role in swarm.toml, then answer"
         )))
     }
 
@@ -261,11 +265,11 @@ impl<'a> Role<'a> {
         side.session.clone().filter(|_| same)
     }
 
-    /// Kept at once: what is cut off goes on in it.
+    /// Records the conversation at once, so that an interrupted turn can resume it.
     fn keep_session(&self, session: Option<&Session>) -> Result<(), Fail> {
         let Some(session) = session else { return Ok(()) };
         self.files.update(|open| {
-            // A person's no ends a turn, and not its conversation.
+            // A denial by a person ends the turn but not its conversation.
             if !open.sidecar.is_at(&self.order.turn)
                 && open.sidecar.role(&self.order.turn.role).turn != self.order.turn.number
             {
@@ -291,17 +295,17 @@ impl<'a> Role<'a> {
         if self.order.turn.node.is_none() {
             return Ok(word::LOOK_BACK.to_owned());
         }
-        shell_script(&self.order.work.join("\n")).map_err(|cause| Fail::Over(format!("its node: {cause}")))
+        shell_script(&self.order.work.join("\n")).map_err(|cause| Fail::Over(format!("work of the node: {cause}")))
     }
 
-    /// For an agent that does not remember: all of it, and what was wrong.
+    /// Returns the whole prompt with the refusal, for an agent without a conversation.
     fn again(&self, refusal: &Refusal) -> Result<String, Fail> {
         let text = format!("{}\n## What was wrong with your last answer\n\n{}\n", self.order.whole, refusal.message);
         fs::write(self.dir.join(PROMPT), &text)?;
         if self.player.agent.kind == swarm_agents::Kind::Shell { self.script() } else { Ok(text) }
     }
 
-    /// Brings in what others handed over. What conflicts is the agent's to settle.
+    /// Merges the commits that other roles handed over. Returns instructions for the agent if there are conflicts.
     fn take_in(&self) -> Result<String, Fail> {
         let Some(worktree) = &self.worktree else { return Ok(String::new()) };
         let mut conflicts = String::new();
@@ -311,13 +315,12 @@ impl<'a> Role<'a> {
                 Ok(swarm_git::worktrees::role::Taken::Conflict(files)) => {
                     let files = files.join(", ");
                     conflicts.push_str(&format!(
-                        "What {from} handed over (commit {commit}) conflicts with your worktree; the marks are in \
-                         {files}. Settle them first.\n"
+                        "The work of {from} (commit {commit}) conflicts with your worktree; the conflict markers are \
+                         in {files}. Resolve them first.\n"
                     ));
                 }
                 Err(refusal) => conflicts.push_str(&format!(
-                    "What {from} handed over (commit {commit}) is not in your worktree yet: {}. Bring it in with git \
-                     merge.\n",
+                    "The work of {from} (commit {commit}) is not in your worktree yet: {}. Merge it with git.\n",
                     refusal.cause
                 )),
             }
@@ -339,7 +342,7 @@ impl<'a> Role<'a> {
         let spoken = teller.end();
         let report = report.map_err(|error| {
             let program = launch.argv.first().map_or("nothing", String::as_str);
-            Fail::Over(format!("{program} cannot be started: {error}"))
+            Fail::Over(format!("cannot start '{program}': {error}"))
         })?;
         Ok((report, spoken))
     }
@@ -357,7 +360,7 @@ impl<'a> Role<'a> {
             ("SWARM_HANDOFF", path(HANDOFF)),
             ("SWARM_PROMPT", path(PROMPT)),
         ];
-        // What is longer does not fit into an environment; the prompt has it.
+        // A longer answer does not fit into the environment; the prompt contains it.
         let answer = self.order.answer.clone().filter(|answer| answer.len() <= ANSWER_BYTES_MAX);
         variables.extend(answer.map(|answer| ("SWARM_ANSWER", answer)));
         if let Some(worktree) = &self.worktree {
@@ -369,7 +372,7 @@ impl<'a> Role<'a> {
         variables.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// What is passing may be over by the next time; what is not is a person's.
+    /// Waits before a retry as the kind of failure requires. A lasting failure is left to a person.
     fn pause(&self, cause: &str, fault: FaultKind, failures: u32) -> Result<(), Fail> {
         match fault {
             FaultKind::Lasting => Err(Fail::Over(cause.to_owned())),
@@ -391,14 +394,14 @@ impl<'a> Role<'a> {
         }
     }
 
-    /// Counts that it is sent back once more, and gives up when that was often enough.
+    /// Counts a repair, and gives up if the limit is reached.
     fn repair(&self, refusal: &Refusal, why: &str) -> Result<(), Fail> {
         let Refusal { code, summary, .. } = refusal;
         println!("sent back: {summary}");
         self.note(&[(Kind::Repair, summary.clone())]);
         let turn = &self.order.turn;
         let is_enough = self.files.update(|open| {
-            // A person may have said no, or ended it.
+            // A person may have denied a request or ended the turn.
             self.check(open)?;
             let repairs = open.sidecar.repairs.entry(turn.role.clone()).or_default();
             let is_enough = *repairs >= self.player.repairs;

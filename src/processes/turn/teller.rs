@@ -1,4 +1,4 @@
-//! What an agent does, for whoever reads its worker's output and its role's feed.
+//! Reports an agent's activity to the worker's output, the role's feed and the session.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use crate::processes::attempt::session::Doings;
 use crate::processes::attempt::turn::Teller;
 use swarm_store::flows::feed::Kind;
 
-/// What is told is written down this often, while there is much of it.
+/// Minimum interval between two writes to the feed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// What is kept of the end of what it printed, in bytes.
+/// Number of bytes that are kept of the end of the output.
 const TAIL_BYTES: usize = 256 << 10;
 
-/// Listens to one agent.
+/// Receiver of the activity of one agent.
 pub struct Spoken<'a> {
     raw: bool,
     role: &'a Role<'a>,
     doings: Doings,
-    /// Not yet in the feed.
+    /// Items that are not in the feed yet.
     items: Vec<(Kind, String)>,
     written: Option<Instant>,
-    /// The last of what it printed, for agents that print no events.
+    /// End of the output, for agents that print no events.
     tail: Vec<u8>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Spoken<'a> {
         Self { raw, role, doings: Doings::here(), items: Vec::new(), written: None, tail: Vec::new() }
     }
 
-    /// All that it said, for agents that print no events.
+    /// Flushes the feed, and returns the end of the output of an agent that prints no events.
     pub fn end(mut self) -> String {
         let spoken = String::from_utf8_lossy(&self.tail).into_owned();
         if self.raw && !spoken.trim().is_empty() {
@@ -51,14 +51,14 @@ impl<'a> Spoken<'a> {
 impl Teller for Spoken<'_> {
     fn session(&mut self, id: String) {
         self.doings.conversation(&id);
-        // Known from its first line on, so that what is cut off can be gone on with.
+        // Recorded at its first line, so that an interrupted conversation can be resumed.
         let session = swarm_agents::Session { id, ..Default::default() };
         let known = self.role.files.open().is_ok_and(|open| {
             let side = open.sidecar.roles.get(&self.role.order.turn.role);
             side.and_then(|side| side.session.as_ref()).is_some_and(|known| known.id == session.id)
         });
         if !known && self.role.keep_session(Some(&session)).is_err() {
-            eprintln!("swarm: warning: the conversation cannot be kept");
+            eprintln!("swarm: warning: cannot record the conversation");
         }
     }
 

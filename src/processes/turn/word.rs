@@ -1,4 +1,4 @@
-//! What an agent says that comes next, where it says it, and what it may do meanwhile.
+//! Reading an agent's signal from its handoff file or last message, and restricting the agent as the flow requires.
 
 use std::path::Path;
 
@@ -12,23 +12,23 @@ use swarm_store::flows::store::{FlowFiles, gate_of};
 use swarm_store::flows::turns::HANDOFF_BYTES_MAX;
 use swarm_store::flows::{self, yaml};
 
-/// Of a question, what goes on is left out.
+/// Maximum size of a question in bytes; the rest is left out.
 pub const QUESTION_BYTES_MAX: usize = 16 << 10;
-/// What the `shell` agent does when it looks back: it has nothing to add.
+/// Script of the `shell` agent for the improvement phase: writes findings without content.
 pub const LOOK_BACK: &str = r#"file=$(sed -n 's/^Write it to \(.*\), then stop with$/\1/p' "$SWARM_PROMPT" | tail -n 1)
 mkdir -p "$(dirname "$file")"
 printf '# %s\n\nA script: it did what it says.\n' "$SWARM_ROLE" > "$file"
 sed -n '/^```handoff$/,/^```$/p' "$SWARM_PROMPT" | tail -n 4
 "#;
 
-/// The word, and what was said beside it.
+/// Signal of an agent with its question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Word {
     pub signal: Signal,
     pub question: String,
 }
 
-/// What the agent left in its file, else the last block of its last message.
+/// Returns the signal in the handoff file, or else in the last block of the agent's last message.
 pub fn find(file: &Path, message: &str) -> Result<Word, Refusal> {
     match flows::read_text(file, HANDOFF_BYTES_MAX) {
         Ok(Some(text)) => read(&text),
@@ -37,13 +37,13 @@ pub fn find(file: &Path, message: &str) -> Result<Word, Refusal> {
             Ok(Word { signal, question: above(message) })
         }
         Err(error) => {
-            let message = format!("Error: {} cannot be read: {error}. Say it again.", file.display());
+            let message = format!("Error: {} cannot be read: {error}. Write it again.", file.display());
             Err(Refusal::new(Code::MissingBlock, "Handoff file cannot be read", message))
         }
     }
 }
 
-/// A file may hold the block alone, or a text with the block in it.
+/// Parses a handoff file: the block alone, or a text that contains the block.
 pub fn read(text: &str) -> Result<Word, Refusal> {
     if text.contains("```") {
         let signal = block::parse(text, Which::Last, yaml::parse)?;
@@ -54,7 +54,7 @@ pub fn read(text: &str) -> Result<Word, Refusal> {
         Refusal::new(Code::YamlParse, "Malformed handoff file", message)
     };
     if text.len() > BLOCK_BYTES_MAX {
-        return Err(wrong("it is far too long".to_owned()));
+        return Err(wrong("it is too long".to_owned()));
     }
     let value = yaml::parse(text).map_err(wrong)?;
     let question = value.get("question").and_then(Value::as_str).unwrap_or_default();
@@ -62,13 +62,13 @@ pub fn read(text: &str) -> Result<Word, Refusal> {
     Ok(Word { signal: block::interpret(&value)?, question })
 }
 
-/// What stands above the last block: where the agent asks, this is what it asks.
+/// Returns the text above the last block, which is the question if the agent asks one.
 fn above(message: &str) -> String {
     let end = message.to_lowercase().rfind("```handoff").filter(|at| message.is_char_boundary(*at));
     cut(message[..end.unwrap_or(message.len())].trim())
 }
 
-/// So much of a question as a person reads.
+/// Shortens a question to `QUESTION_BYTES_MAX`.
 fn cut(text: &str) -> String {
     let mut end = text.len().min(QUESTION_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -77,15 +77,15 @@ fn cut(text: &str) -> String {
     if end < text.len() { format!("{}…", &text[..end]) } else { text.to_owned() }
 }
 
-/// Its process did not end well.
+/// Returns the refusal for an agent whose process failed.
 pub fn failed(cause: &str) -> Refusal {
     let message =
-        format!("Your last turn ended badly: {cause}. Go on where you were, and end your turn as you were told.");
+        format!("Your last turn failed: {cause}. Continue where you stopped, and end your turn as instructed.");
     Refusal::new(Code::MissingBlock, cause, message)
 }
 
-/// Has the agent ask before what the flow does not allow, as far as its program offers
-/// that. `dir` is the folder of its turn, where it may leave its word.
+/// Makes the agent ask before it does what the flow does not allow, as far as its program supports that. `dir` is the
+/// directory of the turn, to which the agent may write its signal.
 pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path) -> Result<(), Fail> {
     match agent.kind {
         Kind::Claude => {
@@ -104,7 +104,7 @@ pub(super) fn hold_back(agent: &mut Agent, files: &FlowFiles, dir: &Path) -> Res
     Ok(())
 }
 
-/// Where programs are found, this one among them.
+/// Returns `PATH` with this program's directory appended; `None` if it is already there.
 pub fn search_path() -> Option<String> {
     let program = std::env::current_exe().ok()?;
     let own =
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_words_are_refused_in_time() {
+    fn hostile_blocks_are_refused_in_time() {
         let aliases = format!("a: &a [x]\n{}", (0..200).map(|n| format!("b{n}: [*a, *a, *a]\n")).collect::<String>());
         let blocks = [
             "[".repeat(40_000),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_block_of_a_message_counts_and_the_question_stands_above_it() {
+    fn the_last_block_counts_and_the_question_is_above_it() {
         let message =
             "Ünï first\n```handoff\ntype: await-handoff\n```\nor rather: who?\n```handoff\ntype: prompt-human\n```";
         let word = find(Path::new("/nowhere/at/all"), message).expect("it can be read");

@@ -61,13 +61,13 @@ impl Stage<'_> {
         let cause = match &ended.how {
             How::NotStarted(cause) => return abort(open, turn, &format!("it could not be started: {cause}")),
             How::Exit(Some(exit)) => match exit.reason {
-                Why::Stopped | Why::Closed | Why::Abandoned => return abort(open, turn, "its turn was stopped"),
+                Why::Stopped | Why::Closed | Why::Abandoned => return abort(open, turn, "the turn was stopped"),
                 Why::Timeout => "its time was up",
                 Why::OutOfMemory => "it ran out of memory",
                 Why::Output => "it wrote more than it may",
-                Why::Exited => "its turn broke off",
+                Why::Exited => "the turn ended unexpectedly",
             },
-            How::Exit(None) => "its turn broke off, and nobody knows how",
+            How::Exit(None) => "the turn ended unexpectedly, with an unknown result",
         };
         deny(open, turn);
         if !is_open(&open.flow, turn) {

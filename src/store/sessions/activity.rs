@@ -1,4 +1,4 @@
-//! `activity.json`: what an agent is at, by its own word or that of who listens to it.
+//! Reads and writes `activity.json`: what an agent does, as reported by itself or by the process that reads its events.
 
 use std::io;
 use std::path::Path;
@@ -16,21 +16,21 @@ use swarm_sys::clock::wall_ms;
 
 const ACTIVITY: &str = "activity.json";
 
-/// What an agent itself, or who listens to it, says that it does.
+/// Reported activity of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tool {
     pub at_ms: u64,
     pub calls: u64,
     pub operation: Option<String>,
-    /// What it asks a person.
+    /// Question to a person that the agent waits for.
     pub waiting: Option<String>,
-    /// It asks for what is next, since it has done what it was told.
+    /// The agent has finished its task and waits for the next one.
     pub idle: bool,
 }
 
 impl Tool {
-    /// The same after it has said this.
+    /// Returns the activity after the agent reported `word`.
     pub fn after(self, word: Word, at_ms: u64) -> Self {
         let Self { calls, operation, waiting, idle, .. } = self;
         let at_work = Self { at_ms, calls, ..Self::default() };
@@ -38,7 +38,7 @@ impl Tool {
             Word::Working => at_work,
             Word::Tool(what) => Self { calls: calls.saturating_add(1), operation: Some(what), ..at_work },
             Word::Doing(what) => Self { operation: Some(what), ..at_work },
-            // Another one may have been begun beside it.
+            // Another operation may have started in parallel; it stays.
             Word::Done(what) => Self { operation: operation.filter(|is| *is != what), ..at_work },
             Word::Waits(what) => Self { operation, waiting: Some(what), ..at_work },
             Word::StillWaits(what) => {
@@ -50,21 +50,21 @@ impl Tool {
     }
 }
 
-/// What the agent whose folder this is says that it is at.
+/// Reads the activity of the agent in this folder; `None` if none is recorded.
 pub fn read(folder: &Folder) -> Option<Tool> {
     let bytes = folder.read(ACTIVITY).ok()??;
     serde_json::from_slice(&bytes).ok()
 }
 
-/// The same of the session in `base`.
+/// Reads the activity of the agent in the session of `base`; `None` if none is recorded.
 pub fn activity(base: &Path) -> Option<Tool> {
     read(&Folder::open(base).ok()??)
 }
 
-/// What an agent is at, and what it did since this was last written.
+/// Writes the activity of an agent, and appends lines to its progress log.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn write_activity(base: &Path, tool: &Tool, lines: &[String]) -> io::Result<()> {
     let Some(folder) = Folder::open(base)? else { return Ok(()) };
     write(&folder, tool, lines)
@@ -79,29 +79,29 @@ pub fn forget(folder: &Folder) {
     let _ = folder.remove(ACTIVITY);
 }
 
-/// What an agent means to do.
+/// Writes the to-do list of an agent.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn write_todos(base: &Path, todos: &serde_json::Value) -> io::Result<()> {
     let Some(folder) = Folder::open(base)? else { return Ok(()) };
     folder.replace(TODOS, format!("{todos:#}").as_bytes(), false).map(drop)
 }
 
-/// Notes what an agent has said in the session of `base`, under its lock, and gives what
-/// it is at now. Only for the launch that the session is of, where one is named: what
-/// comes late from an earlier agent says nothing of the one that is at work.
+/// Records a report of an agent in the session of `base`, under its lock, and returns the resulting activity. If
+/// `launch` is given, the session must belong to it: a late report of an earlier agent says nothing about the
+/// present one.
 ///
 /// # Errors
-/// When there is no such session or it is over, or what the system says; the lock is
-/// waited for no longer than `limit`.
+/// Fails if there is no such session, if it has ended or belongs to another launch, if the lock is not free within
+/// `limit`, or on I/O errors.
 pub fn note(base: &Path, launch: Option<&str>, heard: Heard, limit: Duration) -> Result<Tool, StoreError> {
     let folder = Folder::open(base)?.ok_or_else(|| StoreError::NotFound(base.to_owned()))?;
-    let lock = folder.lock_within(limit)?.ok_or_else(|| folder.is_locked(limit))?;
+    let lock = folder.lock_within(limit)?.ok_or_else(|| folder.lock_timeout(limit))?;
     let mut session = load(&folder)?.ok_or_else(|| StoreError::NotFound(base.to_owned()))?;
     let closed = |cause: &'static str| StoreError::Closed { path: folder.path().to_owned(), cause };
     if launch.is_some_and(|launch| !is_ours(&session, launch)) {
-        return Err(closed("is that of another launch"));
+        return Err(closed("belongs to another launch"));
     }
     if session.status().is_some_and(SessionStatus::is_over) {
         return Err(closed("has ended"));
@@ -118,7 +118,7 @@ pub fn note(base: &Path, launch: Option<&str>, heard: Heard, limit: Duration) ->
         let todos = json!({ "updatedAt": now.at_ms, "items": items });
         folder.replace(TODOS, format!("{todos:#}").as_bytes(), false)?;
     }
-    // Last: it is the slow part, once for each conversation.
+    // Last, because it is slow; it happens once per conversation.
     if let Some(id) = heard.conversation
         && session.text("providerSessionId").as_deref() != Some(&id)
     {

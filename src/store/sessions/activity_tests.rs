@@ -1,4 +1,4 @@
-//! What is noted, when, and for whom.
+//! Tests of recording agents' reports.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ fn files(base: &Path) -> Vec<String> {
 }
 
 #[test]
-fn each_word_leaves_what_is_still_so() {
+fn each_report_changes_only_what_it_is_about() {
     let text = |text: &str| text.to_owned();
     let (none, x) = (None, Some("x"));
     for (words, operation, waiting, idle, calls) in [
@@ -66,25 +66,25 @@ fn each_word_leaves_what_is_still_so() {
 }
 
 #[test]
-fn a_word_of_the_agent_at_work_is_noted_and_of_an_earlier_one_not() {
+fn reports_of_the_present_agent_are_recorded_and_those_of_earlier_ones_refused() {
     let base = begun("L-2");
     note(base.path(), Some("L-2"), tool("Bash: make"), LIMIT).expect("noted");
     for (launch, word) in [("L-1", "late"), ("", "nobody")] {
         let error = note(base.path(), Some(launch), tool(word), LIMIT).expect_err("is refused").to_string();
-        assert!(error.ends_with("is that of another launch"), "{error}");
+        assert!(error.ends_with("belongs to another launch"), "{error}");
     }
     let now = activity(base.path()).expect("there");
     assert_eq!((now.calls, now.operation.as_deref()), (1, Some("Bash: make")));
     let progress = fs::read_to_string(base.path().join(FOLDER).join(PROGRESS)).expect("read");
     assert!(progress.ends_with("|tool|Bash: make\n"), "{progress}");
-    // A person names the session, and no launch.
+    // A report by a person names the session but no launch.
     note(base.path(), None, said(Word::Waits("may it?".to_owned())), LIMIT).expect("noted");
     assert_eq!(activity(base.path()).expect("there").waiting.as_deref(), Some("may it?"));
     assert_eq!(files(base.path()), ["activity.json", "progress.log", "state.json", "state.lock"]);
 }
 
 #[test]
-fn nothing_is_made_where_there_is_no_session_and_nothing_noted_when_it_is_over() {
+fn reports_without_a_session_create_nothing_and_ended_sessions_record_nothing() {
     let base = tempfile::tempdir().expect("a directory");
     assert!(matches!(note(base.path(), None, tool("x"), LIMIT), Err(StoreError::NotFound(_))));
     assert!(!base.path().join(FOLDER).exists());
@@ -100,7 +100,7 @@ fn nothing_is_made_where_there_is_no_session_and_nothing_noted_when_it_is_over()
 }
 
 #[test]
-fn the_conversation_is_noted_once_and_the_rest_of_the_session_stays() {
+fn the_conversation_is_recorded_once_and_the_rest_of_the_session_stays() {
     let base = begun("L");
     let path = base.path().join(FOLDER).join("state.json");
     let hear = |id: &str| Heard { conversation: Some(id.to_owned()), ..said(Word::Working) };
@@ -117,7 +117,7 @@ fn the_conversation_is_noted_once_and_the_rest_of_the_session_stays() {
 }
 
 #[test]
-fn its_list_of_what_is_to_do_is_kept() {
+fn the_to_do_list_is_recorded() {
     let base = begun("L");
     let todos = json!([{ "content": "a", "status": "pending", "activeForm": "doing a" }]);
     note(base.path(), Some("L"), Heard { todos: Some(todos.clone()), ..tool("TodoWrite") }, LIMIT).expect("noted");
@@ -128,7 +128,7 @@ fn its_list_of_what_is_to_do_is_kept() {
 }
 
 #[test]
-fn a_lock_that_somebody_holds_is_not_waited_for_without_end() {
+fn the_wait_for_a_held_lock_is_limited() {
     let base = begun("L");
     let folder = Folder::open(base.path()).expect("opened").expect("there");
     let held = folder.lock().expect("locked");
@@ -139,7 +139,7 @@ fn a_lock_that_somebody_holds_is_not_waited_for_without_end() {
 }
 
 #[test]
-fn words_that_come_at_once_all_count() {
+fn concurrent_reports_all_count() {
     let base = begun("L");
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -154,7 +154,7 @@ fn words_that_come_at_once_all_count() {
 }
 
 #[test]
-fn what_somebody_put_in_its_place_is_replaced_and_never_followed() {
+fn a_link_or_malformed_file_in_its_place_is_replaced_and_never_followed() {
     let base = begun("L");
     let (kept, path) = (base.path().join("kept"), base.path().join(FOLDER).join(ACTIVITY));
     fs::write(&kept, "{\"calls\": 7}").expect("written");
@@ -170,9 +170,9 @@ fn what_somebody_put_in_its_place_is_replaced_and_never_followed() {
 }
 
 proptest! {
-    /// Who is at a tool waits for no next task, and only a tool counts.
+    /// An agent that uses a tool is not idle, and only tool calls are counted.
     #[test]
-    fn no_order_of_words_contradicts_itself(order in proptest::collection::vec(0_usize..7, 0..40)) {
+    fn no_order_of_reports_contradicts_itself(order in proptest::collection::vec(0_usize..7, 0..40)) {
         let mut tool = Tool::default();
         for which in order {
             let x = || "x".to_owned();

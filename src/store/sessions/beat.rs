@@ -1,4 +1,4 @@
-//! `heartbeat.json`, in the other program's form, and the beats of a whole fleet.
+//! Writes `heartbeat.json`, in the format of the original program, for a whole fleet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -17,21 +17,21 @@ use swarm_sys::paths::Paths;
 use swarm_sys::procfs::{self, Stat};
 
 pub const HEARTBEAT: &str = "heartbeat.json";
-/// What an agent was last seen at is over after this long without a word, in milliseconds.
+/// Silence after which an agent counts as idle, in milliseconds.
 const IDLE_MS: u64 = 60_000;
-/// How often a session notes its last beat when nothing else changes, in milliseconds.
+/// Interval at which `state.json` records the last beat if nothing else changes, in milliseconds.
 const NOTED_MS: u64 = 60_000;
 
-/// All members are always there.
+/// Content of `heartbeat.json`. All fields are always present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Heartbeat {
     pub timestamp: i64,
-    /// The agent's, not that of whoever beats for it.
+    /// Pid of the agent, not of the supervisor that writes the file.
     pub pid: i32,
     #[serde(rename = "memoryUsageMB")]
     pub memory_usage_mb: u64,
-    /// Seconds.
+    /// Uptime in seconds.
     pub uptime: u64,
     pub last_activity_type: String,
     pub last_activity_timestamp: i64,
@@ -39,7 +39,8 @@ pub struct Heartbeat {
     pub current_operation: Option<String>,
 }
 
-/// When a heartbeat says that it was written. Text, seconds and torn files are none.
+/// Reads the time and the pid of the last heartbeat. `None` if the file is absent or torn, or if the timestamp is not
+/// a number.
 pub fn stamp_of(folder: &Folder) -> Option<(i64, i32)> {
     #[derive(Deserialize)]
     struct Stamp {
@@ -52,49 +53,48 @@ pub fn stamp_of(folder: &Folder) -> Option<(i64, i32)> {
     Some((stamp.timestamp, stamp.pid))
 }
 
-/// Lives that are remembered as ended.
+/// Maximum number of launches remembered as ended.
 const ENDED_MAX: usize = 256;
 
-/// What is remembered of a session from one beat to the next.
+/// State of a session between two beats.
 #[derive(Default)]
 struct Seen {
-    /// Of which launch: a name and its generations come again after a clean.
+    /// Launch that this state belongs to. A worker name and its generations recur after a clean.
     session_id: String,
-    /// The state as it was when it was last known to be ours.
+    /// Version of `state.json` that was last verified to be ours.
     state: Option<Stamp>,
     activity: &'static str,
     noted_ms: u64,
 }
 
-/// The file that the next beat of a launch is written to. The next supervisor goes on with
-/// it, so that those that are killed leave one behind at most.
+/// Returns the name of the spare file that the next beat of a launch is written to. The next supervisor reuses it, so
+/// that killed supervisors leave at most one such file.
 pub fn spare(session_id: &str) -> String {
     format!(".{HEARTBEAT}.tmp-{session_id}")
 }
 
-/// Beats for sessions.
+/// Writes the heartbeats of sessions.
 #[derive(Default)]
 pub struct Beater {
     seen: BTreeMap<String, Seen>,
-    /// Launches that have ended, the latest last.
+    /// Launches that have ended, oldest first.
     ended: VecDeque<String>,
 }
 
 impl Beater {
-    /// From here on there is no beat for this life: it has ended.
+    /// Marks a launch as ended: no further beat is written for it.
     pub fn end(&mut self, life: &Life) {
         self.seen.remove(&life.worker);
         self.ended.push_back(life.session_id.clone());
-        // Rounds of beats that were begun before are over long before so many have ended.
+        // A round of beats that started before this end is over long before so many others have ended.
         if self.ended.len() > ENDED_MAX {
             self.ended.pop_front();
         }
     }
 
-    /// One look, and one beat where there is a session. What cannot be written is left
-    /// to the next one.
+    /// Observes an agent, and writes one beat if it has a session. A failed write is left to the next beat.
     pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Sight) {
-        // Only while it exists, and the one that is meant.
+        // Only while this very process exists and its end has not been recorded.
         let over = self.ended.contains(&life.session_id);
         let Some(stat) = procfs::alive(&life.process, boot).filter(|_| !over) else {
             return (Beaten::Done, Sight::default());
@@ -128,11 +128,11 @@ impl Beater {
         }
         let (now_ms, activity) = (pulse.now_ms, activity(pulse));
         if let Err(error) = folder.alternate(HEARTBEAT, &spare(&life.session_id), &pulse.render(activity)) {
-            tracing::debug!(worker = life.worker, %error, "a heartbeat could not be written");
+            tracing::debug!(worker = life.worker, %error, "cannot write a heartbeat");
             return Beaten::Done;
         }
         if (activity != seen.activity || now_ms.abs_diff(seen.noted_ms) >= NOTED_MS)
-            && let Some(stamp) = note(folder, fence, now_ms)
+            && let Some(stamp) = record_beat(folder, fence, now_ms)
         {
             (seen.state, seen.activity, seen.noted_ms) = (Some(stamp), activity, now_ms);
         }
@@ -140,8 +140,8 @@ impl Beater {
     }
 }
 
-/// The folder of a session, made anew where only it was removed: a worktree that was
-/// deleted is not made again.
+/// Opens the folder of a session. With `make`, recreates it if only the folder was removed; a deleted worktree is not
+/// recreated.
 fn reach(base: &Path, make: bool) -> Option<Folder> {
     match Folder::open(base) {
         Ok(None) if make && base.is_dir() => Folder::make(base).ok(),
@@ -152,9 +152,9 @@ fn reach(base: &Path, make: bool) -> Option<Folder> {
 enum Owner {
     Us,
     Other(Fence),
-    /// There is no state, or one that names nobody, or one that is malformed and stays so.
+    /// The state is absent, names no session, or is malformed.
     Nobody,
-    /// It cannot be read for now.
+    /// The state cannot be read at the moment.
     Unknown,
 }
 
@@ -168,12 +168,12 @@ fn owner(folder: &Folder, fence: &Fence) -> Owner {
     }
 }
 
-/// `lastHeartbeat`, forward only, where the session is still ours and nobody else
-/// writes there just now. Not synced: a loss of power ends the agent too.
-fn note(folder: &Folder, fence: &Fence, now_ms: u64) -> Option<Stamp> {
+/// Sets `lastHeartbeat` in `state.json`, never backward, if the session is still ours and no other writer holds the
+/// lock. Not synced: a power cut ends the agent as well.
+fn record_beat(folder: &Folder, fence: &Fence, now_ms: u64) -> Option<Stamp> {
     let lock = folder.try_lock().ok().flatten()?;
     let stamp = folder.stamp(STATE)?;
-    // One that is torn or not there is noted with another beat.
+    // If the state is torn or absent, a later beat records it.
     let before = folder.read(STATE).ok()??;
     let session = Session::parse(str::from_utf8(&before).ok()?).ok();
     let mut session = session.filter(|session| session.fence() == *fence)?;
@@ -181,12 +181,12 @@ fn note(folder: &Folder, fence: &Fence, now_ms: u64) -> Option<Stamp> {
     let last = session.integer("lastHeartbeat").unwrap_or_default();
     session.set("lastHeartbeat", &last.max(now_ms));
     session.set("lastUpdatedAt", &now_ms);
-    // Mostly it is nothing but these, and a new file for them costs ten times as much.
+    // Usually only these digits differ, and a new file would cost ten times as much.
     let patched = folder.patch_digits(STATE, stamp, &before, session.render().as_bytes(), &lock);
     patched.or_else(|| save(folder, &lock, session, false).ok().map(|(_, stamp)| stamp))
 }
 
-/// What is seen of an agent from outside.
+/// Observations of an agent from outside.
 struct Pulse {
     now_ms: u64,
     pid: i32,
@@ -242,16 +242,16 @@ fn pulse(paths: &Paths, life: &Life, stat: &Stat, folder: Option<&Folder>) -> Pu
         memory_mb: stat.resident_bytes() >> 20,
         up_s,
         output: written.iter().fold(0, |sum, (at_ms, bytes)| sum.wrapping_mul(31).wrapping_add(at_ms ^ (bytes << 20))),
-        // Before its first word it has only been started.
+        // Before the first output, the start counts as the last activity.
         wrote_ms: wrote_ms.max(now_ms.saturating_sub(up_s * 1000)),
         tool: folder.and_then(activity::read),
     }
 }
 
-/// When a log was written to, in Unix milliseconds, and how long it is.
+/// Returns the time of the last write to a log in Unix milliseconds, and its length in bytes. `None` if it is empty.
 fn written(path: &Path) -> Option<(u64, u64)> {
     let meta = fs::metadata(path).ok()?;
-    // One that was only made has told nothing.
+    // The modification time of an empty log is only its creation time.
     if meta.len() == 0 {
         return None;
     }

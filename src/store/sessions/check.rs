@@ -1,4 +1,4 @@
-//! What can be found out about a session from outside.
+//! Collects the observable facts of a session.
 
 use std::io;
 use std::path::Path;
@@ -13,21 +13,21 @@ use super::{beat, set};
 use swarm_sys::clock::{host, wall_ms};
 use swarm_sys::procfs;
 
-/// How it is set when a beat is too old to count.
+/// Environment variable that sets the age in milliseconds at which a beat is stale.
 const TIMEOUT: &str = "AGENT_HEARTBEAT_TIMEOUT_MS";
-/// How it is set how often a session is gone on with.
+/// Environment variable that sets the maximum number of recoveries of a session.
 const ATTEMPTS: &str = "AGENT_MAX_RECOVERY_ATTEMPTS";
 
-/// How often a session is gone on with.
+/// Returns the maximum number of recoveries of a session.
 pub fn attempts_max() -> i64 {
     set(ATTEMPTS).map_or(recovery::ATTEMPTS_MAX, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// What has been found out about the session in `base`.
+/// Facts about a session.
 #[derive(Debug)]
 pub struct Checked {
     pub state: Option<Session>,
-    /// Why there is none, where there is a file.
+    /// Why the state file could not be parsed. `None` if it was, or if there is none.
     pub malformed: Option<String>,
     pub beat_ms: Option<i64>,
     pub beat_pid: Option<i32>,
@@ -50,10 +50,10 @@ impl Checked {
     }
 }
 
-/// Looks at the session in `base`. The limits are those of the environment.
+/// Checks the session in `base`. The limits come from the environment.
 ///
 /// # Errors
-/// When it cannot be looked at; a malformed state is no error.
+/// Fails on I/O errors. A malformed state is not an error.
 pub fn check(base: &Path) -> io::Result<Checked> {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut checked = Checked {
@@ -77,8 +77,8 @@ pub fn check(base: &Path) -> io::Result<Checked> {
     Ok(checked)
 }
 
-/// What this machine knows of the process that the session names. A beat of another
-/// process is another program's, and speaks for itself.
+/// Returns what this machine knows about the process named by the session. If the last beat has another pid, it was
+/// written by another program and counts on its own, so the result is `Unknown` instead of `Gone`.
 pub fn known(state: Option<&Session>, beat_pid: Option<i32>) -> Known {
     let boot = procfs::boot_id();
     let Some(owner) = state.and_then(Session::owner) else { return Known::Unknown };
@@ -89,7 +89,7 @@ pub fn known(state: Option<&Session>, beat_pid: Option<i32>) -> Known {
     if beat_pid.is_none_or(|pid| pid == process.pid) { Known::Gone } else { Known::Unknown }
 }
 
-/// Whether the session of this plan can be gone on with.
+/// Decides whether the session of this plan can be recovered.
 pub fn answer(plan: &SessionPlan) -> Recovery {
     match check(Path::new(&plan.dir)) {
         Ok(checked) => recovery::decide(&checked.facts(Some(&plan.identifier))),

@@ -1,5 +1,6 @@
-//! One `.agent` folder, held open: what is read and written there lies in that very
-//! folder and nowhere that a link leads to, because agents can write there.
+//! One `.agent` folder, held open.
+//!
+//! Agents can write there, so no symbolic link is followed: every file read or written lies in this very folder.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -15,15 +16,15 @@ use swarm_actors::registry::store::{holder, lock_within};
 use swarm_model::{SESSION_BYTES_MAX, SESSION_FOLDER as NAME};
 
 const LOCK: &str = "state.lock";
-/// How long the lock is waited for. Whoever holds it writes one small file.
+/// Maximum wait for the lock; its holder only writes one small file.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
-/// A temporary file this old is of a writer that was killed.
+/// Age at which a temporary file is known to be a leftover of a killed writer.
 const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// A file that is written in place again and again is made anew when it is longer.
+/// Size in bytes above which a spare file is recreated instead of overwritten in place.
 const SPARE_BYTES_MAX: u64 = 4096;
 
-/// A name that no other writer has.
+/// Returns a file name that no other writer uses.
 fn temporary(name: &str) -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -35,10 +36,10 @@ pub struct Folder {
     path: PathBuf,
 }
 
-/// Proof that nobody else of ours writes there; ends when dropped.
+/// Lock of the folder against other writers of this program; released when dropped.
 pub struct Lock(#[allow(dead_code, reason = "held for its lock")] File);
 
-/// Tells one version of a file from another.
+/// Identifies one version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     inode: u64,
@@ -53,10 +54,10 @@ impl Stamp {
 }
 
 impl Folder {
-    /// The folder of `base`; none where there is none.
+    /// Opens the folder of `base`; `None` if there is none.
     ///
     /// # Errors
-    /// When it is no folder but a link or a file, or the system refuses.
+    /// Fails if the path is a link or a file, or on any other I/O error.
     pub fn open(base: &Path) -> io::Result<Option<Self>> {
         let path = base.join(NAME);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -71,10 +72,10 @@ impl Folder {
         }
     }
 
-    /// The same, made where it is not there. `base` is not made.
+    /// Opens the folder of `base`, creating it if it does not exist. Does not create `base`.
     ///
     /// # Errors
-    /// As [`Folder::open`], and when there is no `base`.
+    /// Fails as [`Folder::open`] does, and if `base` does not exist.
     pub fn make(base: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let above = retry_on_intr(|| rustix::fs::open(base, flags, Mode::empty()))?;
@@ -82,38 +83,39 @@ impl Folder {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        Self::open(base)?.ok_or_else(|| io::Error::other(format!("{} was removed just now", base.join(NAME).display())))
+        Self::open(base)?
+            .ok_or_else(|| io::Error::other(format!("{} was removed concurrently", base.join(NAME).display())))
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What a file holds; none where there is none.
+    /// Returns the content of a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it is no plain file, larger than a session can be, or the system refuses.
+    /// Fails if it is not a regular file, if it is larger than `SESSION_BYTES_MAX`, or on any other I/O error.
     pub fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = match retry_on_intr(|| openat(&self.dir, name, flags, Mode::empty())) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(self.odd(name, "a symbolic link")),
+            Err(Errno::LOOP) => return Err(self.unusable(name, "a symbolic link")),
             Err(error) => return Err(error.into()),
         };
         let meta = file.metadata()?;
         if !meta.is_file() {
-            return Err(self.odd(name, "not a file"));
+            return Err(self.unusable(name, "not a regular file"));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(meta.len().min(SESSION_BYTES_MAX)).unwrap_or(0));
         file.take(SESSION_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > SESSION_BYTES_MAX {
-            return Err(self.odd(name, "too large"));
+            return Err(self.unusable(name, "too large"));
         }
         Ok(Some(bytes))
     }
 
-    fn odd(&self, name: &str, what: &str) -> io::Error {
+    fn unusable(&self, name: &str, what: &str) -> io::Error {
         io::Error::other(format!("{} is {what}", self.path.join(name).display()))
     }
 
@@ -123,10 +125,10 @@ impl Folder {
         Some(Stamp { inode: stat.st_ino, bytes: u64::try_from(stat.st_size).unwrap_or(0), modified })
     }
 
-    /// Replaces a file as a whole. `durably` outlives a loss of power.
+    /// Replaces a file atomically; with `durably`, the new content survives a power cut.
     ///
     /// # Errors
-    /// What the system says; the old one is still there then.
+    /// Returns any I/O error; the old file then still exists.
     pub fn replace(&self, name: &str, bytes: &[u8], durably: bool) -> io::Result<Stamp> {
         let temporary = temporary(name);
         let written = self.write(&temporary, bytes, durably).and_then(|stamp| {
@@ -143,20 +145,19 @@ impl Folder {
         Ok(stamp)
     }
 
-    /// Replaces a file as a whole by one that is kept for it, and keeps the one that was
-    /// there for the next time: files change places, and none is made or removed. A file
-    /// that is renamed over another has its blocks written out first (`auto_da_alloc`,
-    /// ext4(5)), which is ten times the cost of all the rest. Not durable; who holds the old
-    /// one open still reads it whole until the next time.
+    /// Replaces a file atomically by writing a spare file and exchanging the two; the old file becomes the spare for
+    /// the next call, so that no file is created or removed. This avoids a rename over an existing file, for which
+    /// ext4 first writes out the new file's blocks (`auto_da_alloc`, ext4(5)), at ten times the cost of all the rest.
+    /// Not durable. A reader that holds the old file open reads it unchanged until the next call.
     ///
     /// # Errors
-    /// What the system says; the old one is still there then.
+    /// Returns any I/O error; the old file then still exists.
     pub fn alternate(&self, name: &str, spare: &str, bytes: &[u8]) -> io::Result<()> {
         self.overwrite(spare, bytes)?;
         let exchanged = retry_on_intr(|| renameat_with(&self.dir, spare, &self.dir, name, RenameFlags::EXCHANGE));
         match exchanged {
             Ok(()) => Ok(()),
-            // There is none yet, or this file system knows no exchange.
+            // The file does not exist yet, or the file system does not support the exchange.
             Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
                 Ok(retry_on_intr(|| renameat(&self.dir, spare, &self.dir, name))?)
             }
@@ -164,9 +165,9 @@ impl Folder {
         }
     }
 
-    /// Puts other digits where digits are, in place, so that the file is well-formed at
-    /// every moment; none where more differs, or the file is not as it was when `stamp`
-    /// was taken. Not durable.
+    /// Overwrites digits with other digits in place, so that the file is well-formed at every moment. Returns `None`
+    /// and writes nothing if `old` and `new` differ in more than digits, or if the file changed since `stamp` was
+    /// taken. Not durable.
     pub fn patch_digits(&self, name: &str, stamp: Stamp, old: &[u8], new: &[u8], _: &Lock) -> Option<Stamp> {
         let differs = |at: &usize| old[*at] != new[*at];
         let mut differing = (0..new.len()).filter(|at| old.len() == new.len() && differs(at));
@@ -186,8 +187,8 @@ impl Folder {
         Some(Stamp::of(&file.metadata().ok()?))
     }
 
-    /// Writes into a private file in place, made where there is none. What is shorter than
-    /// what it held is filled up with blanks.
+    /// Writes a private file in place, creating it if necessary. Content shorter than the old one is padded with
+    /// blanks.
     fn overwrite(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = retry_on_intr(|| openat(&self.dir, name, flags, Mode::from_raw_mode(0o600)));
@@ -200,7 +201,7 @@ impl Folder {
                 return (&file).write_all(&bytes);
             }
         }
-        // Somebody made something else of it.
+        // Another program replaced the file by something else, or made it accessible to others.
         self.remove(name)?;
         self.write(name, bytes, false).map(drop)
     }
@@ -210,7 +211,7 @@ impl Folder {
         let open = || retry_on_intr(|| openat(&self.dir, name, flags, Mode::from_raw_mode(0o600)));
         let file = match open() {
             Err(Errno::EXIST) => {
-                // Of a process that had our number before, and was killed.
+                // A leftover of a killed process that had the same pid.
                 self.remove(name)?;
                 open()
             }
@@ -224,8 +225,10 @@ impl Folder {
         Ok(Stamp::of(&file.metadata()?))
     }
 
+    /// Removes a file; an absent one is not an error.
+    ///
     /// # Errors
-    /// What the system says, unless it is not there.
+    /// Returns any other I/O error.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match retry_on_intr(|| unlinkat(&self.dir, name, AtFlags::empty())) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -233,12 +236,12 @@ impl Folder {
         }
     }
 
-    /// Puts a file aside under the first name that is free, and gives that name. Under the
-    /// lock, so that nobody else takes it.
+    /// Moves a file aside under the first free name, and returns that name. Requires the lock, so that no other writer
+    /// takes the name.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn put_aside(&self, name: &str, ending: &str, _: &Lock) -> io::Result<String> {
+    /// Returns any I/O error; fails if a thousand names are taken.
+    pub fn move_aside(&self, name: &str, ending: &str, _: &Lock) -> io::Result<String> {
         for number in 1..1000 {
             let aside = if number == 1 { format!("{name}.{ending}") } else { format!("{name}.{ending}.{number}") };
             let flags = RenameFlags::NOREPLACE;
@@ -248,13 +251,13 @@ impl Folder {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(io::Error::other(format!("there are too many files {name}.{ending} in {}", self.path.display())))
+        Err(io::Error::other(format!("too many files {name}.{ending} in {}", self.path.display())))
     }
 
-    /// Appends a line; a file that has grown to `bytes_max` becomes `NAME.old` first.
+    /// Appends a line; a file that has reached `bytes_max` bytes is first renamed to `NAME.old`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns any I/O error.
     pub fn append(&self, name: &str, line: &str, bytes_max: u64) -> io::Result<()> {
         let flags =
             OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -267,37 +270,37 @@ impl Folder {
         file.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// Takes the lock of the folder, which is across processes.
+    /// Takes the lock of the folder, which excludes other processes.
     ///
     /// # Errors
-    /// When it is not to be had for ten seconds, with who holds it.
+    /// Fails if the lock is not free within ten seconds, and names its holder; also on any other I/O error.
     pub fn lock(&self) -> io::Result<Lock> {
-        self.lock_within(LOCK_WAIT_MAX)?.ok_or_else(|| self.is_locked(LOCK_WAIT_MAX))
+        self.lock_within(LOCK_WAIT_MAX)?.ok_or_else(|| self.lock_timeout(LOCK_WAIT_MAX))
     }
 
-    /// Says who has the lock that was waited for.
-    pub fn is_locked(&self, waited: Duration) -> io::Error {
+    /// Returns the error for a lock that did not become free; it names the holder.
+    pub fn lock_timeout(&self, waited: Duration) -> io::Error {
         let (path, waited) = (self.path.join(LOCK), waited.as_secs());
-        io::Error::other(format!("{} is locked for {waited} s by {}", path.display(), holder(&path)))
+        io::Error::other(format!("{} is locked by {} (waited {waited} s)", path.display(), holder(&path)))
     }
 
-    /// The same where it is to be had at once.
+    /// Takes the lock if it is free; otherwise returns `None` at once.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns any I/O error.
     pub fn try_lock(&self) -> io::Result<Option<Lock>> {
         self.lock_within(Duration::ZERO)
     }
 
-    /// The same where it is to be had within `limit`.
+    /// Takes the lock if it becomes free within `limit`; otherwise returns `None`.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns any I/O error.
     pub fn lock_within(&self, limit: Duration) -> io::Result<Option<Lock>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = retry_on_intr(|| openat(&self.dir, LOCK, flags, Mode::from_raw_mode(0o600)));
         let file = File::from(file.map_err(|error| match error {
-            Errno::LOOP => self.odd(LOCK, "a symbolic link"),
+            Errno::LOOP => self.unusable(LOCK, "a symbolic link"),
             error => error.into(),
         })?);
         if limit.is_zero() {
@@ -310,7 +313,7 @@ impl Folder {
         Ok(lock_within(file, limit)?.map(Lock))
     }
 
-    /// Removes what writers that were killed left behind.
+    /// Removes the temporary files of killed writers.
     pub fn tidy(&self, _: &Lock) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         for entry in Dir::read_from(&self.dir).into_iter().flatten().flatten() {
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_replaced_whole_private_and_without_leftovers() {
+    fn replaced_files_are_complete_and_private_and_leave_no_temporary_file() {
         let (base, folder) = made();
         assert_eq!(folder.read("state.json").expect("looked"), None);
         for text in ["one", "two"] {
@@ -352,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_change_places_and_nothing_else_is_left() {
+    fn a_file_and_its_spare_are_exchanged_without_creating_files() {
         let (base, folder) = made();
         let (spare, texts) = (temporary("beat"), ["one", "three", "two", "four"]);
         for text in texts {
@@ -384,24 +387,24 @@ mod tests {
         let after = patch(stamp, old, new).expect("patched");
         assert_eq!((fs::read_to_string(&path).expect("read").as_str(), folder.stamp("n")), (new, Some(after)));
         assert_eq!(after.inode, stamp.inode);
-        assert_eq!(patch(stamp, new, old), None, "it is another one by now");
+        assert_eq!(patch(stamp, new, old), None, "the stamp is out of date");
         fs::hard_link(&path, base.path().join("other")).expect("linked");
-        assert_eq!(patch(folder.stamp("n").expect("there"), new, old), None, "it is somewhere else as well");
+        assert_eq!(patch(folder.stamp("n").expect("there"), new, old), None, "the file has a second hard link");
     }
 
     #[test]
-    fn what_others_make_of_a_spare_file_is_not_written_to() {
+    fn a_spare_file_that_another_program_replaced_is_not_written_to() {
         let (base, folder) = made();
         let (spare, kept) = (temporary("beat"), base.path().join("kept"));
         fs::write(&kept, "x").expect("written");
         let made = base.path().join(NAME).join(&spare);
-        let odd: [&dyn Fn(); 4] = [
+        let unusable: [&dyn Fn(); 4] = [
             &|| symlink(&kept, &made).expect("linked"),
             &|| fs::hard_link(&kept, &made).expect("linked"),
             &|| nix::unistd::mkfifo(&made, nix::sys::stat::Mode::S_IRWXU).expect("made"),
             &|| fs::write(&made, vec![b'y'; 8192]).expect("written"),
         ];
-        for make in odd {
+        for make in unusable {
             let _ = fs::remove_file(&made);
             make();
             folder.alternate("beat", &spare, b"beat").expect("replaced");
@@ -437,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_has_grown_is_put_aside() {
+    fn a_full_log_is_rotated() {
         let (_base, folder) = made();
         for line in ["a", "b", "c"] {
             folder.append("progress.log", line, 4).expect("appended");
@@ -447,12 +450,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_aside_overwrites_nothing() {
+    fn moving_aside_overwrites_nothing() {
         let (_base, folder) = made();
         for text in ["one", "two"] {
             folder.replace("state.json", text.as_bytes(), false).expect("replaced");
             let lock = folder.lock().expect("locked");
-            folder.put_aside("state.json", "malformed", &lock).expect("put aside");
+            folder.move_aside("state.json", "malformed", &lock).expect("moved aside");
         }
         assert_eq!(folder.read("state.json.malformed").expect("read").as_deref(), Some(b"one".as_slice()));
         assert_eq!(folder.read("state.json.malformed.2").expect("read").as_deref(), Some(b"two".as_slice()));

@@ -1,13 +1,14 @@
-//! Sessions: the `.agent` folder of a worktree, in the union of what two programs keep
-//! there. Neither of them writes safely; here every write is under the folder's lock,
-//! to a file of its own first, and keeps what it does not know.
+//! Sessions: the `.agent` folder of a worktree, in a format that unites those of two original programs.
+//!
+//! The originals do not write safely. Here every write happens under the folder's lock, goes to a temporary file
+//! first, and preserves unknown fields.
 //!
 //! - `folder`: one folder, held open
-//! - `check`: what can be found out about one
+//! - `check`: the observable facts of a session
 //! - `store`: `state.json`; `beat`: `heartbeat.json`
-//! - `activity`: what an agent says that it is at
-//! - `resume`: how an interrupted agent goes on
-//! - this file: what a worker's life writes there
+//! - `activity`: what an agent reports that it does
+//! - `resume`: how an interrupted agent resumes
+//! - this file: what is written from the start of a worker to its end
 
 mod activity;
 mod beat;
@@ -42,37 +43,39 @@ use swarm_sys::clock::{now_iso, wall_ms};
 use swarm_sys::paths::Paths;
 use swarm_sys::{lookup, procfs};
 
-/// Between two beats, in milliseconds, and how it is set.
+/// Default interval between two beats, in milliseconds.
 const INTERVAL_MS: u64 = 10_000;
+/// Environment variable that sets the interval.
 const INTERVAL: &str = "AGENT_HEARTBEAT_INTERVAL_MS";
-/// `off`: nobody is given hooks.
+/// Environment variable that turns hooks on or off (`on`, `off`) for a worker.
 const HOOKS: &str = "SWARM_HOOKS";
-/// Nothing beats more often than this.
+/// Minimum interval between two beats, in milliseconds.
 const INTERVAL_MS_MIN: u64 = 100;
 
-/// A session that is being begun is so for at most this long, in milliseconds.
+/// Maximum time that a session counts as being started, in milliseconds.
 const BEGINNING_MS_MAX: u64 = 60_000;
 const PROGRESS: &str = "progress.log";
 const PROGRESS_BYTES_MAX: u64 = 1 << 20;
-/// Its items, as the agent keeps them.
+/// To-do items, as the agent keeps them.
 const TODOS: &str = "todos.json";
 const PRESERVED: &str = "preserved.json";
 
+/// Reads a positive number from an environment variable.
 fn set(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.trim().parse().ok().filter(|number| *number > 0)
 }
 
-/// The sessions of this machine's workers.
+/// Sessions of this machine's workers.
 pub struct DiskSessions {
     paths: Paths,
-    /// What agents run to say what they are at; none where it may be gone by then.
+    /// Program that agents' hooks run to report their activity. `None` if it may have been removed by then.
     program: Option<PathBuf>,
     boot: String,
     beater: Arc<Mutex<Beater>>,
     ends: Arc<Semaphore>,
 }
 
-/// Ends that are written side by side.
+/// Maximum number of session ends written concurrently.
 const ENDS_MAX: usize = 8;
 
 impl DiskSessions {
@@ -93,7 +96,7 @@ impl From<StoreError> for Failed {
     }
 }
 
-/// A refusal on its way through [`update`].
+/// Wraps an error to pass it through [`update`].
 struct Failed(SessionError);
 
 fn system(error: &impl ToString) -> SessionError {
@@ -104,15 +107,15 @@ fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
     let (plan, base) = (&opening.plan, Path::new(&opening.plan.dir));
     let path = plan.folder();
     let checked = check(base).map_err(|error| system(&error))?;
-    let note = checked.malformed.as_ref().map(|cause| format!("{cause}; it was put aside"));
-    // What is written there is under the lock, so that of two that begin it one does.
+    let note = checked.malformed.as_ref().map(|cause| format!("{cause}; moved it aside"));
+    // The check is repeated under the lock: of two concurrent starts only one succeeds.
     let begun = update::<_, Failed>(base, |session| {
         if let Some(found) = session.identifier().filter(|found| *found != plan.identifier) {
             let (wanted, worker) = (plan.identifier.clone(), session.owner().map(|owner| owner.worker));
             return Err(Failed(SessionError::Mismatch { path: path.clone(), found, wanted, worker }));
         }
         let now = Checked { state: Some(session.clone()), known: known(Some(session), checked.beat_pid), ..checked };
-        if recovery::is_alive(&now.facts(None)) || is_being_begun(session, opening) {
+        if recovery::is_alive(&now.facts(None)) || is_being_started(session, opening) {
             return Err(Failed(SessionError::Alive { path: path.clone(), evidence: evidence(&now) }));
         }
         begin(session, opening);
@@ -126,9 +129,9 @@ fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
     Ok(note)
 }
 
-/// Another worker has written that it begins it, just now. What a supervisor left that
-/// died over it is nobody's after a while.
-fn is_being_begun(session: &Session, opening: &Opening) -> bool {
+/// Reports whether another worker has just marked the session as being started. The mark of a supervisor that died
+/// meanwhile expires after `BEGINNING_MS_MAX`.
+fn is_being_started(session: &Session, opening: &Opening) -> bool {
     let other = session.owner().is_some_and(|owner| owner.worker != opening.worker);
     let begins = session.status() == Some(SessionStatus::Initializing);
     let age_ms = i64::try_from(wall_ms()).unwrap_or(i64::MAX).abs_diff(session.integer("lastUpdatedAt").unwrap_or(0));
@@ -138,16 +141,16 @@ fn is_being_begun(session: &Session, opening: &Opening) -> bool {
 fn evidence(checked: &Checked) -> String {
     let process = checked.state.as_ref().and_then(Session::owner).and_then(|owner| owner.process);
     match (checked.known, process, checked.beat_ms) {
-        (Known::Alive, Some(process), _) => format!("process {} lives", process.pid),
+        (Known::Alive, Some(process), _) => format!("process {} is alive", process.pid),
         (_, _, Some(beat_ms)) => {
             let age_ms = i64::try_from(wall_ms()).unwrap_or(i64::MAX).saturating_sub(beat_ms);
-            format!("its last heartbeat is {} s old", age_ms / 1000)
+            format!("last heartbeat {} s ago", age_ms / 1000)
         }
-        _ => "it says so".to_owned(),
+        _ => "according to its state".to_owned(),
     }
 }
 
-/// What is true of a session before its agent runs. What others keep there stays.
+/// Sets the state of a session before its agent runs. Fields of other programs stay.
 fn begin(session: &mut Session, opening: &Opening) {
     let plan = &opening.plan;
     if session.issue_id().is_none() {
@@ -161,7 +164,7 @@ fn begin(session: &mut Session, opening: &Opening) {
     }
     session.set("issueIdentifier", &plan.identifier);
     session.set_session_id(&opening.session_id);
-    // A conversation is gone on with by the program that led it, about the same work.
+    // A conversation can be resumed only by the same provider, for the same type of work.
     let same = |key: &str, value: &str| session.text(key).is_none_or(|was| was == value);
     if !opening.again
         || !same("workType", &plan.work_type)
@@ -192,21 +195,21 @@ fn begin(session: &mut Session, opening: &Opening) {
     });
 }
 
-/// In a repository the folder is nobody's change.
+/// Excludes the session folder from git, if `base` is in a repository.
 fn exclude(base: &Path) {
     let Some(root) = base.ancestors().find(|dir| dir.join(".git").exists()) else { return };
     let below = base.strip_prefix(root).unwrap_or(base).join(FOLDER);
     if let Err(error) = swarm_git::repository::exclude(root, &below.to_string_lossy()) {
-        tracing::warn!(root = %root.display(), %error, "the folder of sessions shows in git's status");
+        tracing::warn!(root = %root.display(), %error, "cannot exclude the session folder; it appears in git status");
     }
 }
 
-/// A line of `progress.log`.
+/// Formats a line of `progress.log`.
 pub fn progress_line(event: &str, details: &str) -> String {
     format!("{}|{event}|{}", wall_ms(), details.replace('\n', " "))
 }
 
-/// What an earlier agent was at, and its last beat.
+/// Removes the activity and the last beat of an earlier agent.
 fn forget_earlier(base: &Path) {
     if let Ok(Some(folder)) = Folder::open(base) {
         activity::forget(&folder);
@@ -214,7 +217,7 @@ fn forget_earlier(base: &Path) {
     }
 }
 
-/// History is worth having and not worth failing for.
+/// Appends an event to `progress.log`. A failure is only logged: no operation fails for lack of history.
 fn progress(base: &Path, event: &str, details: &str) {
     let line = progress_line(event, details);
     let appended = Folder::open(base).and_then(|folder| match folder {
@@ -222,7 +225,7 @@ fn progress(base: &Path, event: &str, details: &str) {
         None => Ok(()),
     });
     if let Err(error) = appended {
-        tracing::debug!(base = %base.display(), %error, "progress could not be noted");
+        tracing::debug!(base = %base.display(), %error, "cannot append to progress.log");
     }
 }
 
@@ -235,14 +238,14 @@ fn run(life: &Life, known: Option<&Fence>) -> Result<Fence, SessionError> {
     let plan = life.plan.as_ref().ok_or_else(none)?;
     let base = Path::new(&plan.dir);
     if !base.is_dir() {
-        return Err(SessionError::System(format!("{} is gone", base.display())));
+        return Err(SessionError::System(format!("{} does not exist any more", base.display())));
     }
     let changed = update::<_, Failed>(base, |session| {
         if session.session_id().is_none() && session.identifier().is_none() {
-            // Somebody removed it under the agent: written anew, as far as it is known.
+            // The file was removed while the agent runs: it is recreated from the known values.
             begin(session, &opening(life, plan));
             if let Some(known) = known {
-                // The same session: a beat that is under way must not take it for another.
+                // The start time identifies the session: a concurrent beat must not take it for another one.
                 session.set("startedAt", &known.started_ms);
             }
         }
@@ -274,19 +277,19 @@ fn opening(life: &Life, plan: &SessionPlan) -> Opening {
     }
 }
 
-/// Status, cause and the field's word for an end.
+/// Maps an end to the session status, the error message, and the value of the owner's `end` field.
 fn ending(end: LifeEnd) -> (SessionStatus, Option<String>, &'static str) {
     match end {
-        None => (SessionStatus::Failed, Some("nobody recorded how it ended".to_owned()), "unknown"),
+        None => (SessionStatus::Failed, Some("ended without an exit record".to_owned()), "unknown"),
         Some((ended, Reason::Exited)) if ended.is_success() => (SessionStatus::Completed, None, "completed"),
         Some((ended, Reason::Exited)) => (SessionStatus::Failed, Some(end_words(ended)), "provider-error"),
         Some((_, Reason::Stopped)) => (SessionStatus::Stopped, None, "operator-cancelled"),
-        Some((_, Reason::Closed)) => (SessionStatus::Stopped, Some("its window was closed".to_owned()), "closed"),
-        Some((_, Reason::Timeout)) => (SessionStatus::Failed, Some("its time limit ended it".to_owned()), "timeout"),
+        Some((_, Reason::Closed)) => (SessionStatus::Stopped, Some("the window was closed".to_owned()), "closed"),
+        Some((_, Reason::Timeout)) => (SessionStatus::Failed, Some("exceeded its time limit".to_owned()), "timeout"),
         Some((_, Reason::OutOfMemory)) => {
-            (SessionStatus::Failed, Some("it ran out of memory".to_owned()), "out-of-memory")
+            (SessionStatus::Failed, Some("ran out of memory".to_owned()), "out-of-memory")
         }
-        Some((_, Reason::Output)) => (SessionStatus::Failed, Some("it wrote more than it may".to_owned()), "output"),
+        Some((_, Reason::Output)) => (SessionStatus::Failed, Some("exceeded its output limit".to_owned()), "output"),
         Some((_, Reason::Abandoned)) => {
             (SessionStatus::Stopped, Some("the state directory was removed".to_owned()), "abandoned")
         }
@@ -299,10 +302,10 @@ fn finish(
     pid: Option<i32>,
     (status, cause, word): (SessionStatus, Option<String>, &str),
 ) -> Result<(), SessionError> {
-    // A worktree or folder that is gone has no session to end.
+    // If the worktree or the folder was removed, there is no session to end.
     let Some(folder) = Folder::open(base).map_err(|error| system(&error))? else { return Ok(()) };
-    // First, and whatever the state says: a reader that goes by the beat alone would take
-    // it for alive until it is stale.
+    // The beat is removed first, whatever the state says: a reader that knows only the beat would consider the
+    // session alive until the beat is stale.
     if pid.is_some() && beat::stamp_of(&folder).map(|(_, pid)| pid) == pid {
         folder.remove(HEARTBEAT).map_err(|error| system(&error))?;
     }
@@ -334,7 +337,7 @@ fn finish(
     Ok(())
 }
 
-/// An attempt that was never executed is none.
+/// Withdraws a counted recovery attempt whose agent was never executed.
 fn uncount(opening: &Opening) -> Result<(), SessionError> {
     if !opening.counts {
         return Ok(());
@@ -378,7 +381,7 @@ impl Sessions for DiskSessions {
         let plan = plan.clone();
         Box::pin(async move {
             let answer = tokio::task::spawn_blocking(move || answer(&plan)).await;
-            // What cannot be looked at is looked at again when it is to be begun.
+            // If the check fails here, the start checks again and reports the error.
             answer.unwrap_or(Recovery::NoState)
         })
     }
@@ -394,7 +397,7 @@ impl Sessions for DiskSessions {
         let wanted = match resume::variable(spec, HOOKS) {
             Some("off") => false,
             Some("on") => true,
-            // A script of that name may read its words otherwise than the agent does.
+            // A script of the agent's name may not understand the added arguments.
             _ => argv.first().is_some_and(|command| lookup::is_program(command, &spec.contract)),
         };
         wanted.then_some(command)
@@ -419,7 +422,7 @@ impl Sessions for DiskSessions {
             });
             let done = done.await;
             if let Err(error) = done {
-                tracing::warn!(%error, "a session that was not begun looks as if it were");
+                tracing::warn!(%error, "cannot mark a session as failed whose start was withdrawn");
             }
         })
     }
@@ -433,10 +436,10 @@ impl Sessions for DiskSessions {
         let (life, beater, turns) = (life.clone(), Arc::clone(&self.beater), Arc::clone(&self.ends));
         Box::pin(async move {
             let Some(plan) = life.plan.clone() else { return Ok(()) };
-            // A fleet that ends at once does not take all threads from everybody else.
+            // The limit keeps a fleet that ends at once from using up the thread pool.
             let _turn = turns.acquire_owned().await;
             blocking(move || {
-                // A beat that is just being written is there before it goes.
+                // The lock waits for a beat in progress, so that no beat is written after its removal.
                 beater.lock().unwrap_or_else(PoisonError::into_inner).end(&life);
                 finish(Path::new(&plan.dir), &life.session_id, Some(life.process.pid), ending(end))
             })
@@ -461,7 +464,7 @@ impl Sessions for DiskSessions {
         Box::pin(async move {
             let kept = tokio::task::spawn_blocking(move || preserve(Path::new(&base), &reason, &details)).await;
             if let Ok(Err(error)) = kept {
-                tracing::warn!(%error, "it is not noted why a worktree stays");
+                tracing::warn!(%error, "cannot record why a worktree is kept");
             }
         })
     }

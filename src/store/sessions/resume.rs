@@ -1,5 +1,5 @@
-//! How a worker that was left goes on: in its own conversation where the agent keeps
-//! one, else with a prompt that says what was done.
+//! Plans how an interrupted worker resumes: in its own conversation if the agent keeps one, otherwise with a prompt
+//! that describes the work done so far.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -15,18 +15,18 @@ use super::folder::Folder;
 use super::{TODOS, store};
 use swarm_agents::resume;
 
-/// The file of the prompt, in the session's folder.
+/// File of the recovery prompt, in the session's folder.
 const PROMPT: &str = "recovery.md";
-/// Changed files that are named.
+/// Maximum number of changed files that the prompt names.
 const FILES_MAX: usize = 40;
-/// Days of conversations that are looked through, and conversations of each.
+/// Limits of the search for a conversation: days, and conversations in total.
 const DAYS_MAX: usize = 14;
 const CONVERSATIONS_MAX: usize = 500;
 
-/// The same, with what is said kept where the worker finds it.
+/// Plans the resumption of a worker, and writes the recovery prompt to its session folder.
 pub fn plan(spec: &Spec) -> Resume {
-    let (resume, said) = look(spec);
-    // Not into the session of another issue; whose it is is looked at again when it is begun.
+    let (resume, said) = inspect(spec);
+    // The prompt is not written to the session of another issue. The start checks the owner again.
     let ours = |session: &SessionPlan| {
         let found = store::read(Path::new(&session.dir)).ok().and_then(|state| state.identifier());
         found.is_none_or(|found| found == session.identifier)
@@ -35,12 +35,12 @@ pub fn plan(spec: &Spec) -> Resume {
     Resume { prompt: kept, ..resume }
 }
 
-/// What this start would execute in place of its contract's command.
+/// Returns the command that a resumption would execute instead of the contract's command. Writes nothing.
 pub fn how(spec: &Spec) -> Resume {
-    look(spec).0
+    inspect(spec).0
 }
 
-fn look(spec: &Spec) -> (Resume, String) {
+fn inspect(spec: &Spec) -> (Resume, String) {
     let contract = &spec.contract;
     let session = spec.session();
     let base = session.as_ref().map(|plan| PathBuf::from(&plan.dir));
@@ -59,8 +59,9 @@ fn keep(base: &Path, prompt: &str) -> Option<String> {
     Some(folder.path().join(PROMPT).to_string_lossy().into_owned())
 }
 
-/// The conversation as the agent itself keeps it. One that the session or the command
-/// names counts only when it is there, and one is only guessed where nobody else works.
+/// Returns the id of the conversation in the agent's own files. An id named by the session or by the command counts
+/// only if such a conversation exists. Otherwise the newest one is taken, but only if no other worker shares the
+/// directory.
 fn kept(spec: &Spec, state: Option<&Session>, cwd: &Path) -> Option<String> {
     let since_ms = state.and_then(|state| state.integer("startedAt")).and_then(|at| u64::try_from(at).ok());
     let since = SystemTime::UNIX_EPOCH + Duration::from_millis(since_ms.unwrap_or(0));
@@ -82,6 +83,7 @@ fn kept(spec: &Spec, state: Option<&Session>, cwd: &Path) -> Option<String> {
     }
 }
 
+/// Returns the value of a variable in the worker's environment; `None` if it is unset or empty.
 pub fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
     let contract = &spec.contract;
     let mut all = contract.private.iter().chain(contract.environment.iter());
@@ -90,7 +92,8 @@ pub fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
     Some(value.as_str()).filter(|value| !value.is_empty())
 }
 
-/// A folder for each directory, named by its path; a file for each conversation.
+/// Finds a conversation of Claude Code, which keeps a folder for each directory, named by its path, and in it a file
+/// for each conversation.
 fn of_claude(projects: &Path, cwd: &Path, since: SystemTime, named: Option<&str>, alone: bool) -> Option<String> {
     let slug = |dir: &Path| -> String {
         let path = dir.to_string_lossy();
@@ -113,7 +116,7 @@ fn of_claude(projects: &Path, cwd: &Path, since: SystemTime, named: Option<&str>
     newest.1.file_stem().map(|stem| stem.to_string_lossy().into_owned())
 }
 
-/// Folders by day; the first line of each conversation says where it was led.
+/// Finds a conversation of Codex, which keeps folders by day; the first line of each conversation names its directory.
 fn of_codex(sessions: &Path, cwd: &Path, since: SystemTime, named: Option<&str>, alone: bool) -> Option<String> {
     let below = |dirs: Vec<PathBuf>| -> Vec<PathBuf> {
         let mut all: Vec<PathBuf> = dirs.iter().flat_map(|dir| listed(dir)).collect();
@@ -163,26 +166,26 @@ struct Todo {
     status: String,
 }
 
-/// What was asked, what was done, and what is left.
+/// Writes the recovery prompt: the task, the work done, and the work left.
 fn prompt(spec: &Spec, state: Option<&Session>, base: Option<&Path>, cwd: &Path) -> String {
     let text = |key: &str| state.and_then(|state| state.text(key)).filter(|text| !text.is_empty());
     let mut lines =
-        vec!["You are going on with work that was interrupted; the work so far is kept.".to_owned(), String::new()];
+        vec!["You are resuming interrupted work; the work done so far is preserved.".to_owned(), String::new()];
     let mut say = |label: &str, value: Option<String>| {
         if let Some(value) = value {
             lines.push(format!("{label}: {value}"));
         }
     };
     say("Issue", text("issueIdentifier"));
-    say("Kind of work", text("workType"));
-    say("It was", text("currentPhase").filter(|phase| !matches!(phase.as_str(), "running" | "starting")));
+    say("Type of work", text("workType"));
+    say("Last phase", text("currentPhase").filter(|phase| !matches!(phase.as_str(), "running" | "starting")));
     say("Attempt", state.map(|state| (state.recoveries() + 2).to_string()));
     let todos = base.map(todos).unwrap_or_default();
     if !todos.is_empty() {
-        lines.push(format!("\nThe list of what was to be done:\n{}", todos.join("\n")));
+        lines.push(format!("\nYour to-do list:\n{}", todos.join("\n")));
     }
     lines.extend(git_state(spec, cwd));
-    lines.push("\nLook at `git status` and `git log`, find out what is done, and do the rest.".to_owned());
+    lines.push("\nCheck `git status` and `git log`, find out what is done, and do the rest.".to_owned());
     let task = text("prompt").filter(|task| *task != spec.contract.argv.join(" "));
     if let Some(task) = task.or_else(|| resume::task(&spec.contract.argv)) {
         lines.push(format!("\nThe original task:\n\n{task}"));
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_conversation_of_the_directory_is_gone_on_with() {
+    fn the_newest_conversation_of_the_directory_is_resumed() {
         let dir = tempfile::tempdir().expect("a directory");
         let (projects, cwd) = (dir.path().join("projects"), Path::new("/no/such_tree.x"));
         let before = SystemTime::UNIX_EPOCH;
@@ -251,13 +254,13 @@ mod tests {
         assert_eq!(of_claude(&projects, cwd, before, None, true).as_deref(), Some("new"));
         assert_eq!(of_claude(&projects, cwd, before, Some("old"), true).as_deref(), Some("old"));
         assert_eq!(of_claude(&projects, cwd, before, Some("gone"), true).as_deref(), Some("new"));
-        assert_eq!(of_claude(&projects, cwd, before, None, false), None, "others work there too");
+        assert_eq!(of_claude(&projects, cwd, before, None, false), None, "other workers share the directory");
         let later = SystemTime::now() + Duration::from_secs(60);
-        assert_eq!(of_claude(&projects, cwd, later, None, true), None, "what was there before is somebody else's");
+        assert_eq!(of_claude(&projects, cwd, later, None, true), None, "older conversations belong to others");
     }
 
     #[test]
-    fn a_conversation_is_known_by_where_it_was_led() {
+    fn a_conversation_is_found_by_its_directory() {
         let dir = tempfile::tempdir().expect("a directory");
         let meta = |id: &str, cwd: &str| format!("{{\"payload\": {{\"id\": \"{id}\", \"cwd\": \"{cwd}\"}}}}\n{{}}\n");
         touch(&dir.path().join("2026/01/02/rollout-a.jsonl"), &meta("mine", "/w/a"));

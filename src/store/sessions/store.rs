@@ -1,4 +1,4 @@
-//! `state.json` of one folder: read, and changed under the folder's lock.
+//! Reads `state.json` of a session folder, and changes it under the folder's lock.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,46 +13,46 @@ use super::folder::{Folder, Lock, Stamp};
 use swarm_sys::clock::wall_ms;
 
 pub const STATE: &str = "state.json";
-/// A program that writes in place leaves a torn file for a moment: only one that stays
-/// so for this long is malformed …
+/// Time after which an unparsable, unchanged file counts as malformed. A program that writes in place leaves a torn
+/// file for a moment.
 const TORN_MAX: Duration = Duration::from_millis(60);
-/// … and one that is written again and again is given up after this.
+/// Time after which a file that is rewritten again and again, and never parses, counts as malformed.
 const REWRITTEN_MAX: Duration = Duration::from_secs(2);
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Why there is no session to be had.
+/// Error of reading or changing a session.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("there is no session in {}", .0.display())]
+    #[error("no session in {}", .0.display())]
     NotFound(PathBuf),
     #[error("{} is malformed: {cause}", path.display())]
     Malformed { path: PathBuf, cause: String },
-    /// It is of another issue; the state that was found comes along.
-    #[error("{} is the session of '{}', not of '{wanted}'", path.display(), found.identifier().unwrap_or_default())]
+    /// The session belongs to another issue; contains the state that was found.
+    #[error("{} belongs to '{}', not to '{wanted}'", path.display(), found.identifier().unwrap_or_default())]
     Mismatch { path: PathBuf, found: Box<Session>, wanted: String },
-    /// An agent is at work in it, which would take another session for a stranger's.
-    #[error("an agent is at work in the session in {}", .0.display())]
+    /// A running agent uses the session; it would have to give up if another session took its place.
+    #[error("the session in {} is in use by a running agent", .0.display())]
     AtWork(PathBuf),
-    /// Nothing of this kind is written there any more.
+    /// The session has ended or belongs to another launch, so activity is not recorded any more.
     #[error("the session in {} {cause}", path.display())]
     Closed { path: PathBuf, cause: &'static str },
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
-/// Reads the session of `base` (the directory that has the folder).
+/// Reads the session of `base`, the directory that contains the folder.
 ///
 /// # Errors
-/// Not found, malformed, or what the system says.
+/// Fails if the session does not exist or is malformed, or on I/O errors.
 pub fn read(base: &Path) -> Result<Session, StoreError> {
     let folder = Folder::open(base)?.ok_or_else(|| StoreError::NotFound(base.to_owned()))?;
     load(&folder)?.ok_or_else(|| StoreError::NotFound(base.to_owned()))
 }
 
-/// The same, and it must be that of `wanted`. One that names nobody is.
+/// Reads the session of `base`, which must belong to `wanted` or name no issue.
 ///
 /// # Errors
-/// As [`read`], and [`StoreError::Mismatch`] with the state.
+/// Fails as [`read`] does, and with [`StoreError::Mismatch`] if the session belongs to another issue.
 pub fn read_expect(base: &Path, wanted: &str) -> Result<Session, StoreError> {
     let session = read(base)?;
     match session.identifier() {
@@ -64,12 +64,10 @@ pub fn read_expect(base: &Path, wanted: &str) -> Result<Session, StoreError> {
     }
 }
 
-/// Replaces the session of `base`, and gives it as it was written. What was malformed is
-/// put aside.
+/// Replaces the session of `base`, and returns it as written. A malformed file is moved aside.
 ///
 /// # Errors
-/// [`StoreError::AtWork`] where that would take it from an agent at work, and what the
-/// system says.
+/// Returns [`StoreError::AtWork`] if that would take the session from a running agent, or any I/O error.
 pub fn replace(base: &Path, session: Session) -> Result<Session, StoreError> {
     let at_work = check(base).is_ok_and(|checked| recovery::is_alive(&checked.facts(None)));
     update(base, |current| {
@@ -82,50 +80,50 @@ pub fn replace(base: &Path, session: Session) -> Result<Session, StoreError> {
     .map(|(written, ())| written)
 }
 
-/// What is to become of a session that was looked at.
+/// Outcome of the closure passed to [`update`].
 pub enum Change<T> {
-    /// Write it, also when nothing in it is another.
+    /// Write the session if it has changed.
     Write(T),
     /// Leave the file as it is.
     Keep(T),
 }
 
-/// Changes the session of `base`: from zero values where there is none. One that is
-/// malformed is put aside first. When `change` fails or keeps it, nothing is written.
+/// Changes the session of `base` under its lock. A missing session starts with zero values; a malformed one is moved
+/// aside first. If `change` fails or keeps the session, nothing is written.
 ///
 /// # Errors
-/// What `change` says, or what the system says.
+/// Returns the error of `change`, or any I/O error.
 pub fn update<T, E: From<StoreError>>(
     base: &Path,
     change: impl FnOnce(&mut Session) -> Result<Change<T>, E>,
 ) -> Result<(Session, T), E> {
     let folder = Folder::make(base).map_err(StoreError::from)?;
     let lock = folder.lock().map_err(StoreError::from)?;
-    let mut session = load_or_put_aside(&folder, &lock)?.unwrap_or_default();
+    let mut session = load_or_move_aside(&folder, &lock)?.unwrap_or_default();
     let before = session.render();
     match change(&mut session)? {
-        Change::Write(told) if session.render() != before => {
-            Ok((save(&folder, &lock, session, true).map_err(StoreError::from)?.0, told))
+        Change::Write(result) if session.render() != before => {
+            Ok((save(&folder, &lock, session, true).map_err(StoreError::from)?.0, result))
         }
-        Change::Write(told) | Change::Keep(told) => Ok((session, told)),
+        Change::Write(result) | Change::Keep(result) => Ok((session, result)),
     }
 }
 
-fn load_or_put_aside(folder: &Folder, lock: &Lock) -> Result<Option<Session>, StoreError> {
+fn load_or_move_aside(folder: &Folder, lock: &Lock) -> Result<Option<Session>, StoreError> {
     match load(folder) {
         Err(StoreError::Malformed { path, cause }) => {
-            let aside = folder.put_aside(STATE, "malformed", lock)?;
-            tracing::warn!(path = %path.display(), cause, aside, "a malformed session was put aside");
+            let aside = folder.move_aside(STATE, "malformed", lock)?;
+            tracing::warn!(path = %path.display(), cause, aside, "moved a malformed session aside");
             Ok(None)
         }
         loaded => loaded,
     }
 }
 
-/// The session in the folder; none where there is no file.
+/// Reads the session in the folder; `None` if there is no file.
 ///
 /// # Errors
-/// When it is malformed, and stays so.
+/// Fails if the file is malformed and not just being written, or on I/O errors.
 pub fn load(folder: &Folder) -> Result<Option<Session>, StoreError> {
     let began = Instant::now();
     let mut torn: Option<(Option<Stamp>, Instant)> = None;
@@ -148,15 +146,15 @@ pub fn load(folder: &Folder) -> Result<Option<Session>, StoreError> {
             return Err(StoreError::Malformed { path: folder.path().join(STATE), cause });
         }
         torn = Some((stamp, since));
-        // Nothing tells when a writer in place is done.
+        // There is no event for the end of a write in place.
         thread::sleep(LOOK_PAUSE);
     }
 }
 
-/// Writes it under the lock, with the time of now.
+/// Writes the session under the lock, and sets `lastUpdatedAt` to the current time.
 ///
 /// # Errors
-/// What the system says; the old one is still there then.
+/// Returns any I/O error; the old file then still exists.
 pub fn save(folder: &Folder, lock: &Lock, mut session: Session, durably: bool) -> io::Result<(Session, Stamp)> {
     session.set("lastUpdatedAt", &wall_ms());
     session.settle();

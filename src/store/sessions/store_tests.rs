@@ -25,7 +25,7 @@ fn set(base: &Path, key: &str, value: i64) -> Session {
 }
 
 #[test]
-fn not_found_malformed_and_of_another_issue_are_told_apart() {
+fn missing_malformed_and_foreign_sessions_are_different_errors() {
     let base = base();
     assert!(matches!(read(base.path()), Err(StoreError::NotFound(_))));
     put(base.path(), "{\"issueIdentifier\": \"A-1\"");
@@ -35,11 +35,11 @@ fn not_found_malformed_and_of_another_issue_are_told_apart() {
     assert_eq!(found.text("prompt").as_deref(), Some("go"));
     assert!(read_expect(base.path(), "A-1").is_ok());
     put(base.path(), "{}");
-    assert!(read_expect(base.path(), "B-2").is_ok(), "one that names nobody is anybody's");
+    assert!(read_expect(base.path(), "B-2").is_ok(), "a session without an issue fits any");
 }
 
 #[test]
-fn an_update_begins_with_zero_values_and_gives_the_new_state() {
+fn an_update_starts_with_zero_values_and_returns_the_new_state() {
     let base = base();
     let session = set(base.path(), "pid", 7);
     assert_eq!((session.integer("pid"), session.integer("attemptCount")), (Some(7), Some(1)));
@@ -66,7 +66,7 @@ fn no_change_writes_nothing_and_a_failure_neither() {
 }
 
 #[test]
-fn a_malformed_file_is_put_aside_before_anything_is_written() {
+fn a_malformed_file_is_moved_aside_before_anything_is_written() {
     let base = base();
     put(base.path(), "half of it");
     set(base.path(), "pid", 1);
@@ -75,7 +75,7 @@ fn a_malformed_file_is_put_aside_before_anything_is_written() {
 }
 
 #[test]
-fn updates_side_by_side_all_count() {
+fn concurrent_updates_all_count() {
     let base = base();
     std::thread::scope(|scope| {
         for _ in 0..10 {
@@ -97,7 +97,7 @@ fn updates_side_by_side_all_count() {
 }
 
 #[test]
-fn a_program_that_writes_in_place_again_and_again_is_read_all_the_same() {
+fn a_file_that_is_rewritten_in_place_continuously_can_be_read() {
     let base = base();
     let filling = "x".repeat(200_000);
     let whole = format!("{{\"issueIdentifier\": \"A-1\", \"filling\": \"{filling}\"}}");
@@ -106,7 +106,7 @@ fn a_program_that_writes_in_place_again_and_again_is_read_all_the_same() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                // As the other program does it: truncated, then written.
+                // As the original program writes it: truncate, then write.
                 fs::write(base.path().join(".agent/state.json"), &whole).expect("written");
             }
         });
