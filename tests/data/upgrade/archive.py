@@ -171,7 +171,10 @@ def transform(state: State, change) -> State:
     def text(data: bytes) -> bytes:
         return change(map_ids(data, changed)) if is_text(data) else data
 
-    entries = [(kind, text(mode.encode()).decode() if kind == "link" else mode, text(name.encode()).decode(), text(data))
+    def line(value: str) -> str:
+        return text(value.encode()).decode()
+
+    entries = [(kind, line(mode) if kind == "link" else mode, line(name), text(data))
                for kind, mode, name, data in state.entries]
     return State(entries, dict(sorted(made.items())))
 
