@@ -382,7 +382,7 @@ pub const RUN: &str = "\
 Examples:
   swarm plan --specs ./specs -y && swarm run --verify 'make test'
   swarm run --agent shell -j 4
-  ssh host 'cd project && swarm run --headless'
+  ssh host 'cd project && swarm run'
   swarm run attach
   swarm run jobs.toml --dry-run
 
@@ -393,7 +393,7 @@ codes: 0 all landed, 1 some failed, 2 usage error, 130 interrupted.";
 pub const RUN_ATTACH: &str = "\
 Examples:
   swarm run attach
-  swarm run attach --headless --since 120    continue after line 120
+  swarm run attach --json --since 120    continue after line 120
 
 Ctrl-C closes the view; the run continues.";
 

@@ -1,4 +1,4 @@
-//! A person looks: the command that shows a window on the caller's terminal.
+//! Attaching: the command that shows a window on the caller's terminal.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,11 +8,11 @@ use tmux_interface::{AttachSession, SelectWindow, SwitchClient};
 use super::{PaneLine, Tmux, TmuxError, words};
 
 impl Tmux {
-    /// The command to be executed in place of this process. Inside a pane of the
-    /// same server it moves that client over, since tmux does not nest.
+    /// Returns the command to execute in place of this process. Inside a pane of the same server the command moves
+    /// that client to the window, because tmux does not nest.
     ///
     /// # Errors
-    /// When the server's name cannot be used.
+    /// Fails if the name of the server is invalid.
     pub fn attach_command(&self, pane: &PaneLine) -> Result<Command, TmuxError> {
         let window = format!("{}:{}", pane.session_id, pane.window_id);
         let select = SelectWindow::new().target_window(window).build();
@@ -27,7 +27,7 @@ impl Tmux {
         Ok(command)
     }
 
-    /// Whether the caller's terminal is a pane of the server with this socket.
+    /// Reports whether the caller's terminal is a pane of the server with this socket.
     fn is_inside(&self, socket_path: &str) -> bool {
         let Some(own) = self.variable("TMUX").and_then(socket_of) else { return false };
         let real = |path: &str| Path::new(path).canonicalize().ok();
@@ -35,8 +35,7 @@ impl Tmux {
     }
 }
 
-/// The path in `TMUX`, which is `path,server pid,session`; a path may have
-/// commas.
+/// Returns the socket path in `TMUX`, which is `path,server pid,session`. The path may contain commas.
 fn socket_of(tmux: &str) -> Option<&str> {
     let (rest, _session) = tmux.rsplit_once(',')?;
     let (path, _pid) = rest.rsplit_once(',')?;
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_tmux_and_in_another_server_a_client_is_attached() {
+    fn outside_tmux_or_in_another_server_a_client_is_attached() {
         let attach = ["-N", "-S", "/s/a,b", "select-window", "-t", "$1:@3", ";", "attach-session", "-t", "$1"];
         assert_eq!(words_of(None), attach);
         assert_eq!(words_of(Some("/other,7,0")), attach);

@@ -1,48 +1,49 @@
-//! What can go wrong with tmux, and how its stderr is read.
+//! Errors of tmux, and the classification of its stderr.
 
 use swarm_model::{Refusal, RefusalKind};
 
-/// The oldest tmux that has what this adapter uses: `-N`, and `copy-mode -q`.
+/// Oldest supported version of tmux. Older ones lack `-N` and `copy-mode -q`.
 pub const VERSION_MIN: (u32, u32) = (3, 2);
 
+/// Reason why an operation of tmux failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TmuxError {
     #[error("tmux is not installed or not in PATH")]
     Missing,
-    #[error("tmux is too old: {found}, {}.{} or newer is needed", VERSION_MIN.0, VERSION_MIN.1)]
+    #[error("tmux is too old: {found} (minimum {}.{})", VERSION_MIN.0, VERSION_MIN.1)]
     TooOld { found: String },
     #[error("tmux does not answer within {} s ({server})", limit_ms.div_ceil(1000))]
     Timeout { limit_ms: u64, server: String },
     #[error("tmux wrote more than {limit_bytes} bytes")]
     TooMuch { limit_bytes: usize },
-    /// No server listens. `path` is the socket that tmux named.
+    /// No server listens. `path` is the socket that tmux named; it may be empty.
     #[error("no tmux server is running on {path}")]
     NoServer { path: String },
-    /// A server is alive but its socket is gone and stays gone.
-    #[error("the tmux server (pid {pid}) lives but its socket {path} cannot be reached")]
+    /// A server is alive, but its socket is gone, and the server did not create it again.
+    #[error("the tmux server (pid {pid}) is running, but its socket {path} cannot be reached")]
     Unreachable { pid: i32, path: String },
-    /// The session, window or pane that was meant is not there (any more).
+    /// The session, window or pane does not exist (any more).
     #[error("{0}")]
     NotFound(String),
     #[error("duplicate session: {0}")]
     Duplicate(String),
     #[error("pane {pane} has ended, the text was not delivered")]
     NotDelivered { pane: String },
-    #[error("pane {pane} shows nothing of the text within {} s, so Enter was not pressed", limit_ms.div_ceil(1000))]
+    #[error("pane {pane} did not show the text within {} s, so Enter was not pressed", limit_ms.div_ceil(1000))]
     NotShown { pane: String, limit_ms: u64 },
-    #[error("the session name {name:?} cannot be used with tmux: {why}")]
+    #[error("invalid tmux session name {name:?}: {why}")]
     Session { name: String, why: String },
-    #[error("the window name {name:?} cannot be used with tmux")]
+    #[error("invalid tmux window name {name:?}")]
     WindowName { name: String },
-    #[error("the tmux socket name {name:?} cannot be used: {why}")]
+    #[error("invalid tmux socket name {name:?}: {why}")]
     SocketName { name: String, why: &'static str },
-    #[error("the tmux socket path {path} is {bytes} bytes long, {limit} are allowed")]
+    #[error("the tmux socket path {path} has {bytes} bytes (maximum {limit})")]
     SocketPath { path: String, bytes: usize, limit: usize },
-    #[error("the session {0:?} and its server came and went, tried too often")]
+    #[error("the tmux session {0:?} or its server ended repeatedly while the window was being created")]
     Unsteady(String),
-    #[error("tmux said {0:?}, which was not understood")]
+    #[error("unexpected output of tmux: {0:?}")]
     Answer(String),
-    /// Any other refusal, in tmux's words.
+    /// Any other error, in tmux's words.
     #[error("{0}")]
     Other(String),
     #[error("failed to run tmux: {0}")]
@@ -50,17 +51,17 @@ pub enum TmuxError {
 }
 
 impl TmuxError {
-    /// What a person can do about it.
+    /// Returns a hint for people. `None` if there is no known remedy.
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Missing => Some("install tmux, or spawn without --tmux".to_owned()),
             Self::TooOld { .. } => Some("install a newer tmux, or spawn without --tmux".to_owned()),
-            Self::Timeout { .. } => Some("see whether the tmux server is stopped or overloaded".to_owned()),
+            Self::Timeout { .. } => Some("check whether the tmux server is stopped or overloaded".to_owned()),
             Self::Unreachable { pid, .. } => {
-                Some(format!("make the socket's directory writable, then: kill -USR1 {pid}"))
+                Some(format!("make the directory of the socket writable, then run 'kill -USR1 {pid}'"))
             }
             Self::NotShown { .. } => {
-                Some("look with swarm peek; --no-proof types without asking its window".to_owned())
+                Some("run 'swarm peek' to see the window, or use --no-proof to send without this check".to_owned())
             }
             Self::Session { .. } => Some("choose another --session".to_owned()),
             Self::SocketName { .. } => Some("choose another --tmux-socket".to_owned()),
@@ -78,7 +79,7 @@ impl TmuxError {
         }
     }
 
-    /// Whether the thing that was asked about simply is not there.
+    /// Reports whether the error means that the server, session, window or pane does not exist.
     pub fn is_absence(&self) -> bool {
         matches!(self, Self::NoServer { .. } | Self::NotFound(_) | Self::NotDelivered { .. })
     }
@@ -94,7 +95,7 @@ impl From<TmuxError> for Refusal {
     }
 }
 
-/// What a failed tmux meant by its stderr.
+/// Returns the error that the stderr of a failed tmux means.
 pub fn classify(stderr: &str) -> TmuxError {
     let text = stderr.trim();
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("").trim();
@@ -113,12 +114,12 @@ pub fn classify(stderr: &str) -> TmuxError {
     if let Some(session) = line.strip_prefix("duplicate session: ") {
         return TmuxError::Duplicate(session.to_owned());
     }
-    let text = if text.is_empty() { "tmux failed without a word" } else { text };
+    let text = if text.is_empty() { "tmux failed without a message" } else { text };
     TmuxError::Other(text.chars().take(1_000).collect())
 }
 
-/// A socket that is not there means no server; any other cause (permission, a
-/// path that is too long) stays what it is.
+/// Classifies a refused connection. A missing socket means that there is no server; other causes, such as permissions
+/// or a path that is too long, remain errors.
 fn refused_connection(rest: &str, line: &str) -> TmuxError {
     let Some((path, cause)) = rest.rsplit_once(" (") else { return TmuxError::Other(line.to_owned()) };
     match cause.trim_end_matches(')') {
@@ -128,7 +129,7 @@ fn refused_connection(rest: &str, line: &str) -> TmuxError {
     }
 }
 
-/// Whether tmux refused an option or a command that an older one lacks.
+/// Reports whether tmux refused an option or a command that older versions lack.
 pub fn smells_of_age(error: &TmuxError) -> bool {
     let TmuxError::Other(text) = error else { return false };
     let signs =
@@ -136,8 +137,8 @@ pub fn smells_of_age(error: &TmuxError) -> bool {
     signs.iter().any(|sign| text.contains(sign))
 }
 
-/// The numbers in the output of `tmux -V` (`tmux 3.3a`, `tmux next-3.5`); none
-/// for a build without numbers, which is taken to be new enough.
+/// Returns the version in the output of `tmux -V` (`tmux 3.3a`, `tmux next-3.5`). `None` for a build without version
+/// numbers, which counts as new enough.
 pub fn version(text: &str) -> Option<(u32, u32)> {
     let digits = text.find(|c: char| c.is_ascii_digit())?;
     if text.contains("openbsd") {
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stderr_is_read_by_its_first_line() {
+    fn stderr_is_classified_by_its_first_line() {
         let none = |path: &str| TmuxError::NoServer { path: path.to_owned() };
         for (stderr, error) in [
             ("no server running on /tmp/tmux-0/default\n", none("/tmp/tmux-0/default")),
@@ -170,7 +171,7 @@ mod tests {
                 "error connecting to /long/x (File name too long)\n",
                 TmuxError::SocketPath { path: "/long/x".to_owned(), bytes: 7, limit: 107 },
             ),
-            ("", TmuxError::Other("tmux failed without a word".to_owned())),
+            ("", TmuxError::Other("tmux failed without a message".to_owned())),
         ] {
             assert_eq!(classify(stderr), error, "{stderr:?}");
         }

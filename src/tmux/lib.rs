@@ -1,17 +1,17 @@
-//! tmux: windows by ids, text by paste buffer.
+//! tmux: windows of workers, identified by ids, and text that is typed into them by paste buffer.
 //!
-//! A worker's window is made by one tmux process and from then on meant by the
-//! ids that this process printed; names are only read, and only exactly. Every
-//! call runs one client with a deadline. What never happens here: a second
-//! server while the first one lives, a change of anybody's current window, the
-//! end of a session that a person made, a shell between tmux and the worker.
+//! One tmux process creates the window of a worker, and prints ids that identify the window from then on. Names are
+//! only compared, and only exactly. Every call runs one client with a deadline. This crate never starts a second
+//! server while the first one is alive, never changes anybody's current window, never ends a session that a person
+//! created, and never puts a shell between tmux and the worker.
 //!
-//! - `words`: how text passes tmux's parsers unread
-//! - `run`: one client process, its limits
-//! - `error`: what its stderr means
-//! - `open`: the window of a worker, and `recover` for a server without socket
-//! - `panes`: what is there; `keys`: what is typed, `proof`: and shown; `attach`: a person looks
-//! - `target`: the pane of a worker that the registry shows
+//! - `words`: escaping of text for the parsers of tmux
+//! - `error`: classification of stderr
+//! - `open`: creation of a worker's window; `recover`: a server that lost its socket
+//! - `panes`: existing panes and their content
+//! - `keys`: typing; `proof`: typing with a check that the window shows the text
+//! - `attach`: showing a window on the caller's terminal
+//! - `target`: the pane of a worker of the registry
 
 mod attach;
 mod error;
@@ -43,34 +43,33 @@ pub use open::Window;
 pub use panes::PaneLine;
 pub use target::{Target, has_server, target};
 
-/// Which server is meant.
+/// Address of a tmux server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// The one that the environment says (`TMUX`, `TMUX_TMPDIR`).
+    /// Server that the environment names (`TMUX`, `TMUX_TMPDIR`).
     Default,
-    /// `tmux -L NAME`
+    /// Server with this socket name (`tmux -L NAME`).
     Name(String),
-    /// `tmux -S PATH`
+    /// Server with this socket path (`tmux -S PATH`).
     Path(String),
 }
 
-/// Longest time a client may take.
+/// Time limit of a client in milliseconds.
 const ANSWER_MS_MAX: u64 = 5_000;
-/// Most that a client may write, captures excepted.
+/// Maximum output of a client in bytes.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
-/// One server, as one caller reaches it.
+/// Connection of one caller to one server.
 #[derive(Clone, Debug)]
 pub struct Tmux {
     server: Server,
     environment: Vec<(String, String)>,
     limit: Duration,
-    /// The process whose ids are meant: a later server on the same socket gives
-    /// the same ids to other panes.
+    /// Pid of the server that gave out the ids. A later server on the same socket gives the same ids to other panes.
     server_pid: Option<i32>,
 }
 
-/// Whether a client may start a server where there is none.
+/// Whether a client may start a server if there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
     Never,
@@ -78,30 +77,31 @@ enum Start {
 }
 
 impl Tmux {
-    /// `environment` is the caller's: tmux reads `TMUX`, `TMUX_TMPDIR` and
-    /// `PATH` in it, and a server that is started gets all of it.
+    /// Creates a connection. `environment` is the caller's: tmux reads `TMUX`, `TMUX_TMPDIR` and `PATH` in it, and a
+    /// new server gets all of it.
     pub fn new(server: Server, environment: &[(String, String)]) -> Self {
         let limit = Duration::from_millis(ANSWER_MS_MAX);
         Self { server, environment: environment.to_vec(), limit, server_pid: None }
     }
 
-    /// The server of a pane that was recorded, and none that took its place.
+    /// Creates a connection to the server of a recorded pane. A later server in its place counts as another one.
     pub fn of_pane(pane: &TmuxPane, environment: &[(String, String)]) -> Self {
         let tmux = Self::new(Server::Path(pane.socket_path.clone()), environment);
         Self { server_pid: Some(pane.server_pid), ..tmux }
     }
 
-    /// The same with another deadline for each client.
+    /// Returns the connection with another time limit of each client.
     #[must_use]
     #[cfg(any(test, feature = "testing"))]
     pub fn with_limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// What `tmux -V` says, when it is new enough or does not say.
+    /// Returns the output of `tmux -V`.
     ///
     /// # Errors
-    /// When tmux is missing, silent, or older than this adapter can use.
+    /// Fails if tmux is missing, does not answer, or is older than the minimum version. A version without numbers
+    /// counts as new enough.
     pub fn version(&self) -> Result<String, TmuxError> {
         let mut command = self.bare();
         let said = self.finish(command.arg("-V"), None)?;
@@ -112,10 +112,9 @@ impl Tmux {
         }
     }
 
-    /// `tmux` with the caller's environment and nothing else. LC_ALL stays the
-    /// caller's: tmux translates nothing, and a server that this client starts
-    /// would hand another locale to every pane. The directory is the root, since
-    /// a started server keeps it for life and would pin a worktree.
+    /// Returns the command `tmux` with the caller's environment and nothing else. LC_ALL remains the caller's: tmux
+    /// translates nothing, and a server that this client starts would pass another locale to every pane. The working
+    /// directory is the root, because a new server keeps it for life and would pin a worktree.
     fn bare(&self) -> Command {
         let mut command = Command::new("tmux");
         command.env_clear().current_dir("/");
@@ -123,7 +122,7 @@ impl Tmux {
         command
     }
 
-    /// The same with the server named, in UTF-8 whatever the locale is.
+    /// Returns the command of a client for this server, in UTF-8 regardless of the locale.
     fn client(&self, start: Start) -> Result<Command, TmuxError> {
         let mut command = self.bare();
         command.arg("-u");
@@ -142,12 +141,12 @@ impl Tmux {
         }
     }
 
-    /// Runs `commands` as one sequence; a command that fails ends it.
+    /// Runs `commands` as one sequence, which ends at the first command that fails. Returns the output.
     fn ask<'a>(&self, commands: impl IntoIterator<Item = TmuxCommand<'a>>) -> Result<String, TmuxError> {
         self.ask_with(commands, None)
     }
 
-    /// The same with something on the client's stdin.
+    /// Runs `commands` like [`Tmux::ask`], with `input` on the client's stdin.
     fn ask_with<'a>(
         &self,
         commands: impl IntoIterator<Item = TmuxCommand<'a>>,
@@ -158,8 +157,8 @@ impl Tmux {
         self.finish(&mut command, input)
     }
 
-    /// What a client wrote, or what its failure means. An old tmux is told from
-    /// other failures by asking its version only then.
+    /// Runs a client, and returns its output. Asks for the version only after a failure that may come from an old
+    /// tmux.
     fn finish(&self, command: &mut Command, input: Option<&[u8]>) -> Result<String, TmuxError> {
         let said = self.said(command, input)?;
         if said.success {
@@ -192,14 +191,14 @@ impl Tmux {
         }
     }
 
-    /// A variable of the caller, when it is set and not empty.
+    /// Returns a variable of the caller. `None` if it is not set or is empty.
     fn variable(&self, name: &str) -> Option<&str> {
         let found = self.environment.iter().rev().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 }
 
-/// Output of tmux as text: what a program wrote into a pane need not be UTF-8.
+/// Returns the output of tmux as text. Programs may write text into a pane that is not UTF-8.
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

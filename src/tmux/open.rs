@@ -1,5 +1,4 @@
-//! The window of a worker: one tmux process makes it, starts the log and
-//! reads the ids back.
+//! Creation of a worker's window: one tmux process creates the window, starts the log, and prints the ids.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -9,20 +8,20 @@ use tmux_interface::{DisplayMessage, NewSession, NewWindow, PipePane, SetOption,
 
 use super::{Start, Tmux, TmuxError, panes, recover, words};
 
-/// What is to be made.
+/// Window to create.
 #[derive(Clone, Copy, Debug)]
 pub struct Order<'a> {
     pub session: &'a str,
-    /// Name of the window, of `[A-Za-z0-9._-]`.
+    /// Name of the window, in `[A-Za-z0-9._-]`.
     pub name: &'a str,
     pub cwd: &'a str,
-    /// At least two words: tmux gives a single one to a shell.
+    /// Command, at least two words, because tmux passes a single word to a shell.
     pub argv: &'a [&'a str],
-    /// Takes the pane's output. The caller made it, so that its mode is right.
+    /// File to which the pane's output is appended. The caller creates it, so that its mode is right.
     pub log: &'a Path,
 }
 
-/// What was made.
+/// Window that was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     pub session: String,
@@ -32,27 +31,26 @@ pub struct Window {
     pub pane_pid: i32,
 }
 
-/// The servers that workers are known to live in: (socket path, server pid).
+/// Returns the servers of known workers: (socket path, server pid).
 pub type KnownServers<'a> = &'a dyn Fn() -> Vec<(String, i32)>;
 
-/// Whoever may start a server.
+/// Lock of the starts of servers in this process.
 static STARTS: Mutex<()> = Mutex::new(());
 
-/// Most times that sessions or servers may come and go under one request.
+/// Maximum number of attempts if sessions or servers start and end meanwhile.
 const ATTEMPTS_MAX: usize = 5;
-/// The size of a session that nobody looks at yet.
+/// Size of a session without an attached client.
 const COLUMNS: usize = 200;
 const ROWS: usize = 50;
 const WINDOW_FORMAT: &str = "#{session_id} #{window_id} #{pane_id} #{pane_pid} #{session_name}";
 const PIPED_FORMAT: &str = "#{pane_id} #{pane_pipe}";
 
 impl Tmux {
-    /// Makes the window, in a new session where there is none of that name, in a
-    /// new server where there is none. A server that lives but lost its socket
-    /// is told to make it again, and never doubled.
+    /// Creates the window, and if necessary the session and the server. A server that is alive but lost its socket is
+    /// asked to create the socket again; a second server is never started beside it.
     ///
     /// # Errors
-    /// Nothing was made then, except after a timeout, when nobody knows.
+    /// Fails if tmux refuses or does not answer. No window was created then, except perhaps after a timeout.
     pub fn open_window(&self, order: &Order<'_>, known: KnownServers<'_>) -> Result<Window, TmuxError> {
         check(order)?;
         for _ in 0..ATTEMPTS_MAX {
@@ -64,13 +62,13 @@ impl Tmux {
                 },
                 other => return other,
             };
-            // One at a time: of several tmux that start a server at once on one socket,
-            // two may come up, and what is in the one that lost it cannot be reached.
+            // One start at a time: if several clients start a server on one socket, two may come up, and the
+            // windows of the server that loses the socket cannot be reached.
             let turn = (start == Start::Allowed).then(|| STARTS.lock().unwrap_or_else(PoisonError::into_inner));
             let made = self.new_session(order, start);
             drop(turn);
             match made {
-                // Somebody else was first, or the server left: look again.
+                // Another process was first, or the server ended: try again.
                 Err(TmuxError::Duplicate(_) | TmuxError::NoServer { .. }) => {}
                 other => return other,
             }
@@ -94,8 +92,9 @@ impl Tmux {
         self.make(order, make, Vec::new(), Start::Never)
     }
 
-    /// The worker is the first window, so the session ends with its last one. A
-    /// user's `destroy-unattached` would end it at once, as nobody is attached.
+    /// Creates the session with the worker as its first window, so that the session ends with its last worker. Turns
+    /// off
+    /// `destroy-unattached`, which a user may have set, because it would end the session at once.
     fn new_session(&self, order: &Order<'_>, start: Start) -> Result<Window, TmuxError> {
         let mut make = NewSession::new()
             .detached()
@@ -115,10 +114,9 @@ impl Tmux {
         self.make(order, make, vec![stay], start)
     }
 
-    /// Runs the command that makes the window and those that belong to it. tmux
-    /// runs one client's sequence without another's between, so the last window
-    /// is the new one; should a hook of the user have changed that, the answer
-    /// tells, and the log is started again by id.
+    /// Runs the command that creates the window, and those that belong to it. tmux runs the sequence of one client
+    /// without interruption, so the last window is the new one. If a hook of the user has changed that, the output
+    /// shows it, and the log is started again by the id.
     fn make<'a>(
         &self,
         order: &Order<'a>,
@@ -144,10 +142,10 @@ impl Tmux {
         self.settle(order, made, &text)
     }
 
-    /// Appends to `log` what a pane writes that nobody keeps yet.
+    /// Appends the output of a pane to `log` from now on, unless it is piped already.
     ///
     /// # Errors
-    /// When the pane is not there, or tmux does not answer.
+    /// Fails if the pane does not exist, or tmux does not answer.
     pub fn keep_output(&self, pane: &str, log: &Path) -> Result<(), TmuxError> {
         let show = DisplayMessage::new().print().target_pane(pane.to_owned()).message(PIPED_FORMAT).build();
         if self.ask([show])?.trim_end() == format!("{pane} 0") {
@@ -156,7 +154,7 @@ impl Tmux {
         Ok(())
     }
 
-    /// A failure of the making command, an old tmux included.
+    /// Returns the error of the creating command, which may be that tmux is too old.
     fn judge(&self, stderr: &str) -> TmuxError {
         let error = super::error::classify(stderr);
         if super::error::smells_of_age(&error)
@@ -167,14 +165,14 @@ impl Tmux {
         error
     }
 
-    /// Completes what the sequence did not do, or takes the window away again.
+    /// Completes what the sequence did not do. If that fails, closes the window.
     fn settle(&self, order: &Order<'_>, made: Made, text: &str) -> Result<Window, TmuxError> {
         let mut lines = text.lines().skip(1);
         let piped = lines.next() == Some(format!("{} 1", made.pane).as_str());
         let server = lines.next().and_then(panes::parse_server);
         let complete = || {
             if made.session != order.session {
-                let why = format!("tmux made it {:?}", made.session);
+                let why = format!("tmux changed it to {:?}", made.session);
                 return Err(TmuxError::Session { name: order.session.to_owned(), why });
             }
             if !piped {
@@ -191,8 +189,7 @@ impl Tmux {
                 pane_pid: made.pane_pid,
             }),
             Err(error) => {
-                // The first error is the one to tell; a window without a log
-                // would only be left over if this failed too.
+                // The first error is the one to report. A window without a log remains only if this fails too.
                 let _ = self.kill_window(&made.window_id);
                 Err(error)
             }
@@ -200,19 +197,19 @@ impl Tmux {
     }
 }
 
-/// The window at the end of the session of exactly this name.
+/// Returns the target of the last window in the session of exactly this name.
 fn last(order: &Order<'_>) -> String {
     format!("={}:{{end}}", order.session)
 }
 
 fn pipe<'a>(target: &str, log: &Path) -> Result<TmuxCommand<'a>, TmuxError> {
     let path = log.to_str().ok_or_else(|| TmuxError::System(format!("the path {log:?} is not UTF-8")))?;
-    // Without a flag, `pipe-pane` takes the pane's output. The crate's `stdout`
-    // would send `-I`, which types the command's output into the pane.
+    // Without a flag, `pipe-pane` pipes the output of the pane. The method `stdout` of `PipePane` would send `-I`,
+    // which types the output of the command into the pane.
     Ok(PipePane::new().target_pane(target.to_owned()).shell_command(words::append_to_log(path)).build())
 }
 
-/// What must be right before tmux is asked.
+/// Checks the order before tmux gets it.
 fn check(order: &Order<'_>) -> Result<(), TmuxError> {
     words::check_session_name(order.session)?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -220,7 +217,7 @@ fn check(order: &Order<'_>) -> Result<(), TmuxError> {
         return Err(TmuxError::WindowName { name: order.name.to_owned() });
     }
     if order.argv.len() < 2 || order.argv.iter().any(|word| word.contains('\0')) {
-        return Err(TmuxError::System(format!("{:?} cannot be the command of a window", order.argv)));
+        return Err(TmuxError::System(format!("invalid command of a window: {:?}", order.argv)));
     }
     if !order.log.is_absolute() {
         return Err(TmuxError::System(format!("the path {:?} is not absolute", order.log)));
@@ -237,7 +234,7 @@ struct Made {
     pane_pid: i32,
 }
 
-/// The first line of the answer, when there is one: then a window was made.
+/// Parses the first line of the output. `None` if no window was created.
 fn parse_window(text: &str) -> Option<Made> {
     let mut words = text.lines().next()?.splitn(5, ' ');
     let mut id = |mark: char| words.next().filter(|word| word.starts_with(mark)).map(str::to_owned);
@@ -251,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_of_the_making_command_is_read() {
+    fn the_output_of_the_creating_command_is_parsed() {
         let made = parse_window("$0 @4 %5 99 my work\n%5 1\n").expect("is read");
         assert_eq!((made.session.as_str(), made.pane.as_str(), made.pane_pid), ("my work", "%5", 99));
         for text in ["", "nonsense", "$0 @4 5 99 x", "$0 @4 %5 x y"] {
@@ -260,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tmux_would_misread_is_refused_beforehand() {
+    fn orders_that_tmux_would_misread_are_refused() {
         let good = Order { session: "s", name: "w", cwd: "/", argv: &["a", "b"], log: Path::new("/l") };
         assert!(check(&good).is_ok());
         for bad in [

@@ -1,4 +1,4 @@
-//! What is there: panes, their ids, what they show.
+//! Existing panes: their ids, and what they show.
 
 use std::path::Path;
 
@@ -6,8 +6,7 @@ use tmux_interface::{CapturePane, DisplayMessage, KillWindow, ListPanes, TmuxCom
 
 use super::{Tmux, TmuxError};
 
-/// One pane as one session shows it; a window that is linked into several
-/// sessions appears once in each.
+/// Pane in a session. The panes of a window that is linked into several sessions appear once in each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaneLine {
     pub session: String,
@@ -16,50 +15,49 @@ pub struct PaneLine {
     pub window_id: String,
     pub pane: String,
     pub pane_pid: i32,
-    /// Its command has ended and `remain-on-exit` keeps it.
+    /// Whether the command has ended and `remain-on-exit` keeps the pane.
     pub dead: bool,
     pub server_pid: i32,
     pub socket_path: String,
 }
 
-/// Ids and numbers first, since they have no blanks; a session's name has no
-/// colon, so the window's name may have any.
+/// Format of a line of `list-panes`. Ids and numbers come first, because they contain no spaces. The name of a
+/// session contains no colon, so that of a window may contain any character.
 const PANE_FORMAT: &str =
     "#{session_id} #{window_id} #{pane_id} #{pane_pid} #{?pane_dead,1,0} #{session_name}:#{window_name}";
+/// Format of the line about the server.
 pub const SERVER_FORMAT: &str = "#{pid} #{socket_path}";
 
 impl Tmux {
-    /// Every pane of the server, in its order. No server means no panes.
+    /// Returns all panes of the server in its order. Without a server, the list is empty.
     ///
     /// # Errors
-    /// When tmux is missing, silent or not understood.
+    /// Fails if tmux is missing, does not answer, or prints unexpected output.
     pub fn list(&self) -> Result<Vec<PaneLine>, TmuxError> {
         let server = DisplayMessage::new().print().message(SERVER_FORMAT).build();
         let panes = ListPanes::new().all().format(PANE_FORMAT).build();
         match self.ask([server, panes]) {
             Ok(text) => parse_list(&text),
-            // A server without any session is between two of them.
+            // A server has no session for a moment when it starts or ends.
             Err(TmuxError::NoServer { .. } | TmuxError::NotFound(_)) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     }
 
-    /// The panes of the window with exactly this name in the session of exactly
-    /// that name.
+    /// Returns the panes of windows with exactly this name, in the session with exactly that name.
     ///
     /// # Errors
-    /// As [`Tmux::list`].
+    /// Fails as [`Tmux::list`] does.
     pub fn find_window(&self, session: &str, window: &str) -> Result<Vec<PaneLine>, TmuxError> {
         let mut panes = self.list()?;
         panes.retain(|pane| pane.session == session && pane.window == window);
         Ok(panes)
     }
 
-    /// Where a pane is now, preferably in `session`: a person may have moved or
-    /// linked its window.
+    /// Returns where a pane is now, preferably in `session`. A person may have moved or linked its window.
     ///
     /// # Errors
-    /// As [`Tmux::list`]; and when the pane is not there.
+    /// Fails as [`Tmux::list`] does, and if the pane does not exist.
     pub fn find_pane(&self, pane: &str, session: &str) -> Result<PaneLine, TmuxError> {
         let mut panes = self.list()?;
         panes.retain(|line| line.pane == pane && self.server_pid.is_none_or(|pid| pid == line.server_pid));
@@ -68,10 +66,10 @@ impl Tmux {
         panes.into_iter().nth(best).ok_or_else(absent)
     }
 
-    /// Whether the pane is there and its command runs.
+    /// Reports whether the pane exists and its command runs.
     ///
     /// # Errors
-    /// As [`Tmux::list`].
+    /// Fails as [`Tmux::list`] does.
     #[cfg(test)]
     pub fn pane_exists(&self, pane: &str) -> Result<bool, TmuxError> {
         match self.ask([self.identity(pane)]) {
@@ -81,11 +79,10 @@ impl Tmux {
         }
     }
 
-    /// Closes a window, given by its id or the id of a pane in it. One that is
-    /// gone already is no error.
+    /// Closes a window, given by its id or the id of a pane in it. A window that does not exist is no error.
     ///
     /// # Errors
-    /// As [`Tmux::list`].
+    /// Fails as [`Tmux::list`] does.
     pub fn kill_window(&self, id: &str) -> Result<(), TmuxError> {
         if let Some(pid) = self.server_pid
             && self.list()?.first().is_none_or(|line| line.server_pid != pid)
@@ -98,11 +95,11 @@ impl Tmux {
         }
     }
 
-    /// What the pane shows, after `scrollback` lines of what scrolled away.
-    /// `escapes` keeps colours. Blanks at the end of a line are gone.
+    /// Returns what the pane shows, preceded by `scrollback` lines of its history. `escapes` keeps colours. tmux
+    /// strips spaces at the end of a line.
     ///
     /// # Errors
-    /// When the pane is gone, besides the errors of [`Tmux::list`].
+    /// Fails as [`Tmux::list`] does, and if the pane does not exist.
     pub fn capture(&self, pane: &str, scrollback: usize, escapes: bool) -> Result<String, TmuxError> {
         let mut capture = CapturePane::new().stdout().start_line(format!("-{scrollback}")).target_pane(pane);
         if escapes {
@@ -116,13 +113,13 @@ impl Tmux {
         }
     }
 
-    /// Asks which pane of which server answers to `pane`.
+    /// Returns the command that prints which pane of which server has this id.
     pub(super) fn identity<'a>(&self, pane: &'a str) -> TmuxCommand<'a> {
         DisplayMessage::new().print().target_pane(pane).message("#{pid} #{pane_id} #{?pane_dead,1,0}").build()
     }
 
-    /// Whether the answer to [`Tmux::identity`] is about the pane that is meant,
-    /// and if so, whether its command runs.
+    /// Reports whether the command of the pane runs, by the output of [`Tmux::identity`]. `None` if that is about
+    /// another pane or server.
     fn is_meant(&self, pane: &str, identity: &str) -> Option<Alive> {
         let mut words = identity.split_whitespace();
         let server: i32 = words.next()?.parse().ok()?;
@@ -131,7 +128,7 @@ impl Tmux {
         same.then_some(alive)
     }
 
-    /// The pid of the server and the path of its socket.
+    /// Returns the pid of the server and the path of its socket.
     pub(super) fn server(&self) -> Result<(i32, String), TmuxError> {
         let said = self.ask([DisplayMessage::new().print().message(SERVER_FORMAT).build()])?;
         parse_server(said.lines().next().unwrap_or("")).ok_or(TmuxError::Answer(said))
@@ -144,13 +141,13 @@ enum Alive {
     No,
 }
 
-/// `9663 /tmp/tmux-0/default`
+/// Parses a line such as `9663 /tmp/tmux-0/default`.
 pub fn parse_server(line: &str) -> Option<(i32, String)> {
     let (pid, path) = line.split_once(' ')?;
     (Path::new(path).is_absolute()).then_some((pid.parse().ok()?, path.to_owned()))
 }
 
-/// The server's line, then one line a pane.
+/// Parses the line of the server, and the lines of its panes.
 fn parse_list(text: &str) -> Result<Vec<PaneLine>, TmuxError> {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or("");
@@ -183,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_with_odd_names_in_it() {
+    fn a_list_with_odd_names_is_parsed() {
         let text = "77 /tmp/a b/sock\n$1 @2 %3 44 0 my work:a:b c\n$1 @4 %5 46 1 my work:\n";
         let panes = parse_list(text).expect("is read");
         let first = PaneLine {
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn malformed_lists_are_refused() {
         for text in [
             "",
             "x",

@@ -1,7 +1,6 @@
-//! Whether a window took what was typed into it. tmux hands a text over to the terminal
-//! of a pane; that the program behind it is there to take it only the pane can show: the
-//! terminal's echo, or what the program draws. A line that is typed unseen (a password)
-//! can show nothing and is not asked to.
+//! Typing with a check that the window accepted the text. tmux only passes a text to the terminal of a pane. Whether
+//! the program behind it reads the text, only the pane can show, by the echo of the terminal or by what the program
+//! draws. A line that is typed without echo, such as a password, cannot be checked.
 
 use std::time::{Duration, Instant};
 
@@ -12,21 +11,21 @@ use tmux_interface::{CapturePane, DisplayMessage};
 use super::keys::SendOptions;
 use super::{Tmux, TmuxError, words};
 
-/// How long a window may take to show something of what was typed.
+/// Time limit in milliseconds for a window to change after a text was typed.
 pub const PROOF_MS_MAX: u64 = 2_000;
-/// Between two looks at it.
+/// Pause between two checks of the window, in milliseconds.
 const LOOK_MS: u64 = 20;
 
-/// What a pane shows and where its cursor is.
+/// Content of a pane, with the position of its cursor.
 #[derive(PartialEq, Eq)]
 struct Sight(String);
 
 impl Tmux {
-    /// As [`Tmux::send_text`]; where the window shows nothing of the text, Enter is not
-    /// pressed.
+    /// Types a text like [`Tmux::send_text`], but does not press Enter if the window does not change.
     ///
     /// # Errors
-    /// [`TmuxError::NotShown`] then, besides those of [`Tmux::send_text`].
+    /// Returns [`TmuxError::NotShown`] if the window does not change, and otherwise fails as [`Tmux::send_text`]
+    /// does.
     pub fn send_proven(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
         self.clear_line(pane, options)?;
         let pasted = words::pasteable(text);
@@ -42,12 +41,13 @@ impl Tmux {
         self.press_enter(pane, text, options)
     }
 
+    /// Waits until the pane differs from `before`.
     fn prove(&self, pane: &str, before: &Sight) -> Result<(), TmuxError> {
         let deadline = Instant::now() + Duration::from_millis(PROOF_MS_MAX);
         loop {
             match self.look(pane) {
                 Ok(now) if now != *before => return Ok(()),
-                // It ended by what was typed.
+                // The text made the command end.
                 Err(error) if error.is_absence() => return Ok(()),
                 Err(error) => return Err(error),
                 Ok(_) => {}
@@ -68,8 +68,8 @@ impl Tmux {
         self.ask([self.identity(pane), cursor.build(), shown.build()]).map(Sight)
     }
 
-    /// Whether its terminal takes lines without echo. One that cannot be asked proves
-    /// nothing against the window.
+    /// Reports whether the terminal reads lines without echo. Also true if that cannot be determined, so that an
+    /// unreadable terminal does not count against the window.
     fn types_unseen(&self, pane: &str) -> bool {
         let name = DisplayMessage::new().print().target_pane(pane).message("#{pane_tty}");
         let Ok(path) = self.ask([name.build()]) else { return true };
@@ -88,7 +88,7 @@ mod tests {
     const PLAIN: SendOptions = SendOptions { clear: false, enter: true };
 
     #[test]
-    fn a_window_that_shows_what_is_typed_took_it() {
+    fn a_window_that_shows_the_text_accepted_it() {
         let server = Private::new();
         let window = server.open("job", "printf 'ready '; while read line; do echo \"got $line\"; done");
         wait_until("it reads", || server.logged("job").contains("ready"));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_typed_unseen() {
+    fn a_password_is_not_checked() {
         let server = Private::new();
         let window = server.open("job", "stty -echo; printf 'ready '; read line; echo \"got $line\"; read more");
         wait_until("it reads", || server.logged("job").contains("ready"));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_takes_no_keys_is_told_of_and_enter_is_not_pressed() {
+    fn a_program_that_reads_no_keys_is_an_error_and_enter_is_not_pressed() {
         let server = Private::new();
         let window = server.open("job", "stty raw -echo; printf 'ready '; exec tail -f /dev/null");
         wait_until("it is deaf", || server.logged("job").contains("ready"));

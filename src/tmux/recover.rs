@@ -1,6 +1,5 @@
-//! A server whose socket is gone: asked to make it again, by the signal that
-//! tmux has for that. Starting a second server instead would leave two of them
-//! with one name, and the first one's workers out of reach.
+//! Recovery of a server whose socket is gone: SIGUSR1 makes tmux create it again. A second server instead would have
+//! the same name, and make the workers of the first one unreachable.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,27 +14,28 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::TmuxError;
 use swarm_sys::commands::deadline;
 
-/// Longest time a server may take to make its socket again.
+/// Time limit in milliseconds for a server to create its socket again.
 const SOCKET_MS_MAX: u64 = 2_000;
-/// Between a socket's making and its listening no event is sent, so for that
-/// instant the connection is tried again after this time.
+/// Pause in milliseconds before another try to connect to an existing socket. No event reports that a new socket
+/// accepts connections.
 const LISTEN_MS: u64 = 5;
 
+/// Result of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovered {
-    /// The socket takes connections again.
+    /// The socket accepts connections again.
     Yes,
-    /// No server that is known to have this socket lives.
+    /// No known server with this socket is alive.
     NothingThere,
 }
 
-/// Brings back the socket at `path` if one of `known` is the server behind it.
+/// Recovers the socket at `path` if one of the `known` servers has it.
 ///
 /// # Errors
-/// When such a server lives and its socket stays out of reach.
+/// Fails if such a server is alive and does not create its socket.
 pub fn recover(path: &str, known: &[(String, i32)]) -> Result<Recovered, TmuxError> {
     if path.is_empty() {
-        // The server left while it was spoken to; the next try names its socket.
+        // The server ended during the call. The error of the next try will name its socket.
         return Ok(Recovered::Yes);
     }
     let mut asked = None;
@@ -56,7 +56,8 @@ pub fn recover(path: &str, known: &[(String, i32)]) -> Result<Recovered, TmuxErr
     }
 }
 
-/// The socket is gone, so only the directories can be compared as files.
+/// Reports whether two paths name the same socket. The socket itself is gone, so only its directories can be
+/// resolved.
 fn same_socket(one: &str, other: &str) -> bool {
     let place = |path: &str| {
         let path = Path::new(path);
@@ -65,8 +66,8 @@ fn same_socket(one: &str, other: &str) -> bool {
     one == other || (place(one).is_some() && place(one) == place(other))
 }
 
-/// A handle of the process, if it is a tmux server. The handle is opened before
-/// the name is read, so that both are about one process.
+/// Returns a handle of the process if it is a tmux server. The handle is opened before the name is read, so that both
+/// refer to the same process.
 fn server_process(pid: i32) -> Option<OwnedFd> {
     let process = if pid > 1 { Pid::from_raw(pid)? } else { return None };
     let handle = pidfd_open(process, PidfdFlags::empty()).ok()?;
@@ -74,8 +75,8 @@ fn server_process(pid: i32) -> Option<OwnedFd> {
     (name.starts_with("tmux") && !name.starts_with("tmux: client")).then_some(handle)
 }
 
-/// Sends the signal and waits until the socket takes a connection. The watch
-/// is there before the signal, so no event is missed.
+/// Sends the signal, and waits until the socket accepts a connection. The watch is set before the signal, so that no
+/// event is missed.
 fn ask_for_socket(server: &OwnedFd, path: &Path, deadline: Instant) -> io::Result<bool> {
     let directory = path.parent().ok_or_else(|| io::Error::other("the socket has no directory"))?;
     let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
@@ -90,7 +91,7 @@ fn ask_for_socket(server: &OwnedFd, path: &Path, deadline: Instant) -> io::Resul
         if ended || Instant::now() >= deadline {
             return Ok(false);
         }
-        // Only that something happened matters, not what.
+        // The kind of event does not matter.
         let _ = watch.read_events();
     }
     Ok(true)
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_is_no_server_is_never_signalled() {
+    fn only_tmux_servers_are_signalled() {
         let own = i32::try_from(std::process::id()).expect("fits");
         assert!(server_process(own).is_none());
         for pid in [-1, 0, 1, i32::MAX] {
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_the_same_through_a_link() {
+    fn paths_of_a_socket_are_equal_through_a_link() {
         let dir = tempfile::tempdir().expect("makes a directory");
         let (real, link) = (dir.path().join("real"), dir.path().join("link"));
         std::fs::create_dir(&real).expect("makes");

@@ -1,4 +1,4 @@
-//! The pane of a worker, as the registry shows the worker.
+//! Pane of a worker of the registry.
 
 use swarm_model::{TmuxPane, WorkerView};
 
@@ -6,42 +6,42 @@ use swarm_sys::procfs;
 
 use super::{PaneLine, Server, Tmux, TmuxError};
 
-/// A pane and the server it is in.
+/// Pane of a worker, and its server.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub tmux: Tmux,
-    /// `%7`
+    /// Pane id, such as `%7`.
     pub pane: String,
-    /// The session in which it was made, for a window that is in several.
+    /// Session in which the pane was created, for a window that is linked into several.
     pub session: String,
 }
 
 impl Target {
-    /// Where it is now.
+    /// Returns where the pane is now.
     ///
     /// # Errors
-    /// When it is gone, or tmux does not answer.
+    /// Fails if the pane does not exist, or tmux does not answer.
     pub fn find(&self) -> Result<PaneLine, TmuxError> {
         self.tmux.find_pane(&self.pane, &self.session)
     }
 }
 
-/// Whether the server that this pane was in still runs, also where its socket is gone.
+/// Reports whether the server of this pane still runs, even if its socket is gone.
 pub fn has_server(pane: &TmuxPane) -> bool {
     let environment: Vec<(String, String)> = std::env::vars().collect();
     let answers = match Tmux::of_pane(pane, &environment).list() {
         Ok(panes) => panes.iter().any(|line| line.server_pid == pane.server_pid),
-        // One that does not answer is there.
+        // A server that does not answer exists.
         Err(_) => true,
     };
     answers || procfs::command(pane.server_pid).is_some_and(|name| name.starts_with("tmux"))
 }
 
-/// Finds the pane: by the ids that were recorded for workers of ours, by exact
-/// names for those of the other program. None for a worker without tmux.
+/// Finds the pane of a worker: by the recorded ids, or by exact names for a worker of the original `swarm`. `None`
+/// for a worker without tmux.
 ///
 /// # Errors
-/// When the window is not there, or tmux does not answer.
+/// Fails if the window does not exist, or tmux does not answer.
 pub fn target(worker: &WorkerView, environment: &[(String, String)]) -> Result<Option<Target>, TmuxError> {
     let row = worker.row.tmux.as_ref();
     let session = row.map(|row| row.session.clone()).unwrap_or_default();

@@ -1,5 +1,4 @@
-//! A tmux server of a test's own: private directory, private home, ended by
-//! its own socket when the test ends.
+//! Private tmux server of a test, with its own directory and home. The server is ended when the test ends.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +8,7 @@ use tempfile::TempDir;
 
 use super::{Order, Server, Tmux, Window};
 
+/// Private tmux server.
 pub struct Private {
     pub dir: TempDir,
     pub name: String,
@@ -28,12 +28,12 @@ impl Private {
         Self { dir, name, environment }
     }
 
-    /// The adapter, with a limit that a busy machine keeps.
+    /// Returns a connection with a time limit that is long enough for a busy machine.
     pub fn tmux(&self) -> Tmux {
         Tmux::new(Server::Name(self.name.clone()), &self.environment).with_limit(Duration::from_secs(30))
     }
 
-    /// tmux as a person uses it.
+    /// Runs tmux as a person does, and returns its output.
     pub fn user(&self, words: &[&str]) -> String {
         let mut command = Command::new("tmux");
         command.env_clear().envs(self.environment.iter().cloned()).current_dir("/");
@@ -53,7 +53,7 @@ impl Private {
         self.tmux().open_window(&order, &Vec::new).expect("opens a window")
     }
 
-    /// An empty log for the window `name`, as the caller of the adapter makes it.
+    /// Creates an empty log for the window `name`, and returns its path.
     pub fn log(&self, name: &str) -> std::path::PathBuf {
         let log = self.dir.path().join(format!("{name}.log"));
         std::fs::OpenOptions::new().create(true).append(true).open(&log).expect("makes a log");
@@ -69,8 +69,8 @@ impl Private {
         self.dir.path().join(format!("tmux-{user}")).join(&self.name).to_string_lossy().into_owned()
     }
 
-    /// Pids of the servers whose command line names this test's socket. What a
-    /// server has forked and not yet executed looks like it, but is its child.
+    /// Returns the pids of the servers whose command line names this test's socket. Children that a server has
+    /// forked, but that have not called exec yet, look the same and are excluded.
     pub fn servers(&self) -> Vec<i32> {
         let processes = std::fs::read_dir("/proc").expect("reads /proc").flatten();
         let server = |entry: std::fs::DirEntry| -> Option<(i32, i32)> {
@@ -89,7 +89,7 @@ impl Private {
 }
 
 impl Drop for Private {
-    /// A server that a failed test left without a socket is ended by its pid.
+    /// Ends the server by its socket, or by its pid if a failed test left it without a socket.
     fn drop(&mut self) {
         self.user(&["kill-server"]);
         for pid in self.servers() {
@@ -98,7 +98,7 @@ impl Drop for Private {
     }
 }
 
-/// Waits until `condition` holds, for a time that only a failure takes.
+/// Waits until `condition` holds. Panics after a time that only a failure takes.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !condition() {

@@ -1,4 +1,4 @@
-//! The adapter against a real tmux, each test with a server of its own.
+//! Tests with a real tmux. Each test has its own server.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -28,7 +28,7 @@ fn a_window_has_its_ids_its_directory_and_its_log() {
 }
 
 #[test]
-fn names_are_exact_where_one_begins_like_another() {
+fn names_match_exactly_even_if_one_is_a_prefix_of_another() {
     let server = Private::new();
     let (session, log) = ("job", server.log("x"));
     server.user(&["new-session", "-d", "-s", "job-two", "-n", "a-long", "sleep", "1000"]);
@@ -86,7 +86,7 @@ fn eight_starts_into_a_new_session_all_succeed() {
 }
 
 #[test]
-fn fifty_windows_stand_in_the_order_of_their_starts() {
+fn fifty_windows_are_in_the_order_of_their_starts() {
     let server = Private::new();
     let made: Vec<_> = (0..50).map(|n| server.open(&format!("w{n}"), "exec sleep 1000").pane.pane).collect();
     let listed: Vec<_> = server.tmux().list().expect("lists").into_iter().map(|line| line.pane).collect();
@@ -94,7 +94,7 @@ fn fifty_windows_stand_in_the_order_of_their_starts() {
 }
 
 #[test]
-fn a_server_without_socket_is_brought_back_and_never_doubled() {
+fn a_server_without_socket_is_recovered_and_never_doubled() {
     let server = Private::new();
     let first = server.open("w1", "exec sleep 1000");
     let known = (first.pane.socket_path.clone(), first.pane.server_pid);
@@ -109,7 +109,7 @@ fn a_server_without_socket_is_brought_back_and_never_doubled() {
 }
 
 #[test]
-fn a_server_that_stays_out_of_reach_is_named_and_not_doubled() {
+fn a_server_that_stays_unreachable_is_reported_and_not_doubled() {
     let server = Private::new();
     let first = server.open("w1", "exec sleep 1000");
     let known = (first.pane.socket_path.clone(), first.pane.server_pid);
@@ -151,7 +151,7 @@ fn hostile_names_of_directories_and_sessions_execute_nothing() {
         std::fs::write(&log, "").expect("makes the log");
         let name = format!("w{n}");
         let session = format!("s{n}{odd}");
-        // The first time also makes the session, by another command of tmux.
+        // The first round also creates the session, with another command of tmux.
         for round in 1..=2 {
             let argv = ["sh", "-c", "echo \"$1|$2\"; pwd; exec sleep 1000", "sh", &cwd, ";"];
             let order = Order { session: &session, name: &name, cwd: &cwd, argv: &argv, log: &log };
@@ -167,7 +167,7 @@ fn hostile_names_of_directories_and_sessions_execute_nothing() {
 }
 
 #[test]
-fn odd_texts_arrive_as_they_are() {
+fn odd_texts_arrive_unchanged() {
     let server = Private::new();
     let out = server.dir.path().join("out");
     let script = format!("stty raw -echo; exec cat >'{}'", out.display());
@@ -211,7 +211,7 @@ fn a_program_that_knows_bracketed_paste_is_told_its_end() {
 }
 
 #[test]
-fn a_shell_takes_a_line_and_several_lines() {
+fn a_shell_executes_one_line_and_several_lines() {
     let server = Private::new();
     let window = server.open("w", "PS1='ready$ ' exec bash --norc --noprofile -i");
     wait_until("the prompt", || server.logged("w").contains("ready$"));
@@ -267,7 +267,7 @@ fn a_capture_shows_screen_and_scrollback() {
 }
 
 #[test]
-fn no_server_is_an_empty_list_and_a_place_to_start_one() {
+fn without_a_server_the_list_is_empty_and_a_window_starts_one() {
     let server = Private::new();
     assert_eq!(server.tmux().list().expect("lists"), Vec::new());
     assert_eq!(server.tmux().find_window("a", "b").expect("finds"), Vec::new());
@@ -280,9 +280,8 @@ fn no_server_is_an_empty_list_and_a_place_to_start_one() {
     server.tmux().open_window(&order, &|| vec![gone.clone()]).expect("a dead server is no hindrance");
 }
 
-/// A directory with a `tmux` that is this script, before what the script needs.
-/// Another process writes it: a descriptor open for writing here could be in a
-/// child of another test at the moment of the exec, which is then refused.
+/// Returns a connection whose `tmux` is this script. Another process writes the script: if this process had it open
+/// for writing, a child of another test could inherit the descriptor, and exec of the script would be refused.
 fn stub(server: &Private, script: &str) -> Tmux {
     let bin = server.dir.path().join("bin");
     let write = "mkdir -p \"$1\"; printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1/tmux\"; chmod 755 \"$1/tmux\"";
@@ -294,7 +293,7 @@ fn stub(server: &Private, script: &str) -> Tmux {
 }
 
 #[test]
-fn a_missing_tmux_and_a_hung_one_are_named() {
+fn a_missing_tmux_and_a_hung_one_are_reported() {
     let server = Private::new();
     let missing = Tmux::new(super::Server::Default, &[("PATH".to_owned(), "/nonexistent".to_owned())]);
     let error = missing.list().expect_err("fails");
@@ -309,7 +308,7 @@ fn a_missing_tmux_and_a_hung_one_are_named() {
 }
 
 #[test]
-fn what_a_strange_tmux_prints_is_an_error_and_no_surprise() {
+fn unexpected_output_of_tmux_is_an_error() {
     let server = Private::new();
     let says = |script: &str| stub(&server, script).list();
     assert_eq!(says("echo 'no server running on /x' >&2; exit 1"), Ok(Vec::new()));
@@ -329,8 +328,8 @@ fn what_a_strange_tmux_prints_is_an_error_and_no_surprise() {
 }
 
 #[test]
-fn a_socket_path_that_is_too_long_is_named() {
+fn a_socket_path_that_is_too_long_is_reported() {
     let path = format!("/{}", "x".repeat(120));
     let error = Tmux::new(super::Server::Path(path.clone()), &[]).list().expect_err("fails");
-    assert_eq!(error.to_string(), format!("the tmux socket path {path} is 121 bytes long, 107 are allowed"));
+    assert_eq!(error.to_string(), format!("the tmux socket path {path} has 121 bytes (maximum 107)"));
 }

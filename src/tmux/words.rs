@@ -1,16 +1,14 @@
-//! Words for tmux: how free text passes through tmux's own parsers unread.
-//! Pure, so that every trap is a line of a table in the tests.
+//! Escaping of text for the parsers of tmux. Pure, so that each special case is a line of a table in the tests.
 
 use tmux_interface::TmuxCommand;
 
 use super::error::TmuxError;
 
-/// Longest path a Unix socket may have (`sun_path` less its final NUL).
+/// Maximum length of the path of a Unix socket in bytes (`sun_path` without its final NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Joins commands into the arguments of one tmux process. tmux reads an
-/// argument that ends in `;` as the end of a command, so such words are escaped
-/// and the separators between the commands are the only bare ones.
+/// Joins commands into the arguments of one tmux process. tmux reads an argument that ends in `;` as the end of a
+/// command, so such words are escaped, and only the separators between the commands are bare.
 pub fn sequence<'a>(commands: impl IntoIterator<Item = TmuxCommand<'a>>) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for command in commands {
@@ -22,7 +20,7 @@ pub fn sequence<'a>(commands: impl IntoIterator<Item = TmuxCommand<'a>>) -> Vec<
     words
 }
 
-/// One word that tmux takes as it is.
+/// Returns the word escaped so that tmux takes it literally.
 fn plain(word: &str) -> String {
     match word.strip_suffix(';') {
         Some(start) => format!("{start}\\;"),
@@ -30,9 +28,8 @@ fn plain(word: &str) -> String {
     }
 }
 
-/// Text that tmux expands as a format and that must come out unchanged. A
-/// doubled `#` gives one, except that tmux copies a run of `#` before `[` (a
-/// style to it) as it stands; nothing in such a run is ever executed.
+/// Escapes text so that it is unchanged after tmux has expanded it as a format. A doubled `#` expands to one, but
+/// tmux copies a run of `#` before `[` (a style) as it is. Nothing in such a run is ever executed.
 pub fn literal_format(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     let mut rest = text;
@@ -48,9 +45,8 @@ pub fn literal_format(text: &str) -> String {
     escaped
 }
 
-/// The command for `pipe-pane`: tmux expands formats and `strftime` in it and
-/// gives the rest to `sh`. Each `#` is followed by an empty quoted string, so
-/// that tmux never sees a style.
+/// Returns the command for `pipe-pane` that appends to `path`. tmux expands formats and `strftime` in the command,
+/// and passes the rest to `sh`. Each `#` is followed by an empty quoted string, so that tmux never sees a style.
 pub fn append_to_log(path: &str) -> String {
     let mut quoted = String::with_capacity(path.len() + 16);
     for c in path.chars() {
@@ -64,50 +60,49 @@ pub fn append_to_log(path: &str) -> String {
     format!("exec cat >>'{quoted}'")
 }
 
-/// Whether tmux would keep `name` for a session and find it again. tmux turns
-/// `.` and `:` into `_`, doubles a backslash, encodes control characters, and
-/// reads some beginnings as something else than a name.
+/// Checks that tmux keeps `name` unchanged for a session, and finds it again. tmux replaces `.` and `:` by `_`,
+/// doubles a backslash, encodes control characters, and does not read some prefixes as a name.
 ///
 /// # Errors
-/// The rule that the name breaks.
+/// Returns the rule that the name breaks.
 pub fn check_session_name(name: &str) -> Result<(), TmuxError> {
     let refuse = |why: &str| Err(TmuxError::Session { name: name.to_owned(), why: why.to_owned() });
     if name.is_empty() {
-        return refuse("it is empty");
+        return refuse("must not be empty");
     }
     if let Some(bad) = name.chars().find(|c| c.is_control() || matches!(c, '.' | ':' | '\\')) {
-        return refuse(&format!("it has {bad:?} in it, which tmux would replace"));
+        return refuse(&format!("contains {bad:?}, which tmux would replace"));
     }
     if let Some(bad) = name.chars().next().filter(|c| matches!(c, '-' | '=' | '$' | '@' | '%' | '{' | '!' | '+' | '~'))
     {
-        return refuse(&format!("it begins with {bad:?}, which tmux does not read as a name"));
+        return refuse(&format!("starts with {bad:?}, which tmux does not read as a name"));
     }
-    // Before it gives up on an exact name, tmux looks for a terminal of that name.
+    // If tmux does not find a session of this name, it searches for a terminal of that name.
     if ["/dev/", "pts/", "tty", "client-"].iter().any(|terminal| name.starts_with(terminal)) {
         return refuse("tmux reads it as the name of a terminal");
     }
     Ok(())
 }
 
-/// Whether `name` can be given to `tmux -L`.
+/// Checks that `name` is valid for `tmux -L`.
 ///
 /// # Errors
-/// When it is empty or names a path.
+/// Fails if the name is empty, is a path, or contains a NUL.
 pub fn check_socket_name(name: &str) -> Result<(), TmuxError> {
     let why = match name {
-        "" => "it is empty",
-        "." | ".." => "it names a directory",
-        _ if name.contains('/') => "it has '/' in it",
-        _ if name.contains('\0') => "it has a NUL in it",
+        "" => "must not be empty",
+        "." | ".." => "names a directory",
+        _ if name.contains('/') => "contains '/'",
+        _ if name.contains('\0') => "contains a NUL",
         _ => return Ok(()),
     };
     Err(TmuxError::SocketName { name: name.to_owned(), why })
 }
 
-/// Whether `path` fits into a socket address.
+/// Checks that `path` fits into a socket address.
 ///
 /// # Errors
-/// When it is too long, naming it and its length.
+/// Returns [`TmuxError::SocketPath`] if the path is too long.
 pub fn check_socket_path(path: &str) -> Result<(), TmuxError> {
     if path.len() > SOCKET_PATH_BYTES_MAX {
         return Err(path_too_long(path));
@@ -115,14 +110,13 @@ pub fn check_socket_path(path: &str) -> Result<(), TmuxError> {
     Ok(())
 }
 
-/// The error for a socket path that no address can hold.
+/// Returns the error for a path that does not fit into a socket address.
 pub fn path_too_long(path: &str) -> TmuxError {
     TmuxError::SocketPath { path: path.to_owned(), bytes: path.len(), limit: SOCKET_PATH_BYTES_MAX }
 }
 
-/// Text as it may be pasted: without the sequence that ends a bracketed paste,
-/// behind which the rest would count as keys. Removing one can make another,
-/// so it is done until none is left.
+/// Removes the sequence that ends a bracketed paste, because tmux would pass the text after it as keys. Repeats that
+/// until none is left, because a removal can form another sequence.
 pub fn pasteable(text: &str) -> String {
     let mut text = text.to_owned();
     for end in ["\u{1b}[201~", "\u{9b}201~"] {
@@ -147,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_come_out_as_they_went_in() {
+    fn escaped_formats_expand_to_the_original() {
         for (text, escaped) in [
             ("plain", "plain"),
             ("#(touch x)", "##(touch x)"),
@@ -180,15 +174,15 @@ mod tests {
         let long =
             ["", "a.b", "a:b", "a\\b", "a\nb", "-x", "=x", "$1", "@1", "%1", "{end}", "!", "/dev/pts/3", "pts/3"];
         for name in long {
-            assert!(check_session_name(name).is_err(), "{name:?} was taken");
+            assert!(check_session_name(name).is_err(), "{name:?} was accepted");
         }
     }
 
     #[test]
-    fn sockets_are_checked_before_tmux_is_asked() {
+    fn invalid_socket_names_and_paths_are_refused() {
         assert!(check_socket_name("work").is_ok() && check_socket_name("a.b").is_ok());
         for name in ["", "a/b", "..", "/tmp/x"] {
-            assert!(check_socket_name(name).is_err(), "{name:?} was taken");
+            assert!(check_socket_name(name).is_err(), "{name:?} was accepted");
         }
         assert!(check_socket_path(&"x".repeat(107)).is_ok());
         assert!(check_socket_path(&"x".repeat(108)).is_err());

@@ -1,7 +1,7 @@
-//! The oracle: random histories land as `git merge --no-ff` would have it, step by
-//! step, whatever is cut off on the way and whatever a person does meanwhile.
+//! Oracle test: random histories land exactly as `git merge --no-ff` merges them, step by step,
+//! even if steps are interrupted and a user commits to the base meanwhile.
 //!
-//! `SWARM_ORACLE_HISTORIES` and `SWARM_ORACLE_SEED` choose how many and which.
+//! `SWARM_ORACLE_HISTORIES` and `SWARM_ORACLE_SEED` select the number of histories and the first seed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ impl Dice {
     }
 }
 
-/// Path → mode and content.
+/// Maps each path to its mode and content.
 type Files = BTreeMap<String, (&'static str, String)>;
 
 fn base(dice: &mut Dice) -> Files {
@@ -106,7 +106,7 @@ fn change(files: &mut Files, dice: &mut Dice) {
     }
 }
 
-/// `git fast-import` for one commit that makes the branch hold these files.
+/// Appends one commit in `git fast-import` format, after which the branch contains exactly these files.
 fn import(script: &mut String, branch: &str, from: Option<&str>, files: &Files) {
     writeln!(script, "commit refs/heads/{branch}\ncommitter T <t@localhost> 1700000000 +0000\ndata 1\nx").unwrap();
     if let Some(from) = from {
@@ -129,7 +129,7 @@ struct History {
     target: Target,
     dice: Dice,
     queue: Machine,
-    /// The base when an item was found to conflict or to be nothing.
+    /// Base at the time when an item was found to conflict or to contain no change.
     judged: BTreeMap<ItemId, String>,
 }
 
@@ -182,7 +182,7 @@ impl History {
         self.landings.save(&self.target, &self.queue.kept()).await.unwrap();
     }
 
-    /// Runs the queue to its end, dying after some of the steps.
+    /// Runs the queue to its end, with simulated crashes after some of the steps.
     async fn run(&mut self) {
         let mut effects = self.queue.on(Event::Resume, 0);
         self.landings.save(&self.target, &self.queue.kept()).await.unwrap();
@@ -195,7 +195,7 @@ impl History {
             }
             let event = self.carry_out(effect).await;
             if self.dice.below(12) == 0 {
-                // It was done, and nobody heard of it.
+                // Crash: the step was performed, but its result was not recorded.
                 self.landings = GitLandings::new(self.paths.clone(), PathBuf::from("/nowhere"));
                 self.queue = Machine::new(self.landings.load(&self.target).await.unwrap().unwrap());
                 effects = self.queue.resume();
@@ -233,7 +233,7 @@ impl History {
         }
     }
 
-    /// A person commits something of their own to the base.
+    /// Commits something to the base as a user would.
     fn person(&mut self) {
         let name = format!("own{}", self.dice.below(3));
         let path = self.fix.repo.join(&name);
@@ -243,7 +243,7 @@ impl History {
         self.fix.git(&["commit", "-q", "-m", "a person's", "--", &name]);
     }
 
-    /// What `git merge --no-ff` makes of it in a clean clone: a tree, or none.
+    /// Returns the tree that `git merge --no-ff` creates in a clean clone, or `None` on conflict.
     fn oracle(&self, onto: &str, tip: &str) -> Option<String> {
         let clone = self.fix.root.join("clone");
         if !clone.exists() {
@@ -255,7 +255,7 @@ impl History {
         let (is_clean, _) = self.fix.attempt(&clone, &["merge", "-q", "--no-ff", "-m", "x", tip]);
         let merged = is_clean.then(|| text(&self.fix.at(&clone, &["rev-parse", "HEAD^{tree}"])));
         if !is_clean {
-            // git itself does not always find out of what it left.
+            // git cannot always recover from the state that its failed merge leaves.
             fs::remove_dir_all(&clone).unwrap();
         }
         merged
@@ -265,7 +265,8 @@ impl History {
         text(&self.fix.git(&["rev-parse", &format!("{commit}^{{tree}}")]))
     }
 
-    /// Every step of the base is the oracle's, everybody landed once or for a reason.
+    /// Asserts that every step of the base equals the oracle's, and that each item landed exactly once or did not
+    /// land for a valid reason.
     fn check(&self, seed: u64) {
         let chain = text(&self.fix.git(&["log", "--first-parent", "--format=%H %P", "main"]));
         let merges: Vec<Vec<&str>> = chain.lines().map(|line| line.split(' ').collect()).collect();
@@ -283,11 +284,11 @@ impl History {
                     assert_eq!(self.oracle(&self.judged[&item.id], &item.tip), None, "seed {seed}: {item:?}");
                 }
                 State::Noop => {
-                    // Cut off between landing and knowing it, it is there already.
+                    // After a crash between landing and recording it, the work is already on the base.
                     let base = &self.judged[&item.id];
                     assert_eq!(self.oracle(base, &item.tip), Some(self.tree(base)), "seed {seed}: {item:?}");
                 }
-                // Some git's merge has assertions that such histories break.
+                // Such histories trigger assertions in the merge code of some git versions.
                 State::Waiting { reason, .. } if reason.contains("signal 6") => {
                     let (onto, tip) = (&self.judged[&item.id], &item.tip);
                     let (is_answered, _) = self.fix.attempt(&self.fix.repo, &["merge-tree", "--write-tree", onto, tip]);

@@ -1,3 +1,3 @@
-//! Ports against the real tool, together with the room that uses them.
+//! Adapters against the real tools, together with the actors that use them.
 
 mod landing_oracle;

@@ -71,10 +71,10 @@ impl Site {
         self.swarm(&["plan", "--specs", "specs", "-y"]).ok();
     }
 
-    /// Runs to the end; its events.
+    /// Runs to the end and returns the events.
     #[track_caller]
     pub fn run(&self, code: i32, flags: &[&str]) -> Vec<Value> {
-        let said = self.swarm(&[&["run"], flags].concat());
+        let said = self.swarm(&[&["run", "--json"], flags].concat());
         assert_eq!(said.code, Some(code), "{said:?}");
         events(&said.out)
     }
@@ -154,6 +154,50 @@ fn specs_become_landed_work_and_what_fails_says_why() {
 }
 
 #[test]
+fn without_a_terminal_events_are_plain_lines() {
+    let site = Site::new();
+    site.spec("good", "", "echo g > g.txt; echo wrote g.txt");
+    site.spec("bad", "retries: 1\n", "echo broken >&2; exit 3");
+    site.commit();
+    site.plan();
+    let said = site.swarm(&["run", "--verify", "test -e g.txt"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(1), ""), "{said:?}");
+    let lines: Vec<&str> = said.out.lines().map(without_time).collect();
+    let of = |id: &str| -> Vec<&str> { lines.iter().filter_map(|line| line.strip_prefix(id)).collect() };
+    let landed = format!("landed as {}", &site.git(&["rev-parse", "main"])[..12]);
+    let good = of("good: ");
+    let [begin @ .., verifying, last] = good.as_slice() else { panic!("{good:?}") };
+    assert_eq!(begin, ["started", "finished: wrote g.txt", "queued to land on main"]);
+    assert!(verifying.strip_prefix("verifying ").is_some_and(|commit| commit.len() == 12), "{verifying}");
+    assert_eq!(*last, landed);
+    let cause = "ended with code 3: broken";
+    let (again, failed) = (format!("attempt 1 failed, retrying: {cause}"), format!("failed: {cause}"));
+    assert_eq!(of("bad: "), ["started", &again, "started attempt 2", &failed]);
+    assert!(lines[0].starts_with("run ") && lines[0].ends_with(": 2 of 2 workstreams pending"), "{lines:?}");
+    assert_eq!((lines.len(), lines.last()), (11, Some(&"failed: 1 done, 1 failed")), "{lines:?}");
+    // The same lines with the same times for another viewer; the end alone for one who has seen the others.
+    let again = site.swarm(&["run", "attach"]);
+    assert_eq!((again.code, again.out), (Some(1), said.out.clone()));
+    let json = site.swarm(&["run", "attach", "--json"]).out;
+    let seen = (events(&json).len() - 1).to_string();
+    let rest = site.swarm(&["run", "attach", "--since", &seen]);
+    assert_eq!((rest.code, rest.out.trim_end()), (Some(1), said.out.lines().last().expect("lines")));
+    for flag in ["--headless", "--no-tui"] {
+        assert_eq!(site.swarm(&["run", "attach", flag]).out, json, "{flag}");
+    }
+}
+
+/// A plain line without its `[MM:SS]`.
+fn without_time(line: &str) -> &str {
+    let parts = line.strip_prefix('[').and_then(|line| line.split_once("] "));
+    let is_time = |time: &str| time.len() == 5 && time.split(':').all(|part| part.parse::<u8>().is_ok());
+    match parts {
+        Some((time, text)) if is_time(time) && !text.contains(char::is_control) => text,
+        _ => panic!("not a plain line: {line:?}"),
+    }
+}
+
+#[test]
 fn an_attempt_that_is_rejected_is_followed_by_one_that_knows_why() {
     let site = Site::new();
     // A command that reads its prompt and does better once it is told what was wrong.
@@ -206,7 +250,7 @@ fn a_conflict_goes_to_the_agent_and_where_it_cannot_resolve_it_the_branch_is_kep
     let conflict = all.iter().find(|event| event["event"] == "merge.conflict").expect("it is told");
     assert!(told(&all, "able").contains(&"merge.resolving".to_owned()), "{:?}", told(&all, "able"));
     assert_eq!((text(&conflict["branch"]), conflict["files"].as_array().expect("a list").len()), ("arial/unable", 1));
-    assert_eq!(site.row("unable")["lastError"], "it conflicts with the base: file");
+    assert_eq!(site.row("unable")["lastError"], "conflicts with the base: file");
 }
 
 #[test]

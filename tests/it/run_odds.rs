@@ -15,7 +15,7 @@ fn what_cannot_be_run_is_refused_before_anything_is_made() {
     site.swarm(&["plan", "--specs", "specs"]).refused(1, &format!("no specs in {}", site.repo.join("specs").display()));
     site.write("specs/a.md", "no heading\n");
     site.swarm(&["plan", "--specs", "specs"])
-        .refused(1, &format!("{}: it has no heading", site.repo.join("specs/a.md").display()));
+        .refused(1, &format!("{}: no heading", site.repo.join("specs/a.md").display()));
     site.spec("a", "after: b\n", "true");
     site.swarm(&["plan", "--specs", "specs"]).refused(1, "job 'a': unknown dependency 'b'");
     site.spec("b", "after: a\n", "true");
@@ -69,9 +69,9 @@ fn an_agent_that_does_what_it_should_not_is_seen() {
     let events = site.run(1, &[]);
     let expected = ["children done", "endless failed", "garbage done", "gone failed", "needs failed", "nothing failed"];
     assert_eq!(site.statuses(), expected);
-    assert_eq!(site.row("nothing")["lastError"], "it ended with success and left nothing to land");
-    assert_eq!(site.row("endless")["lastError"], "its time was up (1 s)");
-    assert_eq!(site.row("needs")["lastError"], "agent 'shell' lacks what it requires: web_search");
+    assert_eq!(site.row("nothing")["lastError"], "ended with success but left nothing to land");
+    assert_eq!(site.row("endless")["lastError"], "timed out after 1 s");
+    assert_eq!(site.row("needs")["lastError"], "agent 'shell' lacks required capabilities: web_search");
     assert!(!site.repo.join(".arial/worktrees/needs").exists(), "no worktree for what is refused");
     assert_eq!(told(&events, "children").last().map(String::as_str), Some("workstream.done"));
     let left = site.rig.processes().into_iter().filter(|pid| proc::words(*pid).join(" ") == "sleep 600");
@@ -262,7 +262,8 @@ fn files_of_other_programs_are_read_kept_and_refused_by_their_version() {
     assert_eq!(site.git_says_a(), "main has b.txt only");
     let newer = json!({"version": 3, "workstreams": []}).to_string();
     site.write(".arial/state.json", &newer);
-    let cause = format!("{}: it is of version 3, this program knows 2", site.repo.join(".arial/state.json").display());
+    let cause =
+        format!("{}: unsupported version 3 (this program supports 2)", site.repo.join(".arial/state.json").display());
     site.swarm(&["run"]).refused(1, &cause);
     site.swarm(&["plan", "--specs", "specs", "-y"]).refused(1, &cause);
     assert_eq!(fs::read_to_string(site.repo.join(".arial/state.json")).expect("there"), newer);

@@ -135,8 +135,8 @@ fn a_job_has_a_worktree_its_variables_and_its_time() {
         let failed = all.iter().find(|event| event["event"] == "workstream.failed" && event["workstream"] == id);
         text(&failed.unwrap_or_else(|| panic!("{id} did not fail: {all:?}"))["error"]).to_owned()
     };
-    assert_eq!(why("late"), "its time was up (1 s)");
-    assert_eq!(why("behind"), "'late' failed, and this one needs it");
+    assert_eq!(why("late"), "timed out after 1 s");
+    assert_eq!(why("behind"), "dependency 'late' failed");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{MergeSettings, nearest};
+use crate::MergeSettings;
 
 /// Plan of one run, as requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -151,8 +151,8 @@ impl Plan {
         for job in &self.jobs {
             if let Some(unknown) = job.after.iter().find(|id| !at.contains_key(id.as_str())) {
                 let others = at.keys().copied().filter(|id| *id != job.id);
-                let meant = nearest(unknown, others).map(|id| format!(" (did you mean '{id}'?)")).unwrap_or_default();
-                return Err(format!("job '{}': unknown dependency '{unknown}'{meant}", job.id));
+                let meant = crate::nearest(unknown, others).map(|id| format!(" (did you mean '{id}'?)"));
+                return Err(format!("job '{}': unknown dependency '{unknown}'{}", job.id, meant.unwrap_or_default()));
             }
         }
         // Kahn's algorithm: a job that never becomes free is in a cycle, or depends on one.

@@ -250,7 +250,7 @@ async fn an_impossible_request_is_refused_and_changes_nothing() {
     let before = bench.items().await;
     assert_eq!(bench.queue.ask(Ask::Drop(7)).await, Err(MergeError::Unknown(7)));
     assert_eq!(bench.queue.ask(Ask::Drop(0)).await, Err(MergeError::State(0, "landed", "dropped")));
-    assert_eq!(bench.queue.ask(Ask::Retry(0)).await, Err(MergeError::State(0, "landed", "tried again")));
+    assert_eq!(bench.queue.ask(Ask::Retry(0)).await, Err(MergeError::State(0, "landed", "retried")));
     assert_eq!(bench.items().await, before);
     bench.queue.ask(Ask::Drop(1)).await.expect("a rejected one may go");
     assert_eq!(bench.words().await, ["landed", "dropped"]);
@@ -261,6 +261,6 @@ async fn a_journal_that_cannot_be_read_starts_nothing() {
     let bench = Bench::start().await;
     bench.script.at("load", Fault::Error("torn"));
     let error = open(&bench.landings, &bench.told).await.expect_err("does not start");
-    assert!(error.to_string().contains("the merge queue's journal cannot be read: torn"), "{error}");
+    assert!(error.to_string().contains("cannot read the journal of the merge queue: torn"), "{error}");
     assert_eq!(bench.script.position("save queue"), None);
 }

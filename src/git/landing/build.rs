@@ -1,6 +1,5 @@
-//! An item's work on top of a commit, as a new commit that only a reference of
-//! ours names. In this process where the merge is trivial, else by `git
-//! merge-tree`; no directory of anybody is touched.
+//! Builds candidates: an item's work on top of a commit, as a new commit that only our ref names.
+//! In-process if the merge is trivial, otherwise with `git merge-tree`. No worktree is touched.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +13,18 @@ use super::trees;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
 
-/// A merge of trees: the result's id, or the paths in conflict.
+/// Result of a merge of trees: the id of the tree, or the paths in conflict.
 enum Merged {
     Tree(String),
     Conflict(Vec<String>),
 }
 
-/// One commit to be made.
+/// A commit to create.
 struct Draft<'a> {
     tree: &'a str,
     parents: &'a [&'a str],
     message: &'a str,
-    /// Whose commit it was; the caller's by default.
+    /// Original author; `None` for the caller.
     author: Option<&'a Author>,
 }
 
@@ -39,8 +38,8 @@ pub(crate) fn build(desk: &Desk, strategy: Strategy, item: &Item, onto: &str) ->
     Ok(built)
 }
 
-/// Candidates are kept from `git gc` by one reference, to the newest: it holds
-/// those before it.
+/// Protects the candidates from `git gc` with one ref to the newest, which contains the earlier
+/// ones.
 fn pin(desk: &Desk, library: Option<&Repository>, commit: &str) -> Result<(), Fault> {
     let name = reference(desk);
     holders::clear_stale_locks(&[desk.common.join(format!("{name}.lock"))], None);
@@ -54,13 +53,13 @@ fn pin(desk: &Desk, library: Option<&Repository>, commit: &str) -> Result<(), Fa
     }
 }
 
-/// The reference to this queue's candidates.
+/// Returns the name of the ref to this queue's candidates.
 fn reference(desk: &Desk) -> String {
     let id = desk.own.file_name().unwrap_or_default().to_string_lossy();
     format!("refs/swarm/cand/{id}")
 }
 
-/// A commit of the topic, which has one parent.
+/// A commit of the topic with a single parent.
 struct Commit {
     id: String,
     parent: String,
@@ -69,7 +68,7 @@ struct Commit {
 }
 
 impl Commit {
-    /// What git tells of one.
+    /// Number of fields that git prints per commit.
     const FIELDS: usize = 6;
 
     fn read(fields: &[&str]) -> Result<Self, Fault> {
@@ -83,11 +82,11 @@ impl Commit {
     }
 
     fn odd() -> Fault {
-        Fault::new("git tells of a commit in another way than it was asked to")
+        Fault::new("unexpected output of 'git log'")
     }
 }
 
-/// Who wrote a commit, as git tells it and takes it: with a mail that may be empty.
+/// Author of a commit as git prints and accepts it; the mail may be empty.
 pub(crate) struct Author {
     pub(crate) name: String,
     pub(crate) mail: String,
@@ -101,7 +100,7 @@ impl Author {
     }
 }
 
-/// `seconds ±hhmm`; one that nobody can read is the beginning of time, as with git.
+/// Parses `seconds ±hhmm`. An invalid time becomes the epoch, as in git.
 fn time(raw: &str) -> Time {
     let (seconds, zone) = raw.split_once(' ').unwrap_or((raw, "+0000"));
     let zone = zone.parse::<i32>().unwrap_or_default();
@@ -119,17 +118,17 @@ impl Builder<'_> {
     fn build(&self, strategy: Strategy) -> Result<Build, Fault> {
         let tip = self.item.tip.as_str();
         if !self.is_there(tip) {
-            return Err(Fault::new(format!("commit {tip} is gone from the repository")));
+            return Err(Fault::new(format!("commit {tip} not found in the repository")));
         }
         let bases = self.merge_bases(self.onto, tip)?;
         let base = match bases.as_slice() {
-            [] => return Err(Fault::new("it has no common history with its base")),
+            [] => return Err(Fault::new("the branch has no common history with its base")),
             [base, ..] => base,
         };
         if base == tip {
             return Ok(Build::Nothing);
         }
-        // What a merge of the topic's own has resolved is in no single commit of it.
+        // Conflict resolutions in the topic's own merges are part of no single non-merge commit.
         let strategy = if strategy == Strategy::Rebase && self.has_merges(base)? { Strategy::Squash } else { strategy };
         if strategy == Strategy::Rebase {
             return self.rebase(base);
@@ -153,7 +152,7 @@ impl Builder<'_> {
 
     fn is_there(&self, commit: &str) -> bool {
         let seen = self.library.is_some_and(|repo| Oid::from_str(commit).is_ok_and(|id| repo.find_commit(id).is_ok()));
-        // What could not be found out shows at the next step.
+        // If the check itself failed, the next step reports the problem.
         seen || !objects::commit(&self.desk.cli, &self.desk.common, commit).is_ok_and(|found| found.is_none())
     }
 
@@ -167,14 +166,14 @@ impl Builder<'_> {
         Ok(!found.is_empty())
     }
 
-    /// The topic's commits, oldest first, as lines.
+    /// Returns the subjects of the topic's commits, oldest first, one per line.
     fn subjects(&self, base: &str) -> Result<String, Fault> {
         let range = format!("{base}..{}", self.item.tip);
         let out = self.desk.read().args(["log", "--reverse", "--no-merges", "--format=* %s", &range]).run()?;
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// Each commit of the topic, which has no merge, on top of the one before.
+    /// Applies each commit of the topic on top of the one before. The topic contains no merges.
     fn rebase(&self, base: &str) -> Result<Build, Fault> {
         let mut at = self.onto.to_owned();
         for commit in self.topic(base)? {
@@ -199,14 +198,14 @@ impl Builder<'_> {
         Ok(if at == self.onto { Build::Nothing } else { Build::Made(at) })
     }
 
-    /// The topic's commits, oldest first.
+    /// Returns the topic's commits, oldest first.
     fn topic(&self, base: &str) -> Result<Vec<Commit>, Fault> {
         let range = format!("{base}..{}", self.item.tip);
         let fields = "--format=%H%x00%P%x00%an%x00%ae%x00%ad%x00%B";
         let call = self.desk.read().args(["log", "--no-show-signature", "--reverse", "--topo-order", "--date=raw"]);
         let told = call.args(["--encoding=UTF-8", "-z", fields, &range]).run()?;
         let told = String::from_utf8_lossy(&told);
-        // Each field ends with that byte, the last one too.
+        // Every field ends with NUL, including the last one.
         let told = told.strip_suffix('\0').map(|told| told.split('\0').collect::<Vec<_>>()).unwrap_or_default();
         told.chunks(Commit::FIELDS).map(Commit::read).collect()
     }
@@ -223,13 +222,13 @@ impl Builder<'_> {
 
     fn merge(&self, bases: &[String]) -> Result<Merged, Fault> {
         let (ours, theirs) = (self.onto, &self.item.tip);
-        // Of several, git makes one first.
+        // With several merge bases, git merges these first.
         if let [base] = bases
             && let Some(tree) = self.trivially(base, ours, theirs)
         {
             return Ok(Merged::Tree(tree));
         }
-        // It finds the same ones by itself, and goes the way of `git merge`.
+        // git finds the same merge bases itself, and proceeds like `git merge`.
         self.checked(bases, &[], ours, theirs)
     }
 
@@ -240,7 +239,7 @@ impl Builder<'_> {
 
     fn by_command(&self, words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
         let call = self.desk.write().args(["merge-tree", "--write-tree", "--name-only", "--messages", "-z"]);
-        // There is no checkout whose attributes (merge drivers, binary files) it could see.
+        // Without a checkout, git must be told where to read attributes (merge drivers, binary files).
         let call = call.env("GIT_ATTR_SOURCE", ours);
         let (code, out) = call.args(words).args([ours, theirs]).run_for(&[0, 1])?;
         match code {
@@ -249,7 +248,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What git makes of it, where that is a merge of these two and no more.
+    /// Merges with git, and checks that the result is a merge of these two sides and nothing else.
     fn checked(&self, bases: &[String], words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
         let merged = self.by_command(words, ours, theirs)?;
         if let Merged::Tree(tree) = &merged {
@@ -275,7 +274,7 @@ impl Builder<'_> {
                 let parents = draft.parents.iter().map(|id| repo.find_commit(Oid::from_str(id)?));
                 let parents = parents.collect::<Result<Vec<_>, git2::Error>>()?;
                 let tree = repo.find_tree(Oid::from_str(draft.tree)?)?;
-                // The library takes nobody without a mail; git does.
+                // libgit2 rejects an author without a mail; git accepts it.
                 let author = draft.author.map_or_else(|| identity.author(), Author::signature)?;
                 let committer = identity.committer()?;
                 repo.commit(None, &author, &committer, draft.message, &tree, &parents.iter().collect::<Vec<_>>())
@@ -288,12 +287,12 @@ impl Builder<'_> {
     }
 }
 
-/// The commit's tree, as git says.
+/// Returns the commit's tree with git.
 fn tree_of(desk: &Desk, commit: &str) -> Result<String, Fault> {
     Ok(desk.read().args(["rev-parse", "--verify", "--end-of-options", &format!("{commit}^{{tree}}")]).line()?)
 }
 
-/// A commit by `git commit-tree`, unsigned.
+/// Creates an unsigned commit with `git commit-tree`.
 pub(crate) fn commit_tree(
     desk: &Desk,
     tree: &str,
@@ -311,15 +310,15 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The paths in conflict of `git merge-tree -z`: a tree, paths, an empty field, and
-/// messages, each a number, so many paths, a kind and a sentence.
+/// Parses the paths in conflict from `git merge-tree -z`: a tree, paths, an empty field, and
+/// messages, each a count, as many paths, a kind and a sentence.
 fn conflicts(out: &[u8]) -> Vec<String> {
     let mut fields = out.split(|byte| *byte == 0).skip(1);
     let listed: BTreeSet<String> = fields.by_ref().take_while(|field| !field.is_empty()).map(text).collect();
     if !listed.is_empty() {
         return listed.into_iter().collect();
     }
-    // Some conflicts are of no single file, as a directory that was renamed to two.
+    // Some conflicts have no listed file, such as a directory that was renamed to two names.
     let mut named = BTreeSet::new();
     while let Some(count) = fields.next().and_then(|field| text(field).parse().ok()) {
         let paths: Vec<String> = fields.by_ref().take(count).map(text).collect();

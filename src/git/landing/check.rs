@@ -1,9 +1,7 @@
-//! Nothing lands, and nothing is left out, that a merge should not have: the paths that
-//! a candidate changes are paths of its topic, and what it does not change of those is
-//! on the base already. For what `git merge-tree` has decided, which is a lot of code
-//! with many settings; the trivial merge takes each path from one side by construction.
-//! Where it cannot be told for certain, git is believed: an item that waits for no
-//! reason would wait for ever.
+//! Checks the merges of `git merge-tree`, which is a lot of code with many settings: a candidate
+//! must change only paths of its topic, and a topic path that it does not change must already be
+//! on the base. (A trivial merge takes each path from one side by construction.) If the check
+//! cannot tell for certain, it trusts git: an item that waits for no reason would wait forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,24 +10,26 @@ use git2::{IndexEntry, IndexTime, MergeFileOptions, Oid, Repository, Tree};
 use super::desk::Desk;
 use crate::repository::fault::Fault;
 
-/// A merge that git made.
+/// A merge made by git, to be checked.
 pub(crate) struct Check<'a> {
     pub(crate) desk: &'a Desk,
     pub(crate) library: Option<&'a Repository>,
-    /// Of whom it is.
+    /// Name of the item.
     pub(crate) name: &'a str,
-    /// What both sides began with; several where their histories cross.
+    /// Merge bases; several if the histories cross.
     pub(crate) bases: &'a [String],
     pub(crate) ours: &'a str,
     pub(crate) theirs: &'a str,
 }
 
-/// Mode and object of a file.
+/// Mode and object id of a file.
 type Entry = (u32, Oid);
 
 impl Check<'_> {
+    /// Checks that `tree` is a merge of both sides.
+    ///
     /// # Errors
-    /// What of `tree` has no reason in the topic, or what of the topic is not in it.
+    /// Fails if `tree` changes a path that the topic does not, or drops a change of the topic.
     pub(crate) fn run(&self, tree: &str) -> Result<(), Fault> {
         let mut topic = BTreeSet::new();
         for base in self.bases {
@@ -40,7 +40,7 @@ impl Check<'_> {
         self.nothing_dropped(&topic.difference(&landed).collect::<Vec<_>>())
     }
 
-    /// Paths that are gone on one side, as a rename of a file or of a directory has them.
+    /// Counts the paths deleted on either side; renames of files and directories delete paths.
     fn gone(&self) -> Result<usize, Fault> {
         let mut gone = 0;
         for base in self.bases {
@@ -51,8 +51,9 @@ impl Check<'_> {
         Ok(gone)
     }
 
-    /// Where one side renamed what the other changed, the change is found under the new
-    /// name; where it renamed a directory, a file that the other added is.
+    /// Fails if paths outside of the topic changed and renames cannot explain them. If one side
+    /// renamed what the other changed, the change appears under the new name; if it renamed a
+    /// directory, a file that the other side added appears in the new one.
     fn nothing_strange(&self, tree: &str, topic: &BTreeSet<String>, landed: &BTreeSet<String>) -> Result<(), Fault> {
         let strange: Vec<&String> = landed.difference(topic).collect();
         let Some(first) = strange.first() else { return Ok(()) };
@@ -64,7 +65,7 @@ impl Check<'_> {
         Err(Fault::new(format!("the merge would change {first}, which {} never touched", self.name)))
     }
 
-    /// How many of these are files of the topic under other names.
+    /// Counts how many of these paths are files of the topic under other names.
     fn moved(&self, tree: &str, topic: &BTreeSet<String>, strange: &[&String]) -> Result<usize, Fault> {
         let Some(repo) = self.library else { return Ok(0) };
         let theirs = entries(&commit_tree(repo, self.theirs)?, &topic.iter().collect::<Vec<_>>());
@@ -73,8 +74,8 @@ impl Check<'_> {
         Ok(landed.values().filter(|entry| theirs.contains(entry)).count())
     }
 
-    /// `unchanged` are paths of the topic that stay as they are on our side. From several
-    /// bases it cannot be told what they would have to be.
+    /// Fails if a change of the topic was dropped. `unchanged` are paths of the topic that stay as
+    /// they are on our side. With several merge bases, the expected content is unknown.
     fn nothing_dropped(&self, unchanged: &[&String]) -> Result<(), Fault> {
         let (Some(repo), [base]) = (self.library, self.bases) else { return Ok(()) };
         if unchanged.is_empty() {
@@ -89,28 +90,28 @@ impl Check<'_> {
                 (Some(base), Some(ours), Some(theirs)) => {
                     drops(repo, path, [*base, *ours, *theirs])? && self.is_merged_as_text(path)?
                 }
-                // Removed by the topic alone, and still there.
+                // Deleted by the topic alone, and still there.
                 (Some(base), Some(ours), None) => base == ours,
-                // Added by the topic, and not there under its name nor under another one.
+                // Added by the topic, and missing; no rename explains it.
                 (None, None, Some(_)) => self.gone()? == 0,
                 _ => false,
             };
             if is_dropped {
-                return Err(Fault::new(format!("the merge would leave out what {} did to {path}", self.name)));
+                return Err(Fault::new(format!("the merge would drop the changes of {} to {path}", self.name)));
             }
         }
         Ok(())
     }
 
-    /// Whether no attribute or setting has it merged in another way.
+    /// Reports whether no attribute or setting selects another merge driver for the path.
     fn is_merged_as_text(&self, path: &str) -> Result<bool, Fault> {
         let normalizes = self.desk.read().args(["config", "--type=bool", "--get", "merge.renormalize"]);
         let (_, normalizes) = normalizes.run_for(&[0, 1])?;
         let (driven, _) = self.desk.read().args(["config", "--get", "merge.default"]).run_for(&[0, 1])?;
-        // It wants a directory of files, which no attribute is to come from.
+        // `check-attr` needs a worktree; the queue's directory contains no attributes.
         let call = Desk::named(self.desk.read(), &self.desk.common, &self.desk.own);
         let call = call.env("GIT_ATTR_SOURCE", self.ours).args(["check-attr", "-z", "merge", "--", path]);
-        // Path, attribute, value.
+        // The output is path, attribute, value.
         let told = call.run()?;
         let driver = told.split(|byte| *byte == 0).nth(2);
         Ok(driver == Some(b"unspecified") && driven != 0 && !normalizes.starts_with(b"true"))
@@ -124,16 +125,16 @@ impl Check<'_> {
     }
 }
 
-/// Whether contents that stay ours should not have: merged in two ways they come to the
-/// same, which is another one, and a line that is new in the topic is nowhere in ours, or
-/// one that is gone in it still is. One way alone would not do, since git's own is a
-/// third, and where lines repeat each aligns them as it likes.
+/// Reports whether keeping our content drops a change of the topic. That is certain if two diff
+/// algorithms merge to the same text, this text differs from ours, and ours lacks a line that the
+/// topic added or still has a line that it removed. One algorithm alone would not suffice: git's
+/// own is a third, and each aligns repeated lines differently.
 fn drops(repo: &Repository, path: &str, sides: [Entry; 3]) -> Result<bool, Fault> {
     let [base, ours, theirs] = sides.map(|(mode, id)| index_entry(path, mode, id));
     let merged = |patience| {
         let mut options = MergeFileOptions::new();
         options.patience(patience);
-        // Links and modules are no texts.
+        // Symbolic links and submodules are not text.
         let merged = repo.merge_file_from_index(&base, &ours, &theirs, Some(&mut options)).ok()?;
         merged.is_automergeable().then(|| merged.content().to_vec())
     };
@@ -155,7 +156,7 @@ fn commit_tree<'a>(repo: &'a Repository, commit: &str) -> Result<Tree<'a>, Fault
     Ok(repo.find_commit(Oid::from_str(commit)?)?.tree()?)
 }
 
-/// What a tree has under these paths.
+/// Returns the entries of a tree at these paths.
 fn entries(tree: &Tree<'_>, paths: &[&String]) -> BTreeMap<String, Entry> {
     let found = paths.iter().filter_map(|path| {
         let entry = tree.get_path(path.as_ref()).ok()?;

@@ -1,4 +1,4 @@
-//! Who has the base checked out.
+//! Finds the worktrees that have the base checked out.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::worktrees::admin;
 
-/// A directory and its own git directory.
+/// A worktree and its git directory.
 pub(crate) type Holder = (PathBuf, PathBuf);
 
-/// Who has the base checked out, or why it must not be moved now. What cannot be
-/// read is an error: a directory that was overlooked would show the landing as
-/// taken back by its person.
+/// Returns the worktrees that have the base checked out, or the reason why it must not be moved
+/// now. Anything unreadable is an error: in a worktree that was overlooked, the landing would
+/// look as if the user had reverted it.
 pub(crate) fn holders_of_base(desk: &Desk) -> Result<Result<Vec<Holder>, String>, Fault> {
     let Some(repo) = desk.library() else { return holders_by_command(desk).map(Ok) };
     let mut dirs: Vec<Holder> = Vec::new();
     if let Some(tree) = repo.workdir().filter(|_| !repo.is_bare()) {
         if !leads_back(&repo, tree, &desk.common) {
-            let why = format!("the directory of {} is not where git would look for it", desk.common.display());
-            return Ok(Err(format!("{why} (git -C {} config core.worktree PATH)", desk.common.display())));
+            let why = format!("the main worktree of {} is not where git looks for it", desk.common.display());
+            return Ok(Err(format!("{why} (run 'git -C {} config core.worktree PATH')", desk.common.display())));
         }
         dirs.push((tree.to_owned(), desk.common.clone()));
     }
@@ -31,7 +31,7 @@ pub(crate) fn holders_of_base(desk: &Desk) -> Result<Result<Vec<Holder>, String>
         for kind in ["rebase-merge", "rebase-apply"] {
             if says(&git_dir.join(kind).join("head-name"), &desk.target.branch)? {
                 let why = format!("'{}' is being rebased in {}", desk.target.base(), tree.display());
-                return Ok(Err(format!("{why} (finish or abort that, then swarm merge retry)")));
+                return Ok(Err(format!("{why} (finish or abort the rebase, then run 'swarm merge retry')")));
             }
         }
     }
@@ -45,8 +45,8 @@ pub(crate) fn holders_of_base(desk: &Desk) -> Result<Result<Vec<Holder>, String>
     Ok(Ok(holders))
 }
 
-/// Whether the directory is that of this repository: it says so itself, or the
-/// configuration does. With `git init --separate-git-dir` neither need be so.
+/// Reports whether the directory belongs to this repository according to its `.git` or to
+/// `core.worktree`. With `git init --separate-git-dir`, it may belong to it according to neither.
 fn leads_back(repo: &git2::Repository, tree: &Path, common: &Path) -> bool {
     let dot_git = match admin::link_of(tree) {
         Ok(Some(linked)) => linked,

@@ -1,13 +1,12 @@
-//! A directory that has the base checked out comes along when the base moves,
-//! with whatever a person has uncommitted in it that is not in the way.
+//! Updates directories that have the base checked out when the base moves. Keeps uncommitted
+//! changes of the user that are not in the way.
 //!
-//! The new index is made beside the old one and put in its place while we hold
-//! `index.lock`, a file of ours whose inode is on record: so after a crash the
-//! lock is known to be ours, and the old index is whole. What the landing would
-//! write is on record, too, with how each file looked before: only a file that
-//! looks different now, and holds a part of what we were writing, is put back.
-//! (A git that is killed in the middle of `read-tree -u` leaves files missing,
-//! empty or cut off.)
+//! The new index is built next to the old one and replaces it while we hold `index.lock`. The lock
+//! is a file of ours whose inode is recorded, so after a crash the lock is known to be ours and the
+//! old index is intact. The files that the landing writes are recorded, too, with their earlier
+//! state: a file is restored only if it differs from that state and contains a beginning of what
+//! we were writing. (A git that is killed during `read-tree -u` leaves files missing, empty or
+//! truncated.)
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,12 +35,12 @@ const MARKER: &str = "landing.json";
 const INDEX: &str = "swarm-landing.index";
 const LOCK: &str = "swarm-landing.lock";
 const RESTORE: &str = "swarm-landing.restore";
-/// How long a git of somebody else may hold the index.
+/// How long to wait for another git that has locked the index.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// How long a git that outlived its supervisor may go on.
+/// How long to wait for a git that outlived its supervisor.
 const GIT_WAIT: Duration = Duration::from_secs(600);
 
-/// What a landing is about to do, for the one who finds it half done.
+/// Record of a landing in progress, for recovery after a crash.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Marker {
     from: String,
@@ -50,30 +49,30 @@ pub(crate) struct Marker {
     checkouts: Vec<Checkout>,
 }
 
-/// One directory that has the base checked out.
+/// A directory that has the base checked out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Checkout {
     tree: PathBuf,
     git_dir: PathBuf,
-    /// Of the file that becomes `index.lock`.
+    /// Inode of the file that becomes `index.lock`.
     lock: u64,
-    /// What the landing writes there.
+    /// Files that the landing writes there.
     files: Vec<Written>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Written {
     path: Vec<u8>,
-    /// The base has no file there yet.
+    /// Whether the base has no file there yet.
     is_new: bool,
-    /// Something else comes in the place of this submodule.
+    /// Whether this is a submodule that is replaced by something else.
     #[serde(default)]
     was_link: bool,
-    /// How the file looked before; none when there was none.
+    /// State of the file before the landing; `None` if there was no file.
     before: Option<Look>,
 }
 
-/// Enough of `lstat(2)` to see that a file is the same as before.
+/// The part of `lstat(2)` that shows whether a file changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Look {
     inode: u64,
@@ -114,19 +113,19 @@ pub(crate) struct Plan {
 
 pub(crate) enum Planned {
     Ready(Plan),
-    /// It must wait for a person.
+    /// The landing must wait until a person acts.
     Busy(String),
 }
 
-/// How bringing the files along went.
+/// Result of updating the files.
 pub(crate) enum Brought {
     Done,
-    /// Uncommitted edits in these files would be overwritten; nothing was.
+    /// Uncommitted changes in these files would be overwritten; nothing was written.
     Overlap(Vec<String>),
     Refused(String),
 }
 
-/// Finds out who has the base checked out and what would change there.
+/// Determines which directories have the base checked out and what would change there.
 pub(crate) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> {
     let mut marker = Marker { from: from.into(), to: to.into(), started: SystemTime::now(), checkouts: Vec::new() };
     let holders = match holders_of_base(desk)? {
@@ -139,7 +138,7 @@ pub(crate) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
     let paths = written(desk, from, to)?;
     let replaced = in_the_way::replaced_links(&paths);
     for (tree, git_dir) in holders {
-        // Without an index nothing is checked out.
+        // Without an index, nothing is checked out.
         let index = git_dir.join("index");
         if !index.try_exists().map_err(Fault::at(&index))? {
             continue;
@@ -159,7 +158,7 @@ pub(crate) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
     Ok(Planned::Ready(Plan { marker }))
 }
 
-/// The paths that differ between two commits.
+/// Returns the paths that differ between two commits.
 fn written(desk: &Desk, from: &str, to: &str) -> Result<Vec<Differing>, Fault> {
     if let Some(repo) = desk.library()
         && let Ok(paths) = trees::differing(&repo, from, to)
@@ -171,32 +170,34 @@ fn written(desk: &Desk, from: &str, to: &str) -> Result<Vec<Differing>, Fault> {
 }
 
 impl Plan {
-    /// Takes the locks of all indexes, or says who has one of them.
+    /// Locks all indexes, or returns the reason why one cannot be locked.
     pub(crate) fn lock(&self) -> Result<Option<String>, Fault> {
         for checkout in &self.marker.checkouts {
             let lock = checkout.git_dir.join("index.lock");
             if !take(&checkout.git_dir.join(LOCK), &lock).map_err(Fault::at(&lock))? {
                 self.unlock()?;
                 let why = format!("another git has held {} for {} s", lock.display(), LOCK_WAIT.as_secs());
-                return Ok(Some(format!("{why} (when none runs there, remove that file; then swarm merge retry)")));
+                return Ok(Some(format!(
+                    "{why} (if no git runs there, remove that file, then run 'swarm merge retry')"
+                )));
             }
         }
         Ok(None)
     }
 
-    /// Lets go of what is ours.
+    /// Releases our locks.
     pub(crate) fn unlock(&self) -> Result<(), Fault> {
         self.marker.checkouts.iter().try_for_each(Checkout::let_go)
     }
 
-    /// Brings files and indexes from one commit to the other. What is refused has
-    /// changed nothing.
+    /// Updates files and indexes from one commit to the other. A refused update has changed
+    /// nothing.
     pub(crate) fn bring(&self, desk: &Desk) -> Result<Brought, Fault> {
         for checkout in &self.marker.checkouts {
             match checkout.bring(desk, &self.marker)? {
                 Brought::Done => {}
                 refused => {
-                    // Those before it have their files already.
+                    // Earlier directories are already updated, so restore them.
                     self.marker.checkouts.iter().try_for_each(|brought| brought.restore(desk, &self.marker))?;
                     return Ok(refused);
                 }
@@ -210,7 +211,7 @@ impl Plan {
     }
 }
 
-/// Makes `lock` a second name of `ours`, when it is free or becomes so in time.
+/// Hard-links `ours` to `lock`, waiting until the lock is free. Returns `false` on timeout.
 fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
     in_time(lock.parent().unwrap_or(lock), LOCK_WAIT, || match fs::hard_link(ours, lock) {
         Ok(()) => Ok(true),
@@ -219,7 +220,8 @@ fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
     })
 }
 
-/// Tries again whenever something in `dir` goes, so long. False when that did not help.
+/// Repeats `attempt` whenever a file disappears from `dir`. Returns `false` if it did not succeed
+/// within `limit`.
 pub(crate) fn in_time(dir: &Path, limit: Duration, mut attempt: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
     let deadline = Instant::now() + limit;
     let mut watch = None;
@@ -232,7 +234,7 @@ pub(crate) fn in_time(dir: &Path, limit: Duration, mut attempt: impl FnMut() -> 
             return Ok(false);
         }
         match &watch {
-            // Watched first and tried again, so that no change is missed.
+            // Try once more after the watch exists, so that no change is missed.
             None => {
                 let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
                 changes.add_watch(dir, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM)?;
@@ -265,12 +267,12 @@ impl Checkout {
         match self.read_tree(desk, marker, false) {
             Err(CliError::Exit { .. }) => {}
             Ok(()) => return Ok(Brought::Done),
-            // Cut off in the middle, perhaps.
+            // git may have been killed in the middle.
             Err(error) => return Err(error.into()),
         }
-        // It refuses before it writes anything, but it may also fail at the last step.
+        // git normally refuses before it writes anything, but it may also fail at the last step.
         self.restore(desk, marker)?;
-        // Files that were only touched are not in the way.
+        // Refresh the index, so that files of which only the times changed are not in the way.
         match self.read_tree(desk, marker, true) {
             Ok(()) => Ok(Brought::Done),
             Err(CliError::Exit { message, .. }) => {
@@ -282,7 +284,7 @@ impl Checkout {
         }
     }
 
-    /// Brings the files along, with a new index beside the old one.
+    /// Updates the files, and builds a new index next to the old one.
     fn read_tree(&self, desk: &Desk, marker: &Marker, refreshed: bool) -> Result<(), CliError> {
         let new = self.git_dir.join(INDEX);
         admin::copy_index(&self.git_dir.join("index"), &new)?;
@@ -293,7 +295,7 @@ impl Checkout {
         step().args(["read-tree", "-m", "-u", &marker.from, &marker.to]).run().map(drop)
     }
 
-    /// What git would overwrite or remove although it does not keep it.
+    /// Returns untracked paths that git would overwrite or delete.
     fn in_the_way(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
         let tracked = || Ok(self.read(desk).args(["ls-files", "-z"]).run()?);
         let of =
@@ -303,7 +305,7 @@ impl Checkout {
         Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 
-    /// What is uncommitted among the files that the landing writes.
+    /// Returns the uncommitted changes among the files that the landing writes.
     fn overlapping(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
         let status = self.read(desk).args(["status", "--porcelain", "-z", "-uall"]).run()?;
         let touched = |path: &[u8]| {
@@ -314,7 +316,7 @@ impl Checkout {
         Ok(changes.map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect())
     }
 
-    /// The same with the lock of its index, as the landing had it or taken now.
+    /// Returns this checkout with its index locked: by the interrupted landing, or now.
     fn locked(&self) -> Result<Self, Fault> {
         let lock = self.git_dir.join("index.lock");
         let failed = Fault::at(&lock);
@@ -326,18 +328,20 @@ impl Checkout {
             fs::File::create_new(&ours).map_err(&failed)?;
         }
         let number = fs::symlink_metadata(&ours).map_err(&failed)?.ino();
-        // Taken here before, by one that was cut off in its turn.
+        // An earlier recovery took the lock and was killed.
         if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == number) {
             return Ok(Self { lock: number, ..self.clone() });
         }
         if !take(&ours, &lock).map_err(&failed)? {
-            let cause = format!("{} is held by another git, and a landing was cut off there", lock.display());
-            return Err(Fault::new(cause).remedy("when no git runs there, remove that file; then swarm merge retry"));
+            let cause = format!("{} is held by another git after an interrupted landing", lock.display());
+            return Err(
+                Fault::new(cause).remedy("if no git runs there, remove that file, then run 'swarm merge retry'")
+            );
         }
         Ok(Self { lock: number, ..self.clone() })
     }
 
-    /// Removes the lock when it is ours, and what was made beside it.
+    /// Removes the lock if it is ours, and our temporary files.
     fn let_go(&self) -> Result<(), Fault> {
         let lock = self.git_dir.join("index.lock");
         if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
@@ -350,11 +354,10 @@ impl Checkout {
         Ok(())
     }
 
-    /// Puts back what a landing that was cut off wrote, when its index is still
-    /// the old one.
+    /// Restores the files that an interrupted landing wrote, if the index is still the old one.
     fn restore(&self, desk: &Desk, marker: &Marker) -> Result<(), Fault> {
         let index = match self.read(desk).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
-            // The commit was collected long after: what is here is for the person to judge.
+            // The commit was pruned long after the landing, so only the user can judge the files.
             Err(CliError::Exit { .. }) => return Ok(()),
             index => index?,
         };
@@ -376,7 +379,7 @@ impl Checkout {
             }
         }
         for link in self.files.iter().filter(|file| file.was_link) {
-            // Its directory was empty, else nothing had been written.
+            // The directory was empty; otherwise the landing would not have written anything.
             let _ = fs::create_dir(self.tree.join(std::ffi::OsStr::from_bytes(&link.path)));
         }
         if old.is_empty() {
@@ -387,7 +390,7 @@ impl Checkout {
         fs::write(&list, old.join(&0)).map_err(&failed)?;
         let input = fs::File::open(&list).map_err(&failed)?;
         self.write(desk).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
-        // Their times are new, which git is told.
+        // The files have new times, so refresh the index.
         admin::copy_index(&self.git_dir.join("index"), &list).map_err(&failed)?;
         let refresh = self.write(desk).env("GIT_INDEX_FILE", &list);
         let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
@@ -395,13 +398,13 @@ impl Checkout {
         fs::rename(&list, &index).map_err(Fault::at(&index))
     }
 
-    /// Whether what is there is a part of what the landing wrote or removed.
+    /// Reports whether the file's content is a beginning of what the landing wrote or removed.
     fn is_ours(&self, desk: &Desk, marker: &Marker, file: &Written, path: &Path) -> Result<bool, Fault> {
         let found = match fs::symlink_metadata(path) {
             Ok(seen) if seen.is_dir() => return Ok(false),
             Ok(seen) if seen.is_symlink() => fs::read_link(path).map(|to| to.as_os_str().as_bytes().to_vec()),
             Ok(_) => fs::read(path),
-            // Missing where there was one: removed to be written anew.
+            // The file is missing: git removed it in order to write it again.
             Err(_) => return Ok(true),
         };
         let found = found.map_err(Fault::at(path))?;
@@ -418,7 +421,7 @@ impl Checkout {
     }
 }
 
-/// Directories that the landing made, as far as nothing is in them.
+/// Removes directories that the landing created, from `dir` upwards, as long as they are empty.
 fn remove_empty(dir: Option<&Path>, tree: &Path) {
     let mut dir = dir;
     while let Some(path) = dir.filter(|path| *path != tree && path.starts_with(tree)) {
@@ -429,7 +432,7 @@ fn remove_empty(dir: Option<&Path>, tree: &Path) {
     }
 }
 
-/// Takes back what a landing left that was cut off, so that it can be begun anew.
+/// Rolls back an interrupted landing, so that it can start again.
 pub(crate) fn mend(desk: &Desk, marker: &Marker) -> Result<(), Fault> {
     holders::wait_for_git_at(&desk.common, GIT_WAIT)?;
     let mut locks = vec![desk.common.join(format!("{}.lock", desk.target.branch)), desk.common.join("HEAD.lock")];
@@ -443,8 +446,8 @@ pub(crate) fn mend(desk: &Desk, marker: &Marker) -> Result<(), Fault> {
         checkout.let_go()?;
         locks.push(checkout.git_dir.join("HEAD.lock"));
     }
-    // Ours are empty, or hold what was to be. Another one keeps the next landing from
-    // its lock, which says so.
+    // Our locks are empty or contain the new value. Any other lock blocks the next landing, which
+    // reports it.
     let is_ours =
         |lock: &PathBuf| fs::read_to_string(lock).is_ok_and(|text| text.is_empty() || text.trim_end() == marker.to);
     locks.retain(is_ours);

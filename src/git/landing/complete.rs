@@ -1,5 +1,5 @@
-//! From "finished" to a commit that can land: what a worker left uncommitted
-//! becomes a commit on its branch, never on the base, and the tip is pinned.
+//! Turns finished work into a commit that can land: commits what a worker left uncommitted to
+//! its branch, never to the base, and pins the tip.
 
 use std::path::{Path, PathBuf};
 
@@ -19,12 +19,12 @@ use crate::worktrees::admin;
 use crate::worktrees::topic::{Objects, snapshot};
 use swarm_sys::paths::Paths;
 
-/// Where tips wait that have not landed; a reference is named after its commit.
+/// Namespace of the refs that pin tips which have not landed; each is named after its commit.
 pub(crate) const DONE: &str = "refs/swarm/done";
-/// What the message of a commit of ours says.
+/// Body of our commit messages, by which these commits are recognized later.
 const LEFT: &str = "Committed by swarm: it was left uncommitted.";
 
-/// What git keeps while it waits for a person.
+/// State files of git operations that wait for a person.
 const UNFINISHED: [(&str, &str); 5] = [
     ("MERGE_HEAD", "merge"),
     ("rebase-merge", "rebase"),
@@ -43,23 +43,23 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
     let target = target(&site, completion)?;
     let (work, rules, waits) = match work(&cli, &site, &target, completion) {
         Ok((work, rules)) => (work, Some(rules), None),
-        // A worker's work has its place in the list, where a person finds out why.
+        // The worker's item is still queued, so that a person finds out why it waits.
         Err(refusal) if completion.worker.is_some() => {
             let why = Fault { remedy: refusal.remedy, ..Fault::new(refusal.cause) };
             (Work::default(), None, Some(told(why)))
         }
         Err(refusal) => return Err(refusal),
     };
-    let failed = |error: std::io::Error| Refusal::new(RefusalKind::Registry, format!("the merge queue: {error}"));
+    let failed = |error| Refusal::new(RefusalKind::Registry, format!("cannot write the merge queue: {error}"));
     journal::remember(paths, &target, &completion.caller).map_err(failed)?;
     Ok(Completed { target, tip: work.tip, rules, waits, left_out: work.left_out })
 }
 
-/// What of somebody's work is to land.
+/// Work to land.
 #[derive(Default)]
 struct Work {
     tip: String,
-    /// Untracked paths of a kind that is not landed.
+    /// Untracked paths of kinds that never land.
     left_out: Vec<String>,
 }
 
@@ -67,13 +67,13 @@ fn tool(fault: Fault) -> Refusal {
     Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) }
 }
 
-/// The commit to land, pinned, and the rules by which.
+/// Returns the commit to land, pinned, and the rules of the queue.
 fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) -> Result<(Work, Rules), Refusal> {
     if site.tip(target.base()).map_err(tool)?.is_none() {
-        let cause = format!("there is no branch '{}' to land on", target.base());
-        return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("--base BRANCH names another"));
+        let cause = format!("base branch '{}' not found", target.base());
+        return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("choose another branch with --base BRANCH"));
     }
-    // The file as the person has it, not as some worker's branch does.
+    // The configuration comes from the base checkout, not from a worker's branch.
     let common = Path::new(&target.repository);
     let root = match common.file_name() {
         Some(name) if name == ".git" => common.parent().map(Path::to_owned),
@@ -91,7 +91,7 @@ fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) ->
     Ok((work, rules))
 }
 
-/// The locks that a git of ours may leave behind here.
+/// Returns the locks that a git started by us may leave behind here.
 fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
     let mut locks = vec![common.join("packed-refs.lock")];
     locks.extend(pin_locks(common));
@@ -104,13 +104,13 @@ fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
     locks
 }
 
-/// The locks of references to tips.
+/// Returns the locks of refs that pin tips.
 pub(crate) fn pin_locks(common: &Path) -> impl Iterator<Item = PathBuf> {
     let pinned = std::fs::read_dir(common.join(DONE)).into_iter().flatten().flatten().map(|entry| entry.path());
     pinned.filter(|path| path.extension().is_some_and(|end| end == "lock"))
 }
 
-/// The repository and base branch that a completion is for.
+/// Returns the repository and base branch of a completion.
 fn target(site: &Site<'_>, completion: &Completion) -> Result<Target, Refusal> {
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
     let common = site.common().map_err(|fault| invalid(format!("{}: {}", site.dir.display(), fault.cause)))?;
@@ -120,11 +120,9 @@ fn target(site: &Site<'_>, completion: &Completion) -> Result<Target, Refusal> {
     };
     let base = completion.base.as_deref().map(|base| base.strip_prefix("refs/heads/").unwrap_or(base).to_owned());
     let Some(base) = base.or(recorded) else {
-        let cause = format!(
-            "'{}' began at a commit and not at a branch, so it is not known where it is to land",
-            completion.name
-        );
-        return Err(invalid(cause).remedy(format!("swarm merge add {} --base BRANCH", completion.name)));
+        let cause =
+            format!("'{}' started from a commit and not from a branch, so it has no base to land on", completion.name);
+        return Err(invalid(cause).remedy(format!("run 'swarm merge add {} --base BRANCH'", completion.name)));
     };
     Ok(Target { repository: common, branch: site.resolved(format!("refs/heads/{base}")) })
 }
@@ -132,13 +130,13 @@ fn target(site: &Site<'_>, completion: &Completion) -> Result<Target, Refusal> {
 fn of_branch(site: &Site<'_>, name: &str) -> Result<String, Refusal> {
     let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
     site.tip(branch).map_err(tool)?.ok_or_else(|| {
-        let cause = format!("there is no worker '{name}', and no such branch in {}", site.dir.display());
-        Refusal::new(RefusalKind::NotFound, cause).remedy("swarm ls, git branch")
+        let cause = format!("worker '{name}' not found, and no such branch in {}", site.dir.display());
+        Refusal::new(RefusalKind::NotFound, cause).remedy("run 'swarm ls' or 'git branch' to list names")
     })
 }
 
-/// The tip of a worker's work, with what it left uncommitted; and what keeps that
-/// until the tip is pinned.
+/// Returns the tip of a worker's work, after committing what it left uncommitted, and the hold
+/// that keeps the tip from being pruned until it is pinned.
 fn of_worker(
     cli: &Cli,
     completion: &Completion,
@@ -159,9 +157,9 @@ fn of_worker(
     if let Some(git_dir) = &git_dir
         && let Some(what) = UNFINISHED.iter().find(|(file, _)| git_dir.join(file).exists())
     {
-        let cause = format!("its worktree is in the middle of a {}", what.1);
+        let cause = format!("a {} is in progress in its worktree", what.1);
         return Err(Fault::new(cause)
-            .remedy(format!("finish or abort that in {}, then swarm merge add {name}", tree.display())));
+            .remedy(format!("finish or abort it in {}, then run 'swarm merge add {name}'", tree.display())));
     }
     let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
     let head = objects::head_ref(cli, tree)?;
@@ -170,15 +168,17 @@ fn of_worker(
     let (left_out, hold, made) = (seen.left_out, seen.hold, seen.index);
     let Some(uncommitted) = seen.tree else { return Ok((Work { tip, left_out }, hold)) };
     if is_tree_of(cli, tree, &tip, &uncommitted) {
-        // Cut off after the commit, the index is still of before.
+        // An earlier completion was killed after the commit; the index is still the old one.
         if cli.read(tree).args(["log", "-1", "--format=%b", &tip]).line()?.trim() == LEFT {
             renew_index(cli, tree, &tip)?;
         }
         return Ok((Work { tip, left_out }, hold));
     }
     if head.as_deref() == Some(target.branch.as_str()) {
-        let cause = format!("its worktree has the base '{}' itself checked out, with uncommitted work", target.base());
-        return Err(Fault::new(cause).remedy(format!("git -C {} switch -c BRANCH, then add it again", tree.display())));
+        let cause = format!("its worktree has the base '{}' checked out, with uncommitted work", target.base());
+        return Err(
+            Fault::new(cause).remedy(format!("run 'git -C {} switch -c BRANCH', then add it again", tree.display()))
+        );
     }
     let subject = completion.subject.clone().unwrap_or_else(|| format!("Work of {name}"));
     let message = format!("{subject}\n\n{LEFT}\n");
@@ -187,7 +187,7 @@ fn of_worker(
     if head.is_some() {
         let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "-m", "swarm: uncommitted work", "HEAD"];
         write().args(update).args([&commit, &tip]).run()?;
-        // Its files are as in the index that the tree was made of.
+        // The files match the index from which the tree was written.
         if made.is_none_or(|made| index::install(&made, &seen.git_dir).is_err()) {
             renew_index(cli, tree, &commit)?;
         }
@@ -195,10 +195,10 @@ fn of_worker(
     Ok((Work { tip: commit, left_out }, hold))
 }
 
-/// The files are as committed; only the index is still of before.
+/// Sets the index to a commit. The files already match the commit.
 fn renew_index(cli: &Cli, tree: &Path, commit: &str) -> Result<(), Fault> {
     cli.write(tree).args(DURABLE).args(["read-tree", commit]).run()?;
-    // Exit code 1 says that something is left that is not committed.
+    // Exit code 1 means that some uncommitted changes remain.
     cli.write(tree).args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
     Ok(())
 }
@@ -216,7 +216,7 @@ fn is_tree_of(cli: &Cli, at: &Path, commit: &str, tree: &str) -> bool {
     named.is_ok_and(|named| named == tree)
 }
 
-/// The reference that keeps a tip.
+/// Returns the name of the ref that pins a tip.
 pub(crate) fn pinned(tip: &str) -> String {
     format!("{DONE}/{tip}")
 }

@@ -1,16 +1,16 @@
-//! `[merge]` of `swarm.toml` at the repository's root, and what was typed over it.
+//! Rules of a merge queue: `[merge]` of `swarm.toml` at the repository's root, overridden by flags.
 
 use std::path::Path;
 
 use swarm_model::merge::queue::Rules;
 use swarm_model::{MergeSettings, Refusal, RefusalKind};
 
-/// The rules that hold for the repository whose root is `toplevel`.
+/// Returns the rules for the repository whose root is `toplevel`.
 ///
 /// # Errors
-/// When the file cannot be read or says something that is no rule.
+/// Fails if the file cannot be read or a rule is invalid.
 pub(crate) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Rules, Refusal> {
-    let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again");
+    let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and retry");
     merged(swarm_config::load(toplevel).map_err(wrong)?.merge, typed)
 }
 
@@ -27,12 +27,12 @@ fn merged(file: MergeSettings, typed: &MergeSettings) -> Result<Rules, Refusal> 
     };
     if rules.batch == 0 || rules.timeout_ms == 0 {
         let which = if rules.batch == 0 { "batch" } else { "timeout" };
-        return Err(Refusal::new(RefusalKind::Invalid, format!("merge.{which} is 0, it must be 1 at least")));
+        return Err(Refusal::new(RefusalKind::Invalid, format!("merge.{which}: must be at least 1")));
     }
     Ok(rules)
 }
 
-/// Whether a resolver is configured here.
+/// Reports whether a resolver is configured for the repository.
 pub fn has_resolver(root: &Path) -> bool {
     swarm_config::load(Some(root)).is_ok_and(|sections| sections.merge.resolver.is_some())
 }

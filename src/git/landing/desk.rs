@@ -1,5 +1,5 @@
-//! What every step of one queue needs: the caller's git, where things lie, and as
-//! whom to commit.
+//! Workspace of a queue: what each of its steps needs, such as the caller's git, paths, and the
+//! commit identity.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -17,31 +17,31 @@ use crate::repository::gc_lock::{self, Hold};
 use crate::trash::save::DURABLE;
 use swarm_sys::paths::Paths;
 
-/// Times of files are no finer than this, with room to spare.
+/// Upper bound of the granularity of file times.
 const FILE_CLOCK_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) struct Desk {
     pub(crate) cli: Cli,
     pub(crate) caller: Caller,
     pub(crate) target: Target,
-    /// The repository's common directory.
+    /// Common directory of the repository.
     pub(crate) common: PathBuf,
-    /// The queue's own directory.
+    /// Directory of the queue.
     pub(crate) own: PathBuf,
     pub(crate) executable: PathBuf,
     identity: OnceLock<Identity>,
     library: Mutex<Option<Kept>>,
 }
 
-/// The repository as one step has read it, for the next one.
+/// Opened repository, kept from one step to the next.
 struct Kept {
     repository: Repository,
-    /// When a pack came or went for the last time. Objects of one that went would
-    /// be taken for there, and not be written again.
+    /// Time of the last change in the pack directory. libgit2 would believe that objects of a
+    /// pack deleted since then still exist, and would not write them again.
     packs: Option<SystemTime>,
 }
 
-/// The repository, lent to one step.
+/// The opened repository, borrowed by one step.
 pub(crate) struct Library<'a> {
     desk: &'a Desk,
     kept: Option<Kept>,
@@ -61,12 +61,12 @@ impl Drop for Library<'_> {
     }
 }
 
-/// Who commits, by the caller's environment and git's configuration.
+/// Identity for commits, from the caller's environment and git's configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     author: (String, String),
     committer: (String, String),
-    /// Whether commits of this person are signed.
+    /// Whether the user wants commits signed.
     pub(crate) signs: bool,
 }
 
@@ -86,26 +86,26 @@ impl Desk {
         })
     }
 
-    /// The locks that a git of ours may leave behind.
+    /// Returns the locks that a git started by us may leave behind.
     pub(crate) fn locks(&self) -> Vec<PathBuf> {
         let mut locks = self.own_locks();
         locks.push(self.common.join("packed-refs.lock"));
         locks
     }
 
-    /// Those of references that only we write.
+    /// Returns the locks of refs that only we write.
     pub(crate) fn own_locks(&self) -> Vec<PathBuf> {
         let id = self.own.file_name().unwrap_or_default().to_string_lossy();
         let own = format!("refs/swarm/cand/{id}.lock");
         std::iter::once(self.common.join(own)).chain(complete::pin_locks(&self.common)).collect()
     }
 
-    /// A call that looks, anywhere in the repository.
+    /// Returns a read-only call on the repository.
     pub(crate) fn read(&self) -> Call<'_> {
         self.cli.read(&self.common)
     }
 
-    /// A call that writes, and what it wrote survives a power cut.
+    /// Returns a writing call on the repository, whose writes are durable.
     pub(crate) fn write(&self) -> Call<'_> {
         self.write_at(&self.common)
     }
@@ -114,25 +114,25 @@ impl Desk {
         self.cli.write(dir).args(DURABLE)
     }
 
-    /// Which repository a call in `tree` is about, by name: discovery would find
-    /// another one above it when something is missing there.
+    /// Points a call explicitly at a repository: discovery would find another repository above
+    /// `tree` if `tree` is damaged.
     pub(crate) fn named<'a>(call: Call<'a>, git_dir: &Path, tree: &Path) -> Call<'a> {
         call.env("GIT_DIR", git_dir).env("GIT_WORK_TREE", tree)
     }
 
-    /// For as long as no reference holds what is made.
+    /// Keeps `git gc` away while no ref holds the new objects.
     pub(crate) fn hold(&self) -> Result<Hold, Fault> {
         gc_lock::hold(&self.common, gc_lock::LANDING_WAIT)
     }
 
-    /// The repository for libgit2; none where that does not know its format. What
-    /// one step has read the next one need not read again.
+    /// Returns the repository for libgit2, or `None` if libgit2 does not support its format.
+    /// Reuses what an earlier step has read.
     pub(crate) fn library(&self) -> Option<Library<'_>> {
         let kept = self.library.lock().unwrap_or_else(PoisonError::into_inner).take();
         let dir = self.common.join("objects/pack");
         let changed = std::fs::metadata(dir).and_then(|meta| meta.modified()).ok();
         let kept = kept.filter(|kept| kept.packs.is_some() && kept.packs == changed);
-        // What changed just now may change again without another time.
+        // A directory that changed just now may change again without a new modification time.
         let packs = changed.filter(|at| at.elapsed().is_ok_and(|age| age > FILE_CLOCK_MAX));
         let open = || Some(Kept { repository: Repository::open(&self.common).ok()?, packs });
         kept.or_else(open).map(|kept| Library { desk: self, kept: Some(kept) })
@@ -149,7 +149,7 @@ impl Desk {
     fn ask_identity(&self) -> Result<Identity, Fault> {
         let all = self.read().args(["var", "-l"]).run()?;
         let all = String::from_utf8_lossy(&all);
-        // Configuration comes first and may hold anything, also lines like these.
+        // The configuration comes first, and its values may contain lines that look like these.
         let last = |key: &str| all.lines().rev().find_map(|line| line.strip_prefix(key));
         let person = |key| last(key).and_then(person).ok_or_else(nobody);
         Ok(Identity {
@@ -169,7 +169,7 @@ impl Identity {
         Signature::now(&self.committer.0, &self.committer.1)
     }
 
-    /// For `git commit-tree`, with the author of `of` where it is somebody's commit.
+    /// Sets the identity for `git commit-tree`, with `of` as the author if given.
     pub(crate) fn environment<'a>(&self, call: Call<'a>, of: Option<&Author>) -> Call<'a> {
         let call = match of {
             Some(author) => call
@@ -188,11 +188,11 @@ pub(crate) fn date(time: Time) -> String {
 }
 
 fn nobody() -> Fault {
-    let remedy = "git config --global user.name NAME; git config --global user.email MAIL";
-    Fault::new("git does not know as whom to commit").remedy(remedy)
+    let remedy = "run 'git config --global user.name NAME' and 'git config --global user.email MAIL'";
+    Fault::new("git author identity unknown").remedy(remedy)
 }
 
-/// `Name <mail> seconds zone`.
+/// Parses `Name <mail> seconds zone`. Returns `None` for an identity that git made up.
 fn person(text: &str) -> Option<(String, String)> {
     let (name, rest) = text.split_once(" <")?;
     let (mail, _) = rest.split_once('>')?;

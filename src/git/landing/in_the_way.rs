@@ -1,7 +1,6 @@
-//! What a landing would write over or remove that git does not keep: files that
-//! nobody tracks, and repositories of their own. git itself refuses for some of
-//! it; but it overwrites what is ignored, and removes the checkout of a submodule
-//! with all that is in it.
+//! Finds untracked files and nested repositories that a landing would overwrite or delete. git
+//! itself refuses in some of these cases, but it overwrites ignored files, and deletes the checkout
+//! of a submodule with everything in it.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -14,9 +13,9 @@ use super::trees::{Differing, Kind};
 use crate::repository::fault::Fault;
 use crate::worktrees::admin;
 
-/// The submodules among these paths in whose place something else comes: a file
-/// there or above it, or files below it. What of a submodule is checked out stays
-/// where it is only taken out of the base.
+/// Returns the submodules among these paths that are replaced by something else: a file at the
+/// path or above it, or files below it. A submodule that the base merely drops keeps its
+/// checkout.
 pub(crate) fn replaced_links(paths: &[Differing]) -> BTreeSet<&[u8]> {
     let is_replaced = |link: &Differing| {
         let touches = |other: &Differing| is_below(&other.path, &link.path) || is_below(&link.path, &other.path);
@@ -26,21 +25,21 @@ pub(crate) fn replaced_links(paths: &[Differing]) -> BTreeSet<&[u8]> {
     links.filter(|link| is_replaced(link)).map(|link| link.path.as_slice()).collect()
 }
 
-/// Whether the one path is in the directory that the other one names.
+/// Reports whether path `one` is inside directory `other`.
 pub(crate) fn is_below(one: &[u8], other: &[u8]) -> bool {
     one.strip_prefix(other).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-/// A directory that has the base checked out.
+/// A worktree that has the base checked out.
 pub(crate) struct Tree<'a> {
     pub(crate) root: &'a Path,
-    /// Asks for all paths in its index, each with a NUL behind it.
+    /// Returns all paths in its index, each terminated by NUL.
     pub(crate) tracked: &'a dyn Fn() -> Result<Vec<u8>, Fault>,
 }
 
 impl Tree<'_> {
-    /// What of `new`, paths where the base has no file, and of `links`, replaced
-    /// submodules, is somebody's.
+    /// Returns untracked work that is in the way. `new` are paths at which the base has no file,
+    /// `links` are replaced submodules.
     pub(crate) fn untracked<'p>(
         &self,
         new: impl Iterator<Item = &'p [u8]>,
@@ -64,7 +63,7 @@ impl Tree<'_> {
         Ok(found)
     }
 
-    /// What stands at a path: itself, or above it what is no directory.
+    /// Returns what exists at a path: the path itself, or a parent that is not a directory.
     fn standing(&self, path: &Path) -> Result<Option<PathBuf>, Fault> {
         let mut place = PathBuf::new();
         for part in path {
@@ -78,7 +77,7 @@ impl Tree<'_> {
         Ok(Some(place))
     }
 
-    /// Collects what is not tracked at a place and below it.
+    /// Collects the untracked files at a path and below it.
     fn walk(&self, place: PathBuf, tracked: &BTreeSet<&Path>, found: &mut BTreeSet<PathBuf>) -> Result<(), Fault> {
         if !self.look(&place)?.is_some_and(|seen| seen.is_dir()) {
             if !tracked.contains(place.as_path()) {
@@ -86,7 +85,7 @@ impl Tree<'_> {
             }
             return Ok(());
         }
-        // Only a submodule is a directory and in the index.
+        // A directory that is in the index is a submodule.
         if tracked.contains(place.as_path()) {
             if self.holds_anything(&place)? {
                 found.insert(place);
@@ -108,7 +107,7 @@ impl Tree<'_> {
         admin::ignore_missing(fs::symlink_metadata(&path)).map_err(Fault::at(&path))
     }
 
-    /// Whether it is a directory with anything in it.
+    /// Reports whether `dir` is a directory that is not empty.
     fn holds_anything(&self, dir: &Path) -> Result<bool, Fault> {
         Ok(self.look(dir)?.is_some_and(|seen| seen.is_dir()) && !self.names(dir)?.is_empty())
     }

@@ -1,6 +1,6 @@
-//! A queue on disk: `merge/ID/queue.json` in the state directory, where ID is a
-//! digest of repository and base. Written whole and durably; read by the
-//! supervisor at its start, and by commands when there is none.
+//! A queue on disk: `merge/ID/queue.json` in the state directory, where ID is a digest of
+//! repository and base. The file is replaced durably as a whole. The supervisor reads it at
+//! start, and commands read it if no supervisor is running.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use swarm_sys::paths::{Paths, digest};
 
 const FILE: &str = "queue.json";
 const CALLER: &str = "caller.json";
-/// Raised when an older program could not read what is written.
+/// Format version, raised if an older program could not read the format.
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -26,7 +26,7 @@ struct Journal {
     queue: Queue,
 }
 
-/// The directory of the queue's own.
+/// Returns the queue's directory.
 pub(crate) fn place(paths: &Paths, target: &Target) -> PathBuf {
     paths.merges().join(digest(format!("{}\0{}", target.repository, target.branch).as_bytes(), 8))
 }
@@ -52,7 +52,7 @@ pub(crate) fn save(paths: &Paths, target: &Target, queue: &Queue) -> io::Result<
     };
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", place.join(FILE).display()));
     written.map_err(named)?;
-    // Room for the next one, with some for what it has more; the old one stays until then.
+    // Reserve space for the next write, which may be larger; the old file exists until then.
     let _ = reserve::keep(&place, 2 * text.len() as u64);
     Ok(())
 }
@@ -70,7 +70,7 @@ fn read(path: &std::path::Path) -> io::Result<Option<Journal>> {
     let named = |cause: String| io::Error::other(format!("{}: {cause}", path.display()));
     let journal: Journal = serde_json::from_slice(&text).map_err(|error| named(error.to_string()))?;
     if journal.version > VERSION {
-        return Err(named(format!("it is of version {}, this program knows {VERSION}", journal.version)));
+        return Err(named(format!("unsupported version {} (this program supports {VERSION})", journal.version)));
     }
     Ok(Some(journal))
 }
@@ -85,15 +85,15 @@ fn all(paths: &Paths) -> io::Result<Vec<Journal>> {
     for entry in entries {
         match read(&entry.path().join(FILE)) {
             Ok(journal) => journals.extend(journal),
-            Err(error) => tracing::error!(%error, "a merge queue cannot be read"),
+            Err(error) => tracing::error!(%error, "cannot read a merge queue"),
         }
     }
     journals.sort_by(|one, other| one.target.cmp(&other.target));
     Ok(journals)
 }
 
-/// The queues that there are; asked for at the start of a supervisor, when what
-/// another one was writing is nobody's.
+/// Returns the targets of all queues. Called when a supervisor starts, so the temporary files of
+/// an earlier one are stale and are deleted.
 pub(crate) fn targets(paths: &Paths) -> io::Result<Vec<Target>> {
     for place in fs::read_dir(paths.merges()).into_iter().flatten().flatten() {
         for file in fs::read_dir(place.path()).into_iter().flatten().flatten() {
@@ -105,10 +105,10 @@ pub(crate) fn targets(paths: &Paths) -> io::Result<Vec<Target>> {
     Ok(all(paths)?.into_iter().map(|journal| journal.target).collect())
 }
 
-/// All queues as they were journaled last.
+/// Returns all queues as they were last journaled.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// Fails if the directory cannot be read.
 pub fn views(paths: &Paths) -> io::Result<Vec<QueueView>> {
     Ok(all(paths)?
         .into_iter()
@@ -116,8 +116,8 @@ pub fn views(paths: &Paths) -> io::Result<Vec<QueueView>> {
         .collect())
 }
 
-/// Remembers as whom git runs for this queue: who added to it last. Only the
-/// owner can read it, as with a worker's contract.
+/// Records the caller that last added to this queue, as whom git runs. Only the owner can read
+/// the file, as with a worker's contract.
 pub(crate) fn remember(paths: &Paths, target: &Target, caller: &Caller) -> io::Result<()> {
     let place = ensure(paths, target)?;
     let caller = Caller { request: String::new(), repeated: 0, ..caller.clone() };

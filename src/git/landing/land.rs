@@ -1,6 +1,6 @@
-//! The base moves, by compare-and-swap, and a directory that has it checked out
-//! comes along in the same breath: the reference is locked and known to be where
-//! it was, then the files, then the reference.
+//! Lands a candidate: moves the base by compare-and-swap, and updates the directories that have it
+//! checked out at the same time. The order: lock the ref and check its value, update the files,
+//! move the ref.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,10 +19,10 @@ use crate::repository::cli::CliError;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
 
-/// How long a signer may take; one that asks a person asks nobody here.
+/// Time limit for signing; a signer that prompts gets no answer here.
 const SIGN_MAX: Duration = Duration::from_secs(60);
 
-/// Where the base is.
+/// Returns the tip of the base.
 pub(crate) fn base(desk: &Desk) -> Result<String, Fault> {
     if let Some(repo) = desk.library()
         && let Ok(found) = repo.find_reference(&desk.target.branch).and_then(|base| base.peel_to_commit())
@@ -31,8 +31,8 @@ pub(crate) fn base(desk: &Desk) -> Result<String, Fault> {
     }
     let tip = objects::branch_tip(&desk.cli, &desk.common, desk.target.base())?;
     tip.ok_or_else(|| {
-        let cause = format!("the base branch '{}' is gone", desk.target.base());
-        Fault::new(cause).remedy("make it again, then swarm merge retry")
+        let cause = format!("base branch '{}' not found", desk.target.base());
+        Fault::new(cause).remedy("create it again, then run 'swarm merge retry'")
     })
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
         false => Signed { tip: to.to_owned(), renamed: Vec::new() },
     };
     let to = signed.tip.as_str();
-    // What was made on top of the base is not below it, and needs no search.
+    // A candidate on top of the current base cannot be an ancestor of it, so skip the search.
     if to == now || (now != from && is_ancestor(desk, to, &now)?) {
         return Ok(Landing::Done(signed.renamed));
     }
@@ -54,10 +54,10 @@ pub(crate) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
         return Ok(Landing::Moved);
     }
     if !is_whole(desk, from, to)? {
-        let cause = format!("objects of {to} are gone from the repository");
-        return Err(Fault::new(cause).remedy("swarm merge retry makes them again"));
+        let cause = format!("objects of {to} are missing in the repository");
+        return Err(Fault::new(cause).remedy("run 'swarm merge retry' to create them again"));
     }
-    // Candidates are not synced one by one; what lands is.
+    // Candidates are not synced when they are built, so sync before the base moves.
     sync(desk)?;
     let plan = match checkout::plan(desk, from, to)? {
         checkout::Planned::Ready(plan) => plan,
@@ -65,7 +65,7 @@ pub(crate) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
     };
     plan.marker.save(desk)?;
     let landed = move_base(desk, &plan, from, to);
-    // After an error it is not known how far it came: the next attempt finds out.
+    // After an error the progress is unknown; the marker stays, and the next attempt recovers.
     let landed = landed?;
     plan.marker.remove(desk)?;
     Ok(match landed {
@@ -74,7 +74,7 @@ pub(crate) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
     })
 }
 
-/// After a landing that failed for good: nothing of it stays in anybody's way.
+/// Rolls back a landing that failed permanently, so that nothing of it blocks anyone.
 pub(crate) fn take_back(desk: &Desk) -> Result<(), Fault> {
     Marker::load(desk)?.map_or(Ok(()), |marker| checkout::mend(desk, &marker))
 }
@@ -91,7 +91,7 @@ fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result
             return Err(fault);
         }
         plan.unlock()?;
-        // Somebody was quicker, or holds the lock.
+        // Somebody else moved the base first, or holds the lock.
         return if base(desk)? == from { Err(fault) } else { Ok(Landing::Moved) };
     }
     match plan.bring(desk)? {
@@ -112,15 +112,15 @@ fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result
     Ok(Landing::Done(Vec::new()))
 }
 
-/// A chain with signatures.
+/// A chain of signed commits.
 struct Signed {
     tip: String,
-    /// Each candidate, and the commit that is the same with a signature.
+    /// Pairs of a candidate and its signed copy.
     renamed: Vec<(String, String)>,
 }
 
-/// Candidates are not signed; what lands is, where the user wants that. Which
-/// commit stands for which is kept in references, so that it is done once.
+/// Signs the commits that land, if the user wants that; candidates are unsigned. Refs record the
+/// signed copy of each candidate, so that each is signed only once.
 fn sign(desk: &Desk, from: &str, to: &str) -> Result<Signed, Fault> {
     let range = format!("{from}..{to}");
     let listed = desk.read().args(["rev-list", "--reverse", "--first-parent", "--parents", &range]).line()?;
@@ -157,8 +157,9 @@ fn sign_one(desk: &Desk, candidate: &str, parents: &[&str]) -> Result<String, Fa
     let call = parents.iter().fold(call, |call, parent| call.args(["-p", parent]));
     let signed = call.arg(tree).line();
     signed.map_err(|error| {
-        let cause = format!("the commit could not be signed: {error}");
-        Fault::new(cause).remedy("unlock the key, or git config commit.gpgSign false; then swarm merge retry")
+        let cause = format!("cannot sign the commit: {error}");
+        Fault::new(cause)
+            .remedy("unlock the key or run 'git config commit.gpgSign false', then run 'swarm merge retry'")
     })
 }
 
@@ -168,10 +169,10 @@ fn sync(desk: &Desk) -> Result<(), Fault> {
     rustix::fs::syncfs(&dir).map_err(|error| failed(error.into()))
 }
 
-/// Whether everything of what is to land is there: somebody may have pruned it in
-/// spite of our references.
+/// Reports whether all objects of what lands exist: they may have been pruned in spite of our
+/// refs.
 fn is_whole(desk: &Desk, from: &str, to: &str) -> Result<bool, Fault> {
-    // Opened now: what another step has read may be gone since.
+    // Opened again, because objects that another step has read may have been deleted since.
     if let Ok(repo) = Repository::open(&desk.common) {
         return match trees::is_whole(&repo, from, to) {
             Err(error) if trees::is_absent(&error) => Ok(false),
@@ -184,7 +185,7 @@ fn is_whole(desk: &Desk, from: &str, to: &str) -> Result<bool, Fault> {
     }
 }
 
-/// Whether the one is on the way to the other, or is it.
+/// Reports whether commit `one` is `other` or an ancestor of it.
 fn is_ancestor(desk: &Desk, one: &str, other: &str) -> Result<bool, Fault> {
     if one == other {
         return Ok(true);
@@ -202,14 +203,14 @@ fn descends(repo: &Repository, commit: &str, from: &str) -> Result<bool, git2::E
     repo.graph_descendant_of(Oid::from_str(commit)?, Oid::from_str(from)?)
 }
 
-/// The same for those whose reference is still there, where a supervisor died
-/// between landing and tidying.
+/// Removes the refs of finished items that still have one, because a supervisor died between
+/// landing and cleanup.
 pub(crate) fn tidy_kept(desk: &Desk, queue: &Queue) -> Result<(), Fault> {
     let kept = desk.read().args(["for-each-ref", "--format=%(refname)", complete::DONE]).line()?;
     tidy(desk, queue.items.iter().filter(|item| kept.lines().any(|name| name == complete::pinned(&item.tip))))
 }
 
-/// Which commit stands for which is of no use once they have landed.
+/// Removes the refs to signed copies that have landed.
 fn forget_signed(desk: &Desk) -> Result<(), Fault> {
     let base = base(desk)?;
     let known = desk.read().args(["for-each-ref", "--format=%(refname) %(objectname)", "refs/swarm/signed/"]).line()?;
@@ -221,7 +222,7 @@ fn forget_signed(desk: &Desk) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The last commits on the first-parent line of the base, each with its parents.
+/// Returns the last `count` commits on the first-parent line of the base with their parents.
 fn newest(repo: &Repository, base: &str, count: usize) -> Result<HashMap<String, Vec<String>>, git2::Error> {
     let mut next = Some(repo.find_commit(Oid::from_str(base)?)?);
     let mut found = HashMap::new();
@@ -232,7 +233,7 @@ fn newest(repo: &Repository, base: &str, count: usize) -> Result<HashMap<String,
     Ok(found)
 }
 
-/// A tip that is on its base needs no reference of ours.
+/// Removes the refs of finished items; a tip that is on its base needs none.
 pub(crate) fn tidy<'a>(desk: &Desk, items: impl Iterator<Item = &'a Item>) -> Result<(), Fault> {
     let items: Vec<&Item> = items.filter(|item| item.state.is_done() && !item.tip.is_empty()).collect();
     if items.is_empty() {
@@ -244,7 +245,7 @@ pub(crate) fn tidy<'a>(desk: &Desk, items: impl Iterator<Item = &'a Item>) -> Re
     let base = base(desk)?;
     let newest = desk.library().and_then(|repo| newest(&repo, &base, 2 * items.len()).ok()).unwrap_or_default();
     for item in items {
-        // Nearly always it has just landed, and history need not be searched for it.
+        // In nearly all cases the item has just landed, and no search of the history is needed.
         let is_merged = match &item.state {
             State::Landed { commit } => newest.get(commit).is_some_and(|parents| parents.contains(&item.tip)),
             _ => false,
@@ -258,7 +259,7 @@ pub(crate) fn tidy<'a>(desk: &Desk, items: impl Iterator<Item = &'a Item>) -> Re
             desk.write().args(["update-ref", "-d", &name]).run()?;
         }
     }
-    // libgit2 does not say when it could not remove its own.
+    // libgit2 does not report that it could not remove its own lock.
     holders::clear_stale_locks(&desk.own_locks(), None);
     Ok(())
 }

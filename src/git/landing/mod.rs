@@ -1,9 +1,8 @@
-//! Landing by git: what a merge queue asks of the repository and of the disk.
+//! Landing with git: the operations that a merge queue needs in the repository and on disk.
 //!
-//! `complete` → `build` → `verify` → `land`, and `resolve` beside it. Nothing here
-//! checks out or changes a directory of a person, but for the files of a landing
-//! in a directory that has the base checked out ([`checkout`]). Every step finds
-//! out first how far it came the last time.
+//! `complete` → `build` → `verify` → `land`, and `resolve` for conflicts. Nothing here changes
+//! a user's directory, except the files of a landing in a directory that has the base checked
+//! out ([`checkout`]). Every step first determines how far its last attempt came.
 
 mod build;
 mod check;
@@ -48,40 +47,40 @@ use crate::repository::{gc_lock, holders};
 use desk::Desk;
 use swarm_sys::paths::Paths;
 
-/// Landing in the repositories of this machine.
+/// Implements the `Landings` port for the repositories of this host.
 pub struct GitLandings {
     paths: Paths,
     desks: Arc<Desks>,
 }
 
-/// What the steps of each queue are carried out with.
+/// Cached workspaces of the queues.
 struct Desks {
     paths: Paths,
-    /// This program, which runs verifications and resolvers.
+    /// Path of the swarm program, which runs verifications and resolvers.
     executable: PathBuf,
     open: Mutex<BTreeMap<Target, Arc<Desk>>>,
-    /// Those that this process has had to do with.
+    /// Queues that this process has opened before.
     seen: Mutex<BTreeSet<Target>>,
 }
 
 impl Desks {
-    /// Reads files: not for the actors' thread.
+    /// Returns the workspace of a queue. Reads files, so it must not run on the actors' thread.
     fn of(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
-        // Not held while files are read: the actors' thread takes it, too.
+        // The lock is not held while files are read, because the actors' thread takes it, too.
         let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(desk) = open().get(target) {
             return Ok(Arc::clone(desk));
         }
         let desk = Arc::new(Desk::open(&self.paths, target, &self.executable)?);
         if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone()) {
-            // The supervisor before may have been killed while it wrote these itself.
+            // An earlier supervisor may have been killed while it wrote these refs.
             holders::clear_stale_locks(&desk.own_locks(), None);
             gc_lock::clear_stale(&desk.common);
         }
         Ok(Arc::clone(open().entry(target.clone()).or_insert(desk)))
     }
 
-    /// The next step looks at the caller and at git's configuration anew.
+    /// Drops the cached workspace, so that the next step reads the caller and git's configuration again.
     fn forget(&self, target: &Target) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
     }
@@ -94,7 +93,7 @@ impl GitLandings {
         Self { paths, desks }
     }
 
-    /// Carries out one blocking step away from the actors' thread.
+    /// Runs one blocking step outside of the actors' thread.
     async fn step<T: Send + 'static>(
         &self,
         target: &Target,
@@ -114,13 +113,13 @@ impl GitLandings {
     }
 }
 
-/// How often a step is begun whose git is killed, or that the system has no room for.
+/// Maximum number of attempts of a step whose git gets killed or that lacks system resources.
 const TRIES_MAX: u32 = 4;
-/// Before the second time; four times as long before each one after.
+/// Pause before the second attempt; each further pause is four times as long.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Repeats a step that failed for a passing reason, without the locks that a git
-/// which was killed left.
+/// Runs a step and retries it after a transient failure. Removes the locks of a git that was
+/// killed.
 fn patiently<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
     let mut pause = PAUSE;
     for _ in 1..TRIES_MAX {
@@ -136,7 +135,7 @@ fn patiently<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T
     attempt()
 }
 
-/// Reads, and again where the system had no room for that.
+/// Reads, and retries if the system lacks resources.
 fn read_patiently<T>(read: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let mut pause = PAUSE;
     for _ in 1..TRIES_MAX {
@@ -151,7 +150,7 @@ fn read_patiently<T>(read: impl Fn() -> io::Result<T>) -> io::Result<T> {
     read()
 }
 
-/// Cause and remedy in one sentence, as an item carries it.
+/// Formats cause and remedy as one reason for an item.
 fn told(fault: Fault) -> String {
     match fault.remedy {
         Some(remedy) => format!("{} ({remedy})", fault.cause),
@@ -161,7 +160,7 @@ fn told(fault: Fault) -> String {
 
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Fault::new(format!("git work broke off: {error}"))))
+    done.unwrap_or_else(|error| Err(Fault::new(format!("git task failed: {error}"))))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
@@ -190,11 +189,11 @@ impl Landings for GitLandings {
         Box::pin(async move {
             let queue = blocking(move || read_patiently(|| journal::load(&paths, &about))).await?;
             if let Some(known) = queue.clone() {
-                // Beside the start, which a slow repository must not hold up.
+                // Done in the background: a slow repository must not delay the start.
                 let (desks, target) = (Arc::clone(&self.desks), target.clone());
                 tokio::task::spawn_blocking(move || {
                     if let Err(fault) = desks.of(&target).and_then(|desk| land::tidy_kept(&desk, &known)) {
-                        tracing::warn!(cause = %fault.cause, "what landed items needed on their way stays");
+                        tracing::warn!(cause = %fault.cause, "cannot remove the refs of landed items");
                     }
                 });
             }
@@ -237,7 +236,7 @@ impl Landings for GitLandings {
             if landed.is_err()
                 && let Err(fault) = self.step(target, land::take_back).await
             {
-                tracing::error!(cause = %fault.cause, "what a failed landing left waits for the next one");
+                tracing::error!(cause = %fault.cause, "cannot roll back a failed landing; the next one retries");
             }
             landed.unwrap_or_else(|fault| Landing::Failed(told(fault)))
         })
@@ -264,7 +263,7 @@ impl Landings for GitLandings {
         let items = items.to_vec();
         Box::pin(async move {
             if let Err(fault) = self.step(target, move |desk| land::tidy(desk, items.iter())).await {
-                tracing::warn!(cause = %fault.cause, "what an item needed on its way stays");
+                tracing::warn!(cause = %fault.cause, "cannot remove the refs of an item");
             }
         })
     }

@@ -1,6 +1,6 @@
-//! The base's reference, moved by compare-and-swap in two steps: locked and known to be
-//! where it was, and when the files are there, committed. In this process where
-//! references are files, else by `git update-ref --stdin`.
+//! Moves the base's ref by compare-and-swap in two steps: lock it and check its value, then,
+//! after the files are updated, commit. In-process if refs are files, otherwise with
+//! `git update-ref --stdin`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -20,16 +20,16 @@ use crate::repository::fault::Fault;
 use crate::repository::parse;
 use swarm_sys::processes;
 
-/// How long another git may hold the reference.
+/// How long to wait for another git that has locked the ref.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
-/// The same for git.
+/// Options with the same limit for git.
 const LOCKS: [&str; 4] = ["-c", "core.filesRefLockTimeout=5000", "-c", "core.packedRefsTimeout=5000"];
-/// How long an answer of git may take, its waiting for locks included.
+/// Time limit for an answer of git, including its waiting for locks.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// What the reflog says.
+/// Message in the reflog.
 const WHY: &str = "swarm: landed";
 
-/// From where to where, by full name.
+/// A move of a branch, given by its full ref name.
 #[derive(Clone, Copy)]
 pub(crate) struct Move<'a> {
     pub(crate) branch: &'a str,
@@ -37,7 +37,7 @@ pub(crate) struct Move<'a> {
     pub(crate) to: &'a str,
 }
 
-/// Dropped without a commit it gives up the lock.
+/// A prepared update of the base's ref. Dropping it without a commit releases the locks.
 pub(crate) enum Mover<'a> {
     Hand(ByHand<'a>),
     Git(ByGit),
@@ -51,7 +51,7 @@ impl<'a> Mover<'a> {
         })
     }
 
-    /// Locks the reference and makes sure that it is where it was.
+    /// Locks the ref and checks that it still has its old value.
     pub(crate) fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
         match self {
             Self::Hand(hand) => hand.prepare(to_move),
@@ -67,22 +67,22 @@ impl<'a> Mover<'a> {
     }
 }
 
-/// As git does it where references are files: a lock that holds the new value becomes
-/// the reference, and HEAD is locked where it stands for it. So one rename is left to do
-/// once it is prepared. What a kill leaves of the locks [`checkout::mend`] removes.
+/// Updates the ref as git does if refs are files: the lock file contains the new value and is
+/// renamed to the ref. HEAD is locked, too, if it points to the ref. After `prepare`, only one
+/// rename remains. If we are killed, [`checkout::mend`] removes the locks.
 ///
 /// [`checkout::mend`]: super::checkout::mend
 pub(crate) struct ByHand<'a> {
     desk: &'a Desk,
     who: Signature<'static>,
-    /// Ours, until it is the reference.
+    /// Our lock, until it is renamed to the ref.
     lock: Option<Lock>,
     head: Option<Lock>,
 }
 
 impl<'a> ByHand<'a> {
-    /// `None` where references are no files, or this one stands for another, or their
-    /// modes are a matter of configuration.
+    /// Returns `None` if refs are not files, if this ref is symbolic, or if the configuration
+    /// determines the modes of the files.
     pub(crate) fn start(desk: &'a Desk) -> Result<Option<Self>, Fault> {
         let is_plain = |repo: &Repository| {
             let base = repo.find_reference(&desk.target.branch);
@@ -98,31 +98,31 @@ impl<'a> ByHand<'a> {
     fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
         let common = &self.desk.common;
         if self.is_head(to_move.branch) {
-            // Else somebody could switch away while files are brought along.
+            // Otherwise a user could switch away while the files are being updated.
             let head = Lock::take(&common.join("HEAD"), common, to_move.to)?;
             self.head = self.is_head(to_move.branch).then_some(head);
         }
         let file = common.join(to_move.branch);
         if let Some(dir) = file.parent().filter(|dir| !dir.exists()) {
-            // Of one that is packed.
+            // The ref is packed, so its directory may be missing.
             make_like(dir, &common.join("refs/heads"))?;
         }
         self.lock = Some(Lock::take(&file, common, to_move.to)?);
         if file.is_dir() {
-            // What a name below this one left that came to nothing.
+            // Empty directories left by a deleted branch whose name starts with this one.
             remove_empty(&file).map_err(Fault::at(&file))?;
         }
         match base(self.desk)? == to_move.from {
             true => Ok(()),
-            false => Err(not_moved("it is not where it was")),
+            false => Err(not_moved("it has moved in the meantime")),
         }
     }
 
     fn commit(mut self, to_move: Move<'_>) -> Result<(), Fault> {
-        let Some(lock) = self.lock.take() else { return Err(not_moved("its lock was not taken")) };
+        let Some(lock) = self.lock.take() else { return Err(not_moved("its lock is not held")) };
         let file = self.desk.common.join(to_move.branch);
         if !lock.is_ours() {
-            return Err(not_moved("somebody removed its lock"));
+            return Err(not_moved("another process removed its lock"));
         }
         self.log(to_move);
         fs::rename(&lock.path, &file).map_err(Fault::at(&file))?;
@@ -135,33 +135,33 @@ impl<'a> ByHand<'a> {
         head.is_ok_and(|head| head.strip_prefix("ref: ").is_some_and(|name| name.trim_end() == branch))
     }
 
-    /// History is worth having and not worth failing for.
+    /// Appends to the reflogs. Failures are only logged.
     fn log(&self, to_move: Move<'_>) {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (name, mail) = (text(self.who.name_bytes()), text(self.who.email_bytes()));
         let line = format!("{} {} {name} <{mail}> {}\t{WHY}\n", to_move.from, to_move.to, date(self.who.when()));
         let logs = self.desk.common.join("logs");
         for name in [Some(to_move.branch), self.head.as_ref().map(|_| "HEAD")].into_iter().flatten() {
-            // Where there is none, none is begun.
+            // Fails if there is no reflog; none is created.
             let log = OpenOptions::new().append(true).open(logs.join(name));
             if let Err(error) = log.and_then(|mut log| log.write_all(line.as_bytes()))
                 && error.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!(%error, "the reflog has no line about a landing");
+                tracing::warn!(%error, "cannot append to the reflog");
             }
         }
     }
 }
 
-/// The lock of a file of references. It is kept open, so that it is seen to be held.
+/// Lock file of a ref. The file is kept open, so that other processes see that it is held.
 struct Lock {
     path: PathBuf,
     file: File,
 }
 
 impl Lock {
-    /// With this value in it, and durable. Who may read `of` may read it, and where that
-    /// is packed, who may read HEAD.
+    /// Takes the lock and writes `value` to it durably. The lock file gets the mode of `of`, or of
+    /// HEAD if `of` is packed.
     fn take(of: &Path, common: &Path, value: &str) -> Result<Self, Fault> {
         let path = of.with_added_extension("lock");
         let failed = Fault::at(&path);
@@ -176,7 +176,8 @@ impl Lock {
         });
         is_ours.map_err(&failed)?;
         let Some(file) = made else {
-            return Err(not_moved(&format!("another git has held {} for {} s", path.display(), LOCK_WAIT.as_secs())));
+            let why = format!("another git has held {} for {} s", path.display(), LOCK_WAIT.as_secs());
+            return Err(not_moved(&why));
         };
         let mut lock = Self { path: path.clone(), file };
         let files = [of.to_owned(), common.join("HEAD")];
@@ -196,19 +197,19 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // It would be in everybody's way: what fails once may not fail twice.
+        // A lock that stays would block everyone, so the removal is tried twice.
         for _ in 0..2 {
             if !self.is_ours() {
                 return;
             }
             if let Err(error) = fs::remove_file(&self.path) {
-                tracing::warn!(lock = %self.path.display(), %error, "a lock of ours cannot be removed");
+                tracing::warn!(lock = %self.path.display(), %error, "cannot remove our lock");
             }
         }
     }
 }
 
-/// Makes a directory, and those above it that are not there, with the mode of another.
+/// Creates a directory and its missing parents with the mode of `like`.
 fn make_like(dir: &Path, like: &Path) -> Result<(), Fault> {
     if let Some(above) = dir.parent().filter(|above| !above.exists()) {
         make_like(above, like)?;
@@ -221,7 +222,7 @@ fn make_like(dir: &Path, like: &Path) -> Result<(), Fault> {
     mode.and_then(|mode| fs::set_permissions(dir, mode)).map_err(Fault::at(dir))
 }
 
-/// Removes directories as long as there is nothing else in them.
+/// Removes a directory tree that contains only directories; fails at the first file.
 fn remove_empty(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -233,10 +234,10 @@ fn remove_empty(dir: &Path) -> io::Result<()> {
 }
 
 fn not_moved(why: &str) -> Fault {
-    Fault::new(format!("the base could not be moved: {why}"))
+    Fault::new(format!("cannot move the base: {why}"))
 }
 
-/// `git update-ref --stdin`, spoken to line by line.
+/// Updates the ref through the line protocol of `git update-ref --stdin`.
 pub(crate) struct ByGit {
     git: Child,
     input: Option<ChildStdin>,
@@ -248,7 +249,7 @@ impl ByGit {
         let call = desk.write().args(LOCKS).args(["update-ref", "-m", WHY, "--stdin"]);
         let mut git = call.start().map_err(CliError::Run)?;
         let (Some(input), Some(output)) = (git.stdin.take(), git.stdout.take()) else {
-            return Err(Fault::new("git has no pipes"));
+            return Err(Fault::new("git was started without pipes"));
         };
         Ok(Self { git, input: Some(input), output: BufReader::new(output) })
     }
@@ -276,7 +277,7 @@ impl ByGit {
             let _ = pipe.read_to_end(&mut stderr);
         }
         let killed = self.git.wait().is_ok_and(|status| status.signal().is_some());
-        let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not answer to '{about}'"));
+        let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not respond to '{about}'"));
         Err(Fault { passing: killed, killed, ..not_moved(&why) })
     }
 }

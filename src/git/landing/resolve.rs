@@ -1,6 +1,6 @@
-//! A conflict goes to the user's resolver: a directory of its own with the merge
-//! begun and the markers in the files. What it makes becomes the item's new tip,
-//! and is built and verified like any other.
+//! Runs the user's resolver for a conflict, in a scratch worktree in which the merge is in
+//! progress and the files contain conflict markers. The result becomes the item's new tip, and
+//! is built and verified like any other.
 
 use std::fs;
 use std::path::Path;
@@ -16,14 +16,15 @@ use super::{build, complete, off_thread, run, scratch};
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::Outcome;
 
-/// What the markers of `git merge` begin with; `=======` alone is also a line of
+/// Prefixes of the markers of `git merge`. `=======` is left out because it is also valid
 /// Markdown.
 const MARKERS: [&[u8]; 2] = [b"<<<<<<< ", b">>>>>>> "];
 
-/// Commits of one side that are told of, …
+/// Maximum number of commits of one side in the log for the resolver.
 const COMMITS_MAX: usize = 50;
-/// … files that they are looked for by, and bytes of their messages.
+/// Maximum number of conflicting files by which that log is filtered.
 const FILES_MAX: usize = 500;
+/// Maximum size of that log in bytes.
 const MESSAGES_BYTES_MAX: usize = 16 << 10;
 
 fn name(item: &Item) -> String {
@@ -31,7 +32,9 @@ fn name(item: &Item) -> String {
 }
 
 pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
-    let Some(command) = &item.rules.resolver else { return Ok(Resolution::Failed("there is no resolver".to_owned())) };
+    let Some(command) = &item.rules.resolver else {
+        return Ok(Resolution::Failed("no resolver configured".to_owned()));
+    };
     let log = desk.own.join("logs").join(format!("{}.resolver.log", item.id));
     let (at, wanted, base, fresh) = (Arc::clone(&desk), item.clone(), onto.to_owned(), log.clone());
     let conflicts = files.to_vec();
@@ -39,7 +42,7 @@ pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
         open_log(&fresh)?;
         let place = scratch::prepare(&at, &name(&wanted), &base)?;
         let _hold = at.hold()?;
-        // Exit code 1 is what is wanted: the conflict, with its markers.
+        // Exit code 1 is expected: the conflict, with its markers.
         let merge =
             ["-c", "commit.gpgSign=false", "-c", "merge.conflictStyle=merge", "merge", "--no-commit", "--no-ff"];
         at.identity()?.environment(place.write(&at), None).args(merge).arg(&wanted.tip).run_for(&[0, 1])?;
@@ -64,8 +67,8 @@ pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
     let why = match ended.outcome {
         Outcome::Code(0) => None,
         Outcome::Code(code) => Some(format!("ended with code {code}")),
-        Outcome::Timeout => Some(format!("took longer than {} s", item.rules.timeout_ms / 1000)),
-        Outcome::Signal(signal) => Some(format!("was ended by signal {signal}")),
+        Outcome::Timeout => Some(format!("timed out after {} s", item.rules.timeout_ms / 1000)),
+        Outcome::Signal(signal) => Some(format!("was killed by signal {signal}")),
         Outcome::Unknown(why) => Some(why),
     };
     let (item, onto, files) = (item.clone(), onto.to_owned(), files.to_vec());
@@ -80,15 +83,15 @@ pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
     .await
 }
 
-/// What one side wanted: the messages of its commits that touch these files, the newest
-/// first, as far as a variable holds them. Good to know, and not worth failing for.
+/// Returns the messages of one side's commits that touch these files, newest first, as far as
+/// they fit into a variable. They only help the resolver, so failures yield an empty text.
 fn messages(desk: &Desk, not_in: &str, of: &str, files: &[String]) -> String {
     let call = desk.read().args(["--literal-pathspecs", "log", "--no-show-signature", "--format=%h %s%n%w(0,4,4)%b"]);
     let call = call.args([format!("--max-count={COMMITS_MAX}"), format!("{not_in}..{of}")]).arg("--");
     let said = match call.args(files.iter().take(FILES_MAX)).run() {
         Ok(said) => said,
         Err(error) => {
-            tracing::warn!(%error, "the resolver is not told what a side wanted");
+            tracing::warn!(%error, "cannot read the commit messages for the resolver");
             return String::new();
         }
     };
@@ -102,13 +105,13 @@ fn messages(desk: &Desk, not_in: &str, of: &str, files: &[String]) -> String {
     kept.collect::<Vec<_>>().join("\n")
 }
 
-/// The resolver's result as a commit on top of the item's tip.
+/// Commits the resolver's result on top of the item's tip.
 fn take(desk: &Desk, place: &Scratch, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
     let _hold = desk.hold()?;
     let head = place.read(desk).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if head == onto {
         place.write(desk).args(["add", "-A", "--"]).args(files).run().or_else(|error| {
-            // A file that both sides removed is no path any more.
+            // `git add` fails for a path that both sides deleted.
             if files.iter().any(|file| !place.dir.join(file).exists()) { Ok(Vec::new()) } else { Err(error) }
         })?;
         place.write(desk).args(["add", "-u", "--", "."]).run()?;
@@ -122,15 +125,14 @@ fn take(desk: &Desk, place: &Scratch, item: &Item, onto: &str, files: &[String])
             format!("Merge {} into {}\n\nConflicts resolved by the resolver.\n", desk.target.base(), item.name);
         build::commit_tree(desk, &tree, &[&item.tip, onto], &message, None)?
     } else {
-        // It committed by itself: a merge of both, or something else.
+        // The resolver committed by itself: either a merge of both sides, or something else.
         let has = |commit: &str| {
             let call = place.read(desk).args(["merge-base", "--is-ancestor", commit, &head]);
             call.run_for(&[0, 1]).map(|(code, _)| code == 0)
         };
         if !has(onto)? || !has(&item.tip)? {
-            return Ok(Resolution::Failed(
-                "the resolver committed something that is no merge of both sides".to_owned(),
-            ));
+            let why = "the resolver created a commit that does not merge both sides";
+            return Ok(Resolution::Failed(why.to_owned()));
         }
         head
     };

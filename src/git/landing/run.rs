@@ -1,5 +1,5 @@
-//! Running a command of the user, through a process of ours that ends whatever
-//! it leaves behind.
+//! Runs a command of the user through our runner process, which kills whatever the command leaves
+//! behind.
 
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
@@ -13,24 +13,24 @@ use swarm_sys::commands::runner::{Ended, Outcome};
 use swarm_sys::readable::Readable;
 use swarm_sys::{processes, procfs};
 
-/// Marks what was started for a directory, for a successor that cleans up.
+/// Environment variable that marks processes started for a directory, so that a later supervisor finds them.
 const MARK: &str = "SWARM_SCRATCH";
 
-/// One command in the making.
+/// A command to run.
 pub(crate) struct Order<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) log: &'a Path,
     pub(crate) limit_ms: u64,
     pub(crate) command: &'a str,
-    /// Beside the caller's environment.
+    /// Variables in addition to the caller's environment.
     pub(crate) variables: &'a [(&'a str, String)],
 }
 
-/// Runs it to its end. Dropping the future ends it, too.
+/// Runs a command to completion. Dropping the future kills the command.
 pub(crate) async fn run(desk: &Desk, order: &Order<'_>) -> Result<Ended, Fault> {
-    let failed = |error: io::Error| Fault::new(format!("'{}' could not be run: {error}", order.command));
+    let failed = |error: io::Error| Fault::new(format!("cannot run '{}': {error}", order.command));
     let mut runner = start(desk, order).map_err(failed)?;
-    let Some(output) = runner.stdout.take() else { return Err(Fault::new("the command has no output")) };
+    let Some(output) = runner.stdout.take() else { return Err(Fault::new("the command has no output pipe")) };
     let output = OwnedFd::from(output);
     let waiting = output.try_clone().and_then(Readable::new).map_err(failed)?;
     waiting.wait().await.map_err(failed)?;
@@ -41,14 +41,14 @@ pub(crate) async fn run(desk: &Desk, order: &Order<'_>) -> Result<Ended, Fault> 
         read.map(|_| text)
     });
     let text = read.await.map_err(io::Error::other).and_then(|text| text).map_err(failed)?;
-    let lost = || Outcome::Unknown(format!("'{}' was ended by somebody", order.command));
+    let lost = || Outcome::Unknown(format!("the runner of '{}' was killed", order.command));
     Ok(Ended::read(&text).unwrap_or_else(|| Ended { outcome: lost(), unwritten: None }))
 }
 
-/// Where a person finds what it printed.
+/// Returns the part of a message that says where the output is.
 pub(crate) fn output(ended: &Ended, log: &Path) -> String {
     let all = format!("its output is in {}", log.display());
-    ended.unwritten.as_ref().map_or(all.clone(), |why| format!("{all}, as far as there was room ({why})"))
+    ended.unwritten.as_ref().map_or(all.clone(), |why| format!("{all}, which is incomplete ({why})"))
 }
 
 fn start(desk: &Desk, order: &Order<'_>) -> io::Result<std::process::Child> {
@@ -67,7 +67,7 @@ fn start(desk: &Desk, order: &Order<'_>) -> io::Result<std::process::Child> {
         .spawn()
 }
 
-/// Ends what an earlier run in this directory left, when even its runner was killed.
+/// Kills processes that an earlier run in this directory left behind when even its runner was killed.
 pub(crate) fn end_leftovers(dir: &Path) -> Result<(), Fault> {
     let mark = [MARK.as_bytes(), b"=", dir.as_os_str().as_encoded_bytes()].concat();
     let marked = || {
@@ -78,5 +78,6 @@ pub(crate) fn end_leftovers(dir: &Path) -> Result<(), Fault> {
         };
         procfs::all().unwrap_or_default().into_iter().filter(is_marked).collect()
     };
-    processes::end_set(&marked).map_err(|error| Fault::new(format!("what ran in {}: {error}", dir.display())))
+    let failed = |error| Fault::new(format!("cannot end the processes left in {}: {error}", dir.display()));
+    processes::end_set(&marked).map_err(failed)
 }

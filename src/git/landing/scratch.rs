@@ -1,5 +1,5 @@
-//! A directory of the queue's own with a commit checked out, detached. It stays,
-//! so that the next verification finds what the last one built.
+//! Scratch worktrees of a queue: a commit checked out with a detached HEAD. They are kept, so
+//! that the next verification finds what the last one built.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::repository::lock;
 use crate::worktrees::admin;
 use swarm_sys::files::reserve;
 
-/// A scratch directory and git's record of it.
+/// A scratch worktree and its entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Scratch {
     pub(crate) dir: PathBuf,
@@ -30,8 +30,8 @@ impl Scratch {
     }
 }
 
-/// Brings the scratch directory `name` to `commit`: tracked files as in it, and
-/// untracked ones gone but for those that git ignores.
+/// Prepares the scratch worktree `name` at `commit`: tracked files as in the commit, and no
+/// untracked files except ignored ones.
 pub(crate) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<Scratch, Fault> {
     let dir = desk.own.join(name);
     if dir.exists() {
@@ -43,10 +43,10 @@ pub(crate) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<Scratch, 
         None => {
             make(desk, &dir, commit)?;
             let made = link()?.filter(|entry| is_ours(desk, entry));
-            made.ok_or_else(|| Fault::new(format!("git made no worktree at {}", dir.display())))?
+            made.ok_or_else(|| Fault::new(format!("git created no worktree at {}", dir.display())))?
         }
     };
-    // Only a git of ours works here, and none does now.
+    // Only our own git processes work here, and none is running now, so these locks are stale.
     let files = fs::read_dir(&entry).into_iter().flatten().flatten().map(|file| file.path());
     for lock in files.filter(|path| path.extension().is_some_and(|end| end == "lock")) {
         let _ = fs::remove_file(lock);
@@ -57,15 +57,15 @@ pub(crate) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<Scratch, 
     Ok(scratch)
 }
 
-/// Takes away what a command left there: it may have filled the disk on which the
-/// queue has its journal. What stays shows at the next [`prepare`].
+/// Deletes what a command left behind, because it may have filled the disk that also holds the
+/// queue's journal. Failures become visible in the next [`prepare`].
 pub(crate) fn discard(desk: &Desk, scratch: &Scratch, commit: &str) {
-    // First what makes room; the other one writes.
+    // `clean` first, because it frees space; `checkout` needs some.
     let _ = scratch.write(desk).args(["clean", "-ffdq"]).run();
     let _ = scratch.write(desk).args(["checkout", "-q", "--force", "--detach", commit]).run();
 }
 
-/// Where a disk is full, what git ignores goes as well: it can be built again.
+/// Deletes ignored files, too, if the disk is nearly full; they can be built again.
 pub(crate) fn make_room(desk: &Desk, name: &str) {
     let dir = desk.own.join(name);
     if !reserve::is_short(&desk.own) {
@@ -78,8 +78,8 @@ pub(crate) fn make_room(desk: &Desk, name: &str) {
     }
 }
 
-/// Whether it is a record of a worktree in this repository: a verification may
-/// have written anything into the directory.
+/// Reports whether an entry belongs to this repository. A verification may have written
+/// anything into its directory, including `.git`.
 fn is_ours(desk: &Desk, entry: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     let above = real(entry).and_then(|entry| entry.parent().map(Path::to_owned));
@@ -87,7 +87,7 @@ fn is_ours(desk: &Desk, entry: &Path) -> bool {
 }
 
 fn make(desk: &Desk, dir: &Path, commit: &str) -> Result<(), Fault> {
-    // Half made, or git's record of it is gone: nothing in it is anybody's work.
+    // The worktree is incomplete or its entry is missing; it contains nobody's work.
     let _lock = lock::acquire(&desk.common, Duration::from_millis(lock::LOCK_WAIT_MS_MAX))?;
     admin::ignore_missing(fs::remove_dir_all(dir)).map_err(Fault::at(dir))?;
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
@@ -101,7 +101,7 @@ fn make(desk: &Desk, dir: &Path, commit: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Removes it with git's record of it.
+/// Removes a scratch worktree and its entry.
 pub(crate) fn remove(desk: &Desk, name: &str) -> Result<(), Fault> {
     let dir = desk.own.join(name);
     if !dir.exists() {
@@ -114,11 +114,11 @@ pub(crate) fn remove(desk: &Desk, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The files in it that are not as committed, and whether another commit is checked out.
+/// Returns a description of changes to tracked files or HEAD, or `None` if there are none.
 pub(crate) fn changed(desk: &Desk, scratch: &Scratch, commit: &str) -> Result<Option<String>, Fault> {
     let head = scratch.read(desk).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if head != commit {
-        return Ok(Some("it checked out or made another commit".to_owned()));
+        return Ok(Some("it checked out or created another commit".to_owned()));
     }
     let out = scratch.read(desk).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
     let changes = crate::repository::parse::status(&out);

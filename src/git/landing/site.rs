@@ -1,5 +1,5 @@
-//! A repository as a completion finds it: read in this process where libgit2
-//! knows its format, else by git.
+//! Repository of a completion. libgit2 reads it in-process if it supports the format; otherwise
+//! git does.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ impl<'a> Site<'a> {
         Self { cli, dir: dir.to_owned(), library: objects::discover(cli, dir).ok() }
     }
 
-    /// The directory that all its worktrees share.
+    /// Returns the common directory.
     pub(crate) fn common(&self) -> Result<String, Fault> {
         if let Some(common) = self.library.as_ref().and_then(|repo| repo.commondir().to_str()) {
             return Ok(common.trim_end_matches('/').to_owned());
@@ -37,7 +37,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The branch that is checked out here.
+    /// Returns the branch that is checked out here.
     pub(crate) fn head(&self) -> Option<String> {
         if let Some(head) = self.library.as_ref().and_then(|repo| repo.find_reference("HEAD").ok()) {
             let name = head.symbolic_target().ok().flatten()?;
@@ -46,14 +46,14 @@ impl<'a> Site<'a> {
         self.cli.read(&self.dir).args(["symbolic-ref", "-q", "--short", "HEAD"]).line_if_any().ok().flatten()
     }
 
-    /// The branch behind a branch that is another name for it.
+    /// Resolves a symbolic ref to the branch that it points to.
     pub(crate) fn resolved(&self, name: String) -> String {
         let Some(repo) = &self.library else { return name };
         let real = repo.find_reference(&name).and_then(|found| found.resolve());
         real.ok().and_then(|real| real.name().ok().map(str::to_owned)).unwrap_or(name)
     }
 
-    /// The commit of a local branch, when there is such a branch.
+    /// Returns the tip of a local branch, or `None` if there is no such branch.
     pub(crate) fn tip(&self, branch: &str) -> Result<Option<String>, Fault> {
         if !objects::is_branch_name(branch) {
             return Ok(None);
@@ -68,11 +68,11 @@ impl<'a> Site<'a> {
         Ok(objects::branch_tip(self.cli, &self.dir, branch)?)
     }
 
-    /// Keeps a commit from being collected.
+    /// Creates the ref that keeps a tip from being pruned.
     pub(crate) fn pin(&self, tip: &str) -> Result<(), Fault> {
         let (name, why) = (pinned(tip), "swarm: finished work");
         if let Ok(common) = self.common() {
-            // Only we write this one; what is there now is left over.
+            // Only we write this ref; an existing lock is left over.
             holders::clear_stale_locks(&[Path::new(&common).join(format!("{name}.lock"))], None);
         }
         let pin = |repo: &Repository| repo.reference(&name, Oid::from_str(tip)?, true, why).map(drop);

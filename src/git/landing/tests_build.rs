@@ -1,4 +1,4 @@
-//! Candidates are what `git merge` would have made.
+//! Candidates equal what `git merge` creates.
 
 use swarm_model::merge::Build;
 use swarm_model::merge::queue::Strategy;
@@ -37,7 +37,7 @@ async fn the_attributes_of_the_base_say_how_a_file_is_merged() {
     }
 }
 
-/// What the check says of a merge of `topic` into `main` with this tree.
+/// Checks a merge of `topic` into `main` with the given tree.
 async fn checked(site: &Site, tree: &str) -> Result<(), String> {
     let item = site.item("topic").await;
     let desk = site.desk();
@@ -49,7 +49,7 @@ async fn checked(site: &Site, tree: &str) -> Result<(), String> {
     check.run(tree).map_err(|fault| fault.to_string())
 }
 
-/// A topic that changed the first line of a file, on a base that changed the last one.
+/// A topic that changed the first line of a file, and a base that changed the last one.
 fn both_changed() -> Site {
     let site = Site::new();
     site.fix.commit("list", "list", "one\ntwo\nthree\nfour\nfive\n");
@@ -66,7 +66,7 @@ async fn what_a_merge_leaves_out_or_brings_along_is_found() {
     assert_eq!(checked(&site, &merged).await, Ok(()));
     let as_it_was = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
     let dropped = checked(&site, &as_it_was).await.expect_err("the first line is as it was");
-    assert_eq!(dropped, "the merge would leave out what topic did to list");
+    assert_eq!(dropped, "the merge would drop the changes of topic to list");
     site.fix.commit("stray", "other", "somebody's\n");
     let stray = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
     site.fix.git(&["reset", "-q", "--hard", "HEAD~1"]);
@@ -83,11 +83,11 @@ async fn a_file_that_is_not_added_or_not_removed_is_found() {
         site.fix.commit("main goes on", "list", "one\n");
         let as_it_was = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
         let dropped = checked(&site, &as_it_was).await.expect_err("nothing of the topic is there");
-        assert_eq!(dropped, format!("the merge would leave out what topic did to {path}"));
+        assert_eq!(dropped, format!("the merge would drop the changes of topic to {path}"));
         let merged = text(&site.fix.git(&["merge-tree", "--write-tree", "main", "topic"]));
         assert_eq!(checked(&site, &merged).await, Ok(()));
     }
-    // It is where the base has moved the directory that it was added to.
+    // The file appears in the directory to which the base moved the original one.
     let site = Site::new();
     std::fs::create_dir(site.fix.repo.join("d")).unwrap();
     site.fix.commit("in a directory", "d/a", "1\n2\n3\n4\n5\n6\n");
@@ -111,7 +111,7 @@ async fn what_is_there_under_another_directorys_name_is_not_missed() {
     site.fix.git(&["commit", "-qm", "moved"]);
     let merged = text(&site.fix.git(&["merge-tree", "--write-tree", "main", "topic"]));
     assert_eq!(checked(&site, &merged).await, Ok(()));
-    // And where they come along to the new place.
+    // The files follow the renamed directory.
     let site = Site::new();
     std::fs::create_dir(site.fix.repo.join("d")).unwrap();
     site.fix.commit("in a directory", "d/a", "1\n2\n3\n4\n5\n6\n");
@@ -127,7 +127,7 @@ async fn a_rebase_goes_commit_by_commit_and_asks_no_more_of_it_than_git_does() {
     let site = Site::new();
     let list = "one\ntwo\nthree\nfour\nfive\nsix\nseven\n";
     site.fix.commit("list", "list", list);
-    // Taken back within the topic, and taken up by the base meanwhile.
+    // The topic reverted this change, and the base made the same change meanwhile.
     let script = "sed -i s/one/first/ list; git commit -qam 'there' --author 'Ada <>'; \
                   sed -i s/first/one/ list; git commit -qam 'and back'; sed -i s/seven/last/ list";
     site.branch("topic", script);
@@ -139,7 +139,7 @@ async fn a_rebase_goes_commit_by_commit_and_asks_no_more_of_it_than_git_does() {
         panic!("it can be rebased");
     };
     assert_eq!(text(&site.fix.git(&["show", &format!("{commit}:list")])), "one\ntwo\nthree\n4\nfive\nsix\nlast");
-    // Who has no mail stays the author all the same.
+    // An author without a mail stays the author.
     site.branch("second", "echo s > s; git add s; git commit -qm 'by her' --author 'Ada <>'; echo t > t");
     let mut item = site.item("second").await;
     item.rules.strategy = Strategy::Rebase;
@@ -156,7 +156,7 @@ async fn what_the_base_has_already_is_not_missed() {
     let item = site.item("topic").await;
     let onto = text(&site.fix.git(&["rev-parse", "main"]));
     assert_eq!(site.landings.build(&site.target, &item, &onto).await, Build::Nothing);
-    // Merged in a way of the user's: what is left of a side is the user's affair.
+    // With a merge driver of the user's choice, dropped changes are the user's decision.
     site.fix.commit("rules", ".gitattributes", "list merge=ours\n");
     site.fix.commit("another", "list", "one\ntwo\nthree\nfour\nlast\n");
     let as_it_was = text(&site.fix.git(&["rev-parse", "main^{tree}"]));

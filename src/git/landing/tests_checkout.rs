@@ -1,5 +1,5 @@
-//! What lands where the base is checked out, and what of a person's must not be
-//! written over for it.
+//! Landings in directories that have the base checked out, and the user's files that must not be
+//! overwritten.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use swarm_sys::paths::Paths;
 
 const MINE: &str = "of a person\n";
 
-/// A repository whose `main` is checked out, with branches on it.
+/// A repository whose `main` is checked out, and its queue.
 pub(crate) struct Site {
     pub(crate) fix: Fixture,
     pub(crate) landings: GitLandings,
@@ -36,12 +36,12 @@ impl Site {
         Self { fix, landings, target: Target { repository, branch: "refs/heads/main".into() }, paths }
     }
 
-    /// Once there is an item.
+    /// Opens the queue's workspace. Needs a completed item.
     pub(crate) fn desk(&self) -> Desk {
         Desk::open(&self.paths, &self.target, Path::new("/nowhere")).unwrap()
     }
 
-    /// A branch on `main`, made in a directory of its own by `script`.
+    /// Creates a branch from `main` and commits the changes of `script` in a separate worktree.
     pub(crate) fn branch(&self, name: &str, script: &str) {
         let tree = self.fix.root.join(name);
         self.fix.git(&["worktree", "add", "-q", "-b", name, tree.to_str().unwrap(), "main"]);
@@ -64,7 +64,7 @@ impl Site {
         }
     }
 
-    /// The branch as an item of the queue.
+    /// Completes the branch and returns it as a queue item.
     pub(crate) async fn item(&self, name: &str) -> Item {
         let done = self.landings.complete(self.completion(name)).await.unwrap();
         assert_eq!((&done.target, &done.waits), (&self.target, &None));
@@ -80,7 +80,7 @@ impl Site {
         self.landings.land(&self.target, &base, &commit).await
     }
 
-    /// That it waits for these paths, and that all is as before.
+    /// Asserts that a landing waits for these paths and changes nothing.
     async fn waits(&self, name: &str, files: &[&str]) {
         let state = || {
             let status = self.fix.git(&["status", "--porcelain", "--ignored", "-uall"]);
@@ -102,7 +102,7 @@ impl Site {
         fs::read_to_string(self.fix.repo.join(path)).unwrap()
     }
 
-    /// Commits a submodule at `path`, checked out with a file that nobody tracks.
+    /// Commits a submodule at `path`, checked out with an untracked file.
     fn submodule(&self, path: &str) {
         let place = self.fix.repo.join(path);
         let place = place.to_str().unwrap();
@@ -131,7 +131,7 @@ async fn what_comes_in_the_place_of_a_submodule_waits_for_its_checkout() {
         site.waits(name, &["lib"]).await;
     }
     site.waits("above", &["d/deep"]).await;
-    // What is only taken out of the base stays where it is.
+    // The checkout of a submodule that the base merely drops stays.
     assert_eq!(site.land("gone").await, Landing::Done(Vec::new()));
     for path in ["lib", "d/deep"] {
         assert_eq!(site.read(&format!("{path}/own")), MINE);
@@ -196,7 +196,7 @@ async fn a_directory_with_anything_of_a_persons_in_it_becomes_no_file() {
         site.waits("file", &[&format!("{path}/")]).await;
         fs::remove_dir_all(site.fix.repo.join(path)).unwrap();
     }
-    // What is empty is nobody's work.
+    // An empty directory is nobody's work.
     assert_eq!(site.land("file").await, Landing::Done(Vec::new()));
     assert_eq!(site.read("d"), "x\n");
 }
@@ -268,9 +268,9 @@ async fn what_is_not_whole_does_not_land_and_is_made_again() {
     let tree = text(&site.fix.git(&["rev-parse", &format!("{commit}^{{tree}}")]));
     fs::remove_file(site.fix.repo.join(".git/objects").join(&tree[..2]).join(&tree[2..])).unwrap();
     let landed = site.landings.land(&site.target, &base, &commit).await;
-    assert!(matches!(&landed, Landing::Failed(why) if why.contains("are gone from the repository")), "{landed:?}");
+    assert!(matches!(&landed, Landing::Failed(why) if why.contains("are missing in the repository")), "{landed:?}");
     assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), base);
-    // In a pack that was there when the repository was read, and then is not.
+    // The objects are in a pack that disappears after the repository was opened.
     build().await;
     collect();
     build().await;
@@ -294,7 +294,7 @@ async fn what_a_verification_leaves_is_thrown_away_but_for_what_it_built() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, MINE).unwrap();
         scratch::discard(&desk, &scratch, &commit);
-        // There is room, so what git ignores stays.
+        // Enough space is left, so ignored files stay.
         scratch::make_room(&desk, "verify");
         assert_eq!(path.exists(), stays, "{}", path.display());
     }

@@ -1,4 +1,4 @@
-//! The base's reference, moved in this process and by git: nobody can tell which.
+//! Moving the base's ref in-process and with git has the same effects.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +17,7 @@ fn by_git(desk: &Desk) -> Mover<'_> {
     Mover::Git(ByGit::start(desk).unwrap())
 }
 
-/// A repository with its base and a commit that could be next.
+/// Returns a repository, its base, and a commit to which the base can move.
 async fn site() -> (Site, Desk, String, String) {
     let site = Site::new();
     site.branch("next", "echo next > next");
@@ -40,7 +40,7 @@ async fn both_ways_move_it_and_tell_of_it_alike() {
             let (site, desk, from, to) = site().await;
             if packed {
                 site.fix.git(&["pack-refs", "--all", "--prune"]);
-                // As a branch below that name leaves it that came to nothing.
+                // Empty directories, as a deleted branch below that name leaves them.
                 fs::create_dir_all(site.fix.repo.join(".git/refs/heads/main/below")).unwrap();
             }
             let readers = fs::Permissions::from_mode(0o640);
@@ -55,7 +55,7 @@ async fn both_ways_move_it_and_tell_of_it_alike() {
             mover.commit(to_move).unwrap();
             assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
             let mode = fs::metadata(site.fix.repo.join(".git/refs/heads/main")).unwrap().permissions().mode();
-            // git makes it with the umask of its process.
+            // git creates the file with the umask of its process.
             assert!(!is_ours || mode & 0o777 == 0o640, "{mode:o}");
             assert!(!lock(&site).exists() && !site.fix.repo.join(".git/HEAD.lock").exists());
             site.fix.git(&["fsck", "--strict"]);
@@ -82,7 +82,7 @@ async fn one_that_was_moved_or_is_given_up_stays_where_it_is() {
         drop(mover);
         assert!(!lock(&site).exists());
         let refused = start(&desk).prepare(Move { branch: "refs/heads/main", from: &to, to: &from });
-        assert!(refused.unwrap_err().cause.starts_with("the base could not be moved: "));
+        assert!(refused.unwrap_err().cause.starts_with("cannot move the base: "));
         assert!(!lock(&site).exists());
         assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), from);
     }
@@ -95,7 +95,7 @@ async fn a_lock_of_another_git_is_waited_for() {
     let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
     let mut mover = by_hand(&desk);
     std::thread::scope(|scope| {
-        // Whether it is tried before or only then, it is had.
+        // The lock is obtained whether the file is removed before or after the first attempt.
         let held = lock(&site);
         scope.spawn(move || fs::remove_file(held).unwrap());
         mover.prepare(to_move).unwrap();

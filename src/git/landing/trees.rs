@@ -1,14 +1,13 @@
-//! Three trees into one, where that needs no thought: only where the three ids
-//! differ is looked further down, and each path that one side alone changed is
-//! taken from that side. Everything else, and everything that may be part of a
-//! rename, is left to `git merge-tree`: on 20,000 files this costs a hundredth of
-//! looking at all of them.
+//! Trivial three-way merge of trees. Descends only where all three ids differ, and takes each path
+//! that only one side changed from that side. Everything else, and everything that may be part of
+//! a rename, is left to `git merge-tree`. With 20,000 files this costs a hundredth of reading all
+//! of them.
 
 use std::cmp::Ordering;
 
 use git2::{ErrorCode, ObjectType, Oid, Repository, Tree, TreeEntry};
 
-/// What one name stands for in one of the trees.
+/// Entry for one name in a tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry {
     mode: i32,
@@ -22,8 +21,8 @@ impl From<TreeEntry<'_>> for Entry {
     }
 }
 
-/// `ours` with what `theirs` changed since `base`; none where that is not for
-/// this function to decide.
+/// Returns `ours` with the changes from `base` to `theirs`, or `None` if the merge is not
+/// trivial.
 pub(crate) fn merge(repo: &Repository, base: Oid, ours: Oid, theirs: Oid) -> Result<Option<Oid>, git2::Error> {
     if base == theirs {
         return Ok(Some(ours));
@@ -31,7 +30,7 @@ pub(crate) fn merge(repo: &Repository, base: Oid, ours: Oid, theirs: Oid) -> Res
     if base == ours {
         return Ok(Some(theirs));
     }
-    // Both sides came to the same: parts of it may be halves of renames.
+    // Both sides made the same change: parts of it may be halves of renames.
     if ours == theirs {
         return Ok(None);
     }
@@ -64,7 +63,7 @@ fn find(tree: &Tree<'_>, name: &[u8]) -> Option<Entry> {
     tree.get_name_bytes(name).map(|entry| Entry::from(entry.to_owned()))
 }
 
-/// The names that do not stand for the same in both, once or twice each.
+/// Returns the names whose entries differ between the trees, sorted and without duplicates.
 fn changed(base: Option<&Tree<'_>>, theirs: Option<&Tree<'_>>) -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut one = base.into_iter().flat_map(Tree::iter).peekable();
@@ -88,7 +87,7 @@ fn changed(base: Option<&Tree<'_>>, theirs: Option<&Tree<'_>>) -> Vec<Vec<u8>> {
     names
 }
 
-/// git's order of names in a tree: a directory sorts as if its name ended in `/`.
+/// Compares names in git's tree order: a directory sorts as if its name ended in `/`.
 fn compare(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
     let key = |entry: &TreeEntry<'_>| {
         let end = (entry.kind() == Some(ObjectType::Tree)).then_some(b'/');
@@ -97,7 +96,7 @@ fn compare(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
     key(one).cmp(&key(other))
 }
 
-/// Whether everything is there that the commits after `from` up to `to` brought.
+/// Reports whether all objects exist that the commits after `from` up to `to` introduced.
 pub(crate) fn is_whole(repo: &Repository, from: &str, to: &str) -> Result<bool, git2::Error> {
     let mut walk = repo.revwalk()?;
     walk.push(Oid::from_str(to)?)?;
@@ -112,7 +111,7 @@ pub(crate) fn is_whole(repo: &Repository, from: &str, to: &str) -> Result<bool, 
     Ok(true)
 }
 
-/// Whether what is not in `before` is there.
+/// Reports whether all objects exist that `after` has and `before` has not.
 fn has_new(repo: &Repository, before: Option<&Tree<'_>>, after: &Tree<'_>) -> Result<bool, git2::Error> {
     for name in changed(before, Some(after)) {
         let Some(entry) = find(after, &name) else { continue };
@@ -130,29 +129,29 @@ fn has_new(repo: &Repository, before: Option<&Tree<'_>>, after: &Tree<'_>) -> Re
     Ok(true)
 }
 
-/// Whether it is only that something is not there.
+/// Reports whether an error only means that an object does not exist.
 pub(crate) fn is_absent(error: &git2::Error) -> bool {
     error.code() == ErrorCode::NotFound
 }
 
-/// What a path stands for in a commit, where that is no directory.
+/// Kind of a path in a commit, unless it is a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A file or a symbolic link.
     File,
-    /// A commit of another repository: a submodule.
+    /// Commit of another repository: a submodule.
     Link,
 }
 
 impl Kind {
-    /// By git's mode.
+    /// Returns the kind for a tree entry mode.
     pub(crate) fn of(mode: i32) -> Self {
         if mode == 0o160_000 { Self::Link } else { Self::File }
     }
 }
 
-/// A path that differs between two commits. None where there is nothing, or a
-/// directory.
+/// A path that differs between two commits. Its kind on a side is `None` if nothing or a
+/// directory exists there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Differing {
     pub(crate) path: Vec<u8>,
@@ -160,7 +159,7 @@ pub(crate) struct Differing {
     pub(crate) after: Option<Kind>,
 }
 
-/// The paths that differ between two commits.
+/// Returns the paths that differ between two commits.
 pub(crate) fn differing(repo: &Repository, one: &str, other: &str) -> Result<Vec<Differing>, git2::Error> {
     let tree = |commit: &str| repo.find_commit(Oid::from_str(commit)?)?.tree();
     let mut paths = Vec::new();
@@ -191,7 +190,7 @@ fn walk(
     Ok(())
 }
 
-/// Reads `git diff-tree -r -z --raw`: `:MODE MODE ID ID LETTER` and a path.
+/// Parses `git diff-tree -r -z --raw`: `:MODE MODE ID ID LETTER` and a path.
 pub(crate) fn listed(out: &[u8]) -> Vec<Differing> {
     let kind = |mode: &str| i32::from_str_radix(mode, 8).ok().filter(|mode| *mode != 0).map(Kind::of);
     let one = |pair: &[&[u8]]| {

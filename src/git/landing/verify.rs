@@ -1,5 +1,5 @@
-//! The user's command says whether a commit is good. Only what it says counts:
-//! a command that was ended by a signal, or could not be run, said nothing.
+//! Verifies a commit with the user's command. Only its exit code counts as a verdict: a command
+//! that was killed by a signal, or could not be run, gives none.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -15,10 +15,10 @@ use super::{off_thread, patiently, run, scratch};
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::{Ended, Outcome};
 
-/// Where a queue's verifications happen, in its directory.
+/// Name of the scratch directory for verifications, in the queue's directory.
 const SCRATCH: &str = "verify";
 
-/// Where the output of an item's verifications is.
+/// Returns the path of the log of an item's verifications.
 fn log(desk: &Desk, item: &Item) -> PathBuf {
     desk.own.join("logs").join(format!("{}.log", item.id))
 }
@@ -60,7 +60,7 @@ pub(crate) async fn verify(desk: Arc<Desk>, item: &Item, commit: &str) -> Result
     Ok(verdict)
 }
 
-/// What the end of the command says about the commit.
+/// Derives the verdict from the end of the command.
 async fn judge(
     desk: &Arc<Desk>,
     scratch: &Scratch,
@@ -80,13 +80,13 @@ async fn judge(
             }
         }
         Outcome::Code(code) => red(format!("ended with code {code}")),
-        Outcome::Timeout => red(format!("took longer than {} s and was ended", item.rules.timeout_ms / 1000)),
-        Outcome::Signal(signal) => Ok(Verdict::Unknown(format!("'{command}' was ended by signal {signal}"))),
+        Outcome::Timeout => red(format!("timed out after {} s and was killed", item.rules.timeout_ms / 1000)),
+        Outcome::Signal(signal) => Ok(Verdict::Unknown(format!("'{command}' was killed by signal {signal}"))),
         Outcome::Unknown(why) => Ok(Verdict::Unknown(why)),
     }
 }
 
-/// An empty log, in a directory that is there.
+/// Creates an empty log, and its directory if needed.
 pub(crate) fn open_log(log: &std::path::Path) -> Result<(), Fault> {
     let dir = log.parent().unwrap_or(log);
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Fault::at(dir))?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use swarm_model::run::words::Word;
 
 use super::log::Log;
-use swarm_store::runs::told;
+use swarm_store::runs::events;
 use swarm_sys::clock::wall_ms;
 
 /// Maximum size of each buffer, in bytes.
@@ -41,7 +41,7 @@ impl Diary {
     }
 
     pub fn tell(&mut self, word: Word) {
-        match told::line(&self.run, &self.job, wall_ms(), word) {
+        match events::line(&self.run, &self.job, wall_ms(), word) {
             Ok(line) => self.told.push_str(&line),
             Err(error) => eprintln!("swarm: warning: {}: {error}", self.events.display()),
         }
@@ -61,7 +61,7 @@ impl Diary {
             self.noted.clear();
         }
         if !self.told.is_empty() {
-            if let Err(error) = told::report(&self.events, &self.told) {
+            if let Err(error) = events::report(&self.events, &self.told) {
                 eprintln!("swarm: warning: {}: {error}", self.events.display());
             }
             self.told.clear();

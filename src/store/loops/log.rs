@@ -1,4 +1,4 @@
-//! `iterations.log`: one line for each word, in the original's form.
+//! `iterations.log`: one line per event, in the format of the original `swarm`.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -10,8 +10,8 @@ use swarm_model::loops::words::Word;
 
 use super::wire::local;
 
-/// Appends what of the loop's last lines is not there yet. A crash may have torn them, and
-/// another program may have written behind them.
+/// Appends those of the loop's last lines that are missing in the log. A crash may have torn them, and another program
+/// may have appended lines of its own.
 pub fn complete(path: &Path, it: &Loop) -> io::Result<()> {
     if it.lines.is_empty() {
         return Ok(());

@@ -1,15 +1,14 @@
 //! Loops on disk, below `ralph/NAME`:
 //!
 //! ```text
-//!   loop.json        how far it is, as we know it, and what it is to repeat (0600: it has
-//!                    the environment); written first
-//!   iterations.log   what it told, in the original's lines
-//!   state.json       the same as the original knows it; what others add to it stays
+//!   loop.json        state and plan of the loop (mode 0600: contains the environment); written first
+//!   iterations.log   events, in the format of the original `swarm`
+//!   state.json       state in the format of the original `swarm`; fields of other programs are preserved
 //! ```
 
 mod earlier;
-mod keeper;
 mod log;
+mod monitor;
 pub mod wire;
 
 use std::fs;
@@ -31,9 +30,9 @@ use swarm_sys::strip_ansi::Plain;
 const RECORD: &str = "loop.json";
 const STATE: &str = "state.json";
 pub const LOG: &str = "iterations.log";
-/// Most of what a worker wrote that is looked through for the words that end its loop.
+/// Maximum number of output bytes that are searched for the pattern that ends a loop.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
-/// How often `state.json` is tried that another program replaces meanwhile.
+/// Maximum number of attempts to write `state.json` while another program replaces it.
 const WRITES_MAX: u32 = 64;
 
 pub struct DiskLoops {
@@ -46,19 +45,19 @@ impl DiskLoops {
     }
 
     fn dir(&self, name: &str) -> io::Result<PathBuf> {
-        dir(&self.paths, name).ok_or_else(|| io::Error::other(format!("'{name}' is no name of a worker")))
+        dir(&self.paths, name).ok_or_else(|| io::Error::other(format!("invalid worker name '{name}'")))
     }
 }
 
-/// The directory of a loop; `None` for a name that would lead elsewhere.
+/// Returns the directory of a loop; `None` if the name is invalid and could lead out of the state directory.
 pub fn dir(paths: &Paths, name: &str) -> Option<PathBuf> {
     WorkerName::parse(name).ok().map(|name| paths.loops().join(name.as_str()))
 }
 
-/// The names below `ralph/`, in their order.
+/// Returns the names of the loops below `ralph/`, sorted.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn names(paths: &Paths) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(paths.loops()) {
         Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
@@ -72,19 +71,19 @@ pub fn names(paths: &Paths) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// A loop as a reader finds it.
+/// A loop, as read for display.
 pub struct Known {
     pub state: WireState,
-    /// None where another program began it.
+    /// `None` if another program started the loop.
     pub record: Option<Loop>,
-    /// For stderr.
+    /// Warning to print to stderr.
     pub warning: Option<String>,
 }
 
-/// Reads a loop for display; `None` where there is none of that name.
+/// Reads a loop for display; `None` if there is no loop of that name.
 ///
 /// # Errors
-/// A sentence for people.
+/// Fails with a message for users if the loop's files cannot be read.
 pub fn read(paths: &Paths, name: &str) -> Result<Option<Known>, String> {
     let Some(dir) = dir(paths, name) else { return Ok(None) };
     let record = load(&dir)?;
@@ -97,22 +96,21 @@ pub fn read(paths: &Paths, name: &str) -> Result<Option<Known>, String> {
         Err(cause) => {
             let kept = store::quarantine(&dir.join(STATE)).err().map(|error| format!("; {error}")).unwrap_or_default();
             let Some(record) = record else {
-                return Err(format!("ralph state of '{name}' cannot be read ({cause}){kept}"));
+                return Err(format!("cannot read ralph state of '{name}' ({cause}){kept}"));
             };
             let warning =
-                format!("corrupt ralph state for '{name}', taken from the loop's own records ({cause}){kept}");
+                format!("corrupt ralph state for '{name}', restored from the loop's own records ({cause}){kept}");
             Ok(Some(Known { state: WireState::of(&record), record: Some(record), warning: Some(warning) }))
         }
     }
 }
 
-/// Whether there was a loop of this name that will not begin another iteration.
+/// Reports whether the loop of this name is over: it will not start another iteration.
 pub fn is_over(paths: &Paths, name: &str) -> bool {
     read(paths, name).ok().flatten().is_some_and(|known| matches!(known.state.status, Status::Stopped | Status::Failed))
 }
 
-/// Whether there is a loop of this name that is not over: its worker, where it does not
-/// run, is started again. One whose record cannot be read counts.
+/// Reports whether the loop of this name will start its worker again. An unreadable record counts as such a loop.
 pub fn goes_on(paths: &Paths, name: &str) -> bool {
     let Some(dir) = dir(paths, name) else { return false };
     load(&dir).map_or(true, |it| it.is_some_and(|it| it.goes_on()))
@@ -132,7 +130,7 @@ fn save(dir: &Path, it: &Loop) -> io::Result<Filed> {
     replace_durably(dir, RECORD, &serde_json::to_vec(it)?)?;
     log::complete(&dir.join(LOG), it)?;
     Ok(write_state(dir, it, true).unwrap_or_else(|error| {
-        tracing::warn!(worker = it.name(), %error, "state.json is behind the loop");
+        tracing::warn!(worker = it.name(), %error, "cannot update state.json of a loop");
         Filed::Behind
     }))
 }
@@ -141,8 +139,8 @@ fn write_state(dir: &Path, it: &Loop, durably: bool) -> io::Result<Filed> {
     write_state_between(dir, it, durably, &mut || {})
 }
 
-/// What others wrote there stays; what cannot be read is put aside. `between` is called
-/// after each look at the file.
+/// Writes `state.json`, preserving fields of other programs; a corrupt file is quarantined first. `between` is called
+/// after each read of the file, for tests.
 fn write_state_between(dir: &Path, it: &Loop, durably: bool, between: &mut dyn FnMut()) -> io::Result<Filed> {
     let path = dir.join(STATE);
     for _ in 0..WRITES_MAX {
@@ -151,7 +149,7 @@ fn write_state_between(dir: &Path, it: &Loop, durably: bool, between: &mut dyn F
         match seen.as_deref().map(wire::parse) {
             Some(Ok(found)) if it.is_anothers(found.wire()) => return Ok(Filed::Others(found.wire())),
             Some(Ok(found)) => state.keep(found),
-            Some(Err(cause)) => put_aside(&path, &cause)?,
+            Some(Err(cause)) => quarantine(&path, &cause)?,
             None => {}
         }
         between();
@@ -160,17 +158,17 @@ fn write_state_between(dir: &Path, it: &Loop, durably: bool, between: &mut dyn F
             Replaced::Overtaken => {}
         }
     }
-    Err(io::Error::other("another program writes it all the time"))
+    Err(io::Error::other("another program keeps writing it"))
 }
 
-fn put_aside(path: &Path, cause: &str) -> io::Result<()> {
-    tracing::warn!(file = %path.display(), cause, "put aside, and made anew from the loop's own records");
+fn quarantine(path: &Path, cause: &str) -> io::Result<()> {
+    tracing::warn!(file = %path.display(), cause, "quarantining a corrupt file; it is rebuilt from the loop's records");
     store::quarantine(path).map_err(io::Error::other)
 }
 
-/// Brings log and state up to a record that a crash cut off from them.
-fn mend(dir: &Path, it: &Loop) -> io::Result<()> {
-    put_back(dir, it);
+/// Updates log and state if a crash kept them from being written after the record.
+fn repair(dir: &Path, it: &Loop) -> io::Result<()> {
+    undo_exchange(dir, it);
     super::runs::home::remove_torn(dir);
     log::complete(&dir.join(LOG), it)?;
     let is_behind = match wire::read(&dir.join(STATE)) {
@@ -180,8 +178,8 @@ fn mend(dir: &Path, it: &Loop) -> io::Result<()> {
     if is_behind { write_state(dir, it, true).map(drop) } else { Ok(()) }
 }
 
-/// A crash within an exchange may have left there what another program had just written.
-fn put_back(dir: &Path, it: &Loop) {
+/// Restores the state of another program that a crash during an exchange left in a temporary file.
+fn undo_exchange(dir: &Path, it: &Loop) {
     let prefix = format!("{STATE}.tmp.");
     let left = fs::read_dir(dir).into_iter().flatten().flatten();
     for file in left.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix)) {
@@ -192,7 +190,7 @@ fn put_back(dir: &Path, it: &Loop) {
     }
 }
 
-/// Whether another program wrote into the file of a loop that rests.
+/// Reports whether another program changed the state file of an inactive loop.
 fn is_changed(dir: &Path, it: &Loop) -> bool {
     let is_anothers = |state: WireState| it.is_anothers(state.wire());
     it.may_go_on() && wire::read(&dir.join(STATE)).is_ok_and(|state| state.is_some_and(is_anothers))
@@ -204,15 +202,15 @@ fn active(paths: &Paths) -> io::Result<Vec<String>> {
         let dir = paths.loops().join(&name);
         match load(&dir) {
             Ok(Some(it)) => {
-                if let Err(error) = mend(&dir, &it) {
-                    tracing::warn!(worker = name, %error, "what a crash left of a loop's files stays as it is");
+                if let Err(error) = repair(&dir, &it) {
+                    tracing::warn!(worker = name, %error, "cannot repair the files of a loop after a crash");
                 }
                 if it.is_active() || is_changed(&dir, &it) {
                     active.push(name);
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(worker = name, %error, "a loop cannot be read"),
+            Err(error) => tracing::error!(worker = name, %error, "cannot read a loop"),
         }
     }
     Ok(active)
@@ -246,14 +244,14 @@ impl Loops for DiskLoops {
         let noted = blocking(move || write_state(&dir?, &noted, false));
         Box::pin(async move {
             if let Err(error) = noted.await {
-                tracing::warn!(worker = it.name(), %error, "state.json is behind the loop");
+                tracing::warn!(worker = it.name(), %error, "cannot update state.json of a loop");
             }
         })
     }
 
     fn wire<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<Wire>> {
         let (dir, name) = (dir(&self.paths, name), name.to_owned());
-        let read = blocking(move || Ok(dir.and_then(|dir| wire_or_mend(&dir, &name))));
+        let read = blocking(move || Ok(dir.and_then(|dir| wire_or_repair(&dir, &name))));
         Box::pin(async move { read.await.unwrap_or_default() })
     }
 
@@ -279,7 +277,7 @@ impl Loops for DiskLoops {
         let dir = self.dir(name);
         blocking(move || {
             let Ok(dir) = dir else { return Ok(false) };
-            // What is half removed is no loop that goes on.
+            // The record goes first: a partly removed loop must not continue.
             match fs::remove_file(dir.join(RECORD)) {
                 Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                     return Err(error);
@@ -315,50 +313,51 @@ impl Loops for DiskLoops {
 
     fn output<'a>(&'a self, worker: &'a str, from: u64) -> BoxFuture<'a, String> {
         let path = self.paths.log(worker, "tmux");
-        let read = blocking(move || since(&path, from));
+        let read = blocking(move || output_since(&path, from));
         Box::pin(async move { read.await.unwrap_or_default() })
     }
 }
 
-/// The loop as another program's file has it; one on record is ours.
+/// Reads a loop of another program: it has a state file but no record of ours.
 fn found(paths: &Paths, name: &str) -> Result<Option<Found>, String> {
     let Some(dir) = dir(paths, name).filter(|dir| !dir.join(RECORD).exists()) else { return Ok(None) };
-    let unreadable = |cause| format!("ralph state of '{name}' cannot be read ({cause})");
+    let unreadable = |cause| format!("cannot read ralph state of '{name}' ({cause})");
     let Some(state) = wire::read(&dir.join(STATE)).map_err(unreadable)? else { return Ok(None) };
-    let keeper = keeper::keeper(paths, name, state.monitor_pid);
+    let keeper = monitor::find(paths, name, state.monitor_pid);
     Ok(Some(Found { it: state.into_loop(name), keeper }))
 }
 
-/// Whether a loop of this name was begun, or taken over, here.
+/// Reports whether a loop of this name was started or taken over by this program.
 pub fn is_ours(paths: &Paths, name: &str) -> bool {
     dir(paths, name).is_some_and(|dir| dir.join(RECORD).exists())
 }
 
-/// What is in the file; what is damaged is put aside, and made anew where the loop is ours.
-fn wire_or_mend(dir: &Path, name: &str) -> Option<Wire> {
+/// Reads the wire state; a corrupt file is quarantined, and rebuilt if the loop is ours.
+fn wire_or_repair(dir: &Path, name: &str) -> Option<Wire> {
     match wire::read(&dir.join(STATE)) {
         Ok(state) => state.map(|state| state.wire()),
         Err(cause) => {
-            let mended = put_aside(&dir.join(STATE), &cause).and_then(|()| match load(dir) {
+            let repaired = quarantine(&dir.join(STATE), &cause).and_then(|()| match load(dir) {
                 Ok(Some(it)) => write_state(dir, &it, true).map(drop),
                 Ok(None) | Err(_) => Ok(()),
             });
-            if let Err(error) = mended {
-                tracing::error!(worker = name, %error, "its damaged ralph state stays");
+            if let Err(error) = repaired {
+                tracing::error!(worker = name, %error, "cannot repair a corrupt ralph state");
             }
             None
         }
     }
 }
 
-/// Of a file; 0 where there is none.
+/// Returns the length of a file in bytes; 0 if it does not exist.
 fn length(path: impl FnOnce() -> io::Result<PathBuf> + Send + 'static) -> BoxFuture<'static, u64> {
     let length = blocking(move || Ok(fs::metadata(path()?)?.len()));
     Box::pin(async move { length.await.unwrap_or(0) })
 }
 
-/// As plain text; all of it where the log was begun anew since.
-fn since(path: &Path, from: u64) -> io::Result<String> {
+/// Returns the output after offset `from` as plain text, at most `OUTPUT_BYTES_MAX`; the whole log if it was truncated
+/// since.
+fn output_since(path: &Path, from: u64) -> io::Result<String> {
     let mut file = fs::File::open(path)?;
     let length = file.metadata()?.len();
     let from = if from <= length { from } else { 0 };

@@ -10,7 +10,7 @@ fn site() -> (tempfile::TempDir, Paths) {
     (dir, paths)
 }
 
-/// A loop that has just begun, with its first line in hand.
+/// A loop that has just started, with its first line unwritten.
 fn begun(name: &str) -> Loop {
     let plan = Plan {
         name: name.to_owned(),
@@ -28,7 +28,7 @@ fn begun(name: &str) -> Loop {
     it
 }
 
-/// The loop after one more event.
+/// Returns the loop after one more event.
 fn after(it: Loop, event: &Event) -> Loop {
     let mut machine = Machine::new(it);
     machine.on(event, 0);
@@ -40,7 +40,7 @@ fn state(dir: &Path) -> Value {
 }
 
 #[test]
-fn the_original_finds_its_fields_and_keeps_its_own() {
+fn the_state_has_the_original_fields_and_preserves_unknown_ones() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     let mut it = begun("w");
@@ -62,7 +62,7 @@ fn the_original_finds_its_fields_and_keeps_its_own() {
 }
 
 #[test]
-fn each_line_is_there_once_whatever_was_torn() {
+fn each_line_is_written_once_wherever_the_log_was_torn() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     let it = begun("w");
@@ -73,17 +73,17 @@ fn each_line_is_there_once_whatever_was_torn() {
     assert!(whole.ends_with(" [START] iteration 1/5\n") && whole.lines().count() == 1, "{whole}");
     for torn in 0..whole.len() {
         fs::write(&log, &whole[..torn]).expect("torn");
-        mend(&dir, &it).expect("mended");
+        repair(&dir, &it).expect("repaired");
         assert_eq!(fs::read_to_string(&log).expect("there"), whole);
     }
-    // Another program wrote where ours was to be.
+    // Another program wrote at the position of our line.
     fs::write(&log, "2026-01-01T00:00:00 [PAUSE] loop paused reason=sigterm\n").expect("written");
-    mend(&dir, &it).expect("mended");
+    repair(&dir, &it).expect("repaired");
     assert_eq!(fs::read_to_string(&log).expect("there").lines().count(), 2);
 }
 
 #[test]
-fn a_damaged_state_is_put_aside_and_made_again() {
+fn a_corrupt_state_is_quarantined_and_rebuilt() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     let it = begun("w");
@@ -98,14 +98,14 @@ fn a_damaged_state_is_put_aside_and_made_again() {
         assert_eq!(fs::read_to_string(dir.join(kept)).expect("kept"), text);
         assert_eq!(state(&dir)["max_iterations"], 5);
     }
-    // One that is another program's is not made up.
+    // The state of another program's loop cannot be rebuilt.
     fs::remove_file(dir.join(RECORD)).expect("removed");
     fs::write(dir.join(STATE), "{").expect("written");
     assert!(read(&paths, "w").is_err());
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_nobodys() {
+fn invalid_names_have_no_directory() {
     let (_site, paths) = site();
     assert!(dir(&paths, "../x").is_none() && dir(&paths, "").is_none());
     assert!(read(&paths, "..").expect("no failure").is_none());
@@ -116,16 +116,16 @@ fn names_that_lead_elsewhere_are_nobodys() {
 }
 
 #[test]
-fn what_was_written_since_is_plain_text() {
+fn output_is_returned_as_plain_text() {
     let (site, _) = site();
     let path = site.path().join("log");
     fs::write(&path, "before\n\u{1b}[31mAll done\u{1b}[0m\r\n").expect("written");
-    assert_eq!(since(&path, 7).expect("read"), "All done\n");
-    assert_eq!(since(&path, 999).expect("read"), "before\nAll done\n");
+    assert_eq!(output_since(&path, 7).expect("read"), "All done\n");
+    assert_eq!(output_since(&path, 999).expect("read"), "before\nAll done\n");
 }
 
 #[test]
-fn a_loop_that_is_withdrawn_leaves_the_earlier_one_as_it_was() {
+fn withdrawing_a_loop_restores_the_earlier_one() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     assert_eq!(earlier::read(&dir).expect("readable"), None);
@@ -148,7 +148,7 @@ fn a_loop_that_is_withdrawn_leaves_the_earlier_one_as_it_was() {
     }
 }
 
-/// As the original changes its file: it reads, changes and renames.
+/// Changes the file as the original does: read, change, rename.
 fn theirs(dir: &Path, change: impl Fn(&mut Value)) {
     let mut text = state(dir);
     change(&mut text);
@@ -156,7 +156,7 @@ fn theirs(dir: &Path, change: impl Fn(&mut Value)) {
     fs::rename(dir.join("theirs"), dir.join(STATE)).expect("replaced");
 }
 
-/// A loop of which the file says what it should.
+/// A loop whose state file is up to date.
 fn filed(dir: &Path) -> Loop {
     let mut it = begun("w");
     assert_eq!(save(dir, &it).expect("saved"), Filed::Current);
@@ -165,7 +165,7 @@ fn filed(dir: &Path) -> Loop {
 }
 
 #[test]
-fn what_another_program_writes_between_look_and_write_is_not_overwritten() {
+fn what_another_program_writes_between_our_read_and_write_is_not_overwritten() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     for (key, value) in [("status", json!("paused")), ("max_iterations", json!(2))] {
@@ -179,7 +179,7 @@ fn what_another_program_writes_between_look_and_write_is_not_overwritten() {
         });
         let Filed::Others(wire) = filed.expect("no failure") else { panic!("{key} was overwritten") };
         assert_eq!((&state(&dir)[key], &state(&dir)["consecutive_failures"]), (&value, &json!(0)));
-        // Once it was heard, the loop's own word is the last.
+        // After the change was taken over, the loop's own state is written.
         it = after(it, &Event::Others(wire));
         it.wires_before = vec![wire];
         assert_eq!(save(&dir, &it).expect("saved"), Filed::Current);
@@ -189,7 +189,7 @@ fn what_another_program_writes_between_look_and_write_is_not_overwritten() {
 }
 
 #[test]
-fn a_member_that_is_added_meanwhile_stays_too() {
+fn a_field_added_concurrently_is_preserved() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     let mut it = filed(&dir);
@@ -205,7 +205,7 @@ fn a_member_that_is_added_meanwhile_stays_too() {
 }
 
 #[test]
-fn what_a_crash_within_an_exchange_left_is_put_back() {
+fn what_a_crash_during_an_exchange_left_is_restored() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     let it = filed(&dir);
@@ -218,8 +218,8 @@ fn what_a_crash_within_an_exchange_left_is_put_back() {
         left["total_failures"] = json!(7);
         fs::write(&aside, left.to_string()).expect("written");
         fs::write(dir.join(STATE), text.to_string()).expect("written");
-        mend(&dir, &it).expect("mended");
-        // What is ours, or was there before, is only a copy.
+        repair(&dir, &it).expect("repaired");
+        // Our own state, or the earlier one, is only a copy.
         let failures = if kept == "paused" { 7 } else { 0 };
         assert_eq!((&state(&dir)["status"], &state(&dir)["total_failures"]), (&json!(kept), &json!(failures)));
         assert!(!aside.exists());
@@ -227,7 +227,7 @@ fn what_a_crash_within_an_exchange_left_is_put_back() {
 }
 
 #[test]
-fn a_file_of_another_program_is_a_loop_that_rests() {
+fn the_state_of_another_program_becomes_an_inactive_loop() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     fs::create_dir_all(&dir).expect("made");
@@ -240,7 +240,7 @@ fn a_file_of_another_program_is_a_loop_that_rests() {
     text["theirs"] = json!({"a": 1});
     fs::write(dir.join(STATE), text.to_string()).expect("written");
     let found = found(&paths, "w").expect("readable").expect("there");
-    assert_eq!(found.keeper, None, "this is another program by its words");
+    assert_eq!(found.keeper, None, "the command line of this process is another one");
     let mut it = found.it;
     assert!(it.is_disconnected() && !it.is_active() && it.stage == Stage::Between { again: false });
     it.wires_before = vec![it.wire()];
@@ -251,7 +251,7 @@ fn a_file_of_another_program_is_a_loop_that_rests() {
 }
 
 #[test]
-fn what_was_written_into_a_resting_loop_calls_for_somebody() {
+fn a_change_by_another_program_makes_an_inactive_loop_active() {
     let (_site, paths) = site();
     let dir = dir(&paths, "w").expect("a name");
     let mut it = filed(&dir);
@@ -262,7 +262,7 @@ fn what_was_written_into_a_resting_loop_calls_for_somebody() {
     assert_eq!(active(&paths).expect("listed"), Vec::<String>::new());
     theirs(&dir, |state| state["status"] = json!("running"));
     assert_eq!(active(&paths).expect("listed"), ["w"]);
-    // One that is over stays so, whatever is written there.
+    // A finished loop stays finished, whatever is written there.
     (it.status, it.stage) = (Status::Failed, Stage::Over);
     fs::write(dir.join(RECORD), serde_json::to_vec(&it).expect("JSON")).expect("written");
     assert_eq!(active(&paths).expect("listed"), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! `ralph/NAME/state.json` as the original has it.
+//! `ralph/NAME/state.json` in the format of the original `swarm`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use swarm_model::loops::progress::{ExitReason, Loop, Plan, Stage, Status, Wire};
 
 use swarm_sys::files::compare_exchange;
 
-/// The original's fields in its order, with what it takes for a missing one.
+/// Fields of the original in its order, with its defaults for missing ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WireState {
     pub worker_name: String,
@@ -23,14 +23,14 @@ pub struct WireState {
     pub current_iteration: u32,
     #[serde(default)]
     pub status: Status,
-    /// Naive local time, as the two that follow.
+    /// Naive local time, as are the next two fields.
     #[serde(default)]
     pub started: String,
     #[serde(default)]
     pub last_iteration_started: String,
     #[serde(default)]
     pub last_iteration_ended: String,
-    /// In seconds.
+    /// Durations of the iterations in seconds.
     #[serde(default)]
     pub iteration_durations: Vec<u64>,
     #[serde(default)]
@@ -47,7 +47,7 @@ pub struct WireState {
     pub exit_reason: Option<ExitReason>,
     #[serde(default)]
     pub prompt_baseline_content: String,
-    /// With its offset, in UTC.
+    /// Time in UTC, with the offset.
     #[serde(default)]
     pub last_screen_change: Option<String>,
     #[serde(default)]
@@ -56,7 +56,7 @@ pub struct WireState {
     pub max_context: Option<u32>,
     #[serde(default)]
     pub context_nudge_sent: bool,
-    /// What other programs keep there.
+    /// Fields of other programs.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
 }
@@ -94,7 +94,7 @@ impl WireState {
         }
     }
 
-    /// The loop that another program left so: between two iterations, as far as this tells.
+    /// Converts the state of another program's loop into ours; the loop is then between two iterations, or over.
     pub fn into_loop(self, name: &str) -> Loop {
         let plan = Plan {
             name: name.to_owned(),
@@ -130,8 +130,7 @@ impl WireState {
         Loop { stage, ..it }
     }
 
-    /// Takes over what is another program's: members of its own, and times that are the
-    /// same but for their form.
+    /// Preserves what another program wrote: its own fields, and times that differ from ours only in their format.
     pub fn keep(&mut self, found: Self) {
         self.more = found.more;
         for (ours, theirs) in [
@@ -149,31 +148,33 @@ impl WireState {
         Wire { status: self.status, max_iterations: self.max_iterations }
     }
 
-    /// As the original writes it: two-space indent, ASCII only.
+    /// Renders the state as the original does: two-space indent, ASCII only.
     ///
     /// # Errors
-    /// Only for what JSON cannot hold.
+    /// Fails only for values that JSON cannot represent.
     pub fn render(&self) -> io::Result<String> {
         Ok(swarm_model::Wire::render(self, 0)?)
     }
 }
 
-/// Reads the file; `None` where there is none.
+/// Reads the file; `None` if there is none.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the I/O or parse error as text.
 pub fn read(path: &Path) -> Result<Option<WireState>, String> {
     let text = compare_exchange::read(path).map_err(|error| error.to_string())?;
     text.map(|text| parse(&text)).transpose()
 }
 
+/// Parses the content of the file.
+///
 /// # Errors
-/// What is wrong with it.
+/// Returns the parse error as text.
 pub fn parse(text: &[u8]) -> Result<WireState, String> {
     serde_json::from_slice(text).map_err(|error| error.to_string())
 }
 
-/// Naive local time as Unix milliseconds.
+/// Parses a naive local time into Unix milliseconds.
 pub fn millis(text: &str) -> Option<u64> {
     let zoned = text.parse::<DateTime>().ok()?.to_zoned(TimeZone::system()).ok()?;
     u64::try_from(zoned.timestamp().as_millisecond()).ok()
@@ -183,7 +184,7 @@ fn timestamp(at_ms: u64) -> Timestamp {
     i64::try_from(at_ms).ok().and_then(|at_ms| Timestamp::from_millisecond(at_ms).ok()).unwrap_or_default()
 }
 
-/// Naive local time.
+/// Formats Unix milliseconds as naive local time.
 pub fn local(at_ms: u64, format: &str) -> String {
     timestamp(at_ms).to_zoned(TimeZone::system()).strftime(format).to_string()
 }

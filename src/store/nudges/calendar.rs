@@ -1,4 +1,4 @@
-//! Dates of cron expressions, in the local time zone.
+//! Computes the dates of cron expressions in the local time zone.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,19 +8,18 @@ use croner::parser::{CronParser, Seconds, Year};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Expressions that are remembered; more than anybody has.
+/// Maximum number of cached expressions.
 const REMEMBERED_MAX: usize = 4096;
 
-/// Remembers the next date of each expression: whoever asks from any moment before it
-/// gets the same one.
+/// Cache of the next date of each expression, which is the answer for every earlier moment since it was computed.
 #[derive(Default)]
 pub struct Calendar(Mutex<BTreeMap<String, (u64, u64)>>);
 
 impl Calendar {
-    /// The first date after `wall_ms`.
+    /// Returns the first date after `wall_ms` in Unix milliseconds.
     ///
     /// # Errors
-    /// As [`date_after`].
+    /// Fails as [`date_after`] does.
     pub fn date_after(&self, expression: &str, wall_ms: u64) -> Result<u64, String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((from, date)) = known.get(expression)
@@ -37,24 +36,24 @@ impl Calendar {
     }
 }
 
-/// The first date after `wall_ms` in this zone.
+/// Returns the first date after `wall_ms` in this time zone, in Unix milliseconds.
 ///
 /// # Errors
-/// A sentence about an expression that is none, or has no such date.
+/// Fails with a message for users if the expression is invalid or has no later date.
 pub fn date_after(expression: &str, wall_ms: u64, zone: &TimeZone) -> Result<u64, String> {
     let wrong = |why: String| format!("invalid cron expression '{expression}': {why}");
     let cron = parse(expression).map_err(wrong)?;
     let after = i64::try_from(wall_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    let after = after.ok_or_else(|| wrong("it is asked about a time that no calendar has".to_owned()))?;
+    let after = after.ok_or_else(|| wrong("the time is out of range".to_owned()))?;
     let date = cron.find_next_occurrence(&after.to_zoned(zone.clone()), false);
-    let date = date.map_err(|_| wrong("it has no date to come".to_owned()))?;
+    let date = date.map_err(|_| wrong("no date in the future".to_owned()))?;
     Ok(u64::try_from(date.timestamp().as_millisecond()).unwrap_or(0))
 }
 
 fn parse(expression: &str) -> Result<Cron, String> {
     let fields = expression.split_whitespace().count();
     if fields != 5 && !expression.trim_start().starts_with('@') {
-        return Err(format!("it has {fields} fields, not five (minute hour day month weekday)"));
+        return Err(format!("expected 5 fields (minute hour day month weekday), found {fields}"));
     }
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
     parser.parse(expression).map_err(|error| error.to_string())
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn five_fields_mean_what_they_mean_to_cron() {
+    fn five_fields_have_the_meaning_of_cron() {
         for (expression, after, date) in [
             ("* * * * *", "2026-03-05T10:00:30Z", "2026-03-05T10:01:00Z"),
             ("*/15 9-17 * * 1-5", "2026-03-06T17:50:00Z", "2026-03-09T09:00:00Z"),
@@ -90,10 +89,10 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_local_also_where_an_hour_is_missing_or_comes_twice() {
+    fn dates_are_local_also_if_an_hour_is_skipped_or_repeated() {
         let zone = "CET-1CEST,M3.5.0,M10.5.0/3";
         assert_eq!(next("0 9 * * *", "2026-07-01T00:00:00Z", zone).as_deref(), Ok("2026-07-01T07:00:00Z"));
-        // At 2:30 of that night there is no such time, and in autumn there are two.
+        // 2:30 does not exist in that night; in autumn it occurs twice.
         let spring = next("30 2 * * *", "2026-03-28T12:00:00Z", zone).expect("a date");
         assert!(spring.starts_with("2026-03-29T01:"), "{spring}");
         let first = next("30 2 * * *", "2026-10-24T12:00:00Z", zone).expect("a date");
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn invalid_expressions_are_refused() {
         for text in ["", "* * * *", "* * * * * *", "61 * * * *", "* * * * funday", "0 0 30 2 *", "a b c d e", "@often"]
         {
             let refused = date_after(text, ms("2026-03-05T10:00:00Z"), &TimeZone::UTC);
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_what_would_be_found() {
+    fn cached_dates_equal_computed_ones() {
         let calendar = Calendar::default();
         let mut at = ms("2026-03-05T10:00:00Z");
         for _ in 0..50 {

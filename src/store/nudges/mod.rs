@@ -1,5 +1,5 @@
-//! Nudges on disk: `heartbeats/NAME.json` under the original's `heartbeat.lock`. Only a
-//! supervisor writes; whoever lists them reads the files.
+//! Nudges on disk: `heartbeats/NAME.json`, written under the original's `heartbeat.lock`. Only a supervisor writes;
+//! listings read the files without the lock.
 
 pub mod calendar;
 pub mod wire;
@@ -25,9 +25,9 @@ use swarm_sys::files::{blocking, make_dir, replace_durably};
 use swarm_sys::paths::Paths;
 use swarm_sys::procfs;
 
-/// The largest file that is read; a message is a line or two.
+/// Maximum size of a file in bytes; a message has a line or two.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// How long the lock is waited for. The original waits for ever.
+/// Maximum wait for the lock. The original waits forever.
 const LOCK_MAX: Duration = Duration::from_secs(10);
 const ENDING: &str = ".json";
 
@@ -42,33 +42,33 @@ impl DiskNudges {
     }
 }
 
-/// The present, for whoever reads files.
+/// Returns the present boot and time, which are needed to interpret the files.
 pub fn present() -> Present {
     let clock = SystemClock::new();
     Present { boot: procfs::boot_id(), now: Now { boot_ms: clock.boot_ms(), wall_ms: clock.wall_ms() } }
 }
 
-/// What lies there.
+/// Content of the directory of nudges.
 #[derive(Default)]
 pub struct Listed {
-    /// By the names of their workers.
+    /// Nudges, sorted by worker name.
     pub nudges: Vec<(File, Nudge)>,
-    /// Files that cannot be read, and why; those that were put aside as well.
+    /// Unreadable files with the cause, including quarantined ones.
     pub damaged: Vec<(PathBuf, String)>,
 }
 
-/// Reads all of them, and writes nothing.
+/// Reads all nudges. Writes nothing.
 ///
 /// # Errors
-/// When the directory is there and cannot be read.
+/// Fails if the directory exists and cannot be read.
 pub fn list(paths: &Paths, present: &Present) -> io::Result<Listed> {
     let mut listed = Listed::default();
     for path in files(&paths.heartbeats())? {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         if name.contains(".json.corrupted") {
-            listed.damaged.push((path, "it was put aside, since it cannot be read".to_owned()));
+            listed.damaged.push((path, "quarantined because it cannot be read".to_owned()));
         } else if name.ends_with(ENDING) {
-            match read_file(&path).and_then(|file| understood(file, &path, present)) {
+            match read_file(&path).and_then(|file| interpret(file, &path, present)) {
                 Ok(Some(found)) => listed.nudges.push(found),
                 Ok(None) => {}
                 Err(error) => listed.damaged.push((path, error.to_string())),
@@ -79,25 +79,26 @@ pub fn list(paths: &Paths, present: &Present) -> io::Result<Listed> {
     Ok(listed)
 }
 
-/// The one of this worker.
+/// Reads the nudge of one worker; `None` if it has none.
 ///
 /// # Errors
-/// When it is there and cannot be read or understood.
+/// Fails if the file exists and cannot be read or parsed.
 pub fn read_one(paths: &Paths, worker: &str, present: &Present) -> io::Result<Option<(File, Nudge)>> {
     let Some(path) = path_of(paths, worker) else { return Ok(None) };
-    read_file(&path).and_then(|file| understood(file, &path, present))
+    read_file(&path).and_then(|file| interpret(file, &path, present))
 }
 
-fn understood(file: Option<File>, path: &Path, present: &Present) -> io::Result<Option<(File, Nudge)>> {
+fn interpret(file: Option<File>, path: &Path, present: &Present) -> io::Result<Option<(File, Nudge)>> {
     let Some(file) = file else { return Ok(None) };
     let nudge = file.nudge(present).map_err(io::Error::other)?;
     if path.file_name().and_then(OsStr::to_str) != Some(&format!("{}{ENDING}", nudge.worker)) {
-        return Err(io::Error::other(format!("it is about another worker, '{}'", nudge.worker)));
+        return Err(io::Error::other(format!("it belongs to another worker, '{}'", nudge.worker)));
     }
     Ok(Some((file, nudge)))
 }
 
-/// None for names that the other program let through and that would lead elsewhere.
+/// Returns the path of a worker's file; `None` for names that the original `swarm` accepted and that would lead out of
+/// the directory.
 fn path_of(paths: &Paths, worker: &str) -> Option<PathBuf> {
     let leads_elsewhere = worker.is_empty() || worker.contains(['/', '\0']);
     (!leads_elsewhere).then(|| paths.heartbeats().join(format!("{worker}{ENDING}")))
@@ -127,7 +128,7 @@ fn lock(paths: &Paths) -> io::Result<fs::File> {
     let path = paths.heartbeat_lock();
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
     let locked = lock::lock_within(file, LOCK_MAX)?;
-    let held = || io::Error::other(format!("somebody has held {} for {} s", path.display(), LOCK_MAX.as_secs()));
+    let held = || io::Error::other(format!("{} is locked (waited {} s)", path.display(), LOCK_MAX.as_secs()));
     locked.ok_or_else(held)
 }
 
@@ -138,21 +139,21 @@ fn load(paths: &Paths) -> io::Result<Vec<Nudge>> {
     for path in files(&paths.heartbeats())? {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         if name.contains(".json.tmp.") {
-            // What a supervisor that was killed left half-written.
+            // A leftover of a killed supervisor.
             let _ = fs::remove_file(&path);
         } else if name.ends_with(ENDING) {
-            match read_file(&path).and_then(|file| understood(file, &path, &present)) {
+            match read_file(&path).and_then(|file| interpret(file, &path, &present)) {
                 Ok(Some((_, nudge))) => nudges.push(nudge),
                 Ok(None) => {}
-                Err(error) => put_aside(&path, &error),
+                Err(error) => quarantine(&path, &error),
             }
         }
     }
     Ok(nudges)
 }
 
-/// Nothing of it is lost, and it is in nobody's way.
-fn put_aside(path: &Path, why: &io::Error) {
+/// Renames an unreadable file to the first free `NAME.json.corrupted[.N]`, so that its content is kept.
+fn quarantine(path: &Path, why: &io::Error) {
     let numbered = |count: u32| {
         let mut name = path.as_os_str().to_owned();
         name.push(".corrupted");
@@ -164,15 +165,15 @@ fn put_aside(path: &Path, why: &io::Error) {
     let free = (0..u32::MAX).map(numbered).find(|name| fs::symlink_metadata(name).is_err());
     match free.map(|name| fs::rename(path, &name).map(|()| name)) {
         Some(Ok(name)) => {
-            tracing::error!(file = %path.display(), %why, aside = %name.display(), "a nudge cannot be read");
+            tracing::error!(file = %path.display(), %why, aside = %name.display(), "quarantined an unreadable nudge");
         }
-        Some(Err(_)) | None => tracing::error!(file = %path.display(), %why, "a nudge cannot be read"),
+        Some(Err(_)) | None => tracing::error!(file = %path.display(), %why, "cannot read a nudge"),
     }
 }
 
 fn save(paths: &Paths, nudge: &Nudge, gap_ms: u64) -> io::Result<()> {
     let Some(path) = path_of(paths, &nudge.worker) else {
-        return Err(io::Error::other(format!("'{}' cannot be the name of a file", nudge.worker)));
+        return Err(io::Error::other(format!("'{}' is not a valid file name", nudge.worker)));
     };
     match make_dir(&paths.heartbeats()) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -182,7 +183,7 @@ fn save(paths: &Paths, nudge: &Nudge, gap_ms: u64) -> io::Result<()> {
     let there = match read_file(&path) {
         Ok(there) => there,
         Err(error) => {
-            put_aside(&path, &error);
+            quarantine(&path, &error);
             None
         }
     };
@@ -210,7 +211,7 @@ impl Nudges for DiskNudges {
     }
 
     fn read<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, io::Result<Option<Nudge>>> {
-        // One small file in the page cache: cheaper than a thread.
+        // One small read from the page cache is cheaper than a thread.
         let found = read_one(&self.paths, worker, &present());
         Box::pin(std::future::ready(found.map(|found| found.map(|(_, nudge)| nudge))))
     }
@@ -237,7 +238,7 @@ impl Nudges for DiskNudges {
     }
 }
 
-/// How far the next two dates are apart.
+/// Returns the time between the next two dates, in milliseconds.
 fn gap_ms(calendar: &Calendar, expression: &str) -> Result<u64, String> {
     let first = calendar.date_after(expression, SystemClock::new().wall_ms())?;
     Ok(calendar.date_after(expression, first)? - first)

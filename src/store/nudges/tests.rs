@@ -52,7 +52,7 @@ async fn nudge_as_read(disk: &DiskNudges) -> Nudge {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_put_aside_and_the_others_are_there() {
+async fn unreadable_files_are_quarantined_and_the_others_are_loaded() {
     let (_dir, paths) = home();
     let disk = DiskNudges::new(paths.clone());
     disk.save(&nudge("good")).await.expect("saved");
@@ -72,11 +72,15 @@ async fn what_cannot_be_read_is_put_aside_and_the_others_are_there() {
         .collect();
     left.sort();
     assert_eq!(left, ["good.json", "other.json.corrupted", "torn.json.corrupted", "torn.json.corrupted.1"]);
-    assert_eq!(list(&paths, &present()).expect("listed").damaged.len(), 3, "they are named until they are gone");
+    assert_eq!(
+        list(&paths, &present()).expect("listed").damaged.len(),
+        3,
+        "quarantined files are listed until they are removed"
+    );
 }
 
 #[tokio::test]
-async fn names_that_lead_elsewhere_are_refused_and_keys_of_others_stay() {
+async fn invalid_names_are_refused_and_unknown_keys_are_preserved() {
     let (dir, paths) = home();
     let disk = DiskNudges::new(paths.clone());
     for name in ["../x", "a/b", "", "a\0"] {

@@ -1,4 +1,4 @@
-//! `heartbeats/NAME.json`: the fields of the original, and in `swarm` what only ours has.
+//! `heartbeats/NAME.json`: the fields of the original `swarm`, and our own ones in the key `swarm`.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use swarm_model::Every;
 use swarm_model::nudges::{Moment, Now, Nudge, Status};
 
-/// What the original types where nothing else was said.
+/// Default message of the original.
 pub const MESSAGE: &str = "continue";
 
-/// The file. Its reader, too, takes all but the first two fields for optional.
+/// Content of the file. As in the original, only the first two fields are required.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct File {
     pub worker_name: String,
@@ -28,17 +28,17 @@ pub struct File {
     pub status: String,
     #[serde(default)]
     pub monitor_pid: Option<i64>,
-    /// Keys of others.
+    /// Fields of other programs.
     #[serde(flatten)]
     pub others: Map<String, Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swarm: Option<Value>,
 }
 
-/// What the original has no field for.
+/// Values for which the original has no field.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Ours {
-    /// The boot whose clock is meant by `…_boot_ms`.
+    /// Boot to which the `…_boot_ms` values belong.
     boot: String,
     anchor_at: String,
     anchor_boot_ms: i64,
@@ -65,7 +65,7 @@ fn status() -> String {
     Status::Active.word().to_owned()
 }
 
-/// The boot that this is, and the time.
+/// The present boot and time.
 #[derive(Clone, Debug)]
 pub struct Present {
     pub boot: String,
@@ -73,7 +73,8 @@ pub struct Present {
 }
 
 impl Present {
-    /// A moment of the wall clock; where it is of this boot, its own clock tells better.
+    /// Converts a wall clock time to a moment. `boot_ms` is the time on the boot clock if it was recorded in this boot;
+    /// changes of the wall clock do not affect it.
     fn moment(&self, wall_ms: u64, boot_ms: Option<i64>) -> Moment {
         let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
         let ago = signed(self.now.wall_ms).saturating_sub(signed(wall_ms));
@@ -82,10 +83,10 @@ impl Present {
 }
 
 impl File {
-    /// What it means.
+    /// Interprets the file.
     ///
     /// # Errors
-    /// Which field cannot be understood.
+    /// Fails if a field is invalid, and names it.
     pub fn nudge(&self, present: &Present) -> Result<Nudge, String> {
         let status = Status::of_word(&self.status).ok_or_else(|| format!("unknown status '{}'", self.status))?;
         let ours: Option<Ours> = self.swarm.clone().and_then(|ours| serde_json::from_value(ours).ok());
@@ -128,8 +129,8 @@ impl File {
         })
     }
 
-    /// The file of this nudge, with what others put into the one that is `there`.
-    /// `gap_ms` is how far the dates of a cron expression are apart, for the original.
+    /// Returns the file for this nudge, with the fields of other programs from the existing file `there`. `gap_ms` is
+    /// the time between two dates of a cron expression, which the original shows as the interval.
     pub fn of(nudge: &Nudge, present: &Present, gap_ms: u64, there: Option<Self>) -> Self {
         let (interval_ms, cron) = match &nudge.every {
             Every::Interval { ms } => (Some(*ms), None),
@@ -148,7 +149,7 @@ impl File {
             request: nudge.request.clone(),
         };
         let there = there.as_ref();
-        // Others may be more exact than a millisecond.
+        // Times of other programs may be more precise than a millisecond; they are kept if they are the same.
         let kept = |text: Option<&String>, ms: u64| match text {
             Some(text) if parse_time("", text) == Ok(ms) => text.clone(),
             Some(_) | None => time(ms),
@@ -169,7 +170,7 @@ impl File {
     }
 }
 
-/// As the original writes times: UTC, with microseconds and an offset.
+/// Formats a time as the original does: UTC, with microseconds and an offset.
 pub fn time(ms: u64) -> String {
     let at = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     at.unwrap_or(Timestamp::UNIX_EPOCH).strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()

@@ -6,7 +6,7 @@ fn present(boot: &str, boot_ms: u64, wall_ms: u64) -> Present {
     Present { boot: boot.to_owned(), now: Now { boot_ms, wall_ms } }
 }
 
-/// A file as the original leaves it.
+/// A file as the original writes it.
 const THEIRS: &str = r#"{
   "worker_name": "w",
   "interval_seconds": 3600,
@@ -29,7 +29,7 @@ fn a_file_of_the_original_is_understood_and_kept() {
     let here = present("b1", 3_600_000, WALL);
     let nudge = read(THEIRS).nudge(&here).expect("understood");
     assert_eq!(nudge.every, Every::Interval { ms: 3_600_000 });
-    assert_eq!(nudge.anchor.boot_ms, 3_600_000 - 1_800_000, "it counts from the last beat");
+    assert_eq!(nudge.anchor.boot_ms, 3_600_000 - 1_800_000, "the interval starts at the last beat");
     assert_eq!(nudge.expires.map(|end| end.boot_ms), Some(3_600_000 + 24 * 3_600_000));
     assert!(!nudge.whole);
     let nudge = Nudge { beats: 2, last_beat_ms: Some(WALL + 1), whole: true, ..nudge };
@@ -65,7 +65,7 @@ fn keys_come_in_the_order_of_the_original() {
 }
 
 #[test]
-fn within_a_boot_the_wall_clock_may_be_set_and_after_it_that_is_all_there_is() {
+fn times_use_the_boot_clock_within_a_boot_and_the_wall_clock_after_it() {
     let here = present("b1", 1_000_000, WALL);
     let anchor = Moment { boot_ms: 400_000, wall_ms: WALL - 600_000 };
     let expires = Some(Moment { boot_ms: 2_000_000, wall_ms: WALL + 1_000_000 });
@@ -93,7 +93,7 @@ fn a_cron_expression_is_an_interval_to_the_original() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_said() {
+fn invalid_fields_are_named() {
     let here = present("b1", 5, WALL);
     for (field, value, cause) in [
         ("status", "\"asleep\"", "unknown status 'asleep'"),

@@ -1,5 +1,5 @@
-//! `events.jsonl`: what a run told, and what its agents report while they work. Lines
-//! are only ever added, so that whoever reads on can say how many it has seen.
+//! `events.jsonl`: the events of a run, and the reports of its agents. Lines are only appended, so that a reader can
+//! continue where it stopped.
 
 use std::io;
 use std::path::Path;
@@ -12,11 +12,11 @@ use swarm_ports::Telling;
 
 use super::home::{Home, append_lines, end_of, iso};
 
-/// Adds what a run tells.
+/// Appends events of a run.
 ///
 /// # Errors
-/// What the system says.
-pub fn tell(plan: &Plan, words: Vec<Telling>) -> io::Result<()> {
+/// Returns any I/O error.
+pub fn append(plan: &Plan, words: Vec<Telling>) -> io::Result<()> {
     let mut lines = String::new();
     for Telling { at_ms, number, job, word } in words {
         let workstream = job.map(|job| plan.jobs[job].id.clone());
@@ -27,25 +27,25 @@ pub fn tell(plan: &Plan, words: Vec<Telling>) -> io::Result<()> {
     append_lines(&Home::new(&plan.home).events(), &lines).map(drop)
 }
 
-/// What the agent of a job reports, as a line.
+/// Formats a report of a job's agent as a line.
 ///
 /// # Errors
-/// When it cannot be written as one.
+/// Fails if it cannot be serialized.
 pub fn line(run: &str, job: &str, at_ms: u64, word: Word) -> io::Result<String> {
     let line = Line { time: iso(at_ms), run: run.to_owned(), number: None, workstream: Some(job.to_owned()), word };
     Ok(format!("{}\n", serde_json::to_string(&line)?))
 }
 
-/// Adds such lines.
+/// Appends formatted lines.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn report(events: &Path, lines: &str) -> io::Result<()> {
     append_lines(events, lines).map(drop)
 }
 
-/// Replays what has happened, and adds what was cut off before it was told.
-pub fn catch_up(home: &Home, run: &mut Machine, events: &[(u64, Event)]) {
+/// Replays the events of the journal, and appends those that a crash kept from being reported.
+pub fn append_missing(home: &Home, run: &mut Machine, events: &[(u64, Event)]) {
     let told = count(home, &run.plan.id);
     for (at_ms, event) in events {
         let missing = run.on(event, *at_ms).into_iter().filter_map(|effect| match effect {
@@ -56,15 +56,15 @@ pub fn catch_up(home: &Home, run: &mut Machine, events: &[(u64, Event)]) {
         });
         let missing: Vec<Telling> = missing.collect();
         if !missing.is_empty()
-            && let Err(error) = tell(&run.plan, missing)
+            && let Err(error) = append(&run.plan, missing)
         {
-            tracing::warn!(home = %run.plan.home, %error, "what a run told could not be recorded");
+            tracing::warn!(home = %run.plan.home, %error, "cannot record the events of a run");
         }
     }
 }
 
-/// How many words of this run are on record. Looked for from the end: what agents
-/// reported in between may be much.
+/// Returns the number of recorded events of this run, without the reports of agents. Searches from the end, because
+/// the file may be large.
 pub fn count(home: &Home, run: &str) -> u64 {
     let of_run = |line: &[u8]| {
         let line: Line = serde_json::from_slice(line).ok()?;
@@ -73,7 +73,7 @@ pub fn count(home: &Home, run: &str) -> u64 {
     let mut span = 64 << 10;
     loop {
         let text = end_of(&home.events(), span).unwrap_or_default();
-        // The first of them may have been cut, and no line is found to be one then.
+        // The first line of the span may be cut, and does not parse then.
         if let Some(number) = text.rsplit(|byte| *byte == b'\n').find_map(of_run) {
             return number + 1;
         }
@@ -89,20 +89,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_counted_behind_much_that_agents_reported() {
+    fn events_are_counted_before_many_reports_of_agents() {
         let dir = tempfile::tempdir().expect("a directory");
         let home = Home::new(dir.path());
-        assert_eq!(count(&home, "r"), 0, "nothing was told");
+        assert_eq!(count(&home, "r"), 0, "there are no events");
         let plan = Plan { id: "r".into(), home: dir.path().to_str().expect("text").into(), ..Plan::default() };
         let word = |number| Telling { at_ms: 0, number: Some(number), job: None, word: Word::RunPaused };
-        tell(&plan, vec![word(0), word(1)]).expect("told");
+        append(&plan, vec![word(0), word(1)]).expect("appended");
         assert_eq!((count(&home, "r"), count(&home, "other")), (2, 0));
         let activity = || line("r", "a", 0, Word::Activity { text: "x".repeat(1000) }).expect("a line");
         for _ in 0..200 {
-            report(&home.events(), &activity()).expect("told");
+            report(&home.events(), &activity()).expect("appended");
         }
         assert_eq!((count(&home, "r"), count(&home, "other")), (2, 0));
-        tell(&plan, vec![word(2)]).expect("told");
+        append(&plan, vec![word(2)]).expect("appended");
         assert_eq!(count(&home, "r"), 3);
     }
 }

@@ -1,15 +1,15 @@
-//! Where a run's files lie, below its home: `.arial` of a repository, or a directory
-//! of its own in the state directory.
+//! The home of a run: the directory with its files. The home is `.arial` in a repository, or a directory of its own in
+//! the state directory.
 //!
 //! ```text
-//!   state.json     the run as Arial's programs know it (specs only)
-//!   run.jsonl      the same as we know it: how it began, and what has happened since
-//!   events.jsonl   what it told
-//!   lock           held while a run is under way, and while one is planned
+//!   state.json     the run in the format of the original Arial programs (specs only)
+//!   run.jsonl      journal: the run at its start, and all events since
+//!   events.jsonl   reported events
+//!   lock           held while a run is active or being planned
 //!   attempts/ID.N/ order, prompt, conversation and result of one attempt
-//!   context/ID/    what a person has to say to an agent
-//!   logs/ID.log    what the agent did
-//!   worktrees/ID/  where it works
+//!   context/ID/    messages from people to an agent
+//!   logs/ID.log    log of the agent
+//!   worktrees/ID/  worktree of the agent
 //! ```
 
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use swarm_sys::clock;
 use swarm_sys::files::make_dir;
 
-/// Name of a repository's home.
+/// Directory name of a repository's home.
 pub const ARIAL: &str = ".arial";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Home {
         Self(path.into())
     }
 
-    /// That of a repository whose root is `root`.
+    /// Returns the home of the repository at `root`.
     pub fn of(root: &Path) -> Self {
         Self(root.join(ARIAL))
     }
@@ -73,10 +73,10 @@ impl Home {
         self.0.join("templates")
     }
 
-    /// Makes the directories that every home has.
+    /// Creates the directories that every home has.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns any I/O error.
     pub fn make(&self) -> io::Result<()> {
         for dir in [self.0.clone(), self.logs(), self.worktrees()] {
             make_all(&dir)?;
@@ -84,20 +84,20 @@ impl Home {
         Ok(())
     }
 
-    /// Removes what killed writers left half-written. Only with the lock.
+    /// Removes temporary files of killed writers. Requires the lock.
     pub fn tidy(&self) {
         remove_torn(&self.0);
     }
 
-    /// Whether somebody has the lock: perhaps a supervisor with another state directory.
+    /// Reports whether a process holds the lock. It may be a supervisor with another state directory.
     pub fn is_locked(&self) -> bool {
         File::open(self.lock()).is_ok_and(|lock| lock.try_lock_shared().is_err())
     }
 
-    /// Takes the lock, or tells who has it.
+    /// Takes the lock, which is released when the file is closed.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// Fails with a message for users that names the holder, or on I/O errors.
     pub fn take_lock(&self) -> Result<File, String> {
         let path = self.lock();
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -112,7 +112,7 @@ impl Home {
     }
 }
 
-/// Removes what killed writers left half-written in a directory that nobody writes to now.
+/// Removes temporary files of killed writers from a directory without active writers.
 pub fn remove_torn(dir: &Path) {
     for file in fs::read_dir(dir).into_iter().flatten().flatten() {
         if file.file_name().to_string_lossy().contains(".tmp.") {
@@ -121,10 +121,10 @@ pub fn remove_torn(dir: &Path) {
     }
 }
 
-/// Makes a directory of ours with those above it.
+/// Creates a private directory with its parents; an existing one is not an error.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any other I/O error.
 pub fn make_all(dir: &Path) -> io::Result<()> {
     match make_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
@@ -137,10 +137,10 @@ pub fn make_all(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Appends whole lines in one write, after a line of its own where a crash tore the last.
+/// Appends complete lines in one write. If a crash tore the last line, a newline is inserted first.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn append_lines(path: &Path, lines: &str) -> io::Result<File> {
     use std::os::unix::fs::FileExt as _;
     let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
@@ -157,10 +157,10 @@ pub fn append_lines(path: &Path, lines: &str) -> io::Result<File> {
     Ok(file)
 }
 
-/// The last bytes of a file, at most so many.
+/// Reads at most the last `bytes_max` bytes of a file.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -170,13 +170,13 @@ pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// ISO 8601 in UTC, with milliseconds.
+/// Formats Unix milliseconds as ISO 8601 in UTC, with milliseconds.
 pub fn iso(at_ms: u64) -> String {
     let at = i64::try_from(at_ms).ok().and_then(|at_ms| jiff::Timestamp::from_millisecond(at_ms).ok());
     clock::iso(at.unwrap_or_default())
 }
 
-/// The other way; `None` for what is no time.
+/// Parses an ISO 8601 time into Unix milliseconds; `None` if it is not valid.
 pub fn from_iso(text: &str) -> Option<u64> {
     let at: jiff::Timestamp = text.parse().ok()?;
     u64::try_from(at.as_millisecond()).ok()

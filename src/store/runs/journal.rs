@@ -1,6 +1,5 @@
-//! `run.jsonl`: the run as it began on the first line, and on each that follows what
-//! has happened, with its time. Appended to and synced; a line that a crash tore is
-//! one that nobody acted upon.
+//! The journal of a run, `run.jsonl`. The first line is the run at its start, each further line an event with its time.
+//! Appended lines are synced before anything acts on them, so a line torn by a crash had no effect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader};
@@ -14,58 +13,58 @@ use swarm_model::run::progress::Run;
 use super::home::{Home, append_lines};
 use swarm_sys::files::replace_durably;
 
-/// Raised when an older program could not read what is written.
+/// Format version; increased if older programs could not read the file.
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct Beginning<R> {
+struct FirstLine<R> {
     version: u32,
-    /// The request that it began by.
+    /// Request that started the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<String>,
     run: R,
 }
 
-/// What has happened, each with its time in Unix milliseconds.
+/// Events, each with its time in Unix milliseconds.
 pub type Happened = Vec<(u64, Event)>;
 
-/// Begins a new journal in place of what is there.
+/// Replaces the journal by a new one that contains only the first line.
 ///
 /// # Errors
-/// What the system says; the old one is there then.
+/// Returns any I/O error; the old journal then still exists.
 pub fn begin(home: &Home, run: &Run, request: &str) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&Beginning { version: VERSION, request: Some(request.to_owned()), run })?;
+    let mut line = serde_json::to_vec(&FirstLine { version: VERSION, request: Some(request.to_owned()), run })?;
     line.push(b'\n');
     replace_durably(home.path(), "run.jsonl", &line)
 }
 
-/// The request that the run began by which is there; older ones do not say.
+/// Returns the request that started the run; `None` for runs of older programs, which did not record it.
 ///
 /// # Errors
-/// What the system or the parser says; not found where none is there.
+/// Returns I/O and parse errors; `NotFound` if there is no journal.
 pub fn request(home: &Home) -> io::Result<Option<String>> {
-    beginning::<IgnoredAny>(home).map(|begun| begun.request)
+    first_line::<IgnoredAny>(home).map(|first| first.request)
 }
 
-/// The run as it began.
+/// Returns the run at its start.
 ///
 /// # Errors
-/// As [`request`].
+/// Fails as [`request`] does.
 pub fn begun(home: &Home) -> io::Result<Run> {
-    beginning::<Run>(home).map(|begun| begun.run)
+    first_line::<Run>(home).map(|first| first.run)
 }
 
-/// The first line alone: what follows may be long.
-fn beginning<R: DeserializeOwned>(home: &Home) -> io::Result<Beginning<R>> {
+/// Reads only the first line; the events may be long.
+fn first_line<R: DeserializeOwned>(home: &Home) -> io::Result<FirstLine<R>> {
     let mut line = Vec::new();
     BufReader::new(File::open(home.journal())?).read_until(b'\n', &mut line)?;
     Ok(serde_json::from_slice(&line)?)
 }
 
-/// Makes what happened durable.
+/// Appends events durably.
 ///
 /// # Errors
-/// What the system says; nothing of it is there then, as far as the disk lets.
+/// Returns any I/O error; the file is then truncated to its old length, if possible.
 pub fn append(home: &Home, events: &[(u64, Event)]) -> io::Result<()> {
     let mut lines = String::new();
     for event in events {
@@ -76,20 +75,19 @@ pub fn append(home: &Home, events: &[(u64, Event)]) -> io::Result<()> {
     let length = fs::metadata(&path)?.len();
     let written = append_lines(&path, &lines).and_then(|file| file.sync_data());
     if written.is_err() {
-        // It is written again, and what happened twice would be told twice. Nobody
-        // else writes here.
+        // The caller retries, and duplicate events would be reported twice. There is no other writer.
         let _ = OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(length));
     }
     written
 }
 
-/// The run as it began and what has happened since; `None` where there is no journal.
+/// Reads the run at its start and all events since; `None` if there is no journal.
 ///
 /// # Errors
-/// A sentence for people.
+/// Fails with a message for users if the file cannot be read or parsed, or has a newer version.
 pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
     let path = home.journal();
-    // A line may be torn within a character.
+    // Read as bytes: a line may be torn within a character.
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -98,19 +96,19 @@ pub fn read(home: &Home) -> Result<Option<(Run, Happened)>, String> {
     let mut lines = text.split(|byte| *byte == b'\n');
     let Some(first) = lines.next().filter(|first| !first.is_empty()) else { return Ok(None) };
     let named = |line: usize, cause: String| format!("{}, line {}: {cause}", path.display(), line + 1);
-    let beginning: Beginning<Run> = serde_json::from_slice(first).map_err(|error| named(0, error.to_string()))?;
-    if beginning.version > VERSION {
-        return Err(named(0, format!("it is of version {}, this program knows {VERSION}", beginning.version)));
+    let first: FirstLine<Run> = serde_json::from_slice(first).map_err(|error| named(0, error.to_string()))?;
+    if first.version > VERSION {
+        return Err(named(0, format!("unsupported version {} (this program supports {VERSION})", first.version)));
     }
-    // A write that failed half-way left a torn line, and was made again after it.
+    // Unparsable lines are skipped: a failed write may have left a torn line, and was then repeated.
     let events = lines.filter_map(|line| serde_json::from_slice(line).ok());
-    Ok(Some((beginning.run, events.collect())))
+    Ok(Some((first.run, events.collect())))
 }
 
-/// The run as it is now by its journal.
+/// Returns the present state of the run by replaying its journal; `None` if there is no journal.
 ///
 /// # Errors
-/// As [`read`].
+/// Fails as [`read`] does.
 pub fn replay(home: &Home) -> Result<Option<Run>, String> {
     let Some((run, events)) = read(home)? else { return Ok(None) };
     let mut run = Machine::new(run);

@@ -1,12 +1,12 @@
-//! Runs on disk: journals, `.arial/state.json`, prompts, and what attempts left.
+//! Runs on disk: journals, `.arial/state.json`, prompts, and the results of attempts.
 
+pub mod events;
 pub mod home;
 pub mod journal;
 pub mod order;
 mod prepare;
 pub mod prompt;
 pub mod specs;
-pub mod told;
 pub mod wire;
 
 use std::collections::BTreeMap;
@@ -39,14 +39,14 @@ pub struct DiskRuns {
     open: Arc<OpenRuns>,
 }
 
-/// A run whose lock this process has.
+/// A run whose lock this process holds.
 struct Open {
-    /// Held as long as it is open.
+    /// Held as long as the run is open.
     _lock: File,
     state: Option<ArialState>,
 }
 
-/// `caller.json`: a run that is not over, and as whom it runs.
+/// Content of `caller.json`, which registers a run that is not over, with the caller on whose behalf it runs.
 #[derive(Serialize, Deserialize)]
 struct Active {
     home: String,
@@ -54,8 +54,8 @@ struct Active {
 }
 
 impl Active {
-    /// False where it was cut off before its journal was there. Where that cannot be
-    /// looked at, a person is to hear of it.
+    /// Reports whether the journal of this request exists: a start may have been interrupted before writing it. Also
+    /// true if the journal cannot be checked, so that the error is reported to the user later.
     fn has_begun(&self) -> bool {
         let home = Home::new(&self.home);
         match journal::request(&home) {
@@ -77,7 +77,7 @@ impl DiskRuns {
 
 type OpenRuns = Mutex<BTreeMap<String, Open>>;
 
-/// Takes the lock, unless this process has it; gives what `state.json` says.
+/// Takes the lock of a run, unless this process holds it already, and returns the content of `state.json`.
 fn take(open: &OpenRuns, home: &Home) -> Result<Option<ArialState>, String> {
     let name = home.path().to_string_lossy().into_owned();
     let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,32 +96,32 @@ fn forget(open: &OpenRuns, home: &str) {
     open.lock().unwrap_or_else(PoisonError::into_inner).remove(home);
 }
 
-/// Reads and locks on a thread of its own: an old run may have told much.
+/// Runs blocking work on another thread: the files of an old run may be large.
 fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> BoxFuture<'static, Result<T, String>> {
     Box::pin(async move {
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("it broke off: {error}")))
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("internal error: {error}")))
     })
 }
 
 fn journaled(home: &Home, registered: &Path) -> Result<Journaled, String> {
-    let (run, events) = journal::read(home)?.ok_or_else(|| format!("{} is gone", home.journal().display()))?;
+    let (run, events) = journal::read(home)?.ok_or_else(|| format!("{} does not exist", home.journal().display()))?;
     let active = read_active(registered).map_err(|error| error.to_string())?;
-    let caller = active.ok_or("nobody knows as whom it runs")?.caller;
-    let told = told::count(home, &run.plan.id);
+    let caller = active.ok_or("the caller of the run is not recorded")?.caller;
+    let told = events::count(home, &run.plan.id);
     Ok(Journaled { run, events, caller, told })
 }
 
-/// Where it is said that the run of this home is not over.
+/// Returns the directory that registers the run of this home as active.
 fn place(paths: &Paths, home: &str) -> PathBuf {
     paths.runs().join(digest(home.as_bytes(), 8))
 }
 
-/// Whether a run of this home is not over, also while no supervisor is at it.
+/// Reports whether a run of this home is active, even if no supervisor is running.
 pub fn is_under_way(paths: &Paths, home: &Home) -> bool {
     let registered = read_active(&place(paths, &home.path().to_string_lossy()));
-    // One that cannot be read is not one that is not there.
+    // An unreadable registration counts as active.
     registered.map_or(true, |active| active.is_some_and(|active| active.has_begun()))
 }
 
@@ -130,7 +130,7 @@ fn unregister(place: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // What killed writers left in there.
+    // Removes leftovers of killed writers as well.
     let _ = fs::remove_dir_all(place);
     Ok(())
 }
@@ -146,13 +146,13 @@ fn active(runs: &Path) -> io::Result<Vec<String>> {
         match read_active(&entry.path()) {
             Ok(Some(active)) if active.has_begun() => homes.push(active.home),
             Ok(Some(active)) => {
-                tracing::warn!(home = %active.home, "a beginning that was cut off is forgotten");
+                tracing::warn!(home = %active.home, "discarding a run whose start was interrupted");
                 if let Err(error) = unregister(&entry.path()) {
-                    tracing::warn!(%error, "what is left of it stays");
+                    tracing::warn!(%error, "cannot remove the registration of an interrupted start");
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "a run cannot be read"),
+            Err(error) => tracing::error!(%error, "cannot read the registration of a run"),
         }
     }
     Ok(homes)
@@ -166,30 +166,29 @@ fn read_active(place: &Path) -> io::Result<Option<Active>> {
     }
 }
 
-/// Reports what was said to an agent that has no turn to come.
+/// Reports messages to an agent that will not have another turn.
 fn report_late(home: &Home, run: &str, id: &str) {
     for (file, text) in order::said(&home.context(id)) {
         let word = Word::Context { delivered: false, text: short(&text) };
-        let told = told::line(run, id, wall_ms(), word).and_then(|line| told::report(&home.events(), &line));
+        let told = events::line(run, id, wall_ms(), word).and_then(|line| events::report(&home.events(), &line));
         if let Err(error) = told.and_then(|()| order::take(&file, false)) {
-            tracing::warn!(file = %file.display(), %error, "what was said too late could not be told");
+            tracing::warn!(file = %file.display(), %error, "cannot report a message that came too late");
         }
     }
 }
 
-/// A row that was made again since: its spec changed, and what was begun is of the old one.
-fn is_anew(row: &wire::Workstream, job: &Progress) -> bool {
+/// Reports whether a row was reset because its spec changed; the recorded progress then belongs to the old spec.
+fn is_reset(row: &wire::Workstream, job: &Progress) -> bool {
     row.status == "pending" && row.started_at.is_none() && job.started_ms.is_some()
 }
 
-/// What an earlier run left: its journal, and over it what `state.json` says, which
-/// people and other programs write to as well. A file that is behind the journal is
-/// one that could not be written.
+/// Returns the state of an earlier run: its journal, overridden by `state.json`, which people and other programs may
+/// have edited. If `state.json` is older than the journal, it could not be written and is ignored.
 fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, String> {
     let (journaled, last_ms) = match journal::read(home)? {
         Some((run, events)) => {
             let mut run = Machine::new(run);
-            told::catch_up(home, &mut run, &events);
+            events::append_missing(home, &mut run, &events);
             (Some(Run::clone(&run)), events.last().map_or(0, |(at_ms, _)| *at_ms))
         }
         None => (None, 0),
@@ -203,10 +202,10 @@ fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, Strin
     for row in &state.workstreams {
         let at = run.plan.position(&row.id);
         match at {
-            Some(at) if wire::word(&run.jobs[at].stage, over) == row.status && !is_anew(row, &run.jobs[at]) => {}
+            Some(at) if wire::word(&run.jobs[at].stage, over) == row.status && !is_reset(row, &run.jobs[at]) => {}
             Some(_) if row.status == "running" => {}
             Some(at) => {
-                // Its numbers go on: what was done under them is on record elsewhere.
+                // Attempt numbers continue, because other records refer to the earlier ones.
                 let attempt = run.jobs[at].attempt.max(row.retry_count);
                 run.jobs[at] = Progress { attempt, ..row.progress() };
             }
@@ -242,8 +241,8 @@ impl Runs for DiskRuns {
             home::make_all(&place)?;
             let active = Active { home: run.plan.home.clone(), caller };
             replace_durably(&place, CALLER, &serde_json::to_vec(&active)?)?;
-            // The commit. Until it is there the registration counts for nothing, since the
-            // journal is of another request.
+            // Commits the start. Until then the registration has no effect, because the journal belongs to another
+            // request.
             journal::begin(&Home::new(&run.plan.home), &run, &active.caller.request)
         })
     }
@@ -268,7 +267,7 @@ impl Runs for DiskRuns {
         let state = {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.get_mut(&run.plan.home).and_then(|open| open.state.as_mut()).map(|state| {
-                // Without anything new it is one that resumes, and the file may be behind.
+                // Without new events the run is resuming, and the file may be out of date.
                 let at_ms = events.last().map_or_else(wall_ms, |(at_ms, _)| *at_ms);
                 state.take(run, at_ms);
                 state.clone()
@@ -276,11 +275,11 @@ impl Runs for DiskRuns {
         };
         blocking(move || {
             journal::append(&home, &events)?;
-            // Made from the journal whenever it is behind: not worth failing for.
+            // A failure is only logged: an outdated file is rebuilt from the journal.
             if let Some(state) = state
                 && let Err(error) = wire::save(&home, &state)
             {
-                tracing::warn!(home = %home.path().display(), %error, "state.json is behind the run");
+                tracing::warn!(home = %home.path().display(), %error, "cannot update state.json of a run");
             }
             Ok(())
         })
@@ -288,15 +287,15 @@ impl Runs for DiskRuns {
 
     fn tell<'a>(&'a self, plan: &'a Plan, words: Vec<Telling>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            if let Err(error) = told::tell(plan, words) {
-                tracing::warn!(home = %plan.home, %error, "what a run tells could not be recorded");
+            if let Err(error) = events::append(plan, words) {
+                tracing::warn!(home = %plan.home, %error, "cannot record the events of a run");
             }
         })
     }
 
     fn prepare<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<SpawnRequest, Outcome>> {
         Box::pin(async move {
-            // Nothing of a plain command is on disk, and a thread costs more than the rest.
+            // A plain command has no files to read, and a thread would cost more than all the rest.
             if matches!(now.job().work, Work::Command(_)) {
                 return prepare::prepare(now, caller, &self.executable);
             }
@@ -307,7 +306,7 @@ impl Runs for DiskRuns {
     }
 
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
-        // A handful of small files in the page cache, as with other records.
+        // A few small reads from the page cache are cheaper than a thread.
         Box::pin(std::future::ready(prepare::outcome(now, exit, &self.paths)))
     }
 
@@ -319,7 +318,7 @@ impl Runs for DiskRuns {
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let (home, worker) = (Home::new(&now.plan.home), now.worker());
-            // An agent's log is in the run's home already.
+            // The log of an agent is already in the run's home.
             if matches!(now.job().work, Work::Spec(_)) {
                 return report_late(&home, &now.plan.id, &now.job().id);
             }
@@ -339,7 +338,7 @@ impl Runs for DiskRuns {
                 swarm_git::repository::remove_landed_branch(&root, &branch, &base, &caller).map_err(io::Error::other)
             });
             if let Err(error) = removed.await {
-                tracing::warn!(%error, "a branch that has landed stays");
+                tracing::warn!(%error, "cannot delete a branch that has landed");
             }
         })
     }
@@ -347,14 +346,14 @@ impl Runs for DiskRuns {
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             if let Err(error) = unregister(&self.place(home)) {
-                tracing::error!(home, %error, "a run that is over is still on record");
+                tracing::error!(home, %error, "cannot remove the registration of a run that is over");
             }
             forget(&self.open, home);
         })
     }
 }
 
-/// Eight hex digits that name the run of these rows: the same when it goes on.
+/// Returns the id of a run: eight hex digits, which stay the same when the run is resumed.
 pub fn run_id(home: &Path, created_at: &str) -> String {
     digest(format!("{}\0{created_at}", home.display()).as_bytes(), 4)
 }

@@ -1,5 +1,4 @@
-//! What passes between a run and the process that carries out one attempt: its order,
-//! and what it found to have become of it.
+//! Files exchanged between a run and the process that executes one attempt: the order, and the result.
 
 use std::fs;
 use std::io;
@@ -12,25 +11,25 @@ use swarm_model::run::progress::Spent;
 use swarm_agents::{Agent, Session};
 use swarm_sys::files::replace_durably;
 
-/// `order.json`.
+/// Content of `order.json`: what the process of an attempt has to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     pub run: String,
     pub job: String,
     pub attempt: u32,
     pub agent: Agent,
-    /// Where what is told goes.
+    /// File that the events are appended to.
     pub events: PathBuf,
     pub log: PathBuf,
-    /// Where a person's words for it come in.
+    /// Directory with messages from people to the agent.
     pub context: PathBuf,
-    /// The conversation to go on with.
+    /// Conversation to resume.
     pub session: Option<Session>,
-    /// The name of a conversation that begins.
+    /// Id for a new conversation.
     pub fresh_id: String,
 }
 
-/// `result.json`.
+/// Content of `result.json`: what became of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     pub outcome: Outcome,
@@ -41,45 +40,51 @@ const ORDER: &str = "order.json";
 const RESULT: &str = "result.json";
 const RESOLUTION: &str = "resolution.";
 const SESSION: &str = "session.json";
-/// What an agent that stands still waits for; there while it does.
+/// File that exists while the agent is blocked; holds what it waits for.
 const WAITING: &str = "waiting";
-/// How the command of a worker that carries out an attempt goes on behind the program.
+/// First argument of the command that executes an attempt.
 pub const VERB: &str = "__attempt";
-/// What is said to the agent.
+/// File of the prompt.
 pub const PROMPT: &str = "prompt.md";
 
+/// Writes the order durably.
+///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn write_order(dir: &Path, order: &Order) -> io::Result<()> {
     replace_durably(dir, ORDER, &serde_json::to_vec_pretty(order)?)
 }
 
+/// Reads the order.
+///
 /// # Errors
-/// What the system or the parser says.
+/// Returns I/O and parse errors.
 pub fn read_order(dir: &Path) -> io::Result<Order> {
     Ok(serde_json::from_slice(&fs::read(dir.join(ORDER))?)?)
 }
 
+/// Writes the result durably.
+///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn write_result(dir: &Path, result: &Verdict) -> io::Result<()> {
     replace_durably(dir, RESULT, &serde_json::to_vec_pretty(result)?)
 }
 
-/// `None` where the attempt left none.
+/// Reads the result; `None` if the attempt left no readable one.
 pub fn read_result(dir: &Path) -> Option<Verdict> {
     serde_json::from_slice(&fs::read(dir.join(RESULT)).ok()?).ok()
 }
 
-/// What an agent used to resolve a conflict of this attempt, once for each try.
+/// Records what an agent spent on resolving a conflict of this attempt; `token` identifies the try.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn write_resolution(dir: &Path, token: &str, spent: &Spent) -> io::Result<()> {
     replace_durably(dir, &format!("{RESOLUTION}{token}.json"), &serde_json::to_vec(spent)?)
 }
 
-/// The sum of them.
+/// Returns the sum of what was spent on resolving conflicts of this attempt.
 pub fn resolutions(dir: &Path) -> Spent {
     let files = fs::read_dir(dir).into_iter().flatten().flatten();
     let ours = files.filter(|file| file.file_name().to_string_lossy().starts_with(RESOLUTION));
@@ -87,10 +92,10 @@ pub fn resolutions(dir: &Path) -> Spent {
     spent.fold(Spent::default(), Spent::plus)
 }
 
-/// The conversation, as soon as its name is known and again when a turn has ended.
+/// Writes the conversation durably. Called as soon as its id is known, and after each turn.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn write_session(dir: &Path, session: &Session) -> io::Result<()> {
     replace_durably(dir, SESSION, &serde_json::to_vec(session)?)
 }
@@ -99,10 +104,10 @@ pub fn read_session(dir: &Path) -> Option<Session> {
     serde_json::from_slice(&fs::read(dir.join(SESSION)).ok()?).ok()
 }
 
-/// Says what the agent waits for, or that it does not any more.
+/// Records what the agent waits for; `None` removes the record.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn write_waiting(dir: &Path, cause: Option<&str>) -> io::Result<()> {
     match cause {
         Some(cause) => replace_durably(dir, WAITING, cause.as_bytes()),
@@ -110,12 +115,12 @@ pub fn write_waiting(dir: &Path, cause: Option<&str>) -> io::Result<()> {
     }
 }
 
-/// What the agent of an attempt waits for.
+/// Returns what the agent of an attempt waits for, or `None` if it is not blocked.
 pub fn waiting(dir: &Path) -> Option<String> {
     fs::read_to_string(dir.join(WAITING)).ok()
 }
 
-/// What the agent waits for whose attempt a worker with this command carries out.
+/// Returns what an agent waits for, given the command of the worker that executes its attempt.
 pub fn waiting_of(command: &[String]) -> Option<String> {
     match command {
         [_, verb, dir] if verb == VERB => waiting(Path::new(dir)),
@@ -123,7 +128,7 @@ pub fn waiting_of(command: &[String]) -> Option<String> {
     }
 }
 
-/// What a person has said since, in that order, each with its file.
+/// Returns the undelivered messages from people, oldest first, each with its file.
 pub fn said(dir: &Path) -> Vec<(PathBuf, String)> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(dir).map(|entries| entries.flatten().map(|entry| entry.path()).collect()).unwrap_or_default();
@@ -133,10 +138,10 @@ pub fn said(dir: &Path) -> Vec<(PathBuf, String)> {
     files.into_iter().filter_map(read).collect()
 }
 
-/// It is on its way to the agent, or came too late for it.
+/// Marks a message as delivered to the agent, or as late.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn take(file: &Path, delivered: bool) -> io::Result<()> {
     fs::rename(file, file.with_extension(if delivered { "delivered" } else { "late" }))
 }

@@ -1,4 +1,4 @@
-//! One attempt: the request that starts its worker, and what became of it.
+//! Prepares the request that starts the worker of an attempt, and determines its outcome.
 
 use std::io;
 use std::path::Path;
@@ -16,22 +16,22 @@ use super::order::{self, Order, PROMPT};
 use super::prompt::{self, Template, fill};
 use swarm_config::defaults;
 
-use super::{specs, told};
+use super::{events, specs};
 use swarm_agents::{Agent, end_words, last_lines, shell_script};
 use swarm_config::Sections;
 use swarm_sys::clock::{random_uuid, wall_ms};
 use swarm_sys::files::replace_durably;
 use swarm_sys::paths::Paths;
 
-/// Lines of a command's standard error that the next attempt's log begins with.
+/// Number of lines of a command's standard error that are kept as evidence of a failure.
 const EVIDENCE_LINES: usize = 40;
 
-/// Something of ours failed: another attempt may find it mended.
+/// Returns the outcome for an internal failure: another attempt may succeed.
 pub fn broken(cause: &str) -> Outcome {
     Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Passing }
 }
 
-/// As it was asked for, it cannot be done.
+/// Returns the outcome for a job that cannot be executed as specified: another attempt would fail as well.
 fn lasting(cause: impl Into<String>) -> Outcome {
     Outcome::Failure { cause: cause.into(), evidence: None, fault: FaultKind::Lasting }
 }
@@ -74,7 +74,7 @@ fn contract(plan: &Plan, job: &Job, caller: &Caller) -> Contract {
     }
 }
 
-/// What its session says that it works on.
+/// Returns the session settings: a description of the work, and its agent.
 fn session(job: &Job) -> SessionRules {
     match &job.work {
         Work::Spec(work) => SessionRules {
@@ -106,11 +106,11 @@ fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
     }
 }
 
-/// Steps 1 to 6: adapter, capabilities, context, prompt, runner. The worktree is made
-/// with the worker, since none is to be made for what is refused here.
+/// Writes the order of an attempt: finds the agent, checks its capabilities, reads the spec, and writes the prompt. The
+/// worktree is created later with the worker, so that none is created if this fails.
 fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> {
     let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
-    // Of this very attempt: it was begun before a crash, and may be at work.
+    // The order of this attempt exists already: a crash interrupted its start, and its worker may be running.
     if dir.join(PROMPT).exists() && order::read_order(dir).is_ok_and(|order| order.run == plan.id) {
         return Ok(());
     }
@@ -120,17 +120,17 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
     let agent = Agent::find(name, &config.agents).map_err(lasting)?;
     let missing = agent.missing(&work.capabilities);
     if !missing.is_empty() {
-        return Err(lasting(format!("agent '{name}' lacks what it requires: {}", missing.join(", "))));
+        return Err(lasting(format!("agent '{name}' lacks required capabilities: {}", missing.join(", "))));
     }
     let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| lasting(cause))?;
     let home = Home::new(&plan.home);
-    // Of a run that an older program began it is not known.
+    // Runs started by older programs have no digest.
     if !work.digest.is_empty() && spec.digest != work.digest {
         let word = Word::SpecChanged { attempt, file: work.file.clone() };
         let told =
-            told::line(&plan.id, &asked.id, wall_ms(), word).and_then(|line| told::report(&home.events(), &line));
+            events::line(&plan.id, &asked.id, wall_ms(), word).and_then(|line| events::report(&home.events(), &line));
         if let Err(error) = told {
-            tracing::warn!(home = %plan.home, %error, "that a spec changed could not be told");
+            tracing::warn!(home = %plan.home, %error, "cannot report that a spec changed");
         }
     }
     let text = prompt_text(now, &agent, &spec.body, &config)?;
@@ -152,10 +152,10 @@ fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> 
             },
         )
     };
-    written().map_err(|error| broken(&format!("its order cannot be written: {error}")))
+    written().map_err(|error| broken(&format!("cannot write the order of the attempt: {error}")))
 }
 
-/// The conversation of an earlier attempt, with the same agent.
+/// Returns the conversation of the latest earlier attempt that has one with the same agent.
 fn conversation(home: &Home, id: &str, attempt: u32, agent: &Agent) -> Option<swarm_agents::Session> {
     (1..attempt).rev().find_map(|earlier| {
         let dir = home.attempt(id, earlier);
@@ -202,16 +202,16 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
     if let Work::Command(work) = &asked.work {
         let logged = joblog(&home, now, work, exit);
         if let Err(error) = logged {
-            tracing::warn!(home = %now.plan.home, %error, "the joblog could not be written");
+            tracing::warn!(home = %now.plan.home, %error, "cannot write the joblog");
         }
     }
     let dir = home.attempt(&asked.id, attempt);
     if matches!(asked.work, Work::Spec(_)) {
-        // Its process has ended, perhaps in the middle of a write.
+        // The process of the attempt has ended, perhaps during a write.
         home::remove_torn(&dir);
     }
     let left = order::read_result(&dir);
-    // What an agent used that left no result is unknown, which is not nothing.
+    // Without a result, the usage of an agent is unknown, which is not the same as zero.
     let unknown = Spent { unpriced: matches!(asked.work, Work::Spec(_)), ..Spent::default() };
     let spent = left.as_ref().map_or(unknown, |left| left.spent);
     let task = |cause: String, evidence: Option<String>| Outcome::Failure { cause, evidence, fault: FaultKind::Task };
@@ -219,13 +219,13 @@ pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome,
         (Some(Reason::Stopped | Reason::Closed | Reason::Abandoned), _) => Outcome::Stopped,
         (Some(Reason::Timeout), _) => {
             let limit = asked.timeout_ms.unwrap_or_default() / 1000;
-            task(format!("its time was up ({limit} s)"), None)
+            task(format!("timed out after {limit} s"), None)
         }
-        (Some(Reason::Output), _) => task("it wrote more than it may".to_owned(), None),
+        (Some(Reason::Output), _) => task("exceeded its output limit".to_owned(), None),
         (_, Some(left)) => left.outcome,
-        (Some(Reason::OutOfMemory), None) => task("it ran out of memory".to_owned(), None),
+        (Some(Reason::OutOfMemory), None) => task("ran out of memory".to_owned(), None),
         (None, None) => {
-            let cause = "nobody knows how it ended: the machine went down, or what watched it was killed";
+            let cause = "its end is unknown: the machine went down, or its shim was killed";
             Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Lost }
         }
         (Some(Reason::Exited), None) => match (&asked.work, exit.map(|exit| exit.ended)) {
@@ -252,20 +252,20 @@ fn first(said: &Option<String>) -> String {
     last.map_or(String::new(), |line| format!(": {}", swarm_agents::short(line)))
 }
 
-/// The end of a log.
+/// Returns the last lines of a log; `None` if it is unreadable or blank.
 fn tail(log: &Path) -> Option<String> {
     let text = last_lines(&end_of(log).ok()?, EVIDENCE_LINES);
     Some(text).filter(|text| !text.trim().is_empty())
 }
 
-/// The last of a file, as text.
+/// Returns the last 16 KiB of a file as text.
 fn end_of(path: &Path) -> io::Result<String> {
     const BYTES: u64 = 16 << 10;
     home::end_of(path, BYTES).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A line as GNU parallel's `--joblog` has it; an end that nobody knows has the exit
-/// value -1. Once for each attempt, also when its end is looked at again.
+/// Appends a line in the format of GNU parallel's `--joblog`; an unknown end has the exit value -1. Writes one line per
+/// attempt, even if the outcome is determined again.
 fn joblog(home: &Home, now: &Now, work: &CommandWork, exit: Option<&ExitRecord>) -> io::Result<()> {
     let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
     let (code, signal) = match exit.map(|exit| exit.ended) {
@@ -279,7 +279,7 @@ fn joblog(home: &Home, now: &Now, work: &CommandWork, exit: Option<&ExitRecord>)
     let line = format!("{}\t:\t{started}\t{}\t0\t0\t{code}\t{signal}\t{command}\n", now.at + 1, seconds(took_ms));
     let path = home.joblog();
     let known = end_of(&path).unwrap_or_default();
-    // The last ones are those whose end may not have been journaled.
+    // Only the last lines need to be searched: earlier ends were journaled.
     if exit.is_some() && known.lines().any(|known| known == line.trim_end_matches('\n')) {
         return Ok(());
     }

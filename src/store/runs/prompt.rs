@@ -1,4 +1,4 @@
-//! What is said to agents: templates, built in or from the repository's own folder.
+//! Prompts for agents, made from templates: built-in ones or the repository's own.
 
 use std::fs;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use super::home::Home;
 use swarm_config::Sections;
 
-/// A template that a run uses.
+/// Template of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Template {
     Execution,
     Retry,
-    /// After an attempt that was cut off, and did not fail.
+    /// For an attempt that follows an interrupted one, not a failed one.
     Continue,
     Conflict,
 }
@@ -36,10 +36,10 @@ impl Template {
         }
     }
 
-    /// The text of it: the first that is in one of `folders`, else ours.
+    /// Returns the template from the first of `folders` that has it, otherwise the built-in one.
     ///
     /// # Errors
-    /// When one is there and cannot be read.
+    /// Fails if a template exists and cannot be read.
     pub fn load(self, folders: &[PathBuf]) -> io::Result<String> {
         for folder in folders {
             match fs::read_to_string(folder.join(self.file())) {
@@ -57,13 +57,13 @@ impl Template {
     }
 }
 
-/// Where a repository may have templates of its own.
+/// Returns the folders that may contain templates of the repository, in order of precedence.
 pub fn folders(root: &Path, home: &Home, config: &Sections) -> Vec<PathBuf> {
     let own = config.run.templates.as_ref().map(|folder| root.join(folder));
     own.into_iter().chain([home.templates()]).collect()
 }
 
-/// Puts values in place of `{{key}}`. One pass: what a value holds is not looked at.
+/// Replaces each known `{{key}}` by its value, in one pass: the values themselves are not expanded.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(template.len());
     let mut rest = template;
@@ -75,7 +75,7 @@ pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
                 text.push_str(value);
                 rest = behind;
             }
-            // Somebody else's braces stay.
+            // Braces around unknown keys stay.
             _ => {
                 text.push_str("{{");
                 rest = after;
@@ -86,13 +86,13 @@ pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// The shared context as it goes into a prompt: nothing where there is none.
+/// Returns the shared context as a section of a prompt; empty if there is none.
 ///
 /// # Errors
-/// When it is there and cannot be read.
+/// Fails if the file exists and cannot be read.
 pub fn context(specs: &Path) -> io::Result<String> {
     match fs::read_to_string(specs.join(super::specs::CONTEXT)) {
-        Ok(text) => Ok(format!("\n# What holds for all tasks here\n\n{}\n", text.trim())),
+        Ok(text) => Ok(format!("\n# Context for all tasks\n\n{}\n", text.trim())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         Err(error) => Err(error),
     }
@@ -103,13 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_put_in_once_and_foreign_braces_stay() {
+    fn values_are_not_expanded_and_unknown_keys_stay() {
         let values = [("a", "{{b}}"), ("b", "2")];
         assert_eq!(fill("{{a}} {{ b }} {{c}} {{", &values), "{{b}} 2 {{c}} {{");
     }
 
     #[test]
-    fn a_template_of_the_repository_wins_over_ours() {
+    fn a_template_of_the_repository_overrides_the_built_in_one() {
         let dir = tempfile::tempdir().expect("a directory");
         let folders = [dir.path().to_owned()];
         assert!(Template::Retry.load(&folders).expect("ours").contains("{{evidence}}"));

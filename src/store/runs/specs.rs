@@ -1,5 +1,5 @@
-//! A folder of specs: each `*.md` is one workstream, named by its file. Only a
-//! heading is needed; front matter says the rest.
+//! Reads a folder of specs. Each `*.md` file is one workstream, named after the file. Only a heading is required;
+//! front matter holds the settings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,11 +11,11 @@ use serde::Deserialize;
 use swarm_sys::duration::NumberOrText;
 use swarm_sys::paths::digest;
 
-/// Largest spec, in bytes: more is no text for an agent.
+/// Maximum size of a spec in bytes; more is not useful as a prompt.
 const SPEC_BYTES_MAX: u64 = 1 << 20;
-/// What of a description is shown.
+/// Maximum length of a description in characters.
 const DESCRIPTION_CHARS_MAX: usize = 500;
-/// The file that goes into every prompt.
+/// File that is included in every prompt.
 pub const CONTEXT: &str = "_context.md";
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,11 +27,11 @@ pub struct Spec {
     /// SHA-256 of the whole file, in hex.
     pub digest: String,
     pub front: FrontMatter,
-    /// Without the front matter.
+    /// Text without the front matter.
     pub body: String,
 }
 
-/// What a spec says about how it is to be carried out.
+/// Settings of a workstream.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FrontMatter {
@@ -40,7 +40,7 @@ pub struct FrontMatter {
     pub after: OneOrMany,
     pub priority: i32,
     pub group: Option<String>,
-    /// Seconds, or `10m`.
+    /// Time limit in seconds, or a duration such as `10m`.
     pub timeout: Option<NumberOrText>,
     pub retries: Option<u32>,
     pub verify: Option<String>,
@@ -71,18 +71,18 @@ impl OneOrMany {
     }
 }
 
-/// What is in a folder.
+/// Content of a folder of specs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Folder {
     pub specs: Vec<Spec>,
-    /// What was passed over, a sentence each.
+    /// Notes about ignored files and keys.
     pub notes: Vec<String>,
 }
 
-/// Reads all specs of a folder, in the order of their names.
+/// Reads all specs of a folder, in the order of their file names.
 ///
 /// # Errors
-/// The first thing that is wrong, with its file and a remedy.
+/// Returns the first problem with its file, and a hint if there is one.
 pub fn read(dir: &Path) -> Result<Folder, (String, Option<String>)> {
     let named = |error: io::Error| (format!("{}: {error}", dir.display()), None);
     let mut folder = Folder::default();
@@ -94,7 +94,7 @@ pub fn read(dir: &Path) -> Result<Folder, (String, Option<String>)> {
         }
         if path.is_dir() {
             if has_markdown(&path) {
-                folder.notes.push(format!("{} is a folder of its own: its specs are left out", path.display()));
+                folder.notes.push(format!("{}: specs in subfolders are ignored", path.display()));
             }
         } else if is_markdown(&path) {
             files.push(path);
@@ -104,24 +104,22 @@ pub fn read(dir: &Path) -> Result<Folder, (String, Option<String>)> {
     let mut seen: BTreeMap<String, PathBuf> = BTreeMap::new();
     for path in files {
         let spec = read_one(&path)?;
-        // Branches and directories may be told apart by case here and not elsewhere.
+        // Other file systems may not distinguish case in names of branches and directories.
         if let Some(other) = seen.insert(spec.id.to_lowercase(), path.clone()) {
-            let cause = format!("{} and {} are both named '{}'", other.display(), path.display(), spec.id);
+            let cause = format!("{} and {} have the same name '{}'", other.display(), path.display(), spec.id);
             return Err((cause, Some("rename one of them".to_owned())));
         }
         let unknown: Vec<&str> = spec.front.others.keys().map(String::as_str).collect();
         if !unknown.is_empty() {
             let unknown = unknown.join(", ");
-            folder
-                .notes
-                .push(format!("{}: its front matter has keys that mean nothing here: {unknown}", path.display()));
+            folder.notes.push(format!("{}: unknown keys in the front matter: {unknown}", path.display()));
         }
         folder.specs.push(spec);
     }
     Ok(folder)
 }
 
-/// What the specs of a folder are called, without a look into them.
+/// Returns the names of the specs of a folder, without reading the files.
 pub fn names(dir: &Path) -> Vec<String> {
     let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let specs = paths.filter(|path| !is_hidden(path) && is_markdown(path) && path.is_file());
@@ -146,7 +144,7 @@ fn has_markdown(dir: &Path) -> bool {
 /// Reads one spec.
 ///
 /// # Errors
-/// As [`read`].
+/// Returns the first problem, and a hint if there is one.
 pub fn read_one(path: &Path) -> Result<Spec, (String, Option<String>)> {
     let shown = path.display();
     let plain = |cause: String| (format!("{shown}: {cause}"), None);
@@ -154,48 +152,48 @@ pub fn read_one(path: &Path) -> Result<Spec, (String, Option<String>)> {
     check_id(&id).map_err(|cause| (format!("{shown}: {cause}"), Some("rename the file".to_owned())))?;
     let meta = fs::metadata(path).map_err(|error| plain(error.to_string()))?;
     if !meta.is_file() {
-        return Err(plain("it is no file".to_owned()));
+        return Err(plain("not a regular file".to_owned()));
     }
     if meta.len() > SPEC_BYTES_MAX {
-        let remedy = "keep the spec short, and name the files that it needs".to_owned();
-        return Err((format!("{shown}: it has {} bytes, {SPEC_BYTES_MAX} are allowed", meta.len()), Some(remedy)));
+        let remedy = "shorten the spec; name files instead of quoting them".to_owned();
+        return Err((format!("{shown}: {} bytes long (limit {SPEC_BYTES_MAX})", meta.len()), Some(remedy)));
     }
     let bytes = fs::read(path).map_err(|error| plain(error.to_string()))?;
     let digest = digest(&bytes, usize::MAX);
-    let text = String::from_utf8(bytes).map_err(|_| plain("it is no UTF-8 text".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| plain("not valid UTF-8".to_owned()))?;
     if text.contains('\0') {
-        return Err(plain("it has a NUL in it, so it is no text".to_owned()));
+        return Err(plain("contains a NUL byte".to_owned()));
     }
     let (front, body) = split(&text);
     let front = match front {
-        Some(yaml) => parse_front(yaml).map_err(|cause| plain(format!("its front matter: {cause}")))?,
+        Some(yaml) => parse_front(yaml).map_err(|cause| plain(format!("invalid front matter: {cause}")))?,
         None => FrontMatter::default(),
     };
     let Some(title) = title(body) else {
-        let remedy = "begin it with a heading: # What is to be done".to_owned();
-        return Err((format!("{shown}: it has no heading"), Some(remedy)));
+        let remedy = "add a heading: # What to do".to_owned();
+        return Err((format!("{shown}: no heading"), Some(remedy)));
     };
     let description = description(body);
     Ok(Spec { id, path: path.to_owned(), title, description, digest, front, body: body.to_owned() })
 }
 
-/// An id is a part of a branch's name, a directory's, and a log's.
+/// Checks that an id can be part of the names of a branch, a directory and a log file.
 fn check_id(id: &str) -> Result<(), String> {
     const ID_BYTES_MAX: usize = 120;
     if id.is_empty() {
-        return Err("its name is empty".to_owned());
+        return Err("the name is empty".to_owned());
     }
     if id.len() > ID_BYTES_MAX {
-        return Err(format!("its name has {} bytes, {ID_BYTES_MAX} are allowed", id.len()));
+        return Err(format!("the name is {} bytes long (limit {ID_BYTES_MAX})", id.len()));
     }
     let odd = id.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'));
     if odd || !swarm_git::repository::is_branch_name(&format!("arial/{id}")) {
-        return Err(format!("'arial/{id}' is no valid branch name"));
+        return Err(format!("'arial/{id}' is not a valid branch name"));
     }
     Ok(())
 }
 
-/// Front matter between two lines of `---`, and the rest.
+/// Splits a text into the front matter, which is enclosed in two lines `---`, and the rest.
 fn split(text: &str) -> (Option<&str>, &str) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else { return (None, text) };
@@ -209,12 +207,12 @@ fn split(text: &str) -> (Option<&str>, &str) {
     (None, text)
 }
 
-/// The parser has budgets for depth, aliases and size, so that no bomb goes off.
+/// Parses front matter. The parser limits depth, aliases and size, which defeats alias bombs.
 fn parse_front(yaml: &str) -> Result<FrontMatter, String> {
     if yaml.trim().is_empty() {
         return Ok(FrontMatter::default());
     }
-    // Behind the first line of the file, so that its lines are counted as there.
+    // The newline stands for the first `---`, so that line numbers match the file.
     serde_saphyr::from_str(&format!("\n{yaml}")).map_err(|error| {
         let text = error.to_string();
         text.lines().next().unwrap_or_default().to_owned()
@@ -226,7 +224,7 @@ fn title(body: &str) -> Option<String> {
     Some(heading.to_owned()).filter(|title| !title.is_empty())
 }
 
-/// The first paragraph after the heading, on one line.
+/// Returns the first paragraph after the heading as one line.
 fn description(body: &str) -> String {
     let after = text_lines(body).skip_while(|line| !line.starts_with("# ")).skip(1);
     let paragraph = after.skip_while(|line| line.trim().is_empty() || line.starts_with('#'));
@@ -235,7 +233,7 @@ fn description(body: &str) -> String {
     words.join(" ").chars().take(DESCRIPTION_CHARS_MAX).collect()
 }
 
-/// Lines that are not within a fenced block.
+/// Returns the lines outside fenced code blocks.
 fn text_lines(body: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     body.lines().filter(move |line| {

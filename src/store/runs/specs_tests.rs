@@ -1,4 +1,4 @@
-//! Folders of specs, good and bad.
+//! Tests of valid and invalid folders of specs.
 
 use super::*;
 
@@ -42,35 +42,35 @@ fn the_heading_is_the_title_and_the_first_paragraph_the_description() {
 }
 
 #[test]
-fn what_is_no_spec_is_refused_by_its_name() {
-    assert_eq!(refusal(&[("a.md", "no heading")]), "a.md: it has no heading");
-    assert_eq!(refusal(&[("a.md", "# A\0")]), "a.md: it has a NUL in it, so it is no text");
-    assert_eq!(refusal(&[("a..b.md", "# A")]), "a..b.md: 'arial/a..b' is no valid branch name");
-    assert_eq!(refusal(&[("a b.md", "# A")]), "a b.md: 'arial/a b' is no valid branch name");
-    assert_eq!(refusal(&[("a.md", "# A"), ("A.MD", "# A")]), "A.MD and a.md are both named 'a'");
-    assert!(refusal(&[("a.md", "---\npriority: many\n---\n# A")]).starts_with("a.md: its front matter: "));
+fn invalid_specs_are_refused_with_their_name() {
+    assert_eq!(refusal(&[("a.md", "no heading")]), "a.md: no heading");
+    assert_eq!(refusal(&[("a.md", "# A\0")]), "a.md: contains a NUL byte");
+    assert_eq!(refusal(&[("a..b.md", "# A")]), "a..b.md: 'arial/a..b' is not a valid branch name");
+    assert_eq!(refusal(&[("a b.md", "# A")]), "a b.md: 'arial/a b' is not a valid branch name");
+    assert_eq!(refusal(&[("a.md", "# A"), ("A.MD", "# A")]), "A.MD and a.md have the same name 'a'");
+    assert!(refusal(&[("a.md", "---\npriority: many\n---\n# A")]).starts_with("a.md: invalid front matter: "));
     let long = "x".repeat(200);
-    assert!(refusal(&[(&format!("{long}.md"), "# A")]).ends_with("its name has 200 bytes, 120 are allowed"));
+    assert!(refusal(&[(&format!("{long}.md"), "# A")]).ends_with("the name is 200 bytes long (limit 120)"));
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("a.md"), [0xff, 0xfe]).expect("it is written");
-    assert!(read(dir.path()).expect_err("it is refused").0.ends_with("a.md: it is no UTF-8 text"));
+    assert!(read(dir.path()).expect_err("it is refused").0.ends_with("a.md: not valid UTF-8"));
     assert!(read(Path::new("/nonexistent-specs")).is_err());
 }
 
 #[test]
-fn a_bomb_in_the_front_matter_does_not_go_off() {
+fn an_alias_bomb_in_the_front_matter_is_refused() {
     let mut yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let before = format!("*a{}", level - 1);
         yaml.push_str(&format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(", ")));
     }
     let cause = refusal(&[("a.md", &format!("---\n{yaml}---\n# A"))]);
-    assert!(cause.starts_with("a.md: its front matter: "), "{cause}");
+    assert!(cause.starts_with("a.md: invalid front matter: "), "{cause}");
 }
 
 #[test]
-fn keys_that_mean_nothing_are_noted() {
+fn unknown_keys_are_noted() {
     let dir = folder(&[("a.md", "---\npriorty: 1\n---\n# A")]);
     let notes = read(dir.path()).expect("it is read").notes;
-    assert!(notes[0].ends_with("keys that mean nothing here: priorty"), "{notes:?}");
+    assert!(notes[0].ends_with("unknown keys in the front matter: priorty"), "{notes:?}");
 }

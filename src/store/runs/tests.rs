@@ -1,6 +1,6 @@
 use super::*;
 
-/// A state directory and a home of a run.
+/// A state directory and the home of a run.
 struct Rig {
     root: tempfile::TempDir,
     runs: DiskRuns,
@@ -36,7 +36,7 @@ impl Rig {
 }
 
 #[tokio::test]
-async fn a_run_is_there_from_its_journal_on_and_until_it_is_closed() {
+async fn a_run_is_active_from_its_journal_until_it_is_closed() {
     let rig = Rig::new();
     let home = rig.run.plan.home.clone();
     assert_eq!(rig.runs.open(&home).await, Ok(None));
@@ -47,14 +47,14 @@ async fn a_run_is_there_from_its_journal_on_and_until_it_is_closed() {
 }
 
 #[tokio::test]
-async fn a_beginning_that_was_cut_off_before_its_journal_is_none() {
+async fn a_start_interrupted_before_its_journal_leaves_no_run() {
     let rig = Rig::new();
     let home = rig.run.plan.home.clone();
     rig.runs.open(&home).await.expect("opened");
     rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
     let journal = fs::read(rig.home().journal()).expect("there");
     rig.runs.begin(&rig.run, &Rig::caller("two")).await.expect("begun");
-    // As it was when only the first of the two writes was made.
+    // Simulates a crash between the two writes.
     for cut_off in [Some(journal), None] {
         match cut_off {
             Some(journal) => fs::write(rig.home().journal(), journal).expect("written"),
@@ -65,7 +65,7 @@ async fn a_beginning_that_was_cut_off_before_its_journal_is_none() {
         assert!(!rig.runs.place(&home).exists(), "nothing of it is left");
         rig.runs.begin(&rig.run, &Rig::caller("three")).await.expect("begun");
     }
-    // A repository that cannot be looked at may be back tomorrow.
+    // A repository that is not accessible now may be accessible later.
     fs::remove_dir_all(rig.home().path()).expect("removed");
     assert_eq!((rig.active().await, rig.is_under_way()), (vec![home], true));
 }

@@ -1,5 +1,5 @@
-//! `.arial/state.json`, schema version 2, in the words and the order of its documents.
-//! What other programs put there stays.
+//! `.arial/state.json`, schema version 2, with the field names and the field order of its specification. Fields of
+//! other programs are preserved.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,10 +60,10 @@ pub struct Workstream {
     pub others: Map<String, Value>,
 }
 
-/// Reads it; `None` where there is none.
+/// Reads the file; `None` if there is none.
 ///
 /// # Errors
-/// A sentence for people: it cannot be read, is damaged, or is of a newer program.
+/// Fails with a message for users if the file cannot be read, is corrupt, or has a newer version.
 pub fn load(home: &Home) -> Result<Option<ArialState>, String> {
     let path = home.state();
     let named = |cause: String| format!("{}: {cause}", path.display());
@@ -72,26 +72,26 @@ pub fn load(home: &Home) -> Result<Option<ArialState>, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(named(error.to_string())),
     };
-    let mut value: Value = serde_json::from_slice(&text).map_err(|error| named(format!("it is damaged: {error}")))?;
+    let mut value: Value = serde_json::from_slice(&text).map_err(|error| named(format!("corrupt: {error}")))?;
     let version = value.get("version").map_or(Some(1), Value::as_u64);
     match version {
         Some(VERSION) => {}
         Some(0 | 1) => migrate(&mut value, &modified(&path)),
-        Some(newer) => return Err(named(format!("it is of version {newer}, this program knows {VERSION}"))),
-        None => return Err(named("its version is no number".to_owned())),
+        Some(newer) => return Err(named(format!("unsupported version {newer} (this program supports {VERSION})"))),
+        None => return Err(named("version is not a number".to_owned())),
     }
     accept_both_spellings(&mut value);
     serde_json::from_value(value).map(Some).map_err(|error| named(error.to_string()))
 }
 
-/// When the file was written last, for times that version 1 did not keep.
+/// Returns the modification time of the file, which stands in for the times that version 1 did not have.
 fn modified(path: &Path) -> String {
     let since = fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let since = since.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
     iso(u64::try_from(since.as_millis()).unwrap_or(0))
 }
 
-/// Version 1 is described nowhere; what version 2 requires and it may lack is filled in.
+/// Converts version 1, which is not documented: fills in the fields required by version 2 that may be missing.
 fn migrate(value: &mut Value, modified: &str) {
     let Some(state) = value.as_object_mut() else { return };
     state.insert("version".to_owned(), VERSION.into());
@@ -122,7 +122,7 @@ fn migrate(value: &mut Value, modified: &str) {
     }
 }
 
-/// The documents contradict each other; both words are read, one is written.
+/// Normalizes status words. The specification contradicts itself: both spellings are read, one is written.
 fn accept_both_spellings(value: &mut Value) {
     let status = match value["status"].as_str() {
         Some("pending") => Some("planning"),
@@ -134,7 +134,7 @@ fn accept_both_spellings(value: &mut Value) {
     }
     for row in value["workstreams"].as_array_mut().into_iter().flatten() {
         match row["status"].as_str() {
-            // Interrupted, and can go on.
+            // An interrupted workstream that can resume.
             Some("paused") => row["status"] = "pending".into(),
             Some("completed") => row["status"] = "done".into(),
             _ => {}
@@ -142,8 +142,10 @@ fn accept_both_spellings(value: &mut Value) {
     }
 }
 
+/// Writes the file durably.
+///
 /// # Errors
-/// What the system says; the file is as it was then.
+/// Returns any I/O error; the file is then unchanged.
 pub fn save(home: &Home, state: &ArialState) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(state)?;
     text.push(b'\n');
@@ -151,7 +153,7 @@ pub fn save(home: &Home, state: &ArialState) -> io::Result<()> {
 }
 
 impl ArialState {
-    /// Derives the status of the whole from its rows, in the documents' order.
+    /// Derives the status of the run from its rows, with the precedence of the specification.
     pub fn derive(&mut self) {
         let any = |status: &str| self.workstreams.iter().any(|row| row.status == status);
         if self.workstreams.iter().all(|row| row.status == "done") {
@@ -163,13 +165,13 @@ impl ArialState {
         }
     }
 
-    /// What our run knows, in the words of this file.
+    /// Updates the file's content from our state of the run.
     pub fn take(&mut self, run: &Run, now_ms: u64) {
         if matches!(run.mode, Mode::Running) && self.status == "planning" {
             self.status = "running".to_owned();
         }
         let over = matches!(run.mode, Mode::Over(_));
-        // Found by name once: a run may have a thousand, and this is done at each step.
+        // Indexed by name: a run may have a thousand jobs, and this happens at each step.
         let known = run.plan.jobs.iter().map(|job| job.id.as_str()).zip(&run.jobs);
         let known: BTreeMap<&str, &Progress> = known.collect();
         for row in &mut self.workstreams {
@@ -192,13 +194,13 @@ impl Workstream {
         self.pid = progress.pid;
         self.started_at = progress.started_ms.map(iso);
         self.completed_at = progress.ended_ms.map(iso);
-        // Attempts that followed a failure, not failures.
+        // Counts retries, not failures.
         self.retry_count = progress.failures.min(progress.attempt.saturating_sub(1));
         self.last_error.clone_from(&progress.error);
         self.summary.clone_from(&progress.summary);
     }
 
-    /// What is known of it where only this file is there.
+    /// Returns the progress of a workstream if only this file is available.
     pub fn progress(&self) -> Progress {
         let stage = match self.status.as_str() {
             "done" => Stage::Done,
@@ -219,7 +221,7 @@ impl Workstream {
     }
 }
 
-/// The file's four words for our stages.
+/// Maps a stage to one of the four status words of the file.
 pub fn word(stage: &Stage, over: bool) -> &'static str {
     match stage {
         Stage::Working | Stage::Finishing | Stage::Merging | Stage::Waiting if !over => "running",
