@@ -8,8 +8,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, open, openat};
 use rustix::io::retry_on_intr;
 use serde::de::DeserializeOwned;
-use swarm_model::{Contract, Lease, RestartPolicy, Row, Spec, worker_dir_name};
-use swarm_ports::{DirFacts, LeaseFacts, SpecFacts};
+use swarm_actors::registry::reconcile::{Evidence, Launch};
+use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Wanted, worker_dir_name};
+use swarm_ports::LeaseFacts;
 
 use super::procfs;
 use super::records::{is_held, parse};
@@ -24,6 +25,28 @@ pub enum Detail {
     Exit,
     /// Also whether a running worker is suspended.
     Fine,
+}
+
+/// What a view has read of one generation.
+#[derive(Clone, Debug)]
+pub struct Glance {
+    name: String,
+    generation: u64,
+    token: String,
+    started: String,
+    restart: RestartPolicy,
+    executed: bool,
+    lease: LeaseFacts,
+    exit: Option<ExitRecord>,
+    wanted: Wanted,
+}
+
+impl<'a> From<&'a Glance> for Evidence<'a> {
+    fn from(glance: &'a Glance) -> Self {
+        let Glance { name, generation, token, started, restart, executed, lease, exit, wanted } = glance;
+        let launch = Launch { name, token, started, restart: *restart, executed: *executed };
+        Self { name, generation: *generation, launch: Some(launch), lease, exit: exit.as_ref(), wanted }
+    }
 }
 
 /// The directory of all records, which stays open: names below it are short.
@@ -41,7 +64,7 @@ impl Records {
     }
 
     /// The records of the generation that the row names.
-    pub fn of(&self, row: &Row, detail: Detail) -> Option<DirFacts> {
+    pub fn of(&self, row: &Row, detail: Detail) -> Option<Glance> {
         let generation = row.swarm()?.generation;
         let dir = worker_dir_name(&row.name, generation);
         let mut lease = self.file(&dir, "lease")?;
@@ -57,18 +80,17 @@ impl Records {
         let exit = if looked { self.record(&dir, "exit.json") } else { None };
         // The kernel renders the file of a process anew for each look, the dearest of all.
         let stat = if looked { procfs::alive(&lease.worker, &self.boot) } else { None };
-        let spec = Box::new(Spec {
-            contract: Contract { restart: lease.restart, ..Contract::default() },
-            ..spec(row, generation, lease.token.clone(), lease.started.clone())
-        });
         // A running worker was executed, but for the moment of its start.
         let pending = looked && exit.is_none() && self.has(&dir, "spec.pending");
         // Without a policy little was ever wanted of one that runs.
         let noted = lease.restart != RestartPolicy::Never || (exit.is_some() && !held);
-        Some(DirFacts {
+        Some(Glance {
             name: row.name.clone(),
             generation,
-            spec: if pending { SpecFacts::Pending(spec) } else { SpecFacts::Executed(spec) },
+            token: lease.token.clone(),
+            started: lease.started.clone(),
+            restart: lease.restart,
+            executed: !pending,
             exit,
             wanted: noted.then(|| self.record(&dir, "wanted.json")).flatten().unwrap_or_default(),
             lease: LeaseFacts {
@@ -99,29 +121,16 @@ impl Records {
 
 /// Its shim holds the lease. That is enough for the word: should the other
 /// program just be remaking the row, then its own process makes it true.
-fn running(row: &Row, generation: u64) -> DirFacts {
-    let token = row.swarm().map(|meta| meta.id.clone()).unwrap_or_default();
-    DirFacts {
+fn running(row: &Row, generation: u64) -> Glance {
+    Glance {
         name: row.name.clone(),
         generation,
-        spec: SpecFacts::Executed(Box::new(spec(row, generation, token, row.started.clone()))),
+        token: row.swarm().map(|meta| meta.id.clone()).unwrap_or_default(),
+        started: row.started.clone(),
+        restart: RestartPolicy::Never,
+        executed: true,
         lease: LeaseFacts { held: true, this_boot: true, worker_alive: true, ..LeaseFacts::default() },
         exit: None,
-        wanted: swarm_model::Wanted::default(),
-    }
-}
-
-fn spec(row: &Row, generation: u64, token: String, started: String) -> Spec {
-    Spec {
-        name: row.name.clone(),
-        generation,
-        token,
-        request: String::new(),
-        started,
-        contract: Contract::default(),
-        worktree: None,
-        logs: Vec::new(),
-        resume: None,
-        hooked: None,
+        wanted: Wanted::default(),
     }
 }

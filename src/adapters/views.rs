@@ -10,7 +10,7 @@ use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
 use swarm_model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
-use swarm_ports::{DirFacts, Records as _};
+use swarm_ports::Records as _;
 
 use super::clock;
 use super::glance;
@@ -88,13 +88,13 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
             Err(bad) => registry.unreadable.push((bad.label, bad.error.to_string())),
         }
     }
-    let facts = match glance::Records::open(paths) {
+    let seen = match glance::Records::open(paths) {
         Some(records) => glance_all(&records, &rows, detail),
         None => rows.iter().map(|_| None).collect(),
     };
-    let views = rows.into_iter().zip(facts).map(|(row, facts)| {
-        let foreign = if facts.is_none() { windows.process(&row, records.boot()) } else { None };
-        reconcile::judge(row, facts.as_ref(), foreign)
+    let views = rows.into_iter().zip(seen).map(|(row, seen)| {
+        let foreign = if seen.is_none() { windows.process(&row, records.boot()) } else { None };
+        reconcile::judge(row, seen.as_ref().map(Into::into), foreign)
     });
     registry.workers = views.collect();
     if detail == Detail::Fine {
@@ -138,8 +138,8 @@ const THREADS_MAX: usize = 4;
 
 /// The records of each row that has any. Small reads from the page cache, many
 /// of them: shared among processors when there are enough.
-fn glance_all(records: &glance::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<DirFacts>> {
-    let glance = |row: &Arc<Row>| records.of(row, detail).filter(|facts| reconcile::belongs(row, facts));
+fn glance_all(records: &glance::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<glance::Glance>> {
+    let glance = |row: &Arc<Row>| records.of(row, detail).filter(|seen| reconcile::belongs(row, seen));
     if rows.len() < ROWS_FOR_THREADS_MIN {
         return rows.iter().map(glance).collect();
     }
