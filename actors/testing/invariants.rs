@@ -50,7 +50,7 @@ impl World {
         let dirs = self.records.all();
         for row in self.rows().iter().filter(|row| row.swarm().is_some()) {
             let lived =
-                |facts: &&DirFacts| matches!(facts.spec, SpecFacts::Executed(_)) && reconcile::belongs(row, facts);
+                |facts: &&DirFacts| matches!(facts.spec, SpecFacts::Executed(_)) && reconcile::belongs(row, *facts);
             if !dirs.iter().any(|facts| lived(&facts)) {
                 return Err(format!("the row of {} leads to no command that was executed", row.name));
             }

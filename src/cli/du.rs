@@ -11,7 +11,7 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::{escape, size, table};
 use super::screen::Screen;
-use swarm_store::repositories::trash::list::Trove;
+use swarm_store::repositories::trash::list::TrashList;
 use swarm_store::repositories::usage::bytes;
 use swarm_sys::paths::Paths;
 
@@ -112,21 +112,21 @@ fn logs(paths: &Paths, name: &str) -> u64 {
 fn saves(repos: &BTreeSet<PathBuf>, screen: &mut Screen) -> Result<Vec<Saves>, Failure> {
     let caller = caller::collect()?.caller;
     let mut found: Vec<Saves> = Vec::new();
-    let here = Trove::open(&caller, Path::new(".")).ok();
-    for trove in repos.iter().map(|repo| Trove::open(&caller, repo)).chain(here.map(Ok)) {
-        let trove = match trove {
-            Ok(trove) => trove,
+    let here = TrashList::open(&caller, Path::new(".")).ok();
+    for trash in repos.iter().map(|repo| TrashList::open(&caller, repo)).chain(here.map(Ok)) {
+        let trash = match trash {
+            Ok(trash) => trash,
             Err(refusal) => {
                 screen.warning(&refusal.cause);
                 continue;
             }
         };
-        if found.iter().any(|known| known.repository == trove.repository()) {
+        if found.iter().any(|known| known.repository == trash.repository()) {
             continue;
         }
-        let saves = trove.saves()?;
-        let bytes = saves.iter().map(|save| trove.bytes(save)).sum::<Result<u64, _>>()?;
-        found.push(Saves { repository: trove.repository().to_owned(), count: saves.len(), bytes });
+        let saves = trash.saves()?;
+        let bytes = saves.iter().map(|save| trash.bytes(save)).sum::<Result<u64, _>>()?;
+        found.push(Saves { repository: trash.repository().to_owned(), count: saves.len(), bytes });
     }
     found.retain(|saves| saves.count > 0);
     Ok(found)

@@ -9,6 +9,7 @@ use super::{Owner, USER_FILE, keys};
 /// Maximum number of problems that are reported for a file.
 const PROBLEMS_MAX: usize = 20;
 
+/// Problem in a configuration file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
     pub line: usize,

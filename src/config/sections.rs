@@ -11,6 +11,7 @@ use swarm_sys::duration::{self, NumberOrText};
 /// Maximum number of environment variables; a process with more could not be started.
 pub const VARIABLES_MAX: usize = 4096;
 
+/// Configuration: all sections of both files, merged.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sections {

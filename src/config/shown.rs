@@ -11,6 +11,7 @@ use super::{Layer, check, keys, layers};
 /// Replacement for hidden values.
 const HIDDEN: &str = "***";
 
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Default,

@@ -111,10 +111,10 @@ fn orphan(patient: &Patient, repo: &Path, one: &Listed) -> Finding {
         let remedy = format!("run '{git} repair NEW-PATH' if it was moved, or '{git} prune' if it was deleted");
         return Finding::warning("worktrees", what).remedy(remedy);
     }
-    let spare = swarm_git::worktrees::is_spare(&one.path, repo, &patient.caller);
+    let spare = swarm_git::worktrees::check_clean(&one.path, repo, &patient.caller);
     let repair = Repair::Worktree { path: one.path.clone(), repo: repo.to_owned() };
-    let repair =
-        Some(repair).filter(|_| spare.is_ok() && swarm_git::worktrees::is_left_by(&one.path, patient.paths.root()));
+    let repair = Some(repair)
+        .filter(|_| spare.is_ok() && swarm_git::worktrees::is_abandoned_by(&one.path, patient.paths.root()));
     let holds = match spare {
         Ok(()) => "and has no unsaved work".to_owned(),
         Err(cause) => format!("and must be kept: {cause}"),
@@ -137,12 +137,12 @@ pub(super) fn remove(tree: &Path, repo: &Path, paths: &Paths, caller: &Caller) -
     let now = Now::look(&Patient::new(paths.clone(), caller.clone()));
     if now.registry.is_none()
         || now.known.contains(&resolved(tree))
-        || !swarm_git::worktrees::is_left_by(tree, paths.root())
+        || !swarm_git::worktrees::is_abandoned_by(tree, paths.root())
     {
         return Err("it is in use now".to_owned());
     }
     let name = tree.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    swarm_git::worktrees::remove_worktree_if_spare(&name, tree, repo, caller)
+    swarm_git::worktrees::remove_worktree_if_clean(&name, tree, repo, caller)
 }
 
 fn resolved(path: &Path) -> PathBuf {

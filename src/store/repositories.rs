@@ -6,7 +6,7 @@ pub use swarm_git::repository::{
     root, site, worktrees_of,
 };
 pub use swarm_git::trash;
-pub use swarm_git::worktrees::{remove_worktree_if_spare, topic, usage};
+pub use swarm_git::worktrees::{remove_worktree_if_clean, topic, usage};
 
 /// Merge queues as their journals have them, for verbs that ask no supervisor.
 pub mod landing {

@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, open, openat};
 use rustix::io::retry_on_intr;
 use serde::de::DeserializeOwned;
-use swarm_model::{Contract, Lease, RestartPolicy, Row, Spec, worker_dir_name};
-use swarm_ports::{DirFacts, LeaseFacts, SpecFacts};
+use swarm_actors::registry::reconcile::{Evidence, Launch};
+use swarm_model::{ExitRecord, Lease, RestartPolicy, Row, Wanted, worker_dir_name};
+use swarm_ports::LeaseFacts;
 
 use super::records::{is_held, parse};
 use swarm_sys::paths::Paths;
@@ -23,6 +24,28 @@ pub enum Detail {
     Exit,
     /// Also whether a running worker is suspended.
     Fine,
+}
+
+/// Records of one generation, as far as a view needs them.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    name: String,
+    generation: u64,
+    token: String,
+    started: String,
+    restart: RestartPolicy,
+    executed: bool,
+    lease: LeaseFacts,
+    exit: Option<ExitRecord>,
+    wanted: Wanted,
+}
+
+impl<'a> From<&'a Summary> for Evidence<'a> {
+    fn from(summary: &'a Summary) -> Self {
+        let Summary { name, generation, token, started, restart, executed, lease, exit, wanted } = summary;
+        let launch = Launch { name, token, started, restart: *restart, executed: *executed };
+        Self { name, generation: *generation, launch: Some(launch), lease, exit: exit.as_ref(), wanted }
+    }
 }
 
 /// The directory of all records, kept open so that the paths opened below it are short.
@@ -40,7 +63,7 @@ impl Records {
     }
 
     /// Reads the records of the generation that the row names; `None` if there is no readable lease.
-    pub fn of(&self, row: &Row, detail: Detail) -> Option<DirFacts> {
+    pub fn of(&self, row: &Row, detail: Detail) -> Option<Summary> {
         let generation = row.swarm()?.generation;
         let dir = worker_dir_name(&row.name, generation);
         let mut lease = self.file(&dir, "lease")?;
@@ -56,18 +79,17 @@ impl Records {
         let exit = if looked { self.record(&dir, "exit.json") } else { None };
         // Reading a process's file in /proc is the most expensive step: the kernel renders it for each read.
         let stat = if looked { procfs::alive(&lease.worker, &self.boot) } else { None };
-        let spec = Box::new(Spec {
-            contract: Contract { restart: lease.restart, ..Contract::default() },
-            ..spec(row, generation, lease.token.clone(), lease.started.clone())
-        });
         // A running worker was executed, except during its start.
         let pending = looked && exit.is_none() && self.has(&dir, "spec.pending");
         // `wanted.json` matters only for workers with a restart policy and for ended ones.
         let noted = lease.restart != RestartPolicy::Never || (exit.is_some() && !held);
-        Some(DirFacts {
+        Some(Summary {
             name: row.name.clone(),
             generation,
-            spec: if pending { SpecFacts::Pending(spec) } else { SpecFacts::Executed(spec) },
+            token: lease.token.clone(),
+            started: lease.started.clone(),
+            restart: lease.restart,
+            executed: !pending,
             exit,
             wanted: noted.then(|| self.record(&dir, "wanted.json")).flatten().unwrap_or_default(),
             lease: LeaseFacts {
@@ -98,29 +120,16 @@ impl Records {
 
 /// Returns the facts of a worker whose shim holds the lease. That suffices for the status word: if the original
 /// `swarm` is replacing the row at this moment, its own process makes the word true.
-fn running(row: &Row, generation: u64) -> DirFacts {
-    let token = row.swarm().map(|meta| meta.id.clone()).unwrap_or_default();
-    DirFacts {
+fn running(row: &Row, generation: u64) -> Summary {
+    Summary {
         name: row.name.clone(),
         generation,
-        spec: SpecFacts::Executed(Box::new(spec(row, generation, token, row.started.clone()))),
+        token: row.swarm().map(|meta| meta.id.clone()).unwrap_or_default(),
+        started: row.started.clone(),
+        restart: RestartPolicy::Never,
+        executed: true,
         lease: LeaseFacts { held: true, this_boot: true, worker_alive: true, ..LeaseFacts::default() },
         exit: None,
-        wanted: swarm_model::Wanted::default(),
-    }
-}
-
-fn spec(row: &Row, generation: u64, token: String, started: String) -> Spec {
-    Spec {
-        name: row.name.clone(),
-        generation,
-        token,
-        request: String::new(),
-        started,
-        contract: Contract::default(),
-        worktree: None,
-        logs: Vec::new(),
-        resume: None,
-        hooked: None,
+        wanted: Wanted::default(),
     }
 }

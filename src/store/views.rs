@@ -10,7 +10,7 @@ use swarm_actors::registry::store::{self, Loaded};
 use swarm_actors::registry::table::{self, Unreadable};
 use swarm_actors::registry::{StoreError, reconcile};
 use swarm_model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
-use swarm_ports::{DirFacts, Records as _};
+use swarm_ports::Records as _;
 
 use super::records::{DiskRecords, STUCK};
 use super::runs::order;
@@ -89,13 +89,13 @@ pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Regis
             Err(bad) => registry.unreadable.push((bad.label, bad.error.to_string())),
         }
     }
-    let facts = match summary::Records::open(paths) {
+    let seen = match summary::Records::open(paths) {
         Some(records) => summarize_all(&records, &rows, detail),
         None => rows.iter().map(|_| None).collect(),
     };
-    let views = rows.into_iter().zip(facts).map(|(row, facts)| {
-        let foreign = if facts.is_none() { windows.process(&row, records.boot()) } else { None };
-        reconcile::judge(row, facts.as_ref(), foreign)
+    let views = rows.into_iter().zip(seen).map(|(row, seen)| {
+        let foreign = if seen.is_none() { windows.process(&row, records.boot()) } else { None };
+        reconcile::judge(row, seen.as_ref().map(Into::into), foreign)
     });
     registry.workers = views.collect();
     if detail == Detail::Fine {
@@ -139,31 +139,31 @@ const THREADS_MAX: usize = 4;
 
 /// Reads the records of each row. These are many small reads from the page cache, so large registries are divided
 /// among threads.
-fn summarize_all(records: &summary::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<DirFacts>> {
-    let glance = |row: &Arc<Row>| records.of(row, detail).filter(|facts| reconcile::belongs(row, facts));
+fn summarize_all(records: &summary::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<summary::Summary>> {
+    let summarize = |row: &Arc<Row>| records.of(row, detail).filter(|seen| reconcile::belongs(row, seen));
     if rows.len() < ROWS_FOR_THREADS_MIN {
-        return rows.iter().map(glance).collect();
+        return rows.iter().map(summarize).collect();
     }
     // `available_parallelism` costs a dozen system calls, so small registries do not call it.
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     if threads == 1 {
-        return rows.iter().map(glance).collect();
+        return rows.iter().map(summarize).collect();
     }
     let (first, rest) = rows.split_at(rows.len().div_ceil(threads));
     std::thread::scope(|scope| {
         let chunks = rest.chunks(rest.len().div_ceil(threads - 1).max(1));
         let others: Vec<_> = chunks
             .map(|chunk| {
-                let work = move || chunk.iter().map(glance).collect::<Vec<_>>();
+                let work = move || chunk.iter().map(summarize).collect::<Vec<_>>();
                 // If no thread can be started, this thread does the work below.
                 std::thread::Builder::new().spawn_scoped(scope, work).map_err(|_| chunk)
             })
             .collect();
-        let mut facts: Vec<_> = first.iter().map(glance).collect();
+        let mut facts: Vec<_> = first.iter().map(summarize).collect();
         for other in others {
             facts.extend(match other {
                 Ok(task) => task.join().expect("reading records does not panic"),
-                Err(chunk) => chunk.iter().map(glance).collect(),
+                Err(chunk) => chunk.iter().map(summarize).collect(),
             });
         }
         facts

@@ -1,5 +1,5 @@
-//! Waiting for a moment of either clock with the kernel's own timers, which count the
-//! time that a machine sleeps and tell when its clock is set.
+//! Alarms on the boot clock and the wall clock. Timers of the kernel count the time that a machine sleeps, and report
+//! when the wall clock is set.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,10 +12,10 @@ use swarm_ports::Alarm;
 
 use crate::readable::Readable;
 
-/// Where no timer is to be had, the time is looked at again after this.
+/// Time after which an alarm rings if no timer is available. The caller then checks the time again.
 const FALLBACK: Duration = Duration::from_secs(10);
 
-/// Resolves when it is time, or when the wall clock is set and a date depends on it.
+/// Resolves when the alarm is due, or when the wall clock is set and the alarm depends on it.
 pub async fn ring(alarm: Alarm) {
     let boot = wait(TimerfdClockId::Boottime, alarm.boot_ms, TimerfdTimerFlags::ABSTIME);
     let wall_flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
@@ -34,7 +34,7 @@ async fn wait(clock: TimerfdClockId, at_ms: Option<u64>, flags: TimerfdTimerFlag
 
 fn timer(clock: TimerfdClockId, at_ms: u64, flags: TimerfdTimerFlags) -> io::Result<OwnedFd> {
     let fd = timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    // Nothing at all would disarm it.
+    // A time of 0 would disarm the timer.
     let at_ms = at_ms.max(1);
     let at = Timespec {
         tv_sec: i64::try_from(at_ms / 1000).unwrap_or(i64::MAX),
@@ -55,7 +55,7 @@ mod tests {
     use crate::clock::SystemClock;
 
     #[tokio::test]
-    async fn it_rings_at_its_time_on_either_clock_and_never_before() {
+    async fn an_alarm_rings_at_its_time_on_either_clock_and_never_before() {
         let clock = SystemClock::new();
         for on_wall in [false, true] {
             let read = || if on_wall { clock.wall_ms() } else { clock.boot_ms() };
@@ -69,7 +69,7 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(5), ring(alarm)).await.expect("it rings");
             assert!(read() >= at && began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
         }
-        // What has passed is told at once, nothing never.
+        // An alarm in the past rings at once, and one without a time never.
         ring(Alarm { boot_ms: Some(0), wall_ms: None }).await;
         let never = tokio::time::timeout(Duration::from_millis(50), ring(Alarm::default()));
         assert!(never.await.is_err());

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Longest duration taken: a hundred years, far from every overflow.
+/// Maximum duration: a hundred years, far below any overflow.
 const SECONDS_MAX: f64 = 100.0 * 366.0 * 86_400.0;
 
-/// Reads a duration; days, hours, minutes and seconds in that order, each at most once.
+/// Parses a duration: seconds, or days, hours, minutes and seconds in this order, each at most once.
 ///
 /// # Errors
-/// A sentence for the usage error.
+/// Returns a message if the text is not a duration, or is longer than a hundred years.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a duration (expected 90, 90s, 5m or 1h30m)");
     let seconds = if text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
@@ -24,14 +24,15 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// As [`parse`], for limits where nothing at all makes no sense.
+/// Parses a duration like [`parse`], for limits that cannot be 0.
 ///
 /// # Errors
-/// A sentence for the usage error.
+/// Fails as [`parse`] does, and if the duration is 0.
 pub fn parse_positive(text: &str) -> Result<Duration, String> {
     parse(text).and_then(|duration| if duration.is_zero() { Err("must be above 0".into()) } else { Ok(duration) })
 }
 
+/// Returns the seconds of a duration with units. `None` if the text is malformed.
 fn with_units(text: &str) -> Option<f64> {
     let mut rest = text;
     let mut total = 0.0;
@@ -46,7 +47,7 @@ fn with_units(text: &str) -> Option<f64> {
     (rest.is_empty() && !text.is_empty()).then_some(total)
 }
 
-/// As files have it: seconds as a number, or the same texts.
+/// Duration in a file: seconds as a number, or text as on the command line.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum NumberOrText {
@@ -78,10 +79,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn malformed_durations_are_refused() {
         for text in ["", "x", "5x", "m", "30m1h", "1h1h", "-1", "1e3", "nan", "inf", "1 m", "5m3", "1.2.3", ".", "1_0"]
         {
-            assert!(parse(text).is_err(), "{text:?} was taken");
+            assert!(parse(text).is_err(), "{text:?} was accepted");
         }
         assert!(parse("99999999999999999999").is_err());
         assert!(parse_positive("0").is_err() && parse_positive("0s").is_err());

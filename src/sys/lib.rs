@@ -1,5 +1,5 @@
-//! What swarm needs of the operating system, and nothing of what swarm is: files, locks, processes, control
-//! groups, clocks, paths and commands. Depends on the values of `swarm-model` and the ports only.
+//! Operating system services for swarm: files, locks, processes, control groups, clocks, paths and commands. Depends
+//! only on the values of `swarm-model` and on the ports.
 
 pub mod alarm;
 pub mod cgroups;

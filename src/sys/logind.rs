@@ -1,5 +1,4 @@
-//! The login manager, which may end what a user leaves behind at the end of a session (a run
-//! that was begun there with it), and the user's service manager.
+//! Login manager, which may kill all processes of a user at the end of a session, and the user's service manager.
 
 use std::fs;
 use std::path::Path;
@@ -10,30 +9,31 @@ use crate::commands::deadline;
 
 const CONFIG: [&str; 3] = ["etc/systemd/logind.conf", "run/systemd/logind.conf", "usr/lib/systemd/logind.conf"];
 const DROP_INS: [&str; 3] = ["usr/lib/systemd/logind.conf.d", "run/systemd/logind.conf.d", "etc/systemd/logind.conf.d"];
-/// How long the service manager may take, and what it may say.
+/// Time limit of a call to the service manager.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Maximum output of the service manager in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const LINGER: &str = "var/lib/systemd/linger";
 
-/// A sentence with the remedy, where that is so here.
+/// Returns a warning with a remedy if the login manager will kill this process at the end of the session.
 pub fn warning() -> Option<String> {
     let cgroup = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     warning_for(Path::new("/"), &cgroup, &user()?)
 }
 
-/// Has the user's service manager read its units again; whether it did.
+/// Makes the user's service manager read its units again. Returns whether it did.
 pub fn reload_units() -> bool {
     let mut command = Command::new("systemctl");
     command.args(["--user", "daemon-reload"]);
     deadline::run(&mut command, None, ANSWER_MAX, ANSWER_BYTES_MAX).is_ok_and(|said| said.success)
 }
 
-/// The name of this process's user.
+/// Returns the name of this process's user. `None` if it is unknown.
 pub fn user() -> Option<String> {
     Some(nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten()?.name)
 }
 
-/// Whether the user's services begin at boot and outlive the last session.
+/// Reports whether the services of the user start at boot and survive the last session.
 pub fn lingers() -> bool {
     user().is_some_and(|user| Path::new("/").join(LINGER).join(user).exists())
 }
@@ -44,12 +44,12 @@ fn warning_for(root: &Path, cgroup: &str, user: &str) -> Option<String> {
         return None;
     }
     Some(format!(
-        "this machine ends a user's processes when the last session ends (KillUserProcesses), and the run with them; \
-         loginctl enable-linger {user} keeps them"
+        "this machine kills a user's processes when the last session ends (KillUserProcesses), including this run; \
+         run 'loginctl enable-linger {user}' to keep them"
     ))
 }
 
-/// What is configured, the word that counts last.
+/// Returns the configuration as text, in order of increasing precedence.
 fn config(root: &Path) -> String {
     let main = CONFIG.iter().find_map(|path| fs::read_to_string(root.join(path)).ok()).unwrap_or_default();
     let mut files: Vec<_> =
@@ -59,19 +59,19 @@ fn config(root: &Path) -> String {
     std::iter::once(main).chain(drop_ins).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether this process belongs to a login session, as a cgroup's name says.
+/// Reports whether this process belongs to a login session, by the name of its control group.
 fn in_session(cgroup: &str) -> bool {
     cgroup.lines().any(|line| line.split('/').any(|part| part.starts_with("session-") && part.ends_with(".scope")))
 }
 
-/// In the order of logind.conf(5): who is excluded, root where nobody is named; then who
-/// alone is meant; then all or none.
+/// Reports whether the login manager kills the processes of a user, by the rules of logind.conf(5): excluded users
+/// first (root by default), then the exclusive list, then the setting for all.
 fn kills(config: &str, user: &str) -> bool {
     let said = |key: &str| {
         let values = config.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
         values.map(str::trim).collect::<Vec<_>>()
     };
-    // Lists grow with each line, and an empty one begins them anew.
+    // Each line adds to a list, and an empty value clears it.
     let names = |key: &str| {
         let said = said(key);
         let from = said.iter().rposition(|value| value.is_empty()).unwrap_or(0);
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_counts_and_none_is_no() {
+    fn the_last_value_wins_and_the_default_is_no() {
         assert!(kills("[Login]\nKillUserProcesses=yes\n", "ada"));
         assert!(!kills("[Login]\nKillUserProcesses=yes\nKillUserProcesses=no\n", "ada"));
         assert!(!kills("[Login]\n#KillUserProcesses=yes\n", "ada"));
     }
 
     #[test]
-    fn who_is_named_counts_before_all() {
+    fn lists_of_users_take_precedence() {
         assert!(!kills("KillUserProcesses=yes\n", "root"));
         assert!(kills("KillUserProcesses=yes\nKillExcludeUsers=\n", "root"));
         assert!(!kills("KillUserProcesses=yes\nKillExcludeUsers=bob ada\n", "ada"));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_where_the_machine_is_so() {
+    fn the_warning_depends_on_session_configuration_and_lingering() {
         let root = tempfile::tempdir().expect("a directory");
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);
@@ -130,8 +130,8 @@ mod tests {
         write("usr/lib/systemd/logind.conf", "[Login]\nKillUserProcesses=no\n");
         write("etc/systemd/logind.conf.d/kill.conf", "[Login]\nKillUserProcesses=yes\n");
         assert!(said(SESSION).is_some_and(|text| text.contains("loginctl enable-linger ada")));
-        assert_eq!(said("0::/system.slice/cron.service\n"), None, "it is of no session");
+        assert_eq!(said("0::/system.slice/cron.service\n"), None, "not in a session");
         write("var/lib/systemd/linger/ada", "");
-        assert_eq!(said(SESSION), None, "what lingers stays");
+        assert_eq!(said(SESSION), None, "the user lingers");
     }
 }

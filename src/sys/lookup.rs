@@ -1,4 +1,4 @@
-//! Whether a command can be executed, asked before anything is made for it.
+//! Lookup of a command, before anything is created for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,24 +8,25 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use swarm_model::{Contract, Refusal, RefusalKind};
 
-/// Where `execvp` looks when there is no `PATH`.
+/// Search path of `execvp` if `PATH` is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// What of a file tells what executes it.
+/// Number of bytes of a file that are read to find its interpreter.
 const HEAD_BYTES: u64 = 256;
 
-/// Where a worker will be when its command is looked up.
+/// Working directory of a worker when its command is looked up.
 pub enum Place<'a> {
-    /// A directory that is there now.
+    /// Directory that exists.
     Directory(&'a Path),
-    /// A worktree that is still to be made: relative paths cannot be judged yet.
+    /// Worktree that does not exist yet, so that relative paths cannot be checked.
     LaterWorktree,
 }
 
-/// Looks `command` up as the worker will, in its environment and directory.
+/// Checks that `command` can be executed, with the lookup rules of the worker: `path` is its `PATH`, and `place` its
+/// working directory.
 ///
 /// # Errors
-/// `command not found: X`, or that what was found cannot be executed.
+/// Fails if the command is not found (`command not found: X`) or is not an executable file.
 pub fn check(command: &str, path: Option<&str>, place: &Place) -> Result<(), Refusal> {
     if command.contains('/') {
         return match (Path::new(command).is_absolute(), place) {
@@ -35,7 +36,7 @@ pub fn check(command: &str, path: Option<&str>, place: &Place) -> Result<(), Ref
         };
     }
     if command.is_empty() {
-        return Err(Refusal::new(RefusalKind::Invalid, "the command's name is empty"));
+        return Err(Refusal::new(RefusalKind::Invalid, "the name of the command is empty"));
     }
     let mut best = Found::Nothing;
     for entry in path.unwrap_or(DEFAULT_PATH).split(':') {
@@ -54,11 +55,11 @@ pub fn check(command: &str, path: Option<&str>, place: &Place) -> Result<(), Ref
     verdict(command, best)
 }
 
-/// The same for what is to be started again. `dir` is where it will run; none where that
-/// is still to be made.
+/// Checks that the command of a contract can be executed. `dir` is the working directory; `None` if it does not exist
+/// yet.
 ///
 /// # Errors
-/// As [`check`], and where the directory is gone.
+/// Fails as [`check`] does, and if the directory does not exist.
 pub fn check_start(contract: &Contract, dir: Option<&Path>) -> Result<(), Refusal> {
     if let Some(dir) = dir
         && let Err(error) = fs::metadata(dir).and_then(|meta| match meta.is_dir() {
@@ -73,8 +74,8 @@ pub fn check_start(contract: &Contract, dir: Option<&Path>) -> Result<(), Refusa
     check(command, path, &dir.map_or(Place::LaterWorktree, Place::Directory))
 }
 
-/// Whether a command is a program by itself, and no script of a shell or the like around
-/// one: those of agents are binaries, or scripts of a JavaScript runtime.
+/// Reports whether a command is a program, and not a wrapper script for one. Agents are binaries, or scripts of a
+/// JavaScript runtime.
 pub fn is_program(command: &str, contract: &Contract) -> bool {
     let path = path_in(contract).unwrap_or(DEFAULT_PATH);
     let named = || Some(PathBuf::from(command)).filter(|path| path.is_absolute() && is_executable(path));
@@ -96,13 +97,13 @@ fn is_executable(path: &Path) -> bool {
     matches!(Found::at(path), Found::Executable)
 }
 
-/// The `PATH` that a worker gets: `--env` wins over what it inherits.
-/// Where a worker's command is looked for.
+/// Returns the `PATH` in which the command of a worker is searched.
 fn path_in(contract: &Contract) -> Option<&str> {
     let own = path_of(&contract.env, &contract.private);
     own.or_else(|| path_of(&contract.env, &contract.environment))
 }
 
+/// Returns the `PATH` of a worker. `env`, which is from `--env`, overrides the inherited variables.
 pub fn path_of<'a>(env: &'a BTreeMap<String, String>, inherited: &'a [(String, String)]) -> Option<&'a str> {
     let inherited = || inherited.iter().find(|(key, _)| key == "PATH").map(|(_, value)| value);
     env.get("PATH").or_else(inherited).map(String::as_str)
@@ -110,7 +111,7 @@ pub fn path_of<'a>(env: &'a BTreeMap<String, String>, inherited: &'a [(String, S
 
 enum Found {
     Executable,
-    /// A directory, or a file without the permission.
+    /// A directory, or a file without permission to execute it.
     Other,
     Nothing,
 }
@@ -136,7 +137,7 @@ fn verdict(command: &str, found: Found) -> Result<(), Refusal> {
         Found::Nothing => {
             let refusal = Refusal::new(RefusalKind::Invalid, format!("command not found: {command}"));
             let shell = command.contains(char::is_whitespace);
-            let hint = "a command line for a shell is given as: -- sh -c '…'";
+            let hint = "to run a command line in a shell, use: -- sh -c '…'";
             Err(if shell { refusal.remedy(hint) } else { refusal })
         }
     }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_looked_up_as_the_worker_will() {
+    fn commands_are_looked_up_with_the_rules_of_the_worker() {
         let dir = tree();
         let here = Place::Directory(dir.path());
         let bin = dir.path().join("bin");
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_around_a_program_is_told_from_the_program() {
+    fn a_wrapper_script_is_distinguished_from_the_program() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().to_str().expect("text").to_owned();
         let contract = Contract { env: BTreeMap::from([("PATH".to_owned(), path.clone())]), ..Contract::default() };
@@ -203,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_worktree_may_hold_is_not_judged() {
+    fn relative_paths_in_a_later_worktree_are_not_checked() {
         assert!(check("./run", None, &Place::LaterWorktree).is_ok());
         assert!(check("run", Some("/nowhere:bin"), &Place::LaterWorktree).is_ok());
         assert_eq!(cause(check("run", Some("/nowhere"), &Place::LaterWorktree)), "command not found: run");
     }
 
     #[test]
-    fn a_given_path_wins() {
+    fn a_given_path_overrides_the_inherited_one() {
         let inherited = [("PATH".to_owned(), "/a".to_owned())];
         assert_eq!(path_of(&BTreeMap::new(), &inherited), Some("/a"));
         assert_eq!(path_of(&[("PATH".to_owned(), "/b".to_owned())].into(), &inherited), Some("/b"));

@@ -1,4 +1,4 @@
-//! Where things lie in the state directory.
+//! Paths in the state directory.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,29 +7,29 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-/// The first bytes of the SHA-256 of `text`, in hex: names for what has a longer one.
+/// Returns the first `bytes` bytes of the SHA-256 of `text` in hex, as a short name.
 pub fn digest(text: &[u8], bytes: usize) -> String {
     Sha256::digest(text).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The state directory (`$SWARM_DIR`, else `~/.swarm`) and the names in it.
+/// State directory (`$SWARM_DIR`, else `~/.swarm`), and the paths in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
     root: PathBuf,
 }
 
 impl Paths {
-    /// Longest path a Unix socket may have (`sun_path` less its final NUL).
+    /// Maximum length of the path of a Unix socket in bytes (`sun_path` without its final NUL).
     const SOCKET_PATH_BYTES_MAX: usize = 107;
 
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// From the environment.
+    /// Returns the state directory that the environment names.
     ///
     /// # Errors
-    /// When neither `SWARM_DIR` nor `HOME` is set.
+    /// Fails if neither `SWARM_DIR` nor `HOME` is set, or the current directory is unknown.
     pub fn from_env() -> io::Result<Self> {
         let set = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
         let root = match set("SWARM_DIR") {
@@ -58,34 +58,34 @@ impl Paths {
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }
-    /// A directory for each merge queue.
+    /// Returns the directory that has a directory for each merge queue.
     pub fn merges(&self) -> PathBuf {
         self.root.join("merge")
     }
-    /// A directory for each run that is not over.
+    /// Returns the directory that has a directory for each run that is not over.
     pub fn runs(&self) -> PathBuf {
         self.root.join("run")
     }
-    /// A directory for each loop, as the original has it.
+    /// Returns the directory that has a directory for each loop, as in the original `swarm`.
     pub fn loops(&self) -> PathBuf {
         self.root.join("ralph")
     }
-    /// A directory for each flow that is run.
+    /// Returns the directory that has a directory for each running flow.
     pub fn flows(&self) -> PathBuf {
         self.root.join("flow")
     }
-    /// Output of the commands around worktrees.
+    /// Returns the directory for the output of worktree hooks.
     pub fn hooks(&self) -> PathBuf {
         self.root.join("hooks")
     }
-    /// A file for each nudge, as the original has them.
+    /// Returns the directory that has a file for each nudge, as in the original `swarm`.
     pub fn heartbeats(&self) -> PathBuf {
         self.root.join("heartbeats")
     }
     pub fn heartbeat_lock(&self) -> PathBuf {
         self.root.join("heartbeat.lock")
     }
-    /// `kind` is `stdout`, `stderr` or `tmux`.
+    /// Returns the path of a worker's log. `kind` is `stdout`, `stderr` or `tmux`.
     pub fn log(&self, name: &str, kind: &str) -> PathBuf {
         self.logs().join(format!("{name}.{kind}.log"))
     }
@@ -99,8 +99,8 @@ impl Paths {
         self.root.join("supervisor.log")
     }
 
-    /// The API's socket: in the state directory, or where that path is too long
-    /// for a socket, below a private directory of the user in `/tmp`.
+    /// Returns the path of the API socket: in the state directory, or, if that path is too long for a socket, in a
+    /// private directory of the user below `/tmp`.
     pub fn socket(&self) -> PathBuf {
         let here = self.root.join("supervisor.sock");
         if here.as_os_str().len() <= Self::SOCKET_PATH_BYTES_MAX {
@@ -110,12 +110,12 @@ impl Paths {
         PathBuf::from(format!("/tmp/swarm-{user}")).join(format!("{}.sock", self.digest()))
     }
 
-    /// The tmux session of this state directory, as the original names it.
+    /// Returns the name of the tmux session for this state directory, as in the original `swarm`.
     pub fn session(&self) -> String {
         format!("swarm-{}", self.digest())
     }
 
-    /// First eight hex digits of the SHA-256 of the resolved path.
+    /// Returns the first eight hex digits of the SHA-256 of the resolved path.
     fn digest(&self) -> String {
         let resolved = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
         let path: &OsStr = resolved.as_os_str();

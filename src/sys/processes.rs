@@ -1,5 +1,4 @@
-//! Processes by identity: watched through pidfds, signalled only after a second
-//! look through one.
+//! Processes by identity: watched through pidfds, and signalled only through a pidfd whose identity was checked.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -12,27 +11,28 @@ use swarm_ports::ProcessError;
 
 use super::procfs;
 
-/// How long a tree without a shim has to end by itself.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long SIGKILL is repeated.
+/// Time for which SIGKILL is repeated.
 const INSISTENCE: Duration = Duration::from_secs(5);
+/// Pause between two rounds of SIGKILL.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// A descriptor of exactly this process; `None` when it is gone.
+/// Returns a pidfd of exactly this process. `None` if it is gone.
 pub fn pidfd(process: &ProcessId, boot: &str) -> Option<OwnedFd> {
     let fd = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
-    // Looked at after opening: from here on the descriptor is that process.
+    // Check the identity after opening. From here on the descriptor refers to that process.
     procfs::alive(process, boot)?;
     Some(fd)
 }
 
-/// Waits until every one of the processes is gone, at most `limit`.
+/// Waits for at most `limit` until all processes are gone. Returns whether they are.
 pub fn wait_all_gone(fds: &[OwnedFd], limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     fds.iter().all(|fd| wait_readable(fd, deadline.saturating_duration_since(Instant::now())))
 }
 
-/// Waits until there is something to read, or an end, at most `limit`.
+/// Waits for at most `limit` until the descriptor is readable or at its end. Returns whether it is.
 pub fn wait_readable(fd: &impl std::os::fd::AsFd, limit: Duration) -> bool {
     let (tv_sec, tv_nsec) = (i64::try_from(limit.as_secs()).unwrap_or(i64::MAX), i64::from(limit.subsec_nanos()));
     loop {
@@ -43,13 +43,13 @@ pub fn wait_readable(fd: &impl std::os::fd::AsFd, limit: Duration) -> bool {
     }
 }
 
-/// Signals a descendant of this process, when it still is one.
+/// Signals a process, if it is still a descendant of this process.
 pub fn signal_descendant(pid: i32, signal: Signal) {
     let Some(raw) = Pid::from_raw(pid) else { return };
     let Ok(fd) = pidfd_open(raw, PidfdFlags::empty()) else { return };
     let me = nix::unistd::getpid().as_raw();
     let mut above = pid;
-    // A chain longer than any real tree means that it changed under our eyes.
+    // A chain longer than any real tree means that the tree changed meanwhile.
     for _ in 0..1024 {
         match procfs::stat(above) {
             Some(stat) if stat.parent == me => {
@@ -71,8 +71,10 @@ fn number(signal: Signal) -> rustix::process::Signal {
     }
 }
 
-/// Ends what `members` lists, again and again until it lists nothing: TERM,
-/// five seconds, KILL.
+/// Ends all processes that `members` returns, until it returns none: SIGTERM, after five seconds SIGKILL.
+///
+/// # Errors
+/// Returns the remaining processes if some are alive after further five seconds.
 pub fn end_set(members: &dyn Fn() -> Vec<i32>) -> Result<(), ProcessError> {
     let began = Instant::now();
     let mut signal = rustix::process::Signal::TERM;

@@ -1,6 +1,5 @@
-//! What `/proc` tells of a process. Shared by the shim, readers and the
-//! supervisor; every answer may be stale by the time it is used, so whoever
-//! signals holds a pidfd first and looks again.
+//! Facts about processes from `/proc`, for the shim, readers and the supervisor. Every answer may be stale when it is
+//! used, so code that signals must open a pidfd first and check again.
 
 use std::cell::LazyCell;
 use std::fs;
@@ -9,7 +8,7 @@ use std::sync::OnceLock;
 
 use swarm_model::ProcessId;
 
-/// The fields of `/proc/PID/stat` that matter here.
+/// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     pub state: char,
@@ -22,24 +21,24 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// A zombie has ended; only its parent has not noticed.
+    /// Reports whether the process is alive. A zombie is not: it has ended, but is not reaped yet.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    /// The memory that it has in use, in bytes, as the kernel last summed it up.
+    /// Returns the memory in use in bytes, as the kernel last computed it.
     pub fn resident_bytes(&self) -> u64 {
         self.resident_pages.saturating_mul(rustix::param::page_size() as u64)
     }
 
-    /// Stopped by a signal or a tracer.
+    /// Reports whether the process is stopped by a signal or a tracer.
     pub fn is_suspended(&self) -> bool {
         matches!(self.state, 'T' | 't')
     }
 }
 
-/// Parses one line of `/proc/PID/stat`. The command may hold blanks and
-/// parentheses, so the fields are counted from the last `)`.
+/// Parses one line of `/proc/PID/stat`. The command may contain spaces and parentheses, so fields are counted from
+/// the last `)`.
 pub fn parse_stat(text: &str) -> Option<Stat> {
     let rest = text.get(text.rfind(')')? + 1..)?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -52,26 +51,27 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
+/// Returns the state of a process, which may be a zombie. `None` if it does not exist.
 pub fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&read_once(&format!("/proc/{pid}/stat"))?)
 }
 
-/// The name of a living process, as the kernel shortens it.
+/// Returns the name of a living process, as the kernel truncates it.
 pub fn command(pid: i32) -> Option<String> {
     let alive = stat(pid).is_some_and(|stat| stat.is_alive());
     alive.then(|| read_once(&format!("/proc/{pid}/comm"))).flatten().map(|name| name.trim().to_owned())
 }
 
-/// The id of this boot; empty where the system has none. Read once, so that one
-/// process never sees two answers.
+/// Returns the id of this boot. Empty if the system has none, or it cannot be read. Read once, so that one process
+/// never sees two answers.
 pub fn boot_id() -> String {
     known_boot_id().unwrap_or_default()
 }
 
-/// As [`boot_id`], for a process whose judgement of others hangs on it.
+/// Returns the id of this boot like [`boot_id`], for a process that must not judge others without it.
 ///
 /// # Errors
-/// When the system has one and it cannot be read.
+/// Fails if the system has a boot id and it cannot be read.
 pub fn known_boot_id() -> io::Result<String> {
     static BOOT: OnceLock<String> = OnceLock::new();
     if let Some(boot) = BOOT.get() {
@@ -85,7 +85,7 @@ pub fn known_boot_id() -> io::Result<String> {
     Ok(BOOT.get_or_init(|| boot).clone())
 }
 
-/// These files have no size and are small: one read gets them whole.
+/// Reads a small file of `/proc`, which one call returns completely.
 fn read_once(path: &str) -> Option<String> {
     let mut text = [0_u8; 1024];
     let mut file = fs::File::open(path).ok()?;
@@ -98,13 +98,13 @@ fn read_once(path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
-/// The identity of a living process.
+/// Returns the identity of a process. `None` if it does not exist.
 pub fn identity(pid: i32, boot: &str) -> Option<ProcessId> {
     let stat = stat(pid)?;
     Some(ProcessId { pid, start_ticks: stat.start_ticks, boot: boot.to_owned() })
 }
 
-/// The state of exactly this process, when it is alive.
+/// Returns the state of exactly this process. `None` if it is not alive.
 pub fn alive(process: &ProcessId, boot: &str) -> Option<Stat> {
     if process.pid <= 1 || process.boot != boot {
         return None;
@@ -112,18 +112,18 @@ pub fn alive(process: &ProcessId, boot: &str) -> Option<Stat> {
     stat(process.pid).filter(|stat| stat.is_alive() && stat.start_ticks == process.start_ticks)
 }
 
-/// All process ids there are.
+/// Returns the pids of all processes.
 ///
 /// # Errors
-/// When `/proc` cannot be read.
+/// Fails if `/proc` cannot be read.
 pub fn all() -> io::Result<Vec<i32>> {
     let names = fs::read_dir("/proc")?.flatten();
     Ok(names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Every living descendant of `root`, parents before children.
+/// Returns all descendants of `root`, parents before children.
 pub fn descendants(root: i32) -> Vec<i32> {
-    // Made at most once, and only where the kernel keeps no lists of children.
+    // Computed at most once, and only if the kernel has no lists of children.
     let parents = LazyCell::new(parents);
     let mut found = vec![root];
     let mut next = 0;
@@ -141,7 +141,7 @@ pub fn descendants(root: i32) -> Vec<i32> {
     found
 }
 
-/// The children of a process by the kernel's own list, where it has one.
+/// Returns the children of a process by the kernel's list. `None` if the kernel has no such list.
 fn children(pid: i32) -> Option<Vec<i32>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let lists: Vec<String> =
@@ -150,13 +150,13 @@ fn children(pid: i32) -> Option<Vec<i32>> {
     (!lists.is_empty()).then(|| words.filter_map(|word| word.parse().ok()).collect())
 }
 
-/// Every process with its parent.
+/// Returns all processes, each with its parent.
 fn parents() -> Vec<(i32, i32)> {
     let all = all().unwrap_or_default();
     all.into_iter().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect()
 }
 
-/// When a process started, in milliseconds since the Unix epoch.
+/// Returns when a process started, in milliseconds since the Unix epoch.
 pub fn process_start_ms(start_ticks: u64) -> i64 {
     let up =
         nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_with_parentheses_and_blanks_does_not_shift_fields() {
+    fn a_command_with_parentheses_and_spaces_does_not_shift_fields() {
         let line = "42 (a) (b c) S 7 42 41 0 -1 4194560 0 0 0 0 1 2 3 4 20 0 1 0 987654 1000 10";
         let stat = parse_stat(line).expect("parses");
         assert_eq!(stat, Stat { state: 'S', parent: 7, session: 41, start_ticks: 987_654, resident_pages: 10 });

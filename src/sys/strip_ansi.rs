@@ -1,32 +1,31 @@
-//! What a program drew on a terminal, as plain text: control sequences are
-//! taken out, and those that moved the cursor leave a blank or a line's end, so
-//! that words do not run together.
+//! Conversion of terminal output to plain text. Control sequences are removed, and those that move the cursor leave a
+//! space or a line break, so that words do not run together.
 
-/// Widest gap that a cursor movement to the right leaves.
+/// Maximum number of spaces for a cursor movement to the right.
 const GAP_MAX: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Text,
-    /// A carriage return that may be half of a line's end.
+    /// After a carriage return, which may be part of a line break.
     Return,
-    /// The first byte of a two-byte UTF-8 character, which may be a C1 control.
+    /// After the first byte of a two-byte UTF-8 character, which may be a C1 control.
     Lead,
     Escape,
-    /// Between `ESC (` and the like and their last byte.
+    /// Between `ESC (` or a similar sequence and its last byte.
     Charset,
-    /// `ESC [ …`, with its first number.
+    /// In `ESC [ …`, with its first number.
     Sequence(usize),
-    /// `ESC ] …` and other strings, up to BEL or `ESC \`.
+    /// In `ESC ] …` or another string, up to BEL or `ESC \`.
     Words,
     WordsEscape,
 }
 
-/// Keeps its place between blocks.
+/// Filter that keeps its state between blocks.
 #[derive(Debug)]
 pub struct Plain {
     state: State,
-    /// Something was written since the last line's end.
+    /// Whether text was written since the last line break.
     midline: bool,
 }
 
@@ -105,7 +104,7 @@ impl Plain {
             b'0'..=b'9' => return State::Sequence(number.saturating_mul(10).saturating_add(usize::from(byte - b'0'))),
             b'C' => out.resize(out.len() + number.clamp(1, GAP_MAX), b' '),
             b'E' | b'F' | b'H' | b'f' if self.midline => self.end_line(out),
-            // More numbers; a control that breaks the sequence off; anything else ends it.
+            // More numbers continue the sequence; an escape or a line break aborts it; any other byte ends it.
             0x20..0x40 => return State::Sequence(number),
             0x1b => return State::Escape,
             b'\n' => self.end_line(out),
@@ -140,12 +139,12 @@ mod tests {
         let mut by_byte = Vec::new();
         let mut filter = Plain::new();
         text.as_bytes().iter().for_each(|byte| filter.feed(&[*byte], &mut by_byte));
-        assert_eq!(out, by_byte, "blocks matter for {text:?}");
+        assert_eq!(out, by_byte, "the result depends on blocks for {text:?}");
         String::from_utf8(out).expect("text stays text")
     }
 
     #[test]
-    fn colours_titles_and_charsets_vanish() {
+    fn colours_titles_and_charsets_are_removed() {
         assert_eq!(plain("\x1b[1;31mred\x1b[0m é 漢\n"), "red é 漢\n");
         assert_eq!(plain("\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b"), "ab");
         assert_eq!(plain("\x1b(Ba\x1b=b\x1bPsecret\x1b\\c"), "abc");
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_once_however_the_terminal_ends_them() {
+    fn each_line_break_of_the_terminal_becomes_one() {
         assert_eq!(plain("a\r\nb\r\r\nc\n"), "a\nb\nc\n");
         assert_eq!(plain("10%\r20%\rdone\r\n"), "10%\n20%\ndone\n");
     }

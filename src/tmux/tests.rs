@@ -121,7 +121,7 @@ fn a_server_that_stays_unreachable_is_reported_and_not_doubled() {
     let error = server.tmux().open_window(&order, &|| vec![known.clone()]).expect_err("cannot open");
     assert_eq!(error, TmuxError::Unreachable { pid: known.1, path: known.0.clone() });
     assert_eq!(server.servers(), vec![known.1]);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("goes on");
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).expect("continues the server");
     wait_until("the socket", || Path::new(&known.0).exists());
 }
 

@@ -12,7 +12,7 @@ use crate::cli::{caller, parse};
 use swarm_config::keys;
 use swarm_store::flows::place::Workspace;
 use swarm_store::repositories::landing::journal;
-use swarm_store::repositories::trash::list::Trove;
+use swarm_store::repositories::trash::list::TrashList;
 use swarm_store::runs::wire;
 use swarm_store::views::{Detail, Pick, load_where};
 use swarm_store::{loops, nudges};
@@ -150,7 +150,7 @@ fn workers(which: Which, paths: &Paths) -> Vec<Candidate> {
 /// Returns the saves in the repository of the current directory.
 fn saves() -> Vec<Candidate> {
     let collected = caller::collect().ok();
-    let found = collected.and_then(|collected| Trove::open(&collected.caller, Path::new(".")).ok()?.saves().ok());
+    let found = collected.and_then(|collected| TrashList::open(&collected.caller, Path::new(".")).ok()?.saves().ok());
     found.unwrap_or_default().iter().map(|save| Candidate::new(save.id(), "saved")).collect()
 }
 

@@ -8,7 +8,7 @@ use swarm_model::merge::Build;
 use swarm_model::merge::queue::{Item, Strategy};
 
 use super::check::Check;
-use super::desk::Desk;
+use super::desk::Workspace;
 use super::trees;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
@@ -28,34 +28,34 @@ struct Draft<'a> {
     author: Option<&'a Author>,
 }
 
-pub(crate) fn build(desk: &Desk, strategy: Strategy, item: &Item, onto: &str) -> Result<Build, Fault> {
-    let _hold = desk.hold()?;
-    let library = desk.library();
-    let built = Builder { desk, library: library.as_deref(), item, onto }.build(strategy)?;
+pub(crate) fn build(workspace: &Workspace, strategy: Strategy, item: &Item, onto: &str) -> Result<Build, Fault> {
+    let _hold = workspace.hold()?;
+    let library = workspace.library();
+    let built = Builder { workspace, library: library.as_deref(), item, onto }.build(strategy)?;
     if let Build::Made(commit) = &built {
-        pin(desk, library.as_deref(), commit)?;
+        pin(workspace, library.as_deref(), commit)?;
     }
     Ok(built)
 }
 
 /// Protects the candidates from `git gc` with one ref to the newest, which contains the earlier
 /// ones.
-fn pin(desk: &Desk, library: Option<&Repository>, commit: &str) -> Result<(), Fault> {
-    let name = reference(desk);
-    holders::clear_stale_locks(&[desk.common.join(format!("{name}.lock"))], None);
+fn pin(workspace: &Workspace, library: Option<&Repository>, commit: &str) -> Result<(), Fault> {
+    let name = reference(workspace);
+    holders::clear_stale_locks(&[workspace.common.join(format!("{name}.lock"))], None);
     let pinned = library.map(|repo| {
         let id = Oid::from_str(commit)?;
         repo.reference(&name, id, true, "swarm: candidate").map(drop)
     });
     match pinned {
         Some(Ok(())) => Ok(()),
-        _ => Ok(desk.write().args(["update-ref", &name, commit]).run().map(drop)?),
+        _ => Ok(workspace.write().args(["update-ref", &name, commit]).run().map(drop)?),
     }
 }
 
 /// Returns the name of the ref to this queue's candidates.
-fn reference(desk: &Desk) -> String {
-    let id = desk.own.file_name().unwrap_or_default().to_string_lossy();
+fn reference(workspace: &Workspace) -> String {
+    let id = workspace.own.file_name().unwrap_or_default().to_string_lossy();
     format!("refs/swarm/cand/{id}")
 }
 
@@ -108,7 +108,7 @@ fn time(raw: &str) -> Time {
 }
 
 struct Builder<'a> {
-    desk: &'a Desk,
+    workspace: &'a Workspace,
     library: Option<&'a Repository>,
     item: &'a Item,
     onto: &'a str,
@@ -153,7 +153,7 @@ impl Builder<'_> {
     fn is_there(&self, commit: &str) -> bool {
         let seen = self.library.is_some_and(|repo| Oid::from_str(commit).is_ok_and(|id| repo.find_commit(id).is_ok()));
         // If the check itself failed, the next step reports the problem.
-        seen || !objects::commit(&self.desk.cli, &self.desk.common, commit).is_ok_and(|found| found.is_none())
+        seen || !objects::commit(&self.workspace.cli, &self.workspace.common, commit).is_ok_and(|found| found.is_none())
     }
 
     fn trailer(&self) -> String {
@@ -162,14 +162,14 @@ impl Builder<'_> {
 
     fn has_merges(&self, base: &str) -> Result<bool, Fault> {
         let range = format!("{base}..{}", self.item.tip);
-        let found = self.desk.read().args(["rev-list", "--merges", "--max-count=1", &range]).line()?;
+        let found = self.workspace.read().args(["rev-list", "--merges", "--max-count=1", &range]).line()?;
         Ok(!found.is_empty())
     }
 
     /// Returns the subjects of the topic's commits, oldest first, one per line.
     fn subjects(&self, base: &str) -> Result<String, Fault> {
         let range = format!("{base}..{}", self.item.tip);
-        let out = self.desk.read().args(["log", "--reverse", "--no-merges", "--format=* %s", &range]).run()?;
+        let out = self.workspace.read().args(["log", "--reverse", "--no-merges", "--format=* %s", &range]).run()?;
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
@@ -202,7 +202,8 @@ impl Builder<'_> {
     fn topic(&self, base: &str) -> Result<Vec<Commit>, Fault> {
         let range = format!("{base}..{}", self.item.tip);
         let fields = "--format=%H%x00%P%x00%an%x00%ae%x00%ad%x00%B";
-        let call = self.desk.read().args(["log", "--no-show-signature", "--reverse", "--topo-order", "--date=raw"]);
+        let call =
+            self.workspace.read().args(["log", "--no-show-signature", "--reverse", "--topo-order", "--date=raw"]);
         let told = call.args(["--encoding=UTF-8", "-z", fields, &range]).run()?;
         let told = String::from_utf8_lossy(&told);
         // Every field ends with NUL, including the last one.
@@ -216,7 +217,7 @@ impl Builder<'_> {
         {
             return Ok(bases);
         }
-        let (_, out) = self.desk.read().args(["merge-base", "--all", one, other]).run_for(&[0, 1])?;
+        let (_, out) = self.workspace.read().args(["merge-base", "--all", one, other]).run_for(&[0, 1])?;
         Ok(String::from_utf8_lossy(&out).lines().map(str::to_owned).collect())
     }
 
@@ -238,7 +239,7 @@ impl Builder<'_> {
     }
 
     fn by_command(&self, words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
-        let call = self.desk.write().args(["merge-tree", "--write-tree", "--name-only", "--messages", "-z"]);
+        let call = self.workspace.write().args(["merge-tree", "--write-tree", "--name-only", "--messages", "-z"]);
         // Without a checkout, git must be told where to read attributes (merge drivers, binary files).
         let call = call.env("GIT_ATTR_SOURCE", ours);
         let (code, out) = call.args(words).args([ours, theirs]).run_for(&[0, 1])?;
@@ -252,8 +253,8 @@ impl Builder<'_> {
     fn checked(&self, bases: &[String], words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
         let merged = self.by_command(words, ours, theirs)?;
         if let Merged::Tree(tree) = &merged {
-            let Self { desk, library, item, .. } = *self;
-            Check { desk, library, name: &item.name, bases, ours, theirs }.run(tree)?;
+            let Self { workspace, library, item, .. } = *self;
+            Check { workspace, library, name: &item.name, bases, ours, theirs }.run(tree)?;
         }
         Ok(merged)
     }
@@ -264,11 +265,11 @@ impl Builder<'_> {
         {
             return Ok(found.tree_id().to_string());
         }
-        tree_of(self.desk, commit)
+        tree_of(self.workspace, commit)
     }
 
     fn commit(&self, draft: &Draft<'_>) -> Result<String, Fault> {
-        let identity = self.desk.identity()?;
+        let identity = self.workspace.identity()?;
         if let Some(repo) = self.library {
             let made = (|| {
                 let parents = draft.parents.iter().map(|id| repo.find_commit(Oid::from_str(id)?));
@@ -283,24 +284,24 @@ impl Builder<'_> {
                 return Ok(id.to_string());
             }
         }
-        commit_tree(self.desk, draft.tree, draft.parents, draft.message, draft.author)
+        commit_tree(self.workspace, draft.tree, draft.parents, draft.message, draft.author)
     }
 }
 
 /// Returns the commit's tree with git.
-fn tree_of(desk: &Desk, commit: &str) -> Result<String, Fault> {
-    Ok(desk.read().args(["rev-parse", "--verify", "--end-of-options", &format!("{commit}^{{tree}}")]).line()?)
+fn tree_of(workspace: &Workspace, commit: &str) -> Result<String, Fault> {
+    Ok(workspace.read().args(["rev-parse", "--verify", "--end-of-options", &format!("{commit}^{{tree}}")]).line()?)
 }
 
 /// Creates an unsigned commit with `git commit-tree`.
 pub(crate) fn commit_tree(
-    desk: &Desk,
+    workspace: &Workspace,
     tree: &str,
     parents: &[&str],
     message: &str,
     author: Option<&Author>,
 ) -> Result<String, Fault> {
-    let call = desk.identity()?.environment(desk.write(), author);
+    let call = workspace.identity()?.environment(workspace.write(), author);
     let call = call.args(["-c", "commit.gpgSign=false", "commit-tree", "-m", message]);
     let call = parents.iter().fold(call, |call, parent| call.args(["-p", parent]));
     Ok(call.arg(tree).line()?)

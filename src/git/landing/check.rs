@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use git2::{IndexEntry, IndexTime, MergeFileOptions, Oid, Repository, Tree};
 
-use super::desk::Desk;
+use super::desk::Workspace;
 use crate::repository::fault::Fault;
 
 /// A merge made by git, to be checked.
 pub(crate) struct Check<'a> {
-    pub(crate) desk: &'a Desk,
+    pub(crate) workspace: &'a Workspace,
     pub(crate) library: Option<&'a Repository>,
     /// Name of the item.
     pub(crate) name: &'a str,
@@ -36,8 +36,8 @@ impl Check<'_> {
             topic.extend(self.paths(base, self.theirs, &[])?);
         }
         let landed = self.paths(self.ours, tree, &[])?;
-        self.nothing_strange(tree, &topic, &landed)?;
-        self.nothing_dropped(&topic.difference(&landed).collect::<Vec<_>>())
+        self.check_foreign_paths(tree, &topic, &landed)?;
+        self.check_dropped_changes(&topic.difference(&landed).collect::<Vec<_>>())
     }
 
     /// Counts the paths deleted on either side; renames of files and directories delete paths.
@@ -54,29 +54,34 @@ impl Check<'_> {
     /// Fails if paths outside of the topic changed and renames cannot explain them. If one side
     /// renamed what the other changed, the change appears under the new name; if it renamed a
     /// directory, a file that the other side added appears in the new one.
-    fn nothing_strange(&self, tree: &str, topic: &BTreeSet<String>, landed: &BTreeSet<String>) -> Result<(), Fault> {
-        let strange: Vec<&String> = landed.difference(topic).collect();
-        let Some(first) = strange.first() else { return Ok(()) };
+    fn check_foreign_paths(
+        &self,
+        tree: &str,
+        topic: &BTreeSet<String>,
+        landed: &BTreeSet<String>,
+    ) -> Result<(), Fault> {
+        let foreign: Vec<&String> = landed.difference(topic).collect();
+        let Some(first) = foreign.first() else { return Ok(()) };
         let gone = self.gone()?;
-        let moved = if gone > 0 { self.moved(tree, topic, &strange)? } else { 0 };
-        if strange.len() <= gone + moved {
+        let moved = if gone > 0 { self.moved(tree, topic, &foreign)? } else { 0 };
+        if foreign.len() <= gone + moved {
             return Ok(());
         }
         Err(Fault::new(format!("the merge would change {first}, which {} never touched", self.name)))
     }
 
     /// Counts how many of these paths are files of the topic under other names.
-    fn moved(&self, tree: &str, topic: &BTreeSet<String>, strange: &[&String]) -> Result<usize, Fault> {
+    fn moved(&self, tree: &str, topic: &BTreeSet<String>, foreign: &[&String]) -> Result<usize, Fault> {
         let Some(repo) = self.library else { return Ok(0) };
         let theirs = entries(&commit_tree(repo, self.theirs)?, &topic.iter().collect::<Vec<_>>());
         let theirs: BTreeSet<Entry> = theirs.into_values().collect();
-        let landed = entries(&repo.find_tree(Oid::from_str(tree)?)?, strange);
+        let landed = entries(&repo.find_tree(Oid::from_str(tree)?)?, foreign);
         Ok(landed.values().filter(|entry| theirs.contains(entry)).count())
     }
 
     /// Fails if a change of the topic was dropped. `unchanged` are paths of the topic that stay as
     /// they are on our side. With several merge bases, the expected content is unknown.
-    fn nothing_dropped(&self, unchanged: &[&String]) -> Result<(), Fault> {
+    fn check_dropped_changes(&self, unchanged: &[&String]) -> Result<(), Fault> {
         let (Some(repo), [base]) = (self.library, self.bases) else { return Ok(()) };
         if unchanged.is_empty() {
             return Ok(());
@@ -105,11 +110,11 @@ impl Check<'_> {
 
     /// Reports whether no attribute or setting selects another merge driver for the path.
     fn is_merged_as_text(&self, path: &str) -> Result<bool, Fault> {
-        let normalizes = self.desk.read().args(["config", "--type=bool", "--get", "merge.renormalize"]);
+        let normalizes = self.workspace.read().args(["config", "--type=bool", "--get", "merge.renormalize"]);
         let (_, normalizes) = normalizes.run_for(&[0, 1])?;
-        let (driven, _) = self.desk.read().args(["config", "--get", "merge.default"]).run_for(&[0, 1])?;
+        let (driven, _) = self.workspace.read().args(["config", "--get", "merge.default"]).run_for(&[0, 1])?;
         // `check-attr` needs a worktree; the queue's directory contains no attributes.
-        let call = Desk::named(self.desk.read(), &self.desk.common, &self.desk.own);
+        let call = Workspace::named(self.workspace.read(), &self.workspace.common, &self.workspace.own);
         let call = call.env("GIT_ATTR_SOURCE", self.ours).args(["check-attr", "-z", "merge", "--", path]);
         // The output is path, attribute, value.
         let told = call.run()?;
@@ -118,7 +123,8 @@ impl Check<'_> {
     }
 
     fn paths(&self, from: &str, to: &str, words: &[&str]) -> Result<BTreeSet<String>, Fault> {
-        let call = self.desk.read().args(["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"]);
+        let call =
+            self.workspace.read().args(["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"]);
         let out = call.args(words).args([from, to]).run()?;
         let fields = out.split(|byte| *byte == 0).filter(|field| !field.is_empty());
         Ok(fields.map(|path| String::from_utf8_lossy(path).into_owned()).collect())

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd as _;
 
 use super::checked_out::holders_of_base;
-use super::desk::Desk;
+use super::desk::Workspace;
 use super::in_the_way::{self, Tree, is_below};
 use super::trees::{self, Differing};
 use crate::repository::cli::{Call, CliError};
@@ -69,18 +69,18 @@ struct Written {
     #[serde(default)]
     was_link: bool,
     /// State of the file before the landing; `None` if there was no file.
-    before: Option<Look>,
+    before: Option<FileStamp>,
 }
 
 /// The part of `lstat(2)` that shows whether a file changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Look {
+struct FileStamp {
     inode: u64,
     bytes: u64,
     modified: (i64, i64),
 }
 
-impl Look {
+impl FileStamp {
     fn at(path: &Path) -> Option<Self> {
         let seen = fs::symlink_metadata(path).ok().filter(|seen| !seen.is_dir())?;
         Some(Self { inode: seen.ino(), bytes: seen.len(), modified: (seen.mtime(), seen.mtime_nsec()) })
@@ -88,8 +88,8 @@ impl Look {
 }
 
 impl Marker {
-    pub(crate) fn load(desk: &Desk) -> Result<Option<Self>, Fault> {
-        let path = desk.own.join(MARKER);
+    pub(crate) fn load(workspace: &Workspace) -> Result<Option<Self>, Fault> {
+        let path = workspace.own.join(MARKER);
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| Fault::at(&path)(error.into())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -97,13 +97,13 @@ impl Marker {
         }
     }
 
-    pub(crate) fn save(&self, desk: &Desk) -> Result<(), Fault> {
+    pub(crate) fn save(&self, workspace: &Workspace) -> Result<(), Fault> {
         let text = serde_json::to_vec(self).map_err(|error| Fault::new(error.to_string()))?;
-        replace_durably(&desk.own, MARKER, &text).map_err(Fault::at(&desk.own))
+        replace_durably(&workspace.own, MARKER, &text).map_err(Fault::at(&workspace.own))
     }
 
-    pub(crate) fn remove(&self, desk: &Desk) -> Result<(), Fault> {
-        admin::ignore_missing(fs::remove_file(desk.own.join(MARKER))).map(drop).map_err(Fault::at(&desk.own))
+    pub(crate) fn remove(&self, workspace: &Workspace) -> Result<(), Fault> {
+        admin::ignore_missing(fs::remove_file(workspace.own.join(MARKER))).map(drop).map_err(Fault::at(&workspace.own))
     }
 }
 
@@ -118,7 +118,7 @@ pub(crate) enum Planned {
 }
 
 /// Result of updating the files.
-pub(crate) enum Brought {
+pub(crate) enum Updated {
     Done,
     /// Uncommitted changes in these files would be overwritten; nothing was written.
     Overlap(Vec<String>),
@@ -126,16 +126,16 @@ pub(crate) enum Brought {
 }
 
 /// Determines which directories have the base checked out and what would change there.
-pub(crate) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> {
+pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planned, Fault> {
     let mut marker = Marker { from: from.into(), to: to.into(), started: SystemTime::now(), checkouts: Vec::new() };
-    let holders = match holders_of_base(desk)? {
+    let holders = match holders_of_base(workspace)? {
         Ok(holders) => holders,
         Err(why) => return Ok(Planned::Busy(why)),
     };
     if holders.is_empty() {
         return Ok(Planned::Ready(Plan { marker }));
     }
-    let paths = written(desk, from, to)?;
+    let paths = written(workspace, from, to)?;
     let replaced = in_the_way::replaced_links(&paths);
     for (tree, git_dir) in holders {
         // Without an index, nothing is checked out.
@@ -148,7 +148,7 @@ pub(crate) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
         admin::ignore_missing(fs::remove_file(&lock)).map_err(&failed)?;
         let made = fs::File::create_new(&lock).and_then(|file| file.metadata()).map_err(&failed)?;
         let look = |differing: &Differing| {
-            let before = Look::at(&tree.join(std::ffi::OsStr::from_bytes(&differing.path)));
+            let before = FileStamp::at(&tree.join(std::ffi::OsStr::from_bytes(&differing.path)));
             let (is_new, was_link) = (differing.before.is_none(), replaced.contains(differing.path.as_slice()));
             Written { path: differing.path.clone(), is_new, was_link, before }
         };
@@ -159,13 +159,13 @@ pub(crate) fn plan(desk: &Desk, from: &str, to: &str) -> Result<Planned, Fault> 
 }
 
 /// Returns the paths that differ between two commits.
-fn written(desk: &Desk, from: &str, to: &str) -> Result<Vec<Differing>, Fault> {
-    if let Some(repo) = desk.library()
+fn written(workspace: &Workspace, from: &str, to: &str) -> Result<Vec<Differing>, Fault> {
+    if let Some(repo) = workspace.library()
         && let Ok(paths) = trees::differing(&repo, from, to)
     {
         return Ok(paths);
     }
-    let call = desk.read().args(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff"]);
+    let call = workspace.read().args(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff"]);
     Ok(trees::listed(&call.args([from, to]).run()?))
 }
 
@@ -187,18 +187,18 @@ impl Plan {
 
     /// Releases our locks.
     pub(crate) fn unlock(&self) -> Result<(), Fault> {
-        self.marker.checkouts.iter().try_for_each(Checkout::let_go)
+        self.marker.checkouts.iter().try_for_each(Checkout::release)
     }
 
     /// Updates files and indexes from one commit to the other. A refused update has changed
     /// nothing.
-    pub(crate) fn bring(&self, desk: &Desk) -> Result<Brought, Fault> {
+    pub(crate) fn update(&self, workspace: &Workspace) -> Result<Updated, Fault> {
         for checkout in &self.marker.checkouts {
-            match checkout.bring(desk, &self.marker)? {
-                Brought::Done => {}
+            match checkout.update(workspace, &self.marker)? {
+                Updated::Done => {}
                 refused => {
                     // Earlier directories are already updated, so restore them.
-                    self.marker.checkouts.iter().try_for_each(|brought| brought.restore(desk, &self.marker))?;
+                    self.marker.checkouts.iter().try_for_each(|updated| updated.restore(workspace, &self.marker))?;
                     return Ok(refused);
                 }
             }
@@ -207,13 +207,13 @@ impl Plan {
             let (new, index) = (checkout.git_dir.join(INDEX), checkout.git_dir.join("index"));
             fs::rename(&new, &index).map_err(Fault::at(&index))?;
         }
-        Ok(Brought::Done)
+        Ok(Updated::Done)
     }
 }
 
 /// Hard-links `ours` to `lock`, waiting until the lock is free. Returns `false` on timeout.
 fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
-    in_time(lock.parent().unwrap_or(lock), LOCK_WAIT, || match fs::hard_link(ours, lock) {
+    retry_until(lock.parent().unwrap_or(lock), LOCK_WAIT, || match fs::hard_link(ours, lock) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         Err(_) => Ok(false),
@@ -222,7 +222,11 @@ fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
 
 /// Repeats `attempt` whenever a file disappears from `dir`. Returns `false` if it did not succeed
 /// within `limit`.
-pub(crate) fn in_time(dir: &Path, limit: Duration, mut attempt: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+pub(crate) fn retry_until(
+    dir: &Path,
+    limit: Duration,
+    mut attempt: impl FnMut() -> io::Result<bool>,
+) -> io::Result<bool> {
     let deadline = Instant::now() + limit;
     let mut watch = None;
     loop {
@@ -250,45 +254,45 @@ pub(crate) fn in_time(dir: &Path, limit: Duration, mut attempt: impl FnMut() -> 
 }
 
 impl Checkout {
-    fn read<'a>(&self, desk: &'a Desk) -> Call<'a> {
-        Desk::named(desk.cli.read(&self.tree), &self.git_dir, &self.tree)
+    fn read<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
+        Workspace::named(workspace.cli.read(&self.tree), &self.git_dir, &self.tree)
     }
 
-    fn write<'a>(&self, desk: &'a Desk) -> Call<'a> {
-        Desk::named(desk.write_at(&self.tree).for_user(), &self.git_dir, &self.tree)
+    fn write<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
+        Workspace::named(workspace.write_at(&self.tree).for_user(), &self.git_dir, &self.tree)
     }
 
-    fn bring(&self, desk: &Desk, marker: &Marker) -> Result<Brought, Fault> {
-        let hidden = self.in_the_way(desk)?;
+    fn update(&self, workspace: &Workspace, marker: &Marker) -> Result<Updated, Fault> {
+        let hidden = self.in_the_way(workspace)?;
         if !hidden.is_empty() {
-            let all: BTreeSet<String> = self.overlapping(desk)?.into_iter().chain(hidden).collect();
-            return Ok(Brought::Overlap(all.into_iter().collect()));
+            let all: BTreeSet<String> = self.overlapping(workspace)?.into_iter().chain(hidden).collect();
+            return Ok(Updated::Overlap(all.into_iter().collect()));
         }
-        match self.read_tree(desk, marker, false) {
+        match self.read_tree(workspace, marker, false) {
             Err(CliError::Exit { .. }) => {}
-            Ok(()) => return Ok(Brought::Done),
+            Ok(()) => return Ok(Updated::Done),
             // git may have been killed in the middle.
             Err(error) => return Err(error.into()),
         }
         // git normally refuses before it writes anything, but it may also fail at the last step.
-        self.restore(desk, marker)?;
+        self.restore(workspace, marker)?;
         // Refresh the index, so that files of which only the times changed are not in the way.
-        match self.read_tree(desk, marker, true) {
-            Ok(()) => Ok(Brought::Done),
+        match self.read_tree(workspace, marker, true) {
+            Ok(()) => Ok(Updated::Done),
             Err(CliError::Exit { message, .. }) => {
-                self.restore(desk, marker)?;
-                let files = self.overlapping(desk)?;
-                Ok(if files.is_empty() { Brought::Refused(message) } else { Brought::Overlap(files) })
+                self.restore(workspace, marker)?;
+                let files = self.overlapping(workspace)?;
+                Ok(if files.is_empty() { Updated::Refused(message) } else { Updated::Overlap(files) })
             }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Updates the files, and builds a new index next to the old one.
-    fn read_tree(&self, desk: &Desk, marker: &Marker, refreshed: bool) -> Result<(), CliError> {
+    fn read_tree(&self, workspace: &Workspace, marker: &Marker, refreshed: bool) -> Result<(), CliError> {
         let new = self.git_dir.join(INDEX);
         admin::copy_index(&self.git_dir.join("index"), &new)?;
-        let step = || self.write(desk).env("GIT_INDEX_FILE", &new);
+        let step = || self.write(workspace).env("GIT_INDEX_FILE", &new);
         if refreshed {
             let _ = step().args(["update-index", "-q", "--refresh"]).run();
         }
@@ -296,8 +300,8 @@ impl Checkout {
     }
 
     /// Returns untracked paths that git would overwrite or delete.
-    fn in_the_way(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
-        let tracked = || Ok(self.read(desk).args(["ls-files", "-z"]).run()?);
+    fn in_the_way(&self, workspace: &Workspace) -> Result<Vec<String>, Fault> {
+        let tracked = || Ok(self.read(workspace).args(["ls-files", "-z"]).run()?);
         let of =
             |is: fn(&Written) -> bool| self.files.iter().filter(move |file| is(file)).map(|file| file.path.as_slice());
         let tree = Tree { root: &self.tree, tracked: &tracked };
@@ -306,8 +310,8 @@ impl Checkout {
     }
 
     /// Returns the uncommitted changes among the files that the landing writes.
-    fn overlapping(&self, desk: &Desk) -> Result<Vec<String>, Fault> {
-        let status = self.read(desk).args(["status", "--porcelain", "-z", "-uall"]).run()?;
+    fn overlapping(&self, workspace: &Workspace) -> Result<Vec<String>, Fault> {
+        let status = self.read(workspace).args(["status", "--porcelain", "-z", "-uall"]).run()?;
         let touched = |path: &[u8]| {
             let meets = |file: &[u8]| file == path || is_below(file, path) || is_below(path, file);
             self.files.iter().any(|file| meets(&file.path))
@@ -342,7 +346,7 @@ impl Checkout {
     }
 
     /// Removes the lock if it is ours, and our temporary files.
-    fn let_go(&self) -> Result<(), Fault> {
+    fn release(&self) -> Result<(), Fault> {
         let lock = self.git_dir.join("index.lock");
         if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
             fs::remove_file(&lock).map_err(Fault::at(&lock))?;
@@ -355,8 +359,8 @@ impl Checkout {
     }
 
     /// Restores the files that an interrupted landing wrote, if the index is still the old one.
-    fn restore(&self, desk: &Desk, marker: &Marker) -> Result<(), Fault> {
-        let index = match self.read(desk).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
+    fn restore(&self, workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
+        let index = match self.read(workspace).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
             // The commit was pruned long after the landing, so only the user can judge the files.
             Err(CliError::Exit { .. }) => return Ok(()),
             index => index?,
@@ -369,7 +373,7 @@ impl Checkout {
         for file in &self.files {
             let path = self.tree.join(std::ffi::OsStr::from_bytes(&file.path));
             let is_somebodys = file.is_new && file.before.is_some();
-            if is_somebodys || Look::at(&path) == file.before || !self.is_ours(desk, marker, file, &path)? {
+            if is_somebodys || FileStamp::at(&path) == file.before || !self.is_ours(workspace, marker, file, &path)? {
                 continue;
             }
             admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
@@ -389,17 +393,17 @@ impl Checkout {
         let failed = Fault::at(&list);
         fs::write(&list, old.join(&0)).map_err(&failed)?;
         let input = fs::File::open(&list).map_err(&failed)?;
-        self.write(desk).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
+        self.write(workspace).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
         // The files have new times, so refresh the index.
         admin::copy_index(&self.git_dir.join("index"), &list).map_err(&failed)?;
-        let refresh = self.write(desk).env("GIT_INDEX_FILE", &list);
+        let refresh = self.write(workspace).env("GIT_INDEX_FILE", &list);
         let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
         let index = self.git_dir.join("index");
         fs::rename(&list, &index).map_err(Fault::at(&index))
     }
 
     /// Reports whether the file's content is a beginning of what the landing wrote or removed.
-    fn is_ours(&self, desk: &Desk, marker: &Marker, file: &Written, path: &Path) -> Result<bool, Fault> {
+    fn is_ours(&self, workspace: &Workspace, marker: &Marker, file: &Written, path: &Path) -> Result<bool, Fault> {
         let found = match fs::symlink_metadata(path) {
             Ok(seen) if seen.is_dir() => return Ok(false),
             Ok(seen) if seen.is_symlink() => fs::read_link(path).map(|to| to.as_os_str().as_bytes().to_vec()),
@@ -410,7 +414,7 @@ impl Checkout {
         let found = found.map_err(Fault::at(path))?;
         for commit in [&marker.to, &marker.from] {
             let name = [commit.as_bytes(), b":", &file.path].concat();
-            let call = self.read(desk).args(["cat-file", "--filters"]).arg(std::ffi::OsStr::from_bytes(&name));
+            let call = self.read(workspace).args(["cat-file", "--filters"]).arg(std::ffi::OsStr::from_bytes(&name));
             match call.run() {
                 Ok(whole) if whole.starts_with(&found) => return Ok(true),
                 Ok(_) | Err(CliError::Exit { .. }) => {}
@@ -433,17 +437,18 @@ fn remove_empty(dir: Option<&Path>, tree: &Path) {
 }
 
 /// Rolls back an interrupted landing, so that it can start again.
-pub(crate) fn mend(desk: &Desk, marker: &Marker) -> Result<(), Fault> {
-    holders::wait_for_git_at(&desk.common, GIT_WAIT)?;
-    let mut locks = vec![desk.common.join(format!("{}.lock", desk.target.branch)), desk.common.join("HEAD.lock")];
+pub(crate) fn recover(workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
+    holders::wait_for_git_at(&workspace.common, GIT_WAIT)?;
+    let mut locks =
+        vec![workspace.common.join(format!("{}.lock", workspace.target.branch)), workspace.common.join("HEAD.lock")];
     for checkout in &marker.checkouts {
         if !checkout.tree.exists() || !checkout.git_dir.exists() {
             continue;
         }
         holders::wait_for_git_at(&checkout.tree, GIT_WAIT)?;
         let checkout = checkout.locked()?;
-        checkout.restore(desk, marker)?;
-        checkout.let_go()?;
+        checkout.restore(workspace, marker)?;
+        checkout.release()?;
         locks.push(checkout.git_dir.join("HEAD.lock"));
     }
     // Our locks are empty or contain the new value. Any other lock blocks the next landing, which
@@ -452,5 +457,5 @@ pub(crate) fn mend(desk: &Desk, marker: &Marker) -> Result<(), Fault> {
         |lock: &PathBuf| fs::read_to_string(lock).is_ok_and(|text| text.is_empty() || text.trim_end() == marker.to);
     locks.retain(is_ours);
     holders::clear_stale_locks(&locks, Some(marker.started));
-    marker.remove(desk)
+    marker.remove(workspace)
 }

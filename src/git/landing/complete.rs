@@ -7,8 +7,8 @@ use swarm_model::merge::queue::Rules;
 use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
 use swarm_ports::{Completed, Completion};
 
-use super::site::Site;
-use super::{config, journal, patiently, told};
+use super::site::CompletionRepo;
+use super::{config, journal, reason_of, with_retries};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock::Hold;
@@ -39,14 +39,14 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
         Some((worktree, _)) => PathBuf::from(&worktree.base_repo),
         None => PathBuf::from(&completion.caller.cwd),
     };
-    let site = Site::open(&cli, &repo);
+    let site = CompletionRepo::open(&cli, &repo);
     let target = target(&site, completion)?;
     let (work, rules, waits) = match work(&cli, &site, &target, completion) {
         Ok((work, rules)) => (work, Some(rules), None),
         // The worker's item is still queued, so that a person finds out why it waits.
         Err(refusal) if completion.worker.is_some() => {
             let why = Fault { remedy: refusal.remedy, ..Fault::new(refusal.cause) };
-            (Work::default(), None, Some(told(why)))
+            (Work::default(), None, Some(reason_of(why)))
         }
         Err(refusal) => return Err(refusal),
     };
@@ -68,7 +68,12 @@ fn tool(fault: Fault) -> Refusal {
 }
 
 /// Returns the commit to land, pinned, and the rules of the queue.
-fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) -> Result<(Work, Rules), Refusal> {
+fn work(
+    cli: &Cli,
+    site: &CompletionRepo<'_>,
+    target: &Target,
+    completion: &Completion,
+) -> Result<(Work, Rules), Refusal> {
     if site.tip(target.base()).map_err(tool)?.is_none() {
         let cause = format!("base branch '{}' not found", target.base());
         return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("choose another branch with --base BRANCH"));
@@ -83,10 +88,10 @@ fn work(cli: &Cli, site: &Site<'_>, target: &Target, completion: &Completion) ->
     let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
     let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
     let (work, hold) = match &completion.worker {
-        Some((worktree, _)) => patiently(&locks, || of_worker(cli, completion, worktree, target)).map_err(tool)?,
+        Some((worktree, _)) => with_retries(&locks, || of_worker(cli, completion, worktree, target)).map_err(tool)?,
         None => (Work { tip: of_branch(site, &completion.name)?, left_out: Vec::new() }, None),
     };
-    patiently(&locks, || site.pin(&work.tip)).map_err(tool)?;
+    with_retries(&locks, || site.pin(&work.tip)).map_err(tool)?;
     drop(hold);
     Ok((work, rules))
 }
@@ -111,7 +116,7 @@ pub(crate) fn pin_locks(common: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Returns the repository and base branch of a completion.
-fn target(site: &Site<'_>, completion: &Completion) -> Result<Target, Refusal> {
+fn target(site: &CompletionRepo<'_>, completion: &Completion) -> Result<Target, Refusal> {
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
     let common = site.common().map_err(|fault| invalid(format!("{}: {}", site.dir.display(), fault.cause)))?;
     let recorded = match &completion.worker {
@@ -127,7 +132,7 @@ fn target(site: &Site<'_>, completion: &Completion) -> Result<Target, Refusal> {
     Ok(Target { repository: common, branch: site.resolved(format!("refs/heads/{base}")) })
 }
 
-fn of_branch(site: &Site<'_>, name: &str) -> Result<String, Refusal> {
+fn of_branch(site: &CompletionRepo<'_>, name: &str) -> Result<String, Refusal> {
     let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
     site.tip(branch).map_err(tool)?.ok_or_else(|| {
         let cause = format!("worker '{name}' not found, and no such branch in {}", site.dir.display());

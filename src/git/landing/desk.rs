@@ -20,7 +20,7 @@ use swarm_sys::paths::Paths;
 /// Upper bound of the granularity of file times.
 const FILE_CLOCK_MAX: Duration = Duration::from_secs(1);
 
-pub(crate) struct Desk {
+pub(crate) struct Workspace {
     pub(crate) cli: Cli,
     pub(crate) caller: Caller,
     pub(crate) target: Target,
@@ -43,7 +43,7 @@ struct Kept {
 
 /// The opened repository, borrowed by one step.
 pub(crate) struct Library<'a> {
-    desk: &'a Desk,
+    workspace: &'a Workspace,
     kept: Option<Kept>,
 }
 
@@ -57,7 +57,7 @@ impl Deref for Library<'_> {
 
 impl Drop for Library<'_> {
     fn drop(&mut self) {
-        *self.desk.library.lock().unwrap_or_else(PoisonError::into_inner) = self.kept.take();
+        *self.workspace.library.lock().unwrap_or_else(PoisonError::into_inner) = self.kept.take();
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Identity {
     pub(crate) signs: bool,
 }
 
-impl Desk {
+impl Workspace {
     pub(crate) fn open(paths: &Paths, target: &Target, executable: &Path) -> Result<Self, Fault> {
         let own = journal::place(paths, target);
         let caller = journal::caller(paths, target).map_err(Fault::at(&own))?;
@@ -135,7 +135,7 @@ impl Desk {
         // A directory that changed just now may change again without a new modification time.
         let packs = changed.filter(|at| at.elapsed().is_ok_and(|age| age > FILE_CLOCK_MAX));
         let open = || Some(Kept { repository: Repository::open(&self.common).ok()?, packs });
-        kept.or_else(open).map(|kept| Library { desk: self, kept: Some(kept) })
+        kept.or_else(open).map(|kept| Library { workspace: self, kept: Some(kept) })
     }
 
     pub(crate) fn identity(&self) -> Result<&Identity, Fault> {

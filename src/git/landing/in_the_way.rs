@@ -53,7 +53,7 @@ impl Tree<'_> {
         }
         let mut places = BTreeSet::new();
         for path in new {
-            places.extend(self.standing(Path::new(OsStr::from_bytes(path)))?);
+            places.extend(self.obstacle(Path::new(OsStr::from_bytes(path)))?);
         }
         if !places.is_empty() {
             let listed = (self.tracked)()?;
@@ -64,7 +64,7 @@ impl Tree<'_> {
     }
 
     /// Returns what exists at a path: the path itself, or a parent that is not a directory.
-    fn standing(&self, path: &Path) -> Result<Option<PathBuf>, Fault> {
+    fn obstacle(&self, path: &Path) -> Result<Option<PathBuf>, Fault> {
         let mut place = PathBuf::new();
         for part in path {
             place.push(part);

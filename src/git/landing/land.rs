@@ -10,10 +10,10 @@ use git2::{Oid, Repository};
 use swarm_model::merge::Landing;
 use swarm_model::merge::queue::{Item, Queue, State};
 
-use super::checkout::{self, Brought, Marker};
+use super::checkout::{self, Marker, Updated};
 use super::complete;
-use super::desk::Desk;
-use super::reference::{Move, Mover};
+use super::desk::Workspace;
+use super::reference::{Move, RefUpdate};
 use super::trees;
 use crate::repository::cli::CliError;
 use crate::repository::fault::Fault;
@@ -23,51 +23,51 @@ use crate::repository::{holders, objects};
 const SIGN_MAX: Duration = Duration::from_secs(60);
 
 /// Returns the tip of the base.
-pub(crate) fn base(desk: &Desk) -> Result<String, Fault> {
-    if let Some(repo) = desk.library()
-        && let Ok(found) = repo.find_reference(&desk.target.branch).and_then(|base| base.peel_to_commit())
+pub(crate) fn base(workspace: &Workspace) -> Result<String, Fault> {
+    if let Some(repo) = workspace.library()
+        && let Ok(found) = repo.find_reference(&workspace.target.branch).and_then(|base| base.peel_to_commit())
     {
         return Ok(found.id().to_string());
     }
-    let tip = objects::branch_tip(&desk.cli, &desk.common, desk.target.base())?;
+    let tip = objects::branch_tip(&workspace.cli, &workspace.common, workspace.target.base())?;
     tip.ok_or_else(|| {
-        let cause = format!("base branch '{}' not found", desk.target.base());
+        let cause = format!("base branch '{}' not found", workspace.target.base());
         Fault::new(cause).remedy("create it again, then run 'swarm merge retry'")
     })
 }
 
-pub(crate) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> {
-    if let Some(marker) = Marker::load(desk)? {
-        checkout::mend(desk, &marker)?;
+pub(crate) fn land(workspace: &Workspace, from: &str, to: &str) -> Result<Landing, Fault> {
+    if let Some(marker) = Marker::load(workspace)? {
+        checkout::recover(workspace, &marker)?;
     }
-    let now = base(desk)?;
-    let signed = match desk.identity()?.signs {
-        true => sign(desk, from, to)?,
+    let now = base(workspace)?;
+    let signed = match workspace.identity()?.signs {
+        true => sign(workspace, from, to)?,
         false => Signed { tip: to.to_owned(), renamed: Vec::new() },
     };
     let to = signed.tip.as_str();
     // A candidate on top of the current base cannot be an ancestor of it, so skip the search.
-    if to == now || (now != from && is_ancestor(desk, to, &now)?) {
+    if to == now || (now != from && is_ancestor(workspace, to, &now)?) {
         return Ok(Landing::Done(signed.renamed));
     }
     if now != from {
         return Ok(Landing::Moved);
     }
-    if !is_whole(desk, from, to)? {
+    if !is_complete(workspace, from, to)? {
         let cause = format!("objects of {to} are missing in the repository");
         return Err(Fault::new(cause).remedy("run 'swarm merge retry' to create them again"));
     }
     // Candidates are not synced when they are built, so sync before the base moves.
-    sync(desk)?;
-    let plan = match checkout::plan(desk, from, to)? {
+    sync(workspace)?;
+    let plan = match checkout::plan(workspace, from, to)? {
         checkout::Planned::Ready(plan) => plan,
         checkout::Planned::Busy(why) => return Ok(Landing::Failed(why)),
     };
-    plan.marker.save(desk)?;
-    let landed = move_base(desk, &plan, from, to);
+    plan.marker.save(workspace)?;
+    let landed = move_base(workspace, &plan, from, to);
     // After an error the progress is unknown; the marker stays, and the next attempt recovers.
     let landed = landed?;
-    plan.marker.remove(desk)?;
+    plan.marker.remove(workspace)?;
     Ok(match landed {
         Landing::Done(_) => Landing::Done(signed.renamed),
         other => other,
@@ -75,39 +75,39 @@ pub(crate) fn land(desk: &Desk, from: &str, to: &str) -> Result<Landing, Fault> 
 }
 
 /// Rolls back a landing that failed permanently, so that nothing of it blocks anyone.
-pub(crate) fn take_back(desk: &Desk) -> Result<(), Fault> {
-    Marker::load(desk)?.map_or(Ok(()), |marker| checkout::mend(desk, &marker))
+pub(crate) fn roll_back(workspace: &Workspace) -> Result<(), Fault> {
+    Marker::load(workspace)?.map_or(Ok(()), |marker| checkout::recover(workspace, &marker))
 }
 
-fn move_base(desk: &Desk, plan: &checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
-    let mut mover = Mover::start(desk)?;
+fn move_base(workspace: &Workspace, plan: &checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
+    let mut update = RefUpdate::start(workspace)?;
     if let Some(why) = plan.lock()? {
         return Ok(Landing::Failed(why));
     }
-    let to_move = Move { branch: &desk.target.branch, from, to };
-    if let Err(fault) = mover.prepare(to_move) {
-        drop(mover);
-        if fault.passing {
+    let to_move = Move { branch: &workspace.target.branch, from, to };
+    if let Err(fault) = update.prepare(to_move) {
+        drop(update);
+        if fault.transient {
             return Err(fault);
         }
         plan.unlock()?;
         // Somebody else moved the base first, or holds the lock.
-        return if base(desk)? == from { Err(fault) } else { Ok(Landing::Moved) };
+        return if base(workspace)? == from { Err(fault) } else { Ok(Landing::Moved) };
     }
-    match plan.bring(desk)? {
-        Brought::Done => {}
-        Brought::Overlap(files) => {
-            drop(mover);
+    match plan.update(workspace)? {
+        Updated::Done => {}
+        Updated::Overlap(files) => {
+            drop(update);
             plan.unlock()?;
             return Ok(Landing::Overlap(files));
         }
-        Brought::Refused(why) => {
-            drop(mover);
+        Updated::Refused(why) => {
+            drop(update);
             plan.unlock()?;
             return Ok(Landing::Failed(why));
         }
     }
-    mover.commit(to_move)?;
+    update.commit(to_move)?;
     plan.unlock()?;
     Ok(Landing::Done(Vec::new()))
 }
@@ -121,22 +121,22 @@ struct Signed {
 
 /// Signs the commits that land, if the user wants that; candidates are unsigned. Refs record the
 /// signed copy of each candidate, so that each is signed only once.
-fn sign(desk: &Desk, from: &str, to: &str) -> Result<Signed, Fault> {
+fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed, Fault> {
     let range = format!("{from}..{to}");
-    let listed = desk.read().args(["rev-list", "--reverse", "--first-parent", "--parents", &range]).line()?;
+    let listed = workspace.read().args(["rev-list", "--reverse", "--first-parent", "--parents", &range]).line()?;
     let (mut tip, mut renamed) = (from.to_owned(), Vec::new());
-    let _hold = desk.hold()?;
+    let _hold = workspace.hold()?;
     for line in listed.lines() {
         let ids: Vec<&str> = line.split(' ').collect();
         let [candidate, _, others @ ..] = ids.as_slice() else { continue };
         let name = format!("refs/swarm/signed/{candidate}");
-        let known = objects::commit(&desk.cli, &desk.common, &name)?;
+        let known = objects::commit(&workspace.cli, &workspace.common, &name)?;
         tip = match known {
             Some(known) => known,
             None => {
                 let parents: Vec<&str> = std::iter::once(tip.as_str()).chain(others.iter().copied()).collect();
-                let signed = sign_one(desk, candidate, &parents)?;
-                desk.write().args(["update-ref", &name, &signed]).run()?;
+                let signed = sign_one(workspace, candidate, &parents)?;
+                workspace.write().args(["update-ref", &name, &signed]).run()?;
                 signed
             }
         };
@@ -145,13 +145,13 @@ fn sign(desk: &Desk, from: &str, to: &str) -> Result<Signed, Fault> {
     Ok(Signed { tip, renamed })
 }
 
-fn sign_one(desk: &Desk, candidate: &str, parents: &[&str]) -> Result<String, Fault> {
+fn sign_one(workspace: &Workspace, candidate: &str, parents: &[&str]) -> Result<String, Fault> {
     let format = ["log", "-1", "--no-walk", "--date=raw", "--format=%T%n%an%n%ae%n%ad%n%B", candidate];
-    let said = desk.read().args(format).line()?;
+    let said = workspace.read().args(format).line()?;
     let mut lines = said.splitn(5, '\n');
     let mut next = || lines.next().unwrap_or_default();
     let (tree, name, mail, date, message) = (next(), next(), next(), next(), next());
-    let call = desk.identity()?.environment(desk.write(), None);
+    let call = workspace.identity()?.environment(workspace.write(), None);
     let call = call.env("GIT_AUTHOR_NAME", name).env("GIT_AUTHOR_EMAIL", mail).env("GIT_AUTHOR_DATE", date);
     let call = call.limit(SIGN_MAX).args(["commit-tree", "-S", "-m", message.trim_end()]);
     let call = parents.iter().fold(call, |call, parent| call.args(["-p", parent]));
@@ -163,39 +163,39 @@ fn sign_one(desk: &Desk, candidate: &str, parents: &[&str]) -> Result<String, Fa
     })
 }
 
-fn sync(desk: &Desk) -> Result<(), Fault> {
-    let failed = Fault::at(&desk.common);
-    let dir = File::open(&desk.common).map_err(&failed)?;
+fn sync(workspace: &Workspace) -> Result<(), Fault> {
+    let failed = Fault::at(&workspace.common);
+    let dir = File::open(&workspace.common).map_err(&failed)?;
     rustix::fs::syncfs(&dir).map_err(|error| failed(error.into()))
 }
 
 /// Reports whether all objects of what lands exist: they may have been pruned in spite of our
 /// refs.
-fn is_whole(desk: &Desk, from: &str, to: &str) -> Result<bool, Fault> {
+fn is_complete(workspace: &Workspace, from: &str, to: &str) -> Result<bool, Fault> {
     // Opened again, because objects that another step has read may have been deleted since.
-    if let Ok(repo) = Repository::open(&desk.common) {
-        return match trees::is_whole(&repo, from, to) {
+    if let Ok(repo) = Repository::open(&workspace.common) {
+        return match trees::is_complete(&repo, from, to) {
             Err(error) if trees::is_absent(&error) => Ok(false),
             whole => Ok(whole?),
         };
     }
-    match desk.read().args(["rev-list", "--objects", "--quiet", to, "--not", from]).run() {
+    match workspace.read().args(["rev-list", "--objects", "--quiet", to, "--not", from]).run() {
         Err(CliError::Exit { .. }) => Ok(false),
         listed => Ok(listed.map(|_| true)?),
     }
 }
 
 /// Reports whether commit `one` is `other` or an ancestor of it.
-fn is_ancestor(desk: &Desk, one: &str, other: &str) -> Result<bool, Fault> {
+fn is_ancestor(workspace: &Workspace, one: &str, other: &str) -> Result<bool, Fault> {
     if one == other {
         return Ok(true);
     }
-    if let Some(repo) = desk.library()
+    if let Some(repo) = workspace.library()
         && let Ok(is) = descends(&repo, other, one)
     {
         return Ok(is);
     }
-    let (code, _) = desk.read().args(["merge-base", "--is-ancestor", one, other]).run_for(&[0, 1])?;
+    let (code, _) = workspace.read().args(["merge-base", "--is-ancestor", one, other]).run_for(&[0, 1])?;
     Ok(code == 0)
 }
 
@@ -205,18 +205,19 @@ fn descends(repo: &Repository, commit: &str, from: &str) -> Result<bool, git2::E
 
 /// Removes the refs of finished items that still have one, because a supervisor died between
 /// landing and cleanup.
-pub(crate) fn tidy_kept(desk: &Desk, queue: &Queue) -> Result<(), Fault> {
-    let kept = desk.read().args(["for-each-ref", "--format=%(refname)", complete::DONE]).line()?;
-    tidy(desk, queue.items.iter().filter(|item| kept.lines().any(|name| name == complete::pinned(&item.tip))))
+pub(crate) fn tidy_kept(workspace: &Workspace, queue: &Queue) -> Result<(), Fault> {
+    let kept = workspace.read().args(["for-each-ref", "--format=%(refname)", complete::DONE]).line()?;
+    tidy(workspace, queue.items.iter().filter(|item| kept.lines().any(|name| name == complete::pinned(&item.tip))))
 }
 
 /// Removes the refs to signed copies that have landed.
-fn forget_signed(desk: &Desk) -> Result<(), Fault> {
-    let base = base(desk)?;
-    let known = desk.read().args(["for-each-ref", "--format=%(refname) %(objectname)", "refs/swarm/signed/"]).line()?;
+fn forget_signed(workspace: &Workspace) -> Result<(), Fault> {
+    let base = base(workspace)?;
+    let known =
+        workspace.read().args(["for-each-ref", "--format=%(refname) %(objectname)", "refs/swarm/signed/"]).line()?;
     for (name, signed) in known.lines().filter_map(|line| line.split_once(' ')) {
-        if is_ancestor(desk, signed, &base)? {
-            desk.write().args(["update-ref", "-d", name, signed]).run()?;
+        if is_ancestor(workspace, signed, &base)? {
+            workspace.write().args(["update-ref", "-d", name, signed]).run()?;
         }
     }
     Ok(())
@@ -234,32 +235,32 @@ fn newest(repo: &Repository, base: &str, count: usize) -> Result<HashMap<String,
 }
 
 /// Removes the refs of finished items; a tip that is on its base needs none.
-pub(crate) fn tidy<'a>(desk: &Desk, items: impl Iterator<Item = &'a Item>) -> Result<(), Fault> {
+pub(crate) fn tidy<'a>(workspace: &Workspace, items: impl Iterator<Item = &'a Item>) -> Result<(), Fault> {
     let items: Vec<&Item> = items.filter(|item| item.state.is_done() && !item.tip.is_empty()).collect();
     if items.is_empty() {
         return Ok(());
     }
-    if desk.identity()?.signs {
-        forget_signed(desk)?;
+    if workspace.identity()?.signs {
+        forget_signed(workspace)?;
     }
-    let base = base(desk)?;
-    let newest = desk.library().and_then(|repo| newest(&repo, &base, 2 * items.len()).ok()).unwrap_or_default();
+    let base = base(workspace)?;
+    let newest = workspace.library().and_then(|repo| newest(&repo, &base, 2 * items.len()).ok()).unwrap_or_default();
     for item in items {
         // In nearly all cases the item has just landed, and no search of the history is needed.
         let is_merged = match &item.state {
             State::Landed { commit } => newest.get(commit).is_some_and(|parents| parents.contains(&item.tip)),
             _ => false,
         };
-        if !is_merged && !is_ancestor(desk, &item.tip, &base)? {
+        if !is_merged && !is_ancestor(workspace, &item.tip, &base)? {
             continue;
         }
         let name = complete::pinned(&item.tip);
-        let removed = desk.library().map(|repo| repo.find_reference(&name).and_then(|mut pinned| pinned.delete()));
+        let removed = workspace.library().map(|repo| repo.find_reference(&name).and_then(|mut pinned| pinned.delete()));
         if !matches!(removed, Some(Ok(()))) {
-            desk.write().args(["update-ref", "-d", &name]).run()?;
+            workspace.write().args(["update-ref", "-d", &name]).run()?;
         }
     }
     // libgit2 does not report that it could not remove its own lock.
-    holders::clear_stale_locks(&desk.own_locks(), None);
+    holders::clear_stale_locks(&workspace.own_locks(), None);
     Ok(())
 }

@@ -44,40 +44,40 @@ pub use config::has_resolver;
 
 use crate::repository::fault::Fault;
 use crate::repository::{gc_lock, holders};
-use desk::Desk;
+use desk::Workspace;
 use swarm_sys::paths::Paths;
 
 /// Implements the `Landings` port for the repositories of this host.
 pub struct GitLandings {
     paths: Paths,
-    desks: Arc<Desks>,
+    workspaces: Arc<Workspaces>,
 }
 
 /// Cached workspaces of the queues.
-struct Desks {
+struct Workspaces {
     paths: Paths,
     /// Path of the swarm program, which runs verifications and resolvers.
     executable: PathBuf,
-    open: Mutex<BTreeMap<Target, Arc<Desk>>>,
+    open: Mutex<BTreeMap<Target, Arc<Workspace>>>,
     /// Queues that this process has opened before.
     seen: Mutex<BTreeSet<Target>>,
 }
 
-impl Desks {
+impl Workspaces {
     /// Returns the workspace of a queue. Reads files, so it must not run on the actors' thread.
-    fn of(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
+    fn of(&self, target: &Target) -> Result<Arc<Workspace>, Fault> {
         // The lock is not held while files are read, because the actors' thread takes it, too.
         let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(desk) = open().get(target) {
-            return Ok(Arc::clone(desk));
+        if let Some(workspace) = open().get(target) {
+            return Ok(Arc::clone(workspace));
         }
-        let desk = Arc::new(Desk::open(&self.paths, target, &self.executable)?);
+        let workspace = Arc::new(Workspace::open(&self.paths, target, &self.executable)?);
         if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone()) {
             // An earlier supervisor may have been killed while it wrote these refs.
-            holders::clear_stale_locks(&desk.own_locks(), None);
-            gc_lock::clear_stale(&desk.common);
+            holders::clear_stale_locks(&workspace.own_locks(), None);
+            gc_lock::clear_stale(&workspace.common);
         }
-        Ok(Arc::clone(open().entry(target.clone()).or_insert(desk)))
+        Ok(Arc::clone(open().entry(target.clone()).or_insert(workspace)))
     }
 
     /// Drops the cached workspace, so that the next step reads the caller and git's configuration again.
@@ -89,27 +89,27 @@ impl Desks {
 impl GitLandings {
     pub fn new(paths: Paths, executable: PathBuf) -> Self {
         let (open, seen) = (Mutex::default(), Mutex::default());
-        let desks = Arc::new(Desks { paths: paths.clone(), executable, open, seen });
-        Self { paths, desks }
+        let workspaces = Arc::new(Workspaces { paths: paths.clone(), executable, open, seen });
+        Self { paths, workspaces }
     }
 
     /// Runs one blocking step outside of the actors' thread.
     async fn step<T: Send + 'static>(
         &self,
         target: &Target,
-        work: impl Fn(&Desk) -> Result<T, Fault> + Send + 'static,
+        work: impl Fn(&Workspace) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        let (desks, target) = (Arc::clone(&self.desks), target.clone());
+        let (workspaces, target) = (Arc::clone(&self.workspaces), target.clone());
         off_thread(move || {
-            let locks = || desks.of(&target).map(|desk| desk.locks()).unwrap_or_default();
-            patiently(&locks, || work(&*desks.of(&target)?))
+            let locks = || workspaces.of(&target).map(|workspace| workspace.locks()).unwrap_or_default();
+            with_retries(&locks, || work(&*workspaces.of(&target)?))
         })
         .await
     }
 
-    async fn desk(&self, target: &Target) -> Result<Arc<Desk>, Fault> {
-        let (desks, target) = (Arc::clone(&self.desks), target.clone());
-        off_thread(move || patiently(&Vec::new, || desks.of(&target))).await
+    async fn workspace(&self, target: &Target) -> Result<Arc<Workspace>, Fault> {
+        let (workspaces, target) = (Arc::clone(&self.workspaces), target.clone());
+        off_thread(move || with_retries(&Vec::new, || workspaces.of(&target))).await
     }
 }
 
@@ -120,13 +120,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs a step and retries it after a transient failure. Removes the locks of a git that was
 /// killed.
-fn patiently<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+fn with_retries<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
     let mut pause = PAUSE;
     for _ in 1..TRIES_MAX {
         let since = SystemTime::now();
         match attempt() {
             Err(fault) if fault.killed => drop(holders::clear_stale_locks(&locks(), Some(since))),
-            Err(fault) if fault.passing => {}
+            Err(fault) if fault.transient => {}
             done => return done,
         }
         std::thread::sleep(pause);
@@ -136,7 +136,7 @@ fn patiently<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T
 }
 
 /// Reads, and retries if the system lacks resources.
-fn read_patiently<T>(read: impl Fn() -> io::Result<T>) -> io::Result<T> {
+fn read_with_retries<T>(read: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let mut pause = PAUSE;
     for _ in 1..TRIES_MAX {
         match read() {
@@ -151,7 +151,7 @@ fn read_patiently<T>(read: impl Fn() -> io::Result<T>) -> io::Result<T> {
 }
 
 /// Formats cause and remedy as one reason for an item.
-fn told(fault: Fault) -> String {
+fn reason_of(fault: Fault) -> String {
     match fault.remedy {
         Some(remedy) => format!("{} ({remedy})", fault.cause),
         None => fault.cause,
@@ -170,16 +170,16 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 impl Landings for GitLandings {
     fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>> {
         let paths = self.paths.clone();
-        Box::pin(blocking(move || read_patiently(|| journal::targets(&paths))))
+        Box::pin(blocking(move || read_with_retries(|| journal::targets(&paths))))
     }
 
     fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>> {
         let paths = self.paths.clone();
         Box::pin(async move {
             let done = tokio::task::spawn_blocking(move || complete::complete(&paths, &completion)).await;
-            let broken = |error: tokio::task::JoinError| Refusal::new(RefusalKind::Internal, error.to_string());
-            let completed = done.map_err(broken)??;
-            self.desks.forget(&completed.target);
+            let failed = |error: tokio::task::JoinError| Refusal::new(RefusalKind::Internal, error.to_string());
+            let completed = done.map_err(failed)??;
+            self.workspaces.forget(&completed.target);
             Ok(completed)
         })
     }
@@ -187,12 +187,13 @@ impl Landings for GitLandings {
     fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {
         let (paths, about) = (self.paths.clone(), target.clone());
         Box::pin(async move {
-            let queue = blocking(move || read_patiently(|| journal::load(&paths, &about))).await?;
+            let queue = blocking(move || read_with_retries(|| journal::load(&paths, &about))).await?;
             if let Some(known) = queue.clone() {
                 // Done in the background: a slow repository must not delay the start.
-                let (desks, target) = (Arc::clone(&self.desks), target.clone());
+                let (workspaces, target) = (Arc::clone(&self.workspaces), target.clone());
                 tokio::task::spawn_blocking(move || {
-                    if let Err(fault) = desks.of(&target).and_then(|desk| land::tidy_kept(&desk, &known)) {
+                    if let Err(fault) = workspaces.of(&target).and_then(|workspace| land::tidy_kept(&workspace, &known))
+                    {
                         tracing::warn!(cause = %fault.cause, "cannot remove the refs of landed items");
                     }
                 });
@@ -207,38 +208,38 @@ impl Landings for GitLandings {
     }
 
     fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>> {
-        self.desks.forget(target);
-        Box::pin(async move { self.step(target, land::base).await.map_err(told) })
+        self.workspaces.forget(target);
+        Box::pin(async move { self.step(target, land::base).await.map_err(reason_of) })
     }
 
     fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
         let (item, strategy, onto) = (item.clone(), item.rules.strategy, onto.to_owned());
         Box::pin(async move {
-            let built = self.step(target, move |desk| build::build(desk, strategy, &item, &onto)).await;
-            built.unwrap_or_else(|fault| Build::Failed(told(fault)))
+            let built = self.step(target, move |workspace| build::build(workspace, strategy, &item, &onto)).await;
+            built.unwrap_or_else(|fault| Build::Failed(reason_of(fault)))
         })
     }
 
     fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
         Box::pin(async move {
-            let desk = match self.desk(target).await {
-                Ok(desk) => desk,
-                Err(fault) => return Verdict::Unknown(told(fault)),
+            let workspace = match self.workspace(target).await {
+                Ok(workspace) => workspace,
+                Err(fault) => return Verdict::Unknown(reason_of(fault)),
             };
-            verify::verify(desk, item, commit).await.unwrap_or_else(|fault| Verdict::Unknown(told(fault)))
+            verify::verify(workspace, item, commit).await.unwrap_or_else(|fault| Verdict::Unknown(reason_of(fault)))
         })
     }
 
     fn land<'a>(&'a self, target: &'a Target, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
         let (from, to) = (from.to_owned(), to.to_owned());
         Box::pin(async move {
-            let landed = self.step(target, move |desk| land::land(desk, &from, &to)).await;
+            let landed = self.step(target, move |workspace| land::land(workspace, &from, &to)).await;
             if landed.is_err()
-                && let Err(fault) = self.step(target, land::take_back).await
+                && let Err(fault) = self.step(target, land::roll_back).await
             {
                 tracing::error!(cause = %fault.cause, "cannot roll back a failed landing; the next one retries");
             }
-            landed.unwrap_or_else(|fault| Landing::Failed(told(fault)))
+            landed.unwrap_or_else(|fault| Landing::Failed(reason_of(fault)))
         })
     }
 
@@ -250,19 +251,19 @@ impl Landings for GitLandings {
         files: &'a [String],
     ) -> BoxFuture<'a, Resolution> {
         Box::pin(async move {
-            let desk = match self.desk(target).await {
-                Ok(desk) => desk,
-                Err(fault) => return Resolution::Failed(told(fault)),
+            let workspace = match self.workspace(target).await {
+                Ok(workspace) => workspace,
+                Err(fault) => return Resolution::Failed(reason_of(fault)),
             };
-            let resolved = resolve::resolve(desk, item, onto, files).await;
-            resolved.unwrap_or_else(|fault| Resolution::Failed(told(fault)))
+            let resolved = resolve::resolve(workspace, item, onto, files).await;
+            resolved.unwrap_or_else(|fault| Resolution::Failed(reason_of(fault)))
         })
     }
 
     fn tidy<'a>(&'a self, target: &'a Target, items: &'a [Item]) -> BoxFuture<'a, ()> {
         let items = items.to_vec();
         Box::pin(async move {
-            if let Err(fault) = self.step(target, move |desk| land::tidy(desk, items.iter())).await {
+            if let Err(fault) = self.step(target, move |workspace| land::tidy(workspace, items.iter())).await {
                 tracing::warn!(cause = %fault.cause, "cannot remove the refs of an item");
             }
         })

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use git2::{ReferenceType, Repository, Signature};
 
-use super::checkout::in_time;
-use super::desk::{Desk, date};
+use super::checkout::retry_until;
+use super::desk::{Workspace, date};
 use super::land::base;
 use crate::repository::cli::CliError;
 use crate::repository::fault::Fault;
@@ -38,30 +38,30 @@ pub(crate) struct Move<'a> {
 }
 
 /// A prepared update of the base's ref. Dropping it without a commit releases the locks.
-pub(crate) enum Mover<'a> {
-    Hand(ByHand<'a>),
-    Git(ByGit),
+pub(crate) enum RefUpdate<'a> {
+    Direct(DirectUpdate<'a>),
+    Git(GitUpdate),
 }
 
-impl<'a> Mover<'a> {
-    pub(crate) fn start(desk: &'a Desk) -> Result<Self, Fault> {
-        Ok(match ByHand::start(desk)? {
-            Some(hand) => Self::Hand(hand),
-            None => Self::Git(ByGit::start(desk)?),
+impl<'a> RefUpdate<'a> {
+    pub(crate) fn start(workspace: &'a Workspace) -> Result<Self, Fault> {
+        Ok(match DirectUpdate::start(workspace)? {
+            Some(direct) => Self::Direct(direct),
+            None => Self::Git(GitUpdate::start(workspace)?),
         })
     }
 
     /// Locks the ref and checks that it still has its old value.
     pub(crate) fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
         match self {
-            Self::Hand(hand) => hand.prepare(to_move),
+            Self::Direct(direct) => direct.prepare(to_move),
             Self::Git(git) => git.prepare(to_move),
         }
     }
 
     pub(crate) fn commit(self, to_move: Move<'_>) -> Result<(), Fault> {
         match self {
-            Self::Hand(hand) => hand.commit(to_move),
+            Self::Direct(direct) => direct.commit(to_move),
             Self::Git(mut git) => git.ask("commit", "commit"),
         }
     }
@@ -69,34 +69,34 @@ impl<'a> Mover<'a> {
 
 /// Updates the ref as git does if refs are files: the lock file contains the new value and is
 /// renamed to the ref. HEAD is locked, too, if it points to the ref. After `prepare`, only one
-/// rename remains. If we are killed, [`checkout::mend`] removes the locks.
+/// rename remains. If we are killed, [`checkout::recover`] removes the locks.
 ///
-/// [`checkout::mend`]: super::checkout::mend
-pub(crate) struct ByHand<'a> {
-    desk: &'a Desk,
+/// [`checkout::recover`]: super::checkout::recover
+pub(crate) struct DirectUpdate<'a> {
+    workspace: &'a Workspace,
     who: Signature<'static>,
     /// Our lock, until it is renamed to the ref.
     lock: Option<Lock>,
     head: Option<Lock>,
 }
 
-impl<'a> ByHand<'a> {
+impl<'a> DirectUpdate<'a> {
     /// Returns `None` if refs are not files, if this ref is symbolic, or if the configuration
     /// determines the modes of the files.
-    pub(crate) fn start(desk: &'a Desk) -> Result<Option<Self>, Fault> {
+    pub(crate) fn start(workspace: &'a Workspace) -> Result<Option<Self>, Fault> {
         let is_plain = |repo: &Repository| {
-            let base = repo.find_reference(&desk.target.branch);
+            let base = repo.find_reference(&workspace.target.branch);
             let shared = repo.config().and_then(|config| config.get_string("core.sharedRepository"));
             base.is_ok_and(|base| base.kind() == Some(ReferenceType::Direct)) && shared.is_err()
         };
-        if !desk.library().is_some_and(|repo| is_plain(&repo)) {
+        if !workspace.library().is_some_and(|repo| is_plain(&repo)) {
             return Ok(None);
         }
-        Ok(Some(Self { desk, who: desk.identity()?.committer()?, lock: None, head: None }))
+        Ok(Some(Self { workspace, who: workspace.identity()?.committer()?, lock: None, head: None }))
     }
 
     fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
-        let common = &self.desk.common;
+        let common = &self.workspace.common;
         if self.is_head(to_move.branch) {
             // Otherwise a user could switch away while the files are being updated.
             let head = Lock::take(&common.join("HEAD"), common, to_move.to)?;
@@ -112,7 +112,7 @@ impl<'a> ByHand<'a> {
             // Empty directories left by a deleted branch whose name starts with this one.
             remove_empty(&file).map_err(Fault::at(&file))?;
         }
-        match base(self.desk)? == to_move.from {
+        match base(self.workspace)? == to_move.from {
             true => Ok(()),
             false => Err(not_moved("it has moved in the meantime")),
         }
@@ -120,18 +120,18 @@ impl<'a> ByHand<'a> {
 
     fn commit(mut self, to_move: Move<'_>) -> Result<(), Fault> {
         let Some(lock) = self.lock.take() else { return Err(not_moved("its lock is not held")) };
-        let file = self.desk.common.join(to_move.branch);
+        let file = self.workspace.common.join(to_move.branch);
         if !lock.is_ours() {
             return Err(not_moved("another process removed its lock"));
         }
         self.log(to_move);
         fs::rename(&lock.path, &file).map_err(Fault::at(&file))?;
-        let dir = file.parent().unwrap_or(&self.desk.common);
+        let dir = file.parent().unwrap_or(&self.workspace.common);
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(Fault::at(dir))
     }
 
     fn is_head(&self, branch: &str) -> bool {
-        let head = fs::read_to_string(self.desk.common.join("HEAD"));
+        let head = fs::read_to_string(self.workspace.common.join("HEAD"));
         head.is_ok_and(|head| head.strip_prefix("ref: ").is_some_and(|name| name.trim_end() == branch))
     }
 
@@ -140,7 +140,7 @@ impl<'a> ByHand<'a> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (name, mail) = (text(self.who.name_bytes()), text(self.who.email_bytes()));
         let line = format!("{} {} {name} <{mail}> {}\t{WHY}\n", to_move.from, to_move.to, date(self.who.when()));
-        let logs = self.desk.common.join("logs");
+        let logs = self.workspace.common.join("logs");
         for name in [Some(to_move.branch), self.head.as_ref().map(|_| "HEAD")].into_iter().flatten() {
             // Fails if there is no reflog; none is created.
             let log = OpenOptions::new().append(true).open(logs.join(name));
@@ -166,7 +166,7 @@ impl Lock {
         let path = of.with_added_extension("lock");
         let failed = Fault::at(&path);
         let mut made = None;
-        let is_ours = in_time(path.parent().unwrap_or(of), LOCK_WAIT, || match File::create_new(&path) {
+        let is_ours = retry_until(path.parent().unwrap_or(of), LOCK_WAIT, || match File::create_new(&path) {
             Ok(file) => {
                 made = Some(file);
                 Ok(true)
@@ -238,15 +238,15 @@ fn not_moved(why: &str) -> Fault {
 }
 
 /// Updates the ref through the line protocol of `git update-ref --stdin`.
-pub(crate) struct ByGit {
+pub(crate) struct GitUpdate {
     git: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-impl ByGit {
-    pub(crate) fn start(desk: &Desk) -> Result<Self, Fault> {
-        let call = desk.write().args(LOCKS).args(["update-ref", "-m", WHY, "--stdin"]);
+impl GitUpdate {
+    pub(crate) fn start(workspace: &Workspace) -> Result<Self, Fault> {
+        let call = workspace.write().args(LOCKS).args(["update-ref", "-m", WHY, "--stdin"]);
         let mut git = call.start().map_err(CliError::Run)?;
         let (Some(input), Some(output)) = (git.stdin.take(), git.stdout.take()) else {
             return Err(Fault::new("git was started without pipes"));
@@ -278,11 +278,11 @@ impl ByGit {
         }
         let killed = self.git.wait().is_ok_and(|status| status.signal().is_some());
         let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not respond to '{about}'"));
-        Err(Fault { passing: killed, killed, ..not_moved(&why) })
+        Err(Fault { transient: killed, killed, ..not_moved(&why) })
     }
 }
 
-impl Drop for ByGit {
+impl Drop for GitUpdate {
     fn drop(&mut self) {
         self.input = None;
         let _ = self.git.wait();

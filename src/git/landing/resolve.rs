@@ -9,7 +9,7 @@ use std::sync::Arc;
 use swarm_model::merge::Resolution;
 use swarm_model::merge::queue::Item;
 
-use super::desk::Desk;
+use super::desk::Workspace;
 use super::scratch::Scratch;
 use super::verify::open_log;
 use super::{build, complete, off_thread, run, scratch};
@@ -31,12 +31,17 @@ fn name(item: &Item) -> String {
     format!("resolve-{}", item.id)
 }
 
-pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
+pub(crate) async fn resolve(
+    workspace: Arc<Workspace>,
+    item: &Item,
+    onto: &str,
+    files: &[String],
+) -> Result<Resolution, Fault> {
     let Some(command) = &item.rules.resolver else {
         return Ok(Resolution::Failed("no resolver configured".to_owned()));
     };
-    let log = desk.own.join("logs").join(format!("{}.resolver.log", item.id));
-    let (at, wanted, base, fresh) = (Arc::clone(&desk), item.clone(), onto.to_owned(), log.clone());
+    let log = workspace.own.join("logs").join(format!("{}.resolver.log", item.id));
+    let (at, wanted, base, fresh) = (Arc::clone(&workspace), item.clone(), onto.to_owned(), log.clone());
     let conflicts = files.to_vec();
     let place = off_thread(move || {
         open_log(&fresh)?;
@@ -52,7 +57,7 @@ pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
     let (place, [of_tip, of_onto]) = place.await?;
     let variables = [
         ("SWARM_MERGE_FILES", files.join("\n")),
-        ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
+        ("SWARM_MERGE_BASE", workspace.target.base().to_owned()),
         ("SWARM_MERGE_ONTO", onto.to_owned()),
         ("SWARM_MERGE_TIP", item.tip.clone()),
         ("SWARM_MERGE_ITEM", item.id.to_string()),
@@ -62,7 +67,7 @@ pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
     ];
     let order =
         run::Order { dir: &place.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
-    let ended = run::run(&desk, &order).await?;
+    let ended = run::run(&workspace, &order).await?;
     let output = run::output(&ended, &log);
     let why = match ended.outcome {
         Outcome::Code(0) => None,
@@ -75,9 +80,9 @@ pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
     off_thread(move || {
         let result = match why {
             Some(why) => Ok(Resolution::Failed(format!("the resolver {why}; {output}"))),
-            None => take(&desk, &place, &item, &onto, &files),
+            None => commit_result(&workspace, &place, &item, &onto, &files),
         };
-        scratch::remove(&desk, &name(&item))?;
+        scratch::remove(&workspace, &name(&item))?;
         result
     })
     .await
@@ -85,8 +90,9 @@ pub(crate) async fn resolve(desk: Arc<Desk>, item: &Item, onto: &str, files: &[S
 
 /// Returns the messages of one side's commits that touch these files, newest first, as far as
 /// they fit into a variable. They only help the resolver, so failures yield an empty text.
-fn messages(desk: &Desk, not_in: &str, of: &str, files: &[String]) -> String {
-    let call = desk.read().args(["--literal-pathspecs", "log", "--no-show-signature", "--format=%h %s%n%w(0,4,4)%b"]);
+fn messages(workspace: &Workspace, not_in: &str, of: &str, files: &[String]) -> String {
+    let call =
+        workspace.read().args(["--literal-pathspecs", "log", "--no-show-signature", "--format=%h %s%n%w(0,4,4)%b"]);
     let call = call.args([format!("--max-count={COMMITS_MAX}"), format!("{not_in}..{of}")]).arg("--");
     let said = match call.args(files.iter().take(FILES_MAX)).run() {
         Ok(said) => said,
@@ -106,28 +112,34 @@ fn messages(desk: &Desk, not_in: &str, of: &str, files: &[String]) -> String {
 }
 
 /// Commits the resolver's result on top of the item's tip.
-fn take(desk: &Desk, place: &Scratch, item: &Item, onto: &str, files: &[String]) -> Result<Resolution, Fault> {
-    let _hold = desk.hold()?;
-    let head = place.read(desk).args(["rev-parse", "--verify", "HEAD"]).line()?;
+fn commit_result(
+    workspace: &Workspace,
+    place: &Scratch,
+    item: &Item,
+    onto: &str,
+    files: &[String],
+) -> Result<Resolution, Fault> {
+    let _hold = workspace.hold()?;
+    let head = place.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if head == onto {
-        place.write(desk).args(["add", "-A", "--"]).args(files).run().or_else(|error| {
+        place.write(workspace).args(["add", "-A", "--"]).args(files).run().or_else(|error| {
             // `git add` fails for a path that both sides deleted.
             if files.iter().any(|file| !place.dir.join(file).exists()) { Ok(Vec::new()) } else { Err(error) }
         })?;
-        place.write(desk).args(["add", "-u", "--", "."]).run()?;
+        place.write(workspace).args(["add", "-u", "--", "."]).run()?;
     }
     if let Some(file) = files.iter().find(|file| has_markers(&place.dir.join(file))) {
         return Ok(Resolution::Failed(format!("the resolver left conflict markers in {file}")));
     }
     let tip = if head == onto {
-        let tree = place.write(desk).arg("write-tree").line()?;
+        let tree = place.write(workspace).arg("write-tree").line()?;
         let message =
-            format!("Merge {} into {}\n\nConflicts resolved by the resolver.\n", desk.target.base(), item.name);
-        build::commit_tree(desk, &tree, &[&item.tip, onto], &message, None)?
+            format!("Merge {} into {}\n\nConflicts resolved by the resolver.\n", workspace.target.base(), item.name);
+        build::commit_tree(workspace, &tree, &[&item.tip, onto], &message, None)?
     } else {
         // The resolver committed by itself: either a merge of both sides, or something else.
         let has = |commit: &str| {
-            let call = place.read(desk).args(["merge-base", "--is-ancestor", commit, &head]);
+            let call = place.read(workspace).args(["merge-base", "--is-ancestor", commit, &head]);
             call.run_for(&[0, 1]).map(|(code, _)| code == 0)
         };
         if !has(onto)? || !has(&item.tip)? {
@@ -136,7 +148,7 @@ fn take(desk: &Desk, place: &Scratch, item: &Item, onto: &str, files: &[String])
         }
         head
     };
-    desk.write().args(["update-ref", &complete::pinned(&tip), &tip]).run()?;
+    workspace.write().args(["update-ref", &complete::pinned(&tip), &tip]).run()?;
     Ok(Resolution::Done(tip))
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::desk::Desk;
+use super::desk::Workspace;
 use crate::repository::cli::UNSET;
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::{Ended, Outcome};
@@ -27,9 +27,9 @@ pub(crate) struct Order<'a> {
 }
 
 /// Runs a command to completion. Dropping the future kills the command.
-pub(crate) async fn run(desk: &Desk, order: &Order<'_>) -> Result<Ended, Fault> {
+pub(crate) async fn run(workspace: &Workspace, order: &Order<'_>) -> Result<Ended, Fault> {
     let failed = |error: io::Error| Fault::new(format!("cannot run '{}': {error}", order.command));
-    let mut runner = start(desk, order).map_err(failed)?;
+    let mut runner = start(workspace, order).map_err(failed)?;
     let Some(output) = runner.stdout.take() else { return Err(Fault::new("the command has no output pipe")) };
     let output = OwnedFd::from(output);
     let waiting = output.try_clone().and_then(Readable::new).map_err(failed)?;
@@ -51,13 +51,13 @@ pub(crate) fn output(ended: &Ended, log: &Path) -> String {
     ended.unwritten.as_ref().map_or(all.clone(), |why| format!("{all}, which is incomplete ({why})"))
 }
 
-fn start(desk: &Desk, order: &Order<'_>) -> io::Result<std::process::Child> {
-    Command::new(&desk.executable)
+fn start(workspace: &Workspace, order: &Order<'_>) -> io::Result<std::process::Child> {
+    Command::new(&workspace.executable)
         .arg("__runner")
         .args([order.dir, order.log])
-        .args([&order.limit_ms.to_string(), &format!("{:o}", desk.caller.umask), order.command])
+        .args([&order.limit_ms.to_string(), &format!("{:o}", workspace.caller.umask), order.command])
         .env_clear()
-        .envs(desk.caller.environment.iter().filter(|(key, _)| !UNSET.contains(&key.as_str())).cloned())
+        .envs(workspace.caller.environment.iter().filter(|(key, _)| !UNSET.contains(&key.as_str())).cloned())
         .envs(order.variables.iter().map(|(key, value)| (key, value)))
         .env(MARK, order.dir)
         .current_dir("/")

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::desk::Desk;
+use super::desk::Workspace;
 use super::run;
 use crate::repository::cli::Call;
 use crate::repository::fault::Fault;
@@ -21,28 +21,28 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    pub(crate) fn read<'a>(&self, desk: &'a Desk) -> Call<'a> {
-        Desk::named(desk.cli.read(&self.dir), &self.entry, &self.dir)
+    pub(crate) fn read<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
+        Workspace::named(workspace.cli.read(&self.dir), &self.entry, &self.dir)
     }
 
-    pub(crate) fn write<'a>(&self, desk: &'a Desk) -> Call<'a> {
-        Desk::named(desk.write_at(&self.dir).for_user(), &self.entry, &self.dir)
+    pub(crate) fn write<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
+        Workspace::named(workspace.write_at(&self.dir).for_user(), &self.entry, &self.dir)
     }
 }
 
 /// Prepares the scratch worktree `name` at `commit`: tracked files as in the commit, and no
 /// untracked files except ignored ones.
-pub(crate) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<Scratch, Fault> {
-    let dir = desk.own.join(name);
+pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str) -> Result<Scratch, Fault> {
+    let dir = workspace.own.join(name);
     if dir.exists() {
         run::end_leftovers(&dir)?;
     }
     let link = || admin::link_of(&dir).map_err(Fault::at(&dir));
-    let entry = match link()?.filter(|entry| is_ours(desk, entry)) {
+    let entry = match link()?.filter(|entry| is_ours(workspace, entry)) {
         Some(entry) => entry,
         None => {
-            make(desk, &dir, commit)?;
-            let made = link()?.filter(|entry| is_ours(desk, entry));
+            make(workspace, &dir, commit)?;
+            let made = link()?.filter(|entry| is_ours(workspace, entry));
             made.ok_or_else(|| Fault::new(format!("git created no worktree at {}", dir.display())))?
         }
     };
@@ -52,75 +52,75 @@ pub(crate) fn prepare(desk: &Desk, name: &str, commit: &str) -> Result<Scratch, 
         let _ = fs::remove_file(lock);
     }
     let scratch = Scratch { dir, entry };
-    scratch.write(desk).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
-    scratch.write(desk).args(["clean", "-ffdq"]).run()?;
+    scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
+    scratch.write(workspace).args(["clean", "-ffdq"]).run()?;
     Ok(scratch)
 }
 
 /// Deletes what a command left behind, because it may have filled the disk that also holds the
 /// queue's journal. Failures become visible in the next [`prepare`].
-pub(crate) fn discard(desk: &Desk, scratch: &Scratch, commit: &str) {
+pub(crate) fn discard(workspace: &Workspace, scratch: &Scratch, commit: &str) {
     // `clean` first, because it frees space; `checkout` needs some.
-    let _ = scratch.write(desk).args(["clean", "-ffdq"]).run();
-    let _ = scratch.write(desk).args(["checkout", "-q", "--force", "--detach", commit]).run();
+    let _ = scratch.write(workspace).args(["clean", "-ffdq"]).run();
+    let _ = scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run();
 }
 
 /// Deletes ignored files, too, if the disk is nearly full; they can be built again.
-pub(crate) fn make_room(desk: &Desk, name: &str) {
-    let dir = desk.own.join(name);
-    if !reserve::is_short(&desk.own) {
+pub(crate) fn free_space(workspace: &Workspace, name: &str) {
+    let dir = workspace.own.join(name);
+    if !reserve::is_short(&workspace.own) {
         return;
     }
     if let Ok(Some(entry)) = admin::link_of(&dir)
-        && is_ours(desk, &entry)
+        && is_ours(workspace, &entry)
     {
-        let _ = Scratch { dir, entry }.write(desk).args(["clean", "-ffdqx"]).run();
+        let _ = Scratch { dir, entry }.write(workspace).args(["clean", "-ffdqx"]).run();
     }
 }
 
 /// Reports whether an entry belongs to this repository. A verification may have written
 /// anything into its directory, including `.git`.
-fn is_ours(desk: &Desk, entry: &Path) -> bool {
+fn is_ours(workspace: &Workspace, entry: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     let above = real(entry).and_then(|entry| entry.parent().map(Path::to_owned));
-    above.is_some() && above == real(&desk.common.join("worktrees")) && entry.join("HEAD").exists()
+    above.is_some() && above == real(&workspace.common.join("worktrees")) && entry.join("HEAD").exists()
 }
 
-fn make(desk: &Desk, dir: &Path, commit: &str) -> Result<(), Fault> {
+fn make(workspace: &Workspace, dir: &Path, commit: &str) -> Result<(), Fault> {
     // The worktree is incomplete or its entry is missing; it contains nobody's work.
-    let _lock = lock::acquire(&desk.common, Duration::from_millis(lock::LOCK_WAIT_MS_MAX))?;
+    let _lock = lock::acquire(&workspace.common, Duration::from_millis(lock::LOCK_WAIT_MS_MAX))?;
     admin::ignore_missing(fs::remove_dir_all(dir)).map_err(Fault::at(dir))?;
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let known = admin::entry_of(&desk.common, dir).map_err(Fault::at(&desk.common))?;
-    for entry in known.into_iter().chain(admin::begun(&desk.common, &name)) {
+    let known = admin::entry_of(&workspace.common, dir).map_err(Fault::at(&workspace.common))?;
+    for entry in known.into_iter().chain(admin::unfinished(&workspace.common, &name)) {
         admin::remove(&entry).map_err(Fault::at(&entry))?;
     }
-    let reason = format!("scratch directory of the merge queue of {}", desk.target.base());
+    let reason = format!("scratch directory of the merge queue of {}", workspace.target.base());
     let add = ["worktree", "add", "-q", "-f", "-f", "--detach", "--no-checkout", "--lock", "--reason", &reason, "--"];
-    desk.write().args(add).arg(dir).arg(commit).run()?;
+    workspace.write().args(add).arg(dir).arg(commit).run()?;
     Ok(())
 }
 
 /// Removes a scratch worktree and its entry.
-pub(crate) fn remove(desk: &Desk, name: &str) -> Result<(), Fault> {
-    let dir = desk.own.join(name);
+pub(crate) fn remove(workspace: &Workspace, name: &str) -> Result<(), Fault> {
+    let dir = workspace.own.join(name);
     if !dir.exists() {
         return Ok(());
     }
     run::end_leftovers(&dir)?;
-    if desk.write().args(["worktree", "remove", "-f", "-f", "--"]).arg(&dir).run().is_err() {
+    if workspace.write().args(["worktree", "remove", "-f", "-f", "--"]).arg(&dir).run().is_err() {
         admin::ignore_missing(fs::remove_dir_all(&dir)).map_err(Fault::at(&dir))?;
     }
     Ok(())
 }
 
 /// Returns a description of changes to tracked files or HEAD, or `None` if there are none.
-pub(crate) fn changed(desk: &Desk, scratch: &Scratch, commit: &str) -> Result<Option<String>, Fault> {
-    let head = scratch.read(desk).args(["rev-parse", "--verify", "HEAD"]).line()?;
+pub(crate) fn changed(workspace: &Workspace, scratch: &Scratch, commit: &str) -> Result<Option<String>, Fault> {
+    let head = scratch.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
     if head != commit {
         return Ok(Some("it checked out or created another commit".to_owned()));
     }
-    let out = scratch.read(desk).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
+    let out = scratch.read(workspace).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
     let changes = crate::repository::parse::status(&out);
     let named: Vec<_> = changes.iter().take(3).map(|change| String::from_utf8_lossy(&change.path)).collect();
     Ok((!changes.is_empty()).then(|| format!("it changed {} tracked file(s): {}", changes.len(), named.join(", "))))

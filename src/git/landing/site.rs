@@ -11,13 +11,13 @@ use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
 use crate::trash::save::DURABLE;
 
-pub(crate) struct Site<'a> {
+pub(crate) struct CompletionRepo<'a> {
     cli: &'a Cli,
     pub(crate) dir: PathBuf,
     library: Option<Repository>,
 }
 
-impl<'a> Site<'a> {
+impl<'a> CompletionRepo<'a> {
     pub(crate) fn open(cli: &'a Cli, dir: &Path) -> Self {
         Self { cli, dir: dir.to_owned(), library: objects::discover(cli, dir).ok() }
     }

@@ -40,12 +40,12 @@ async fn the_attributes_of_the_base_say_how_a_file_is_merged() {
 /// Checks a merge of `topic` into `main` with the given tree.
 async fn checked(site: &Site, tree: &str) -> Result<(), String> {
     let item = site.item("topic").await;
-    let desk = site.desk();
+    let workspace = site.workspace();
     let id = |name: &str| text(&site.fix.git(&["rev-parse", name]));
     let (ours, base) = (id("main"), text(&site.fix.git(&["merge-base", "main", "topic"])));
-    let library = desk.library();
+    let library = workspace.library();
     let (library, bases) = (library.as_deref(), [base]);
-    let check = Check { desk: &desk, library, name: "topic", bases: &bases, ours: &ours, theirs: &item.tip };
+    let check = Check { workspace: &workspace, library, name: "topic", bases: &bases, ours: &ours, theirs: &item.tip };
     check.run(tree).map_err(|fault| fault.to_string())
 }
 

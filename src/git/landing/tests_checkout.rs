@@ -11,7 +11,7 @@ use swarm_model::{Caller, MergeSettings, Target};
 use swarm_ports::{Completion, Landings as _};
 
 use super::GitLandings;
-use super::desk::Desk;
+use super::desk::Workspace;
 use super::{scratch, trees};
 use crate::fixture::{Fixture, text};
 use swarm_sys::paths::Paths;
@@ -37,8 +37,8 @@ impl Site {
     }
 
     /// Opens the queue's workspace. Needs a completed item.
-    pub(crate) fn desk(&self) -> Desk {
-        Desk::open(&self.paths, &self.target, Path::new("/nowhere")).unwrap()
+    pub(crate) fn workspace(&self) -> Workspace {
+        Workspace::open(&self.paths, &self.target, Path::new("/nowhere")).unwrap()
     }
 
     /// Creates a branch from `main` and commits the changes of `script` in a separate worktree.
@@ -155,11 +155,11 @@ async fn a_submodule_moves_where_git_is_told_to_go_into_submodules() {
     );
     site.fix.git(&["config", "submodule.recurse", "true"]);
     site.item("back").await;
-    let desk = site.desk();
+    let workspace = site.workspace();
     for commit in ["main", "back", "main"] {
         let commit = text(&site.fix.git(&["rev-parse", commit]));
-        let scratch = scratch::prepare(&desk, "verify", &commit).unwrap();
-        assert_eq!(scratch::changed(&desk, &scratch, &commit).unwrap(), None);
+        let scratch = scratch::prepare(&workspace, "verify", &commit).unwrap();
+        assert_eq!(scratch::changed(&workspace, &scratch, &commit).unwrap(), None);
     }
     assert_eq!(site.land("back").await, Landing::Done(Vec::new()));
     let pointer = text(&site.fix.git(&["rev-parse", "main:lib"]));
@@ -287,15 +287,15 @@ async fn what_a_verification_leaves_is_thrown_away_but_for_what_it_built() {
     let site = Site::new();
     site.branch("topic", "echo topic > topic");
     site.item("topic").await;
-    let (desk, commit) = (site.desk(), text(&site.fix.git(&["rev-parse", "topic"])));
-    let scratch = scratch::prepare(&desk, "verify", &commit).unwrap();
+    let (workspace, commit) = (site.workspace(), text(&site.fix.git(&["rev-parse", "topic"])));
+    let scratch = scratch::prepare(&workspace, "verify", &commit).unwrap();
     for (path, stays) in [("topic", true), ("left/over", false), ("ignored", true)] {
         let path = scratch.dir.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, MINE).unwrap();
-        scratch::discard(&desk, &scratch, &commit);
+        scratch::discard(&workspace, &scratch, &commit);
         // Enough space is left, so ignored files stay.
-        scratch::make_room(&desk, "verify");
+        scratch::free_space(&workspace, "verify");
         assert_eq!(path.exists(), stays, "{}", path.display());
     }
     assert_eq!(fs::read_to_string(scratch.dir.join("topic")).unwrap(), "topic\n");

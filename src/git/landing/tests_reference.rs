@@ -4,28 +4,28 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use super::desk::Desk;
-use super::reference::{ByGit, ByHand, Move, Mover};
+use super::desk::Workspace;
+use super::reference::{DirectUpdate, GitUpdate, Move, RefUpdate};
 use super::tests_checkout::Site;
 use crate::fixture::text;
 
-fn by_hand(desk: &Desk) -> Mover<'_> {
-    Mover::Hand(ByHand::start(desk).unwrap().expect("references are files"))
+fn directly(workspace: &Workspace) -> RefUpdate<'_> {
+    RefUpdate::Direct(DirectUpdate::start(workspace).unwrap().expect("references are files"))
 }
 
-fn by_git(desk: &Desk) -> Mover<'_> {
-    Mover::Git(ByGit::start(desk).unwrap())
+fn by_git(workspace: &Workspace) -> RefUpdate<'_> {
+    RefUpdate::Git(GitUpdate::start(workspace).unwrap())
 }
 
 /// Returns a repository, its base, and a commit to which the base can move.
-async fn site() -> (Site, Desk, String, String) {
+async fn site() -> (Site, Workspace, String, String) {
     let site = Site::new();
     site.branch("next", "echo next > next");
     site.item("next").await;
-    let desk = site.desk();
+    let workspace = site.workspace();
     let id = |name: &str| text(&site.fix.git(&["rev-parse", name]));
     let (from, to) = (id("main"), id("next"));
-    (site, desk, from, to)
+    (site, workspace, from, to)
 }
 
 fn lock(site: &Site) -> PathBuf {
@@ -35,9 +35,9 @@ fn lock(site: &Site) -> PathBuf {
 #[tokio::test]
 async fn both_ways_move_it_and_tell_of_it_alike() {
     let mut told = Vec::new();
-    for (is_ours, start) in [(true, by_hand as for<'a> fn(&'a Desk) -> Mover<'a>), (false, by_git)] {
+    for (is_ours, start) in [(true, directly as for<'a> fn(&'a Workspace) -> RefUpdate<'a>), (false, by_git)] {
         for packed in [false, true] {
-            let (site, desk, from, to) = site().await;
+            let (site, workspace, from, to) = site().await;
             if packed {
                 site.fix.git(&["pack-refs", "--all", "--prune"]);
                 // Empty directories, as a deleted branch below that name leaves them.
@@ -49,10 +49,10 @@ async fn both_ways_move_it_and_tell_of_it_alike() {
                 fs::set_permissions(site.fix.repo.join(".git/refs/heads/main"), readers.clone()).unwrap();
             }
             let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
-            let mut mover = start(&desk);
-            mover.prepare(to_move).unwrap();
+            let mut update = start(&workspace);
+            update.prepare(to_move).unwrap();
             assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), from, "not before the commit");
-            mover.commit(to_move).unwrap();
+            update.commit(to_move).unwrap();
             assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
             let mode = fs::metadata(site.fix.repo.join(".git/refs/heads/main")).unwrap().permissions().mode();
             // git creates the file with the umask of its process.
@@ -70,18 +70,18 @@ async fn both_ways_move_it_and_tell_of_it_alike() {
 
 #[tokio::test]
 async fn one_that_was_moved_or_is_given_up_stays_where_it_is() {
-    for start in [by_hand as for<'a> fn(&'a Desk) -> Mover<'a>, by_git] {
-        let (site, desk, from, to) = site().await;
-        let mut mover = start(&desk);
-        mover.prepare(Move { branch: "refs/heads/main", from: &from, to: &to }).unwrap();
+    for start in [directly as for<'a> fn(&'a Workspace) -> RefUpdate<'a>, by_git] {
+        let (site, workspace, from, to) = site().await;
+        let mut update = start(&workspace);
+        update.prepare(Move { branch: "refs/heads/main", from: &from, to: &to }).unwrap();
         assert!(lock(&site).exists());
         let (moved, _) = site.fix.attempt(&site.fix.repo, &["update-ref", "refs/heads/main", &to]);
         assert!(!moved, "another git respects the lock");
         let (switched, _) = site.fix.attempt(&site.fix.repo, &["switch", "-q", "-c", "elsewhere"]);
         assert!(!switched, "nobody leaves the base while files are brought along");
-        drop(mover);
+        drop(update);
         assert!(!lock(&site).exists());
-        let refused = start(&desk).prepare(Move { branch: "refs/heads/main", from: &to, to: &from });
+        let refused = start(&workspace).prepare(Move { branch: "refs/heads/main", from: &to, to: &from });
         assert!(refused.unwrap_err().cause.starts_with("cannot move the base: "));
         assert!(!lock(&site).exists());
         assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), from);
@@ -90,23 +90,23 @@ async fn one_that_was_moved_or_is_given_up_stays_where_it_is() {
 
 #[tokio::test]
 async fn a_lock_of_another_git_is_waited_for() {
-    let (site, desk, from, to) = site().await;
+    let (site, workspace, from, to) = site().await;
     fs::write(lock(&site), "").unwrap();
     let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
-    let mut mover = by_hand(&desk);
+    let mut update = directly(&workspace);
     std::thread::scope(|scope| {
         // The lock is obtained whether the file is removed before or after the first attempt.
         let held = lock(&site);
         scope.spawn(move || fs::remove_file(held).unwrap());
-        mover.prepare(to_move).unwrap();
+        update.prepare(to_move).unwrap();
     });
-    mover.commit(to_move).unwrap();
+    update.commit(to_move).unwrap();
     assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
 }
 
 #[tokio::test]
 async fn a_reference_that_is_no_file_of_its_own_is_left_to_git() {
-    let (site, desk, _, _) = site().await;
+    let (site, workspace, _, _) = site().await;
     site.fix.git(&["symbolic-ref", "refs/heads/main", "refs/heads/next"]);
-    assert!(ByHand::start(&desk).unwrap().is_none());
+    assert!(DirectUpdate::start(&workspace).unwrap().is_none());
 }

@@ -97,7 +97,7 @@ fn compare(one: &TreeEntry<'_>, other: &TreeEntry<'_>) -> Ordering {
 }
 
 /// Reports whether all objects exist that the commits after `from` up to `to` introduced.
-pub(crate) fn is_whole(repo: &Repository, from: &str, to: &str) -> Result<bool, git2::Error> {
+pub(crate) fn is_complete(repo: &Repository, from: &str, to: &str) -> Result<bool, git2::Error> {
     let mut walk = repo.revwalk()?;
     walk.push(Oid::from_str(to)?)?;
     walk.hide(Oid::from_str(from)?)?;

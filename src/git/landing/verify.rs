@@ -9,9 +9,9 @@ use std::sync::Arc;
 use swarm_model::merge::Verdict;
 use swarm_model::merge::queue::Item;
 
-use super::desk::Desk;
+use super::desk::Workspace;
 use super::scratch::Scratch;
-use super::{off_thread, patiently, run, scratch};
+use super::{off_thread, run, scratch, with_retries};
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::{Ended, Outcome};
 
@@ -19,40 +19,40 @@ use swarm_sys::commands::runner::{Ended, Outcome};
 const SCRATCH: &str = "verify";
 
 /// Returns the path of the log of an item's verifications.
-fn log(desk: &Desk, item: &Item) -> PathBuf {
-    desk.own.join("logs").join(format!("{}.log", item.id))
+fn log(workspace: &Workspace, item: &Item) -> PathBuf {
+    workspace.own.join("logs").join(format!("{}.log", item.id))
 }
 
-pub(crate) async fn verify(desk: Arc<Desk>, item: &Item, commit: &str) -> Result<Verdict, Fault> {
+pub(crate) async fn verify(workspace: Arc<Workspace>, item: &Item, commit: &str) -> Result<Verdict, Fault> {
     let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
-    let log = log(&desk, item);
-    let (at, wanted, fresh) = (Arc::clone(&desk), commit.to_owned(), log.clone());
+    let log = log(&workspace, item);
+    let (at, wanted, fresh) = (Arc::clone(&workspace), commit.to_owned(), log.clone());
     let scratch = off_thread(move || {
         let prepared = open_log(&fresh).and_then(|()| {
             let prepare = || scratch::prepare(&at, SCRATCH, &wanted);
-            patiently(&|| at.locks(), prepare)
+            with_retries(&|| at.locks(), prepare)
         });
         if prepared.is_err() {
-            scratch::make_room(&at, SCRATCH);
+            scratch::free_space(&at, SCRATCH);
         }
         prepared
     });
     let scratch = scratch.await?;
     let variables = [
         ("SWARM_MERGE_COMMIT", commit.to_owned()),
-        ("SWARM_MERGE_BASE", desk.target.base().to_owned()),
+        ("SWARM_MERGE_BASE", workspace.target.base().to_owned()),
         ("SWARM_MERGE_ITEM", item.id.to_string()),
         ("SWARM_MERGE_NAME", item.name.clone()),
     ];
     let order =
         run::Order { dir: &scratch.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
-    let ended = run::run(&desk, &order).await?;
-    let verdict = judge(&desk, &scratch, &ended, item, commit).await?;
+    let ended = run::run(&workspace, &order).await?;
+    let verdict = judge(&workspace, &scratch, &ended, item, commit).await?;
     if verdict != Verdict::Green {
-        let (at, place, commit) = (Arc::clone(&desk), scratch.clone(), commit.to_owned());
+        let (at, place, commit) = (Arc::clone(&workspace), scratch.clone(), commit.to_owned());
         off_thread(move || {
             scratch::discard(&at, &place, &commit);
-            scratch::make_room(&at, SCRATCH);
+            scratch::free_space(&at, SCRATCH);
             Ok(())
         })
         .await?;
@@ -62,18 +62,18 @@ pub(crate) async fn verify(desk: Arc<Desk>, item: &Item, commit: &str) -> Result
 
 /// Derives the verdict from the end of the command.
 async fn judge(
-    desk: &Arc<Desk>,
+    workspace: &Arc<Workspace>,
     scratch: &Scratch,
     ended: &Ended,
     item: &Item,
     commit: &str,
 ) -> Result<Verdict, Fault> {
     let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
-    let output = run::output(ended, &log(desk, item));
+    let output = run::output(ended, &log(workspace, item));
     let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; {output}")));
     match ended.outcome.clone() {
         Outcome::Code(0) => {
-            let (at, wanted, place) = (Arc::clone(desk), commit.to_owned(), scratch.clone());
+            let (at, wanted, place) = (Arc::clone(workspace), commit.to_owned(), scratch.clone());
             match off_thread(move || scratch::changed(&at, &place, &wanted)).await? {
                 None => Ok(Verdict::Green),
                 Some(how) => red(format!("passed, but {how}")),

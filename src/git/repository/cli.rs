@@ -191,13 +191,13 @@ impl Call<'_> {
     /// Runs git like `run_for`, without checking its version first.
     pub(crate) fn finish(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
         let limit = self.limit;
-        let mut ended = self.spawn().map_err(missing).and_then(|child| Ok(attend(child, limit)?))?;
+        let mut ended = self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit)?))?;
         for _ in 1..READ_TRIES_MAX {
             // A read-only call that was killed by somebody can safely be repeated.
             if self.kind != Kind::Read || ended.timed_out || ended.status.signal().is_none() {
                 break;
             }
-            ended = self.spawn().map_err(missing).and_then(|child| Ok(attend(child, limit)?))?;
+            ended = self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit)?))?;
         }
         if ended.timed_out {
             return Err(CliError::Timeout(limit.as_secs()));
@@ -323,7 +323,7 @@ impl Capture {
 
 /// Waits until the child has exited or the limit has passed, in one thread and
 /// without polling. Kills the child's process group at the limit.
-fn attend(mut child: Child, limit: Duration) -> io::Result<Finished> {
+fn wait_for_exit(mut child: Child, limit: Duration) -> io::Result<Finished> {
     let pid = Pid::from_child(&child);
     let kill_all = || {
         // The child leads its own group, so this kills its helpers too.
@@ -409,7 +409,7 @@ mod tests {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        attend(command.spawn().unwrap(), limit).unwrap()
+        wait_for_exit(command.spawn().unwrap(), limit).unwrap()
     }
 
     #[test]

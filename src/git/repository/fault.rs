@@ -13,16 +13,16 @@ pub(crate) struct Fault {
     pub(crate) cause: String,
     pub(crate) remedy: Option<String>,
     /// A tool or the system failed; this says nothing about the worktree.
-    pub(crate) broken: bool,
+    pub(crate) is_tool_failure: bool,
     /// Transient: a retry may succeed, because git was killed or the system was out of resources.
-    pub(crate) passing: bool,
+    pub(crate) transient: bool,
     /// A git that we ran was killed by a signal and may have left its locks.
     pub(crate) killed: bool,
 }
 
 impl Fault {
     pub(crate) fn new(cause: impl Into<String>) -> Self {
-        Self { cause: cause.into(), remedy: None, broken: false, passing: false, killed: false }
+        Self { cause: cause.into(), remedy: None, is_tool_failure: false, transient: false, killed: false }
     }
 
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
@@ -32,7 +32,11 @@ impl Fault {
 
     /// Returns a constructor for failed system calls on `path`.
     pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
-        move |error| Self { broken: true, passing: true, ..Self::new(format!("{}: {error}", path.display())) }
+        move |error| Self {
+            is_tool_failure: true,
+            transient: true,
+            ..Self::new(format!("{}: {error}", path.display()))
+        }
     }
 
     /// Converts into the error of a worktree that cannot be created.
@@ -46,29 +50,29 @@ impl Fault {
             Some(remedy) => format!("{} ({remedy})", self.cause),
             None => self.cause,
         };
-        if self.broken { WorktreeError::Tool(cause) } else { WorktreeError::Unknown(cause) }
+        if self.is_tool_failure { WorktreeError::Tool(cause) } else { WorktreeError::Unknown(cause) }
     }
 }
 
 impl From<CliError> for Fault {
     fn from(error: CliError) -> Self {
-        let broken = !matches!(error, CliError::Exit { .. });
-        let passing = matches!(error, CliError::Signal(_) | CliError::Run(_));
+        let is_tool_failure = !matches!(error, CliError::Exit { .. });
+        let transient = matches!(error, CliError::Signal(_) | CliError::Run(_));
         let killed = matches!(error, CliError::Signal(_));
-        Self { cause: error.to_string(), remedy: error.remedy(), broken, passing, killed }
+        Self { cause: error.to_string(), remedy: error.remedy(), is_tool_failure, transient, killed }
     }
 }
 
 impl From<git2::Error> for Fault {
     fn from(error: git2::Error) -> Self {
-        Self { broken: true, passing: true, ..Self::new(error.message()) }
+        Self { is_tool_failure: true, transient: true, ..Self::new(error.message()) }
     }
 }
 
 impl From<LockError> for Fault {
     fn from(error: LockError) -> Self {
         let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
-        Self { cause: error.to_string(), remedy, broken: true, passing: false, killed: false }
+        Self { cause: error.to_string(), remedy, is_tool_failure: true, transient: false, killed: false }
     }
 }
 

@@ -38,7 +38,7 @@ const AGE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// Age after which `gc.pid.lock` may be abandoned; git holds it only for an instant.
 const LOCK_AGE_MAX: Duration = Duration::from_secs(2);
 /// Interval between checks if the kernel cannot report a change.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Tolerance between file times and process start times, in milliseconds.
 const CLOCK_MS: i64 = 2_000;
 
@@ -77,24 +77,24 @@ pub(crate) fn hold(common: &Path, limit: Duration) -> Result<Hold, Fault> {
     let deadline = Instant::now() + limit;
     let mut watch = None;
     loop {
-        let other = {
+        let owner = {
             let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
             let count = holds.get(&common).copied().unwrap_or_default();
-            let other = if count == 0 { take(&common).map_err(&failed)? } else { None };
-            if other.is_none() {
+            let owner = if count == 0 { take(&common).map_err(&failed)? } else { None };
+            if owner.is_none() {
                 holds.insert(common.clone(), count + 1);
             }
-            other
+            owner
         };
-        let Some(other) = other else { return Ok(Hold { common }) };
+        let Some(owner) = owner else { return Ok(Hold { common }) };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(other.fault(&common, limit));
+            return Err(owner.fault(&common, limit));
         }
         match &watch {
             // Try once more after the watch exists, so that no change is missed.
             None => watch = Some(changes(&common)),
-            Some(watch) => wait(watch.as_ref(), &other, left),
+            Some(watch) => wait(watch.as_ref(), &owner, left),
         }
     }
 }
@@ -109,7 +109,7 @@ pub(crate) fn clear_stale(common: &Path) {
 }
 
 /// Current holder of the lock.
-enum Other {
+enum Owner {
     /// A live process on this host.
     Here(Pid),
     /// A process on another host, as the file says.
@@ -118,7 +118,7 @@ enum Other {
     Lock,
 }
 
-impl Other {
+impl Owner {
     fn fault(&self, common: &Path, waited: Duration) -> Fault {
         let (file, lock, seconds) = (common.join(FILE), common.join(LOCK), waited.as_secs());
         match self {
@@ -139,7 +139,7 @@ impl Other {
 }
 
 /// Takes the lock as git does, or returns its current holder.
-fn take(common: &Path) -> io::Result<Option<Other>> {
+fn take(common: &Path) -> io::Result<Option<Owner>> {
     // Serializes swarm processes: none removes a lock file that another has just created.
     let dir = File::open(common)?;
     lock::lock(&dir)?;
@@ -148,7 +148,7 @@ fn take(common: &Path) -> io::Result<Option<Other>> {
     let mut file = match make() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             if !is_abandoned(&lock) {
-                return Ok(Some(Other::Lock));
+                return Ok(Some(Owner::Lock));
             }
             ignore_missing(fs::remove_file(&lock))?;
             make()?
@@ -180,7 +180,7 @@ fn own_text() -> String {
 }
 
 /// Returns the holder named in `gc.pid` if it is alive as far as we can tell.
-fn living_holder(common: &Path) -> io::Result<Option<Other>> {
+fn living_holder(common: &Path) -> io::Result<Option<Owner>> {
     let path = common.join(FILE);
     let Some(text) = ignore_missing(fs::read_to_string(&path))? else { return Ok(None) };
     // `HOLDS` tracks what this process holds.
@@ -196,9 +196,9 @@ fn living_holder(common: &Path) -> io::Result<Option<Other>> {
         return Ok(None);
     }
     if *its_host != host() {
-        return Ok(Some(Other::Elsewhere(text.trim().to_owned())));
+        return Ok(Some(Owner::Elsewhere(text.trim().to_owned())));
     }
-    Ok(may_be_its_writer(pid.as_raw_nonzero().get(), age).then_some(Other::Here(pid)))
+    Ok(may_be_its_writer(pid.as_raw_nonzero().get(), age).then_some(Owner::Here(pid)))
 }
 
 /// Reports whether `pid` may be the process that wrote the lock. A process that started
@@ -238,13 +238,13 @@ fn changes(common: &Path) -> Option<Inotify> {
 }
 
 /// Waits until a file disappears, the holder exits or the time is over.
-fn wait(watch: Option<&Inotify>, other: &Other, left: Duration) {
-    let holder = match other {
-        Other::Here(pid) => pidfd_open(*pid, PidfdFlags::empty()).ok(),
-        Other::Elsewhere(_) | Other::Lock => None,
+fn wait(watch: Option<&Inotify>, owner: &Owner, left: Duration) {
+    let holder = match owner {
+        Owner::Here(pid) => pidfd_open(*pid, PidfdFlags::empty()).ok(),
+        Owner::Elsewhere(_) | Owner::Lock => None,
     };
-    let is_told = watch.is_some() && holder.is_some();
-    let left = if is_told { left } else { left.min(LOOK) };
+    let is_notified = watch.is_some() && holder.is_some();
+    let left = if is_notified { left } else { left.min(POLL_INTERVAL) };
     let watched = watch.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN));
     let held = holder.as_ref().map(|holder| PollFd::new(holder, PollFlags::IN));
     let mut fds: Vec<PollFd<'_>> = watched.into_iter().chain(held).collect();

@@ -29,7 +29,7 @@ impl Drop for Holder {
 
 fn refused(common: &Path) -> String {
     let fault = hold(common, Duration::ZERO).unwrap_err();
-    assert!(!fault.passing && fault.remedy.is_some(), "{fault:?}");
+    assert!(!fault.transient && fault.remedy.is_some(), "{fault:?}");
     fault.cause
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault>
 }
 
 /// Reports whether the current directory of any process is inside `dir`.
-pub(crate) fn is_anybody_in(dir: &Path) -> bool {
+pub(crate) fn is_any_process_in(dir: &Path) -> bool {
     let Ok(dir) = dir.canonicalize() else { return false };
     let stands =
         |pid: Pid| fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).is_ok_and(|cwd| cwd.starts_with(&dir));

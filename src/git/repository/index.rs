@@ -16,22 +16,25 @@ const STAGE: u16 = 0x3000;
 
 /// Unusual properties of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Marks {
+pub(crate) struct IndexProperties {
     /// Some entry is assume-unchanged or skip-worktree, so git does not look at its file.
-    pub(crate) hides: bool,
+    pub(crate) has_hidden: bool,
     /// A path with an unresolved conflict.
     pub(crate) unmerged: Option<Vec<u8>>,
 }
 
 /// Reads the unusual properties of an index. Returns `None` if only git can read the file.
-pub(crate) fn marks(file: &Path) -> Option<Marks> {
+pub(crate) fn properties(file: &Path) -> Option<IndexProperties> {
     let index = Index::open(file).ok()?;
     let is_hidden = |entry: &IndexEntry| {
         entry.flags & IndexEntryFlag::VALID.bits() != 0
             || entry.flags_extended & IndexEntryExtendedFlag::SKIP_WORKTREE.bits() != 0
     };
     let unmerged = index.iter().find(|entry| entry.flags & STAGE != 0);
-    Some(Marks { hides: index.iter().any(|entry| is_hidden(&entry)), unmerged: unmerged.map(|entry| entry.path) })
+    Some(IndexProperties {
+        has_hidden: index.iter().any(|entry| is_hidden(&entry)),
+        unmerged: unmerged.map(|entry| entry.path),
+    })
 }
 
 /// Replaces the index in `git_dir` by `new`, as git does: `index.lock` is renamed to
@@ -82,16 +85,16 @@ mod tests {
     fn what_is_out_of_the_ordinary_is_seen_and_the_rest_is_left_to_git() {
         let fix = Fixture::new();
         let file = fix.repo.join(".git/index");
-        let plain = Marks { hides: false, unmerged: None };
-        assert_eq!(marks(&file), Some(plain.clone()));
+        let plain = IndexProperties { has_hidden: false, unmerged: None };
+        assert_eq!(properties(&file), Some(plain.clone()));
         for flag in ["assume-unchanged", "skip-worktree"] {
             fix.git(&["update-index", &format!("--{flag}"), "f"]);
-            assert_eq!(marks(&file), Some(Marks { hides: true, unmerged: None }), "{flag}");
+            assert_eq!(properties(&file), Some(IndexProperties { has_hidden: true, unmerged: None }), "{flag}");
             fix.git(&["update-index", &format!("--no-{flag}"), "f"]);
         }
         for version in ["3", "4"] {
             fix.git(&["update-index", "--index-version", version]);
-            assert_eq!(marks(&file), Some(plain.clone()), "version {version}");
+            assert_eq!(properties(&file), Some(plain.clone()), "version {version}");
         }
         fix.git(&["checkout", "-q", "-b", "other"]);
         fix.commit("theirs", "f", "theirs\n");
@@ -99,10 +102,10 @@ mod tests {
         fix.commit("ours", "f", "ours\n");
         let (merged, _) = fix.attempt(&fix.repo, &["merge", "-q", "other"]);
         assert!(!merged);
-        assert_eq!(marks(&file).and_then(|marks| marks.unmerged), Some(b"f".to_vec()));
+        assert_eq!(properties(&file).and_then(|properties| properties.unmerged), Some(b"f".to_vec()));
         fix.git(&["reset", "-q", "--hard"]);
         fix.git(&["update-index", "--split-index"]);
-        assert_eq!(marks(&file), None, "a split index");
+        assert_eq!(properties(&file), None, "a split index");
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) fn is_branch_name(branch: &str) -> bool {
     !special && !branch.is_empty() && Reference::is_valid_name(&format!("refs/heads/{branch}"))
 }
 
-pub(crate) fn look(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
+pub(crate) fn read_facts(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
     match by_library(cli, question) {
         // libgit2 does not know every revision syntax.
         Ok(facts) if question.base.is_none() || facts.base.is_some() => Ok(facts),
@@ -285,7 +285,7 @@ mod tests {
         let cli = fix.cli();
         let question = Question { cwd: &fix.repo, branch: "w", base: Some("main") };
         assert!(by_library(&cli, &question).is_err());
-        let facts = look(&cli, &question).unwrap();
+        let facts = read_facts(&cli, &question).unwrap();
         assert_eq!(facts.base.unwrap().branch.as_deref(), Some("main"));
         assert!(has_branch(&cli, &fix.repo, "main").unwrap());
         assert!(!has_branch(&cli, &fix.repo, "mai").unwrap());

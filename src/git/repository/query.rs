@@ -29,10 +29,10 @@ pub fn has_branch(root: &Path, branch: &str, caller: &Caller) -> bool {
 
 /// Reports whether a branch contains a commit; `false` if git cannot tell.
 pub fn contains(root: &Path, branch: &str, commit: &str, caller: &Caller) -> bool {
-    Cli::new(caller).and_then(|cli| is_on(&cli, root, branch, commit)).unwrap_or(false)
+    Cli::new(caller).and_then(|cli| is_merged_into(&cli, root, branch, commit)).unwrap_or(false)
 }
 
-fn is_on(cli: &Cli, root: &Path, branch: &str, commit: &str) -> Result<bool, CliError> {
+fn is_merged_into(cli: &Cli, root: &Path, branch: &str, commit: &str) -> Result<bool, CliError> {
     let branch = format!("refs/heads/{branch}");
     let (code, _) = cli.read(root).args(["merge-base", "--is-ancestor", commit, &branch]).run_for(&[0, 1])?;
     Ok(code == 0)
@@ -53,7 +53,7 @@ pub fn remove_landed_branch(root: &Path, branch: &str, base: &str, caller: &Call
 pub(crate) fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, Fault> {
     let cli = Cli::new(caller)?;
     let Some(tip) = objects::branch_tip(&cli, root, branch)? else { return Ok(false) };
-    let is_landed = is_on(&cli, root, base, &tip)?;
+    let is_landed = is_merged_into(&cli, root, base, &tip)?;
     let full = format!("refs/heads/{branch}");
     let listed = parse::worktrees(&cli.read(root).args(["worktree", "list", "--porcelain", "-z"]).run()?);
     if !is_landed || listed.iter().any(|one| one.branch.as_deref() == Some(&full)) {
@@ -68,8 +68,8 @@ pub(crate) fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &
 /// # Errors
 /// Returns the problem and the remedy.
 pub fn is_usable(caller: &Caller) -> Result<(), (String, Option<String>)> {
-    let told = |error: CliError| (error.to_string(), error.remedy());
-    Cli::new(caller).and_then(|cli| version::check(&cli)).map_err(told)
+    let describe = |error: CliError| (error.to_string(), error.remedy());
+    Cli::new(caller).and_then(|cli| version::check(&cli)).map_err(describe)
 }
 
 /// Returns the common directory of the repository around the caller's working directory.

@@ -26,7 +26,7 @@ pub struct Site {
 /// # Errors
 /// Fails if the caller is not in a worktree.
 pub fn root(caller: &Caller) -> Result<PathBuf, Refusal> {
-    Ok(look(caller, None)?.0)
+    Ok(locate(caller, None)?.0)
 }
 
 /// Returns the root and the base: the requested branch, or else the one that is checked out.
@@ -38,7 +38,7 @@ pub fn site(caller: &Caller, base: Option<&str>) -> Result<Site, Refusal> {
     if let Some(base) = base.filter(|base| !is_branch_name(base)) {
         return Err(invalid(format!("'{base}' is not a valid branch name")));
     }
-    let (root, facts) = look(caller, base)?;
+    let (root, facts) = locate(caller, base)?;
     let Some(head) = facts.head else {
         let cause = format!("the repository at {} has no commit yet", root.display());
         return Err(invalid(cause).remedy("make a first commit: git commit --allow-empty -m start"));
@@ -55,11 +55,11 @@ pub fn site(caller: &Caller, base: Option<&str>) -> Result<Site, Refusal> {
     Ok(Site { root, base })
 }
 
-fn look(caller: &Caller, base: Option<&str>) -> Result<(PathBuf, objects::Facts), Refusal> {
+fn locate(caller: &Caller, base: Option<&str>) -> Result<(PathBuf, objects::Facts), Refusal> {
     let tool = |fault: Fault| Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) };
     let cli = Cli::new(caller).map_err(|error| tool(error.into()))?;
     let cwd = Path::new(&caller.cwd);
-    let facts = objects::look(&cli, &Question { cwd, branch: "arial/x", base }).map_err(tool)?;
+    let facts = objects::read_facts(&cli, &Question { cwd, branch: "arial/x", base }).map_err(tool)?;
     let Some(root) = facts.toplevel.clone() else {
         let refusal = Refusal::new(RefusalKind::Invalid, format!("{} is in a bare repository", cwd.display()));
         return Err(refusal.remedy("run the command in a worktree of the repository (git worktree add)"));

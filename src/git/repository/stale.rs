@@ -11,8 +11,8 @@ use crate::worktrees::admin;
 /// Minimum age of a stale lock. A git that waits for an editor keeps its lock as long as the
 /// user writes, without an open descriptor; an older lock without a running git is stale.
 const AGE_MIN: Duration = Duration::from_secs(600);
-const OF_ALL: [&str; 5] = ["index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock"];
-const OF_ONE: [&str; 2] = ["index.lock", "HEAD.lock"];
+const COMMON_LOCKS: [&str; 5] = ["index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock"];
+const ENTRY_LOCKS: [&str; 2] = ["index.lock", "HEAD.lock"];
 
 /// Lists the stale locks of a repository and all its worktrees.
 ///
@@ -20,11 +20,11 @@ const OF_ONE: [&str; 2] = ["index.lock", "HEAD.lock"];
 /// Fails if the repository cannot be read.
 pub fn stale_locks(repo: &Path) -> io::Result<Vec<PathBuf>> {
     let common = admin::common_dir(repo)?;
-    let own = OF_ALL.iter().map(|name| (common.join(name), Some(repo.to_owned())));
+    let own = COMMON_LOCKS.iter().map(|name| (common.join(name), Some(repo.to_owned())));
     let entries = admin::entries(&common)?;
     let others = entries.iter().flat_map(|entry| {
         let tree = admin::tree_of(entry);
-        OF_ONE.iter().map(move |name| (entry.join(name), tree.clone()))
+        ENTRY_LOCKS.iter().map(move |name| (entry.join(name), tree.clone()))
     });
     Ok(own.chain(others).filter(|(lock, tree)| is_stale(lock, tree.as_deref())).map(|(lock, _)| lock).collect())
 }

@@ -87,7 +87,7 @@ mod tests {
             doing: None,
             changes: None,
             index: None,
-            particulars: None,
+            metadata: None,
         };
         [(9_000, 10), (5_000, 100), (1_000, 10)].map(|(at, bytes)| (save(at), bytes)).to_vec()
     }

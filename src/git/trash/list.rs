@@ -6,7 +6,7 @@ use swarm_model::{Caller, Refusal, RefusalKind};
 use swarm_ports::Expired;
 
 use super::expiry::{self, Due, TrashPolicy};
-use super::restore::{self, Back, Wish};
+use super::restore::{self, RestoreRequest, RestoredWorktree};
 use super::saved::{self, Save};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
@@ -14,19 +14,19 @@ use crate::repository::objects;
 use crate::worktrees::{admin, settings};
 
 /// The trash of one repository.
-pub struct Trove {
+pub struct TrashList {
     cli: Cli,
     common: PathBuf,
 }
 
 /// A path that differs from the save's HEAD, with the status letter of git.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Other {
+pub struct ChangedPath {
     pub letter: char,
     pub path: String,
 }
 
-impl Trove {
+impl TrashList {
     /// Opens the repository around `dir`.
     ///
     /// # Errors
@@ -67,8 +67,8 @@ impl Trove {
     ///
     /// # Errors
     /// Returns why it cannot be restored; nothing was changed in that case.
-    pub fn restore(&self, save: &Save, wish: &Wish) -> Result<Back, Refusal> {
-        restore::restore(&self.cli, &self.common, save, wish).map_err(refusal)
+    pub fn restore(&self, save: &Save, request: &RestoreRequest) -> Result<RestoredWorktree, Refusal> {
+        restore::restore(&self.cli, &self.common, save, request).map_err(refusal)
     }
 
     /// Returns the saves that exceed the limits of a policy.
@@ -99,14 +99,14 @@ impl Trove {
     ///
     /// # Errors
     /// Fails if git fails.
-    pub fn others(&self, save: &Save) -> Result<Vec<Other>, Refusal> {
+    pub fn changed_paths(&self, save: &Save) -> Result<Vec<ChangedPath>, Refusal> {
         let out = self.diff(save, &["--name-status", "-z", "--no-renames"])?;
         let mut fields = out.split(|byte| *byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
-        let mut others = Vec::new();
+        let mut changed = Vec::new();
         while let (Some(letter), Some(path)) = (fields.next().and_then(|text| text.chars().next()), fields.next()) {
-            others.push(Other { letter, path });
+            changed.push(ChangedPath { letter, path });
         }
-        Ok(others)
+        Ok(changed)
     }
 
     /// Returns the difference between the save and its HEAD as a patch.

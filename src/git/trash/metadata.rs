@@ -23,7 +23,7 @@ const MODE: u32 = 0o7777;
 
 /// State that trees cannot represent. Each list is sorted by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Particulars {
+pub(crate) struct WorktreeMetadata {
     /// Entries of `add --intent-to-add`, with the mode.
     pub(crate) intended: Vec<(String, Vec<u8>)>,
     pub(crate) assumed: Vec<Vec<u8>>,
@@ -49,7 +49,7 @@ pub(crate) struct Flags {
     pub(crate) skipped: Vec<Vec<u8>>,
 }
 
-impl Particulars {
+impl WorktreeMetadata {
     /// Reads the state of a worktree. `entries` is everything in it that is saved.
     pub(crate) fn of(tree: &Path, record: Option<&Path>, flags: Flags, entries: &[Entry]) -> io::Result<Self> {
         let mut absent = flags.skipped.clone();
@@ -266,7 +266,7 @@ fn state(record: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// Writes the saved state files into an entry, and deletes those that a new entry has and the save lacks.
-pub(crate) fn put_state(record: &Path, state: &[(String, Vec<u8>)]) -> io::Result<()> {
+pub(crate) fn write_state(record: &Path, state: &[(String, Vec<u8>)]) -> io::Result<()> {
     for name in STATE {
         let path = record.join(name);
         match state.iter().find(|(known, _)| known == name) {
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let odd = b"a\n\xff b".to_vec();
-        let all = Particulars {
+        let all = WorktreeMetadata {
             intended: vec![("100755".to_owned(), odd.clone())],
             assumed: vec![odd.clone(), b" ".to_vec()],
             skipped: vec![b"s".to_vec()],
@@ -319,12 +319,12 @@ mod tests {
             copied: vec![b".env".to_vec()],
             state: vec![("MERGE_MSG".to_owned(), b"two\nlines \n".to_vec())],
         };
-        assert_eq!(Particulars::decode(&all.encode()), all);
-        assert_eq!(Particulars::decode(b""), Particulars::default());
+        assert_eq!(WorktreeMetadata::decode(&all.encode()), all);
+        assert_eq!(WorktreeMetadata::decode(b""), WorktreeMetadata::default());
         let foreign =
             b"later - x\0mode 777 ../x\0empty 700 /x\0state ../../config x\0state HEAD x\0mode\0skipped - y\0";
-        let read = Particulars { skipped: vec![b"y".to_vec()], ..Particulars::default() };
-        assert_eq!(Particulars::decode(foreign), read, "nothing else may be written into the entry");
+        let read = WorktreeMetadata { skipped: vec![b"y".to_vec()], ..WorktreeMetadata::default() };
+        assert_eq!(WorktreeMetadata::decode(foreign), read, "nothing else may be written into the entry");
     }
 
     #[test]

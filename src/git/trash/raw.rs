@@ -105,16 +105,21 @@ pub(crate) fn mark(call: Call<'_>, scratch: &Path, flag: &str, paths: &[Vec<u8>]
 
 /// Runs a call with `bytes` as stdin.
 pub(crate) fn feed(call: Call<'_>, scratch: &Path, bytes: &[u8]) -> Result<(), Fault> {
-    said(call, scratch, bytes).map(drop)
+    output_with_input(call, scratch, bytes).map(drop)
 }
 
 /// Runs a call with `bytes` as stdin and returns its stdout.
-pub(crate) fn said(call: Call<'_>, scratch: &Path, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
-    said_for(call, scratch, bytes, &[0])
+pub(crate) fn output_with_input(call: Call<'_>, scratch: &Path, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
+    output_with_input_for(call, scratch, bytes, &[0])
 }
 
 /// Runs a call with `bytes` as stdin, accepts any of the exit codes in `answers`, and returns its stdout.
-pub(crate) fn said_for(call: Call<'_>, scratch: &Path, bytes: &[u8], answers: &[i32]) -> Result<Vec<u8>, Fault> {
+pub(crate) fn output_with_input_for(
+    call: Call<'_>,
+    scratch: &Path,
+    bytes: &[u8],
+    answers: &[i32],
+) -> Result<Vec<u8>, Fault> {
     let list = Scratch::new(scratch, "list");
     let mut file = list.create()?;
     file.write_all(bytes).and_then(|()| file.rewind()).map_err(Fault::at(list.path()))?;

@@ -26,8 +26,8 @@ use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
 use crate::repository::{objects, parse};
-use crate::trash::metadata::{self, Particulars};
-use crate::trash::save::{self, PARTICULARS, Place};
+use crate::trash::metadata::{self, WorktreeMetadata};
+use crate::trash::save::{self, METADATA_FILE, Place};
 use crate::worktrees::{admin, copies, make, plan};
 
 /// Prefix of the hidden directory's name.
@@ -39,18 +39,18 @@ const RESTORED: &str = "swarm-restored";
 
 /// Options of a restore.
 #[derive(Clone, Debug, Default)]
-pub struct Wish {
+pub struct RestoreRequest {
     /// Target path; `None` for the original one.
     pub to: Option<PathBuf>,
     /// Name of a new branch to create.
     pub branch: Option<String>,
     /// Whether to delete the save after a complete restore.
-    pub drops: bool,
+    pub drop_save: bool,
 }
 
 /// A restored worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Back {
+pub struct RestoredWorktree {
     pub path: PathBuf,
     /// Branch that is checked out; `None` if HEAD is detached.
     pub branch: Option<String>,
@@ -60,47 +60,60 @@ pub struct Back {
 }
 
 /// Branch on which the worktree is restored.
-struct Stand {
+struct BranchChoice {
     branch: Option<String>,
     /// Whether the branch has to be created.
-    makes: bool,
+    create: bool,
     notes: Vec<String>,
 }
 
-pub(crate) fn restore(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Back, Fault> {
-    let mut back = bring_back(cli, common, save, wish)?;
+pub(crate) fn restore(
+    cli: &Cli,
+    common: &Path,
+    save: &Save,
+    request: &RestoreRequest,
+) -> Result<RestoredWorktree, Fault> {
+    let mut restored = restore_locked(cli, common, save, request)?;
     // Ignored files were not saved, so they are copied from the base checkout again. Done without
     // the lock, because it may be a lot.
-    if let Err(fault) = supply(cli, common, &back.path) {
-        back.notes.push(format!("copies and links of [worktree] are missing: {}", fault.cause));
+    if let Err(fault) = copy_ignored(cli, common, &restored.path) {
+        restored.notes.push(format!("copies and links of [worktree] are missing: {}", fault.cause));
     }
-    Ok(back)
+    Ok(restored)
 }
 
-fn bring_back(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Back, Fault> {
+fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreRequest) -> Result<RestoredWorktree, Fault> {
     let _turn = lock::acquire(common, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
-    clear_dead(common)?;
-    let target = target(save, wish)?;
+    clear_killed(common)?;
+    let target = target(save, request)?;
     if let Some(entry) = admin::link_of(&target).ok().flatten()
         && fs::read_to_string(entry.join(RESTORED)).is_ok_and(|from| from.trim_end() == save.reference)
     {
         let head = objects::head_ref(cli, &target)?;
         let note = "it was already restored".to_owned();
-        return finish(cli, common, save, wish, Back { path: target, branch: head, notes: vec![note], dropped: false });
+        return finish(
+            cli,
+            common,
+            save,
+            request,
+            RestoredWorktree { path: target, branch: head, notes: vec![note], dropped: false },
+        );
     }
-    refuse_taken(common, &target)?;
-    let stand = stand(cli, common, save, wish)?;
+    check_target(common, &target)?;
+    let choice = choose_branch(cli, common, save, request)?;
     let leaf = target.file_name().unwrap_or_default().to_owned();
     let nest = target.with_file_name(format!("{HIDDEN}{}", save.stamp));
     let hidden = nest.join(leaf);
     let parents = make::make_parents(&hidden)?;
-    let mut notes = stand.notes.clone();
+    let mut notes = choice.notes.clone();
     if let Some(doing) = &save.doing {
         notes.extend(unfinished(doing));
     }
-    if let Err(fault) = build(cli, common, save, &hidden, &stand).and_then(|()| place(common, save, &hidden, &target)) {
+    if let Err(fault) =
+        build(cli, common, save, &hidden, &choice).and_then(|()| move_into_place(common, save, &hidden, &target))
+    {
         let cleared = clear(common, &hidden);
-        if let Some(branch) = stand.branch.as_deref().filter(|_| stand.makes)
+        if let Some(branch) = choice.branch.as_deref().filter(|_| choice.create)
             && let Some(head) = &save.head
         {
             let _ = cli.write(common).args(["update-ref", "-d", branch, head]).run();
@@ -112,7 +125,7 @@ fn bring_back(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Back
         });
     }
     let _ = fs::remove_dir(&nest);
-    finish(cli, common, save, wish, Back { path: target, branch: stand.branch, notes, dropped: false })
+    finish(cli, common, save, request, RestoredWorktree { path: target, branch: choice.branch, notes, dropped: false })
 }
 
 /// Returns a note about an operation that was in progress, unless the restore brings it back.
@@ -124,30 +137,36 @@ fn unfinished(doing: &str) -> Option<String> {
 }
 
 /// Deletes the save if requested, after syncing the restored worktree to disk.
-fn finish(cli: &Cli, common: &Path, save: &Save, wish: &Wish, mut back: Back) -> Result<Back, Fault> {
-    if wish.drops {
-        for place in [back.path.as_path(), common] {
+fn finish(
+    cli: &Cli,
+    common: &Path,
+    save: &Save,
+    request: &RestoreRequest,
+    mut restored: RestoredWorktree,
+) -> Result<RestoredWorktree, Fault> {
+    if request.drop_save {
+        for place in [restored.path.as_path(), common] {
             let dir = fs::File::open(place).map_err(Fault::at(place))?;
             rustix::fs::syncfs(&dir).map_err(|error| Fault::at(place)(error.into()))?;
         }
         expiry::forget(cli, common, save)?;
-        back.dropped = true;
+        restored.dropped = true;
     }
-    back.branch = back.branch.map(|full| full.strip_prefix("refs/heads/").unwrap_or(&full).to_owned());
-    Ok(back)
+    restored.branch = restored.branch.map(|full| full.strip_prefix("refs/heads/").unwrap_or(&full).to_owned());
+    Ok(restored)
 }
 
-fn supply(cli: &Cli, common: &Path, tree: &Path) -> Result<(), Fault> {
+fn copy_ignored(cli: &Cli, common: &Path, tree: &Path) -> Result<(), Fault> {
     let Some(base) = admin::checkout_of(common) else { return Ok(()) };
     let settings = crate::worktrees::settings::worktree(base)?;
     let Some(record) = admin::link_of(tree).map_err(Fault::at(tree))? else { return Ok(()) };
-    copies::bring(cli, base, tree, &record, &settings)?;
-    copies::link(cli, base, tree, &settings)
+    copies::copy_ignored(cli, base, tree, &record, &settings)?;
+    copies::link_ignored(cli, base, tree, &settings)
 }
 
 /// Returns the target path, with the symbolic links above it resolved.
-fn target(save: &Save, wish: &Wish) -> Result<PathBuf, Fault> {
-    let Some(path) = wish.to.as_deref().or(save.path.as_deref()).filter(|path| path.is_absolute()) else {
+fn target(save: &Save, request: &RestoreRequest) -> Result<PathBuf, Fault> {
+    let Some(path) = request.to.as_deref().or(save.path.as_deref()).filter(|path| path.is_absolute()) else {
         return Err(Fault::new("the save has no path").remedy("choose a target with --to"));
     };
     match (path.parent(), path.file_name()) {
@@ -157,7 +176,7 @@ fn target(save: &Save, wish: &Wish) -> Result<PathBuf, Fault> {
 }
 
 /// Fails if something exists at the target or git has an entry for it that must stay.
-fn refuse_taken(common: &Path, target: &Path) -> Result<(), Fault> {
+fn check_target(common: &Path, target: &Path) -> Result<(), Fault> {
     match fs::symlink_metadata(target) {
         Ok(_) if plan::is_empty_dir(target) => {}
         Ok(_) => {
@@ -175,16 +194,21 @@ fn refuse_taken(common: &Path, target: &Path) -> Result<(), Fault> {
 }
 
 /// Chooses the original branch, the requested new one, or a detached HEAD with a note why.
-fn stand(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Stand, Fault> {
-    let detached = |note: Option<String>| Stand { branch: None, makes: false, notes: note.into_iter().collect() };
-    if let Some(new) = &wish.branch {
+fn choose_branch(cli: &Cli, common: &Path, save: &Save, request: &RestoreRequest) -> Result<BranchChoice, Fault> {
+    let detached =
+        |note: Option<String>| BranchChoice { branch: None, create: false, notes: note.into_iter().collect() };
+    if let Some(new) = &request.branch {
         if !objects::is_branch_name(new) {
             return Err(Fault::new(format!("'{new}' is not a valid branch name")));
         }
         if objects::branch_tip(cli, common, new)?.is_some() {
             return Err(Fault::new(format!("a branch named '{new}' already exists")).remedy("choose another name"));
         }
-        return Ok(Stand { branch: Some(format!("refs/heads/{new}")), makes: save.head.is_some(), notes: Vec::new() });
+        return Ok(BranchChoice {
+            branch: Some(format!("refs/heads/{new}")),
+            create: save.head.is_some(),
+            notes: Vec::new(),
+        });
     }
     let Some(full) = &save.branch else { return Ok(detached(None)) };
     let short = full.strip_prefix("refs/heads/").unwrap_or(full);
@@ -201,11 +225,11 @@ fn stand(cli: &Cli, common: &Path, save: &Save, wish: &Wish) -> Result<Stand, Fa
         let note = format!("branch '{short}' is now at {}, so HEAD is detached", plan::short(&tip));
         return Ok(detached(Some(note)));
     }
-    Ok(Stand { branch: Some(full.clone()), makes: tip.is_none() && save.head.is_some(), notes: Vec::new() })
+    Ok(BranchChoice { branch: Some(full.clone()), create: tip.is_none() && save.head.is_some(), notes: Vec::new() })
 }
 
 /// Performs steps 1 to 3.
-fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, stand: &Stand) -> Result<(), Fault> {
+fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, choice: &BranchChoice) -> Result<(), Fault> {
     let start = save.head.as_ref().unwrap_or(&save.commit);
     let add =
         cli.write(common).for_user().args(["-c", "worktree.useRelativePaths=false", "worktree", "add", "--quiet"]);
@@ -216,12 +240,12 @@ fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, stand: &Stand) ->
     let mut place =
         Place { git_dir: entry, tree: hidden.to_owned(), head: save.head.clone(), branch: None, is_whole: true };
     fill(cli, common, save, &place)?;
-    if let (Some(branch), Some(head), true) = (&stand.branch, &save.head, stand.makes) {
+    if let (Some(branch), Some(head), true) = (&choice.branch, &save.head, choice.create) {
         let none = "0".repeat(head.len());
         let made = cli.write(common).args(["update-ref", "-m", "swarm: restored", branch, head, &none]).run();
         made.map_err(|error| Fault::from(error).remedy("choose another branch with --branch"))?;
     }
-    if let Some(branch) = &stand.branch {
+    if let Some(branch) = &choice.branch {
         place.branch = Some(branch.clone());
         place.call(cli.write(hidden)).args(["symbolic-ref", "HEAD", branch]).run()?;
     }
@@ -231,59 +255,65 @@ fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, stand: &Stand) ->
 /// Performs step 2.
 fn fill(cli: &Cli, common: &Path, save: &Save, place: &Place) -> Result<(), Fault> {
     let Some(index) = &save.index else { return Err(Fault::new(format!("{} contains no index", save.reference))) };
-    let particulars = match &save.particulars {
+    let metadata = match &save.metadata {
         Some(commit) => {
-            let blob = format!("{commit}:{PARTICULARS}");
-            Particulars::decode(&cli.read(common).args(["cat-file", "blob", &blob]).run()?)
+            let blob = format!("{commit}:{METADATA_FILE}");
+            WorktreeMetadata::decode(&cli.read(common).args(["cat-file", "blob", &blob]).run()?)
         }
-        None => Particulars::default(),
+        None => WorktreeMetadata::default(),
     };
     let record = || Fault::at(&place.git_dir);
-    metadata::put_state(&place.git_dir, &particulars.state).map_err(record())?;
-    copies::put_changed(&place.git_dir, &particulars.copied).map_err(record())?;
+    metadata::write_state(&place.git_dir, &metadata.state).map_err(record())?;
+    copies::mark_changed(&place.git_dir, &metadata.copied).map_err(record())?;
     let is_merged = !saved::is_unmerged(cli, common, index)?;
-    put_files(cli, save, place, &particulars)?;
-    put_index(cli, place, index, is_merged, &particulars)?;
-    let (now, _) = save::take(cli, place)?;
+    write_files(cli, save, place, &metadata)?;
+    write_index(cli, place, index, is_merged, &metadata)?;
+    let (now, _) = save::capture(cli, place)?;
     let tree =
         |commit: &str| cli.read(common).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
     let differs = |what: &str| Fault::new(format!("restored {what} differs from {}", save.reference));
     if now.index != tree(index)? || now.is_merged != is_merged {
         return Err(differs("index"));
     }
-    let Some(kept) = &save.particulars else { return Ok(()) };
+    let Some(kept) = &save.metadata else { return Ok(()) };
     if now.tree != save.tree {
         let args = ["diff-tree", "-r", "--name-only", "--no-renames", &save.tree, &now.tree];
         let paths = cli.read(common).args(args).line()?;
         return Err(differs(paths.lines().next().unwrap_or("file")));
     }
-    if now.particulars != tree(kept)? {
-        let blob = format!("{}:{PARTICULARS}", now.particulars);
+    if now.metadata != tree(kept)? {
+        let blob = format!("{}:{METADATA_FILE}", now.metadata);
         let found = cli.read(common).args(["cat-file", "blob", &blob]).run()?;
-        return Err(differs(&metadata::difference(&particulars.encode(), &found)));
+        return Err(differs(&metadata::difference(&metadata.encode(), &found)));
     }
     Ok(())
 }
 
 /// Writes the files. Saves of an earlier version contain files as converted by git's filters, so
 /// these are converted back.
-fn put_files(cli: &Cli, save: &Save, place: &Place, particulars: &Particulars) -> Result<(), Fault> {
+fn write_files(cli: &Cli, save: &Save, place: &Place, metadata: &WorktreeMetadata) -> Result<(), Fault> {
     let raw = Raw::new(place, &save.tree)?;
     raw.write(cli).args(["read-tree", &save.tree]).run()?;
     let entries = parse::index(&raw.write(cli).args(["ls-files", "-s", "-z"]).run()?);
     // A file may have replaced a directory of such paths.
     let known: HashSet<&[u8]> = entries.iter().map(|entry| entry.path.as_slice()).collect();
-    let absent = particulars.absent.iter().filter(|path| known.contains(path.as_slice()));
+    let absent = metadata.absent.iter().filter(|path| known.contains(path.as_slice()));
     raw.skip(cli, &absent.cloned().collect::<Vec<_>>())?;
-    let call = match save.particulars {
+    let call = match save.metadata {
         Some(_) => raw.write(cli),
         None => place.call(cli.write(&place.tree)).env("GIT_INDEX_FILE", raw.index()),
     };
     call.args(["checkout-index", "--all", "--force", "--quiet"]).run()?;
-    particulars.apply(&place.tree, &entries).map_err(Fault::at(&place.tree))
+    metadata.apply(&place.tree, &entries).map_err(Fault::at(&place.tree))
 }
 
-fn put_index(cli: &Cli, place: &Place, index: &str, is_merged: bool, particulars: &Particulars) -> Result<(), Fault> {
+fn write_index(
+    cli: &Cli,
+    place: &Place,
+    index: &str,
+    is_merged: bool,
+    metadata: &WorktreeMetadata,
+) -> Result<(), Fault> {
     let write = || place.call(cli.write(&place.tree));
     if is_merged {
         write().args(["read-tree", index]).run()?;
@@ -292,11 +322,11 @@ fn put_index(cli: &Cli, place: &Place, index: &str, is_merged: bool, particulars
         let listed = write().args(["ls-tree", "-r", "-z", "--full-tree", index]).run()?;
         raw::feed(write().args(["update-index", "-z", "--index-info"]), &place.git_dir, &staged(&listed))?;
     }
-    announce(cli, place, &particulars.intended)?;
+    add_intended(cli, place, &metadata.intended)?;
     // Refreshes the file times in the index. Failure is harmless: a required filter may be missing.
     let _ = write().args(["update-index", "-q", "--refresh"]).run();
-    raw::mark(write(), &place.git_dir, "--assume-unchanged", &particulars.assumed)?;
-    raw::mark(write(), &place.git_dir, "--skip-worktree", &particulars.skipped)
+    raw::mark(write(), &place.git_dir, "--assume-unchanged", &metadata.assumed)?;
+    raw::mark(write(), &place.git_dir, "--skip-worktree", &metadata.skipped)
 }
 
 /// Converts a tree that has a directory per stage into input for `update-index --index-info`.
@@ -316,7 +346,7 @@ fn staged(listed: &[u8]) -> Vec<u8> {
 
 /// Adds intent-to-add entries. git adds only paths that exist, so it gets a scratch work tree
 /// with empty files of these names.
-fn announce(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Result<(), Fault> {
+fn add_intended(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Result<(), Fault> {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -339,7 +369,7 @@ fn announce(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Result<
         Ok(())
     };
     let shown = Place { tree: stage.clone(), ..place.clone() };
-    let announced = show().map_err(Fault::at(&stage)).and_then(|()| {
+    let added = show().map_err(Fault::at(&stage)).and_then(|()| {
         let call = shown.call(cli.write(&stage)).env("GIT_LITERAL_PATHSPECS", "1");
         let call = call.args(["add", "-N", "-f", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"]);
         let paths: Vec<&[u8]> = intended.iter().map(|(_, path)| path.as_slice()).collect();
@@ -349,11 +379,11 @@ fn announce(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Result<
         raw::feed(call, &place.git_dir, &paths.join(&0))
     });
     let _ = fs::remove_dir_all(&stage);
-    announced
+    added
 }
 
 /// Performs steps 4 and 5.
-fn place(common: &Path, save: &Save, hidden: &Path, target: &Path) -> Result<(), Fault> {
+fn move_into_place(common: &Path, save: &Save, hidden: &Path, target: &Path) -> Result<(), Fault> {
     let entry = admin::entry_of(common, hidden).map_err(Fault::at(hidden))?;
     let entry = entry.ok_or_else(|| Fault::new(format!("git's entry of {} is missing", hidden.display())))?;
     let from = entry.join(RESTORED);
@@ -383,9 +413,9 @@ fn clear(common: &Path, hidden: &Path) -> Result<(), Fault> {
 }
 
 /// Rolls back restores that were killed. The creation lock proves that no restore is running.
-fn clear_dead(common: &Path) -> Result<(), Fault> {
+fn clear_killed(common: &Path) -> Result<(), Fault> {
     for entry in admin::entries(common).map_err(Fault::at(common))? {
-        if admin::locked(&entry).as_deref() != Some(REASON) {
+        if admin::lock_reason(&entry).as_deref() != Some(REASON) {
             continue;
         }
         let Some(tree) = admin::tree_of(&entry) else { continue };

@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use swarm_ports::Force;
 
-use super::restore::{Back, Wish, restore};
+use super::restore::{RestoreRequest, RestoredWorktree, restore};
 use super::saved::{self, Save};
 use crate::fixture::{Fixture, text};
 use crate::trash::{metadata, save};
@@ -67,8 +67,8 @@ fn saves(fix: &Fixture) -> Vec<Save> {
     saved::list(&fix.cli(), &common(fix)).unwrap()
 }
 
-fn bring_back(fix: &Fixture, wish: &Wish) -> Back {
-    restore(&fix.cli(), &common(fix), &saves(fix)[0], wish).unwrap()
+fn bring_back(fix: &Fixture, request: &RestoreRequest) -> RestoredWorktree {
+    restore(&fix.cli(), &common(fix), &saves(fix)[0], request).unwrap()
 }
 
 const NAMES: [&[u8]; 12] = [
@@ -236,7 +236,7 @@ proptest! {
         let saved = fix.remove(&tree, Force::SaveFirst).unwrap();
         prop_assert!(!tree.exists());
         if let Some(saved) = saved {
-            let back = bring_back(&fix, &Wish::default());
+            let back = bring_back(&fix, &RestoreRequest::default());
             prop_assert_eq!(back.path.as_path(), tree.as_path());
             prop_assert_eq!(&picture(&fix, &tree), &before);
             prop_assert!(fix.has(&saved.reference), "the save stays until it is dropped");
@@ -259,7 +259,7 @@ fn a_merge_that_had_begun_can_be_gone_on_with() {
     fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
     fix.git(&["branch", "-q", "-D", "other"]);
     fix.git(&["gc", "-q", "--prune=now"]);
-    let back = bring_back(&fix, &Wish::default());
+    let back = bring_back(&fix, &RestoreRequest::default());
     assert_eq!((picture(&fix, &tree), back.notes), (before, Vec::new()));
     fs::write(tree.join("a"), "both\n").unwrap();
     fix.at(&tree, &["commit", "-q", "-am", "merged"]);
@@ -272,8 +272,8 @@ fn branches_are_as_they_were_or_it_is_said_why_not() {
     let (fix, tree) = worked_in();
     fs::write(tree.join("a"), "changed\n").unwrap();
     let saved = fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
-    let again = || -> Back {
-        let back = bring_back(&fix, &Wish::default());
+    let again = || -> RestoredWorktree {
+        let back = bring_back(&fix, &RestoreRequest::default());
         fix.git(&["worktree", "remove", "--force", tree.to_str().unwrap()]);
         back
     };
@@ -283,8 +283,9 @@ fn branches_are_as_they_were_or_it_is_said_why_not() {
     fix.git(&["branch", "-q", "-f", "w", "main~1"]);
     let back = again();
     assert!(back.branch.is_none() && back.notes[0].starts_with("branch 'w' is now at "), "{back:?}");
-    let wish = Wish { branch: Some("rescued".to_owned()), drops: true, to: Some(fix.root.join("else/where")) };
-    let back = bring_back(&fix, &wish);
+    let request =
+        RestoreRequest { branch: Some("rescued".to_owned()), drop_save: true, to: Some(fix.root.join("else/where")) };
+    let back = bring_back(&fix, &request);
     assert_eq!((back.branch.as_deref(), back.path), (Some("rescued"), fix.root.join("else/where")));
     assert!(back.dropped && !fix.has(&saved.reference));
     assert_eq!(text(&fix.at(&fix.root.join("else/where"), &["status", "--short"])), " M a");
@@ -299,13 +300,13 @@ fn nothing_is_written_over_and_nothing_is_left_of_a_failure() {
     fs::create_dir_all(&tree).unwrap();
     fs::write(tree.join("mine"), "mine\n").unwrap();
     let save = saves(&fix).remove(0);
-    let fault = restore(&fix.cli(), &common(&fix), &save, &Wish::default()).unwrap_err();
+    let fault = restore(&fix.cli(), &common(&fix), &save, &RestoreRequest::default()).unwrap_err();
     assert!(fault.cause.ends_with("w already exists") && fault.remedy.unwrap().contains("--to"));
     fs::remove_dir_all(&tree).unwrap();
     // Some of the save's objects are missing.
     let blob = text(&fix.git(&["rev-parse", &format!("{}:a", save.commit)]));
     fs::remove_file(common(&fix).join("objects").join(&blob[..2]).join(&blob[2..])).unwrap();
-    restore(&fix.cli(), &common(&fix), &save, &Wish::default()).unwrap_err();
+    restore(&fix.cli(), &common(&fix), &save, &RestoreRequest::default()).unwrap_err();
     assert!(!fix.has("refs/heads/w") && fix.has(&save.reference));
     assert!(fs::read_dir(tree.parent().unwrap()).unwrap().next().is_none() && !common(&fix).join("worktrees").exists());
 }
@@ -329,7 +330,7 @@ fn what_an_earlier_program_saved_comes_back_too() {
     let commit = text(&fix.at(&tree, &["commit-tree", "-p", &head, "-p", &index, "-m", &message, &all]));
     fix.git(&["update-ref", "refs/swarm/trash/w/20250101T000000Z-00000001", &commit]);
     fix.git(&["worktree", "remove", "--force", tree.to_str().unwrap()]);
-    bring_back(&fix, &Wish::default());
+    bring_back(&fix, &RestoreRequest::default());
     assert_eq!(picture(&fix, &tree), before);
 }
 
@@ -349,17 +350,17 @@ fn a_restore_that_was_killed_is_taken_back_and_begun_again() {
     let take_away = || fix.git(&["worktree", "remove", "--force", tree.to_str().unwrap()]);
     // Killed while the worktree was being filled.
     begin();
-    bring_back(&fix, &Wish::default());
+    bring_back(&fix, &RestoreRequest::default());
     assert_eq!(picture(&fix, &tree), before);
     take_away();
     // Killed after the entry named the target.
     begin();
     fs::write(entry.join("gitdir"), format!("{}/.git\n", tree.display())).unwrap();
-    bring_back(&fix, &Wish::default());
+    bring_back(&fix, &RestoreRequest::default());
     assert_eq!(picture(&fix, &tree), before);
     // Killed after the directory was moved.
     fs::write(entry.join("locked"), "swarm is restoring it").unwrap();
-    let back = bring_back(&fix, &Wish::default());
+    let back = bring_back(&fix, &RestoreRequest::default());
     assert_eq!((back.notes, back.branch.as_deref()), (vec!["it was already restored".to_owned()], Some("w")));
     assert!(!entry.join("locked").exists() && picture(&fix, &tree) == before);
     assert!(save::status(&fix.cli(), &place_of(&fix, &entry, &tree), "all").unwrap().len() == 1);

@@ -19,10 +19,10 @@ use super::raw::{self, Raw};
 use crate::repository::cli::{Call, Cli};
 use crate::repository::fault::Fault;
 use crate::repository::gc_lock;
-use crate::repository::index::{self, Marks};
+use crate::repository::index::{self, IndexProperties};
 use crate::repository::objects;
 use crate::repository::parse::{self, Change};
-use crate::trash::metadata::{self, Flags, Particulars};
+use crate::trash::metadata::{self, Flags, WorktreeMetadata};
 use crate::worktrees::admin;
 use crate::worktrees::copies;
 use crate::worktrees::remove::in_progress;
@@ -121,32 +121,32 @@ pub(crate) fn check(cli: &Cli, place: &Place) -> Result<usize, Fault> {
 
 /// State of a worktree as tree ids: equal ids mean equal content, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shot {
+pub(crate) struct StateTrees {
     /// The directory, unconverted.
     pub(crate) tree: String,
     /// The index; one directory per stage if it has conflicts.
     pub(crate) index: String,
     pub(crate) is_merged: bool,
     /// Metadata that the other trees cannot hold.
-    pub(crate) particulars: String,
+    pub(crate) metadata: String,
 }
 
 /// Name of the only file in the metadata tree.
-pub(crate) const PARTICULARS: &str = "particulars";
+pub(crate) const METADATA_FILE: &str = "particulars";
 
 /// Saves a worktree and verifies the save.
 pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault> {
     let changes = if place.is_whole { check(cli, place)? } else { 0 };
     let _hold = gc_lock::hold(&place.common(), gc_lock::SAVE_WAIT)?;
-    let (shot, raw) = take(cli, place)?;
-    let note = if shot.is_merged { "index" } else { UNMERGED };
-    let index = commit(cli, place, &shot.index, &format!("{note} of {name}"), place.head.as_slice())?;
-    let particulars = commit(cli, place, &shot.particulars, &format!("particulars of {name}"), &[])?;
-    let message = message(place, name, changes, &index, &particulars);
+    let (state, raw) = capture(cli, place)?;
+    let note = if state.is_merged { "index" } else { UNMERGED };
+    let index = commit(cli, place, &state.index, &format!("{note} of {name}"), place.head.as_slice())?;
+    let metadata = commit(cli, place, &state.metadata, &format!("particulars of {name}"), &[])?;
+    let message = message(place, name, changes, &index, &metadata);
     let mut parents: Vec<String> = place.head.iter().cloned().chain([index]).collect();
     parents.extend(unfinished(cli, place)?);
-    parents.push(particulars);
-    let commit = commit(cli, place, &shot.tree, &message, &parents)?;
+    parents.push(metadata);
+    let commit = commit(cli, place, &state.tree, &message, &parents)?;
     let reference = reference(name);
     // The zero id as old value: the ref must not exist yet.
     let none = "0".repeat(commit.len());
@@ -157,15 +157,15 @@ pub(crate) fn save(cli: &Cli, place: &Place, name: &str) -> Result<Saved, Fault>
 }
 
 /// Writes objects for the current state; no ref holds them yet.
-pub(crate) fn take(cli: &Cli, place: &Place) -> Result<(Shot, Raw), Fault> {
-    let (scratch, marks) = index_copy(cli, place)?;
+pub(crate) fn capture(cli: &Cli, place: &Place) -> Result<(StateTrees, Raw), Fault> {
+    let (scratch, properties) = index_copy(cli, place)?;
     let entries = parse::index(&step(cli, place, &scratch).args(["ls-files", "-s", "-z"]).run()?);
     let is_merged = entries.iter().all(|entry| entry.stage == 0);
     let index = match is_merged {
         true => step(cli, place, &scratch).arg("write-tree").line()?,
         false => stages_tree(cli, place, &entries)?,
     };
-    let flags = flags(cli, place, &scratch, &entries, marks.as_ref())?;
+    let flags = flags(cli, place, &scratch, &entries, properties.as_ref())?;
     let raw = Raw::new(place, &index)?;
     raw.fill_index(cli, &entries)?;
     let mut absent = flags.skipped.clone();
@@ -177,9 +177,9 @@ pub(crate) fn take(cli: &Cli, place: &Place) -> Result<(Shot, Raw), Fault> {
     refuse_new_gitlinks(place, &entries, &saved)?;
     let tree = raw.write(cli).arg("write-tree").line()?;
     let record = place.is_whole.then_some(place.git_dir.as_path());
-    let particulars = Particulars::of(&place.tree, record, flags, &saved).map_err(Fault::at(&place.tree))?;
-    let particulars = particulars_tree(cli, place, &particulars)?;
-    Ok((Shot { tree, index, is_merged, particulars }, raw))
+    let metadata = WorktreeMetadata::of(&place.tree, record, flags, &saved).map_err(Fault::at(&place.tree))?;
+    let metadata = metadata_tree(cli, place, &metadata)?;
+    Ok((StateTrees { tree, index, is_merged, metadata }, raw))
 }
 
 /// Adds ignored files that were copied from the base checkout and have changed since.
@@ -198,10 +198,10 @@ fn flags(
     place: &Place,
     scratch: &Scratch,
     entries: &[parse::Entry],
-    marks: Option<&Marks>,
+    properties: Option<&IndexProperties>,
 ) -> Result<Flags, Fault> {
     let (mut assumed, mut skipped, mut intended) = (Vec::new(), Vec::new(), Vec::new());
-    if place.index().is_some() && marks.is_none_or(|marks| marks.hides) {
+    if place.index().is_some() && properties.is_none_or(|properties| properties.has_hidden) {
         let listed = place.call(cli.read(&place.tree)).args(["ls-files", "-v", "-z"]).run()?;
         (assumed, skipped) = parse::flagged(&listed);
     }
@@ -212,17 +212,17 @@ fn flags(
     Ok(Flags { intended, assumed, skipped })
 }
 
-fn particulars_tree(cli: &Cli, place: &Place, particulars: &Particulars) -> Result<String, Fault> {
+fn metadata_tree(cli: &Cli, place: &Place, metadata: &WorktreeMetadata) -> Result<String, Fault> {
     let write = || place.call(cli.write(&place.tree)).args(DURABLE);
     let blob = write().args(["hash-object", "-w", "--no-filters", "--stdin"]);
-    let blob = raw::said(blob, &place.git_dir, &particulars.encode())?;
-    let line = format!("100644 blob {}\t{PARTICULARS}\n", String::from_utf8_lossy(&blob).trim_end());
-    let tree = raw::said(write().arg("mktree"), &place.git_dir, line.as_bytes())?;
+    let blob = raw::output_with_input(blob, &place.git_dir, &metadata.encode())?;
+    let line = format!("100644 blob {}\t{METADATA_FILE}\n", String::from_utf8_lossy(&blob).trim_end());
+    let tree = raw::output_with_input(write().arg("mktree"), &place.git_dir, line.as_bytes())?;
     Ok(String::from_utf8_lossy(&tree).trim_end().to_owned())
 }
 
 /// Returns a copy of the index without hidden entries, and the unusual properties of the original.
-pub(crate) fn index_copy(cli: &Cli, place: &Place) -> Result<(Scratch, Option<Marks>), Fault> {
+pub(crate) fn index_copy(cli: &Cli, place: &Place) -> Result<(Scratch, Option<IndexProperties>), Fault> {
     let scratch = Scratch::new(&place.git_dir, "index");
     match place.index() {
         Some(index) => admin::copy_index(&index, &scratch.path).map_err(Fault::at(&index))?,
@@ -232,11 +232,11 @@ pub(crate) fn index_copy(cli: &Cli, place: &Place) -> Result<(Scratch, Option<Ma
             }
         }
     }
-    let marks = index::marks(&scratch.path);
-    if marks.as_ref().is_none_or(|marks| marks.hides) {
+    let properties = index::properties(&scratch.path);
+    if properties.as_ref().is_none_or(|properties| properties.has_hidden) {
         unhide(cli, place, &scratch)?;
     }
-    Ok((scratch, marks))
+    Ok((scratch, properties))
 }
 
 /// Returns a writing call that uses the copy of the index.
@@ -248,7 +248,7 @@ pub(crate) fn step<'a>(cli: &'a Cli, place: &Place, scratch: &Scratch) -> Call<'
 /// the user marked them as assume-unchanged or skip-worktree.
 pub(crate) fn hidden_changes(cli: &Cli, place: &Place) -> Result<usize, Fault> {
     let Some(index) = place.index() else { return Ok(0) };
-    if index::marks(&index).is_some_and(|marks| !marks.hides) {
+    if index::properties(&index).is_some_and(|properties| !properties.has_hidden) {
         return Ok(0);
     }
     let listed = place.call(cli.read(&place.tree)).args(["ls-files", "-v", "-z"]).run()?;
@@ -341,11 +341,11 @@ fn commit(cli: &Cli, place: &Place, tree: &str, message: &str, parents: &[String
     Ok(call.arg(tree).line()?)
 }
 
-fn message(place: &Place, name: &str, changes: usize, index: &str, particulars: &str) -> String {
+fn message(place: &Place, name: &str, changes: usize, index: &str, metadata: &str) -> String {
     let none = || "(none)".to_owned();
     let doing = place.is_whole.then(|| in_progress(&place.git_dir)).flatten();
     format!(
-        "swarm: saved worktree of {name}\n\nWorker: {name}\nPath: {}\nBranch: {}\nHEAD: {}\nDoing: {}\nChanges: {changes}\nIndex: {index}\nParticulars: {particulars}",
+        "swarm: saved worktree of {name}\n\nWorker: {name}\nPath: {}\nBranch: {}\nHEAD: {}\nDoing: {}\nChanges: {changes}\nIndex: {index}\nParticulars: {metadata}",
         place.tree.display(),
         place.branch.clone().unwrap_or_else(none),
         place.head.clone().unwrap_or_else(none),

@@ -35,7 +35,7 @@ pub struct Save {
     pub changes: Option<usize>,
     /// Commits that hold the index and the metadata.
     pub(crate) index: Option<String>,
-    pub(crate) particulars: Option<String>,
+    pub(crate) metadata: Option<String>,
 }
 
 impl Save {
@@ -92,7 +92,7 @@ fn read(fields: &[&str]) -> Option<Save> {
         doing: field("Doing"),
         changes: field("Changes").and_then(|count| count.parse().ok()),
         index,
-        particulars: field("Particulars"),
+        metadata: field("Particulars"),
     })
 }
 
@@ -147,8 +147,8 @@ mod tests {
         let (new, old) = (&saves[0], &saves[1]);
         assert_eq!((new.path.as_deref(), new.branch.as_deref()), (Some(Path::new("/r/w")), Some("refs/heads/w")));
         assert_eq!((new.doing.as_deref(), new.changes, new.at_ms), (Some("a merge"), Some(3), 9000));
-        assert_eq!((new.index.as_deref(), new.particulars.as_deref()), (Some("i"), Some("p")));
-        assert_eq!((old.branch.as_deref(), old.index.as_deref(), old.particulars.as_deref()), (None, Some("i"), None));
+        assert_eq!((new.index.as_deref(), new.metadata.as_deref()), (Some("i"), Some("p")));
+        assert_eq!((old.branch.as_deref(), old.index.as_deref(), old.metadata.as_deref()), (None, Some("i"), None));
         for (what, stamp) in [("w", "B-2"), ("w@2", "A-1"), ("w/A-1", "A-1"), ("refs/swarm/trash/x/C-3", "C-3")] {
             assert_eq!(find(&saves, what).map(|save| save.stamp.as_str()), Some(stamp), "{what}");
         }

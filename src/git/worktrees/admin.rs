@@ -95,7 +95,7 @@ pub(crate) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Returns the reason of the lock if the worktree is locked. The lock that git writes while it
 /// creates a worktree does not count: under the creation lock no worktree is being created.
-pub(crate) fn locked(entry: &Path) -> Option<String> {
+pub(crate) fn lock_reason(entry: &Path) -> Option<String> {
     let reason = fs::read(entry.join("locked")).ok()?;
     let reason = String::from_utf8_lossy(&reason).trim().to_owned();
     (reason != INITIALIZING).then_some(reason)
@@ -103,13 +103,13 @@ pub(crate) fn locked(entry: &Path) -> Option<String> {
 
 /// Returns the entries for a worktree called `name` whose creation stopped before git recorded
 /// a path.
-pub(crate) fn begun(common: &Path, name: &str) -> Vec<PathBuf> {
+pub(crate) fn unfinished(common: &Path, name: &str) -> Vec<PathBuf> {
     let is_ours = |entry: &PathBuf| {
         let id = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let digits = id.strip_prefix(name).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
         let has_only_lock =
             fs::read_dir(entry).is_ok_and(|files| files.flatten().all(|file| file.file_name() == "locked"));
-        digits && has_only_lock && locked(entry).is_none()
+        digits && has_only_lock && lock_reason(entry).is_none()
     };
     entries(common).unwrap_or_default().into_iter().filter(is_ours).collect()
 }
@@ -218,7 +218,7 @@ mod tests {
             fs::create_dir_all(dir.path().join("worktrees").join(id)).unwrap();
             fs::write(dir.path().join("worktrees").join(id).join(file), text).unwrap();
         }
-        assert_eq!(begun(dir.path(), "w"), vec![dir.path().join("worktrees/w")]);
-        assert_eq!(locked(&dir.path().join("worktrees/w1")).as_deref(), Some("mine"));
+        assert_eq!(unfinished(dir.path(), "w"), vec![dir.path().join("worktrees/w")]);
+        assert_eq!(lock_reason(&dir.path().join("worktrees/w1")).as_deref(), Some("mine"));
     }
 }

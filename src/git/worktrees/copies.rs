@@ -22,9 +22,9 @@ const FILE: &str = ".worktreeinclude";
 /// File in the worktree's entry that lists the copies and the state of each when it was made.
 const COPIED: &str = "swarm-copied";
 /// Directories of swarm and similar programs, which are never copied.
-const NEVER: [&str; 4] = [".git", ".agent", ".arial", ".a-society"];
+const EXCLUDED: [&str; 4] = [".git", ".agent", ".arial", ".a-society"];
 
-pub(crate) fn bring(
+pub(crate) fn copy_ignored(
     cli: &Cli,
     base: &Path,
     tree: &Path,
@@ -40,14 +40,14 @@ pub(crate) fn bring(
     let ignored =
         cli.read(base).args(["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]).run()?;
     let ignored = Ignored::read(&ignored);
-    let named = || named.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !is_never(path));
+    let named = || named.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !is_excluded(path));
     let wanted: Vec<&[u8]> = named().filter(|path| ignored.has(path)).collect();
     if wanted.is_empty() {
         return Ok(());
     }
     // A file that the worktree's own commit does not ignore would look like work there.
     let call = cli.read(tree).args(["check-ignore", "-z", "--stdin", "--no-index"]);
-    let known = raw::said_for(call, record, &wanted.join(&0), &[0, 1])?;
+    let known = raw::output_with_input_for(call, record, &wanted.join(&0), &[0, 1])?;
     let mut copied = Vec::new();
     for path in known.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
         let name = Path::new(OsStr::from_bytes(path));
@@ -55,7 +55,7 @@ pub(crate) fn bring(
         if fs::symlink_metadata(&to).is_ok() {
             continue;
         }
-        make_room(base, tree, name)?;
+        create_parents(base, tree, name)?;
         match copy(&base.join(name), &to) {
             Ok(()) => {}
             // Deleted in the meantime.
@@ -63,8 +63,8 @@ pub(crate) fn bring(
             Err(error) => return Err(Fault::at(&base.join(name))(error)),
         }
         if !ignored.is_in_directory(path) {
-            let look = look(&to).map_err(Fault::at(&to))?;
-            copied.extend_from_slice(format!("{look} ").as_bytes());
+            let fingerprint = fingerprint(&to).map_err(Fault::at(&to))?;
+            copied.extend_from_slice(format!("{fingerprint} ").as_bytes());
             copied.extend_from_slice(path);
             copied.push(0);
         }
@@ -74,7 +74,7 @@ pub(crate) fn bring(
     let new: HashSet<&[u8]> = entries(&copied).map(|(_, path)| path).collect();
     let earlier = fs::read(&note).unwrap_or_default();
     let kept = entries(&earlier).filter(|(_, path)| !new.contains(path));
-    let kept: Vec<u8> = kept.flat_map(|(look, path)| [look, b" ", path, b"\0"].concat()).collect();
+    let kept: Vec<u8> = kept.flat_map(|(fingerprint, path)| [fingerprint, b" ", path, b"\0"].concat()).collect();
     fs::write(&note, [kept, copied].concat()).map_err(Fault::at(&note))
 }
 
@@ -87,7 +87,7 @@ fn entries(note: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// Creates the configured links to the base checkout if their targets exist.
-pub(crate) fn link(cli: &Cli, base: &Path, tree: &Path, settings: &WorktreeSettings) -> Result<(), Fault> {
+pub(crate) fn link_ignored(cli: &Cli, base: &Path, tree: &Path, settings: &WorktreeSettings) -> Result<(), Fault> {
     for name in &settings.link {
         let from = base.join(name);
         let Ok(real) = from.canonicalize() else { continue };
@@ -103,7 +103,7 @@ pub(crate) fn link(cli: &Cli, base: &Path, tree: &Path, settings: &WorktreeSetti
         if fs::symlink_metadata(&to).is_ok() {
             continue;
         }
-        make_room(base, tree, Path::new(name))?;
+        create_parents(base, tree, Path::new(name))?;
         // A pattern for a directory does not match a symbolic link to one.
         crate::repository::site::exclude_path(base, name).map_err(Fault::at(base))?;
         symlink(&from, &to).map_err(Fault::at(&to))?;
@@ -114,13 +114,14 @@ pub(crate) fn link(cli: &Cli, base: &Path, tree: &Path, settings: &WorktreeSetti
 /// Returns the copies that changed since they were made. Deleted copies do not count.
 pub(crate) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
     let text = fs::read(record.join(COPIED)).unwrap_or_default();
-    let is_changed =
-        |then: &[u8], path: &[u8]| look(&tree.join(OsStr::from_bytes(path))).is_ok_and(|now| now.as_bytes() != then);
+    let is_changed = |then: &[u8], path: &[u8]| {
+        fingerprint(&tree.join(OsStr::from_bytes(path))).is_ok_and(|now| now.as_bytes() != then)
+    };
     entries(&text).filter(|(then, path)| is_changed(then, path)).map(|(_, path)| path.to_vec()).collect()
 }
 
 /// Marks copies as changed regardless of their state, because they come from a save.
-pub(crate) fn put_changed(record: &Path, paths: &[Vec<u8>]) -> io::Result<()> {
+pub(crate) fn mark_changed(record: &Path, paths: &[Vec<u8>]) -> io::Result<()> {
     if paths.is_empty() {
         return Ok(());
     }
@@ -129,7 +130,7 @@ pub(crate) fn put_changed(record: &Path, paths: &[Vec<u8>]) -> io::Result<()> {
 }
 
 /// Returns size, times, mode and inode as text; writing a file changes it.
-fn look(path: &Path) -> io::Result<String> {
+fn fingerprint(path: &Path) -> io::Result<String> {
     let meta = fs::symlink_metadata(path)?;
     Ok(format!("{}:{}.{}:{:o}:{}", meta.len(), meta.mtime(), meta.mtime_nsec(), meta.mode(), meta.ino()))
 }
@@ -151,8 +152,9 @@ fn patterns(base: &Path, settings: &WorktreeSettings) -> Result<Option<Vec<u8>>,
     Ok(Some(text).filter(|text| !text.trim_ascii().is_empty()))
 }
 
-fn is_never(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|part| NEVER.iter().any(|never| part.eq_ignore_ascii_case(never.as_bytes())))
+fn is_excluded(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/')
+        .any(|part| EXCLUDED.iter().any(|excluded| part.eq_ignore_ascii_case(excluded.as_bytes())))
 }
 
 /// Ignored paths of the base checkout: single files, and whole directories.
@@ -186,7 +188,7 @@ impl<'a> Ignored<'a> {
 
 /// Creates the parent directories with the permissions of the base checkout. Fails if one of
 /// them is a file or a symbolic link, which may lead elsewhere.
-fn make_room(base: &Path, tree: &Path, name: &Path) -> Result<(), Fault> {
+fn create_parents(base: &Path, tree: &Path, name: &Path) -> Result<(), Fault> {
     let above: Vec<&Path> = name.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty()).collect();
     for dir in above.into_iter().rev() {
         let path = tree.join(dir);

@@ -47,7 +47,7 @@ pub(crate) fn run(home: Option<&Home>, cli: &Cli, hook: &Hook<'_>) -> Result<(),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     };
-    ready.and_then(|()| empty(&log)).map_err(Fault::at(&log))?;
+    ready.and_then(|()| truncate_log(&log)).map_err(Fault::at(&log))?;
     let failed = |error: io::Error| Fault::new(format!("cannot run worktree.{}: {error}", hook.key));
     let mut runner = start(home, cli, hook, &log).map_err(failed)?;
     let mut text = String::new();
@@ -71,7 +71,7 @@ pub(crate) fn run(home: Option<&Home>, cli: &Cli, hook: &Hook<'_>) -> Result<(),
 }
 
 /// Creates or truncates the log.
-fn empty(log: &Path) -> io::Result<()> {
+fn truncate_log(log: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(log).map(drop)
 }
 
@@ -100,7 +100,7 @@ fn last_line(log: &Path) -> Option<String> {
 }
 
 /// Removes the logs of a worktree's hooks.
-pub(crate) fn forget(home: Option<&Home>, tree: &Path) {
+pub(crate) fn remove_logs(home: Option<&Home>, tree: &Path) {
     let Some(home) = home else { return };
     let leaf = tree.file_name().unwrap_or_default().to_string_lossy();
     for key in ["post_create", "pre_remove"] {

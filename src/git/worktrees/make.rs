@@ -21,13 +21,13 @@ pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Resul
     }
     let made = make_tree(cli, plan)?;
     if let Some(home) = home {
-        owner::note(Path::new(&plan.path), &home.state_dir);
+        owner::record_owner(Path::new(&plan.path), &home.state_dir);
     }
     // Done without the lock, because a command of the user may take long.
-    setup::outfit(cli, plan, home).map_err(|fault| {
-        let taken_back = undo::undo(cli, plan);
+    setup::set_up(cli, plan, home).map_err(|fault| {
+        let rolled_back = undo::undo(cli, plan);
         made.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
-        match taken_back {
+        match rolled_back {
             Ok(()) => fault,
             Err(more) => Fault { cause: format!("{}; {}", fault.cause, more.cause), ..fault },
         }
@@ -55,7 +55,7 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
     let made = make_parents(path)?;
     let since = SystemTime::now();
     let Err(error) = add(cli, plan) else { return Ok(made) };
-    let taken_back = take_back(cli, &common, plan, &lock, since, &error);
+    let rolled_back = roll_back(cli, &common, plan, &lock, since, &error);
     for dir in made.iter().rev() {
         // Fails for directories that are not empty, which must stay.
         let _ = fs::remove_dir(dir);
@@ -64,13 +64,13 @@ fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
         let _ = fs::create_dir(path);
     }
     let fault = Fault::from(error);
-    match taken_back {
+    match rolled_back {
         Ok(()) => Err(fault),
         Err(more) => Err(Fault {
             cause: format!("{}; {}", fault.cause, more.cause),
             remedy: more.remedy.or(fault.remedy),
-            broken: true,
-            passing: false,
+            is_tool_failure: true,
+            transient: false,
             killed: false,
         }),
     }
@@ -96,7 +96,7 @@ pub(crate) fn make_parents(path: &Path) -> Result<Vec<PathBuf>, Fault> {
     Ok(missing.into_iter().rev().collect())
 }
 
-fn take_back(
+fn roll_back(
     cli: &Cli,
     common: &Path,
     plan: &WorktreePlan,

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use swarm_model::{Caller, WorktreePlan, WorktreeRequest};
 use swarm_ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
 
-pub use owner::is_left_by;
+pub use owner::is_abandoned_by;
 
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
@@ -41,7 +41,7 @@ use hook::Home;
 pub struct Git {
     /// `None` if the user's commands cannot be run.
     home: Option<Arc<Home>>,
-    ports: Arc<port::Given>,
+    reservations: Arc<port::Reservations>,
 }
 
 impl Git {
@@ -59,7 +59,7 @@ impl Git {
 ///
 /// # Errors
 /// Returns a message if the worktree stays.
-pub fn remove_worktree_if_spare(name: &str, path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
+pub fn remove_worktree_if_clean(name: &str, path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
     let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
     let removed = remove::remove(&cli, name, path, root, Force::No, None);
     removed.map(drop).map_err(|fault| fault.to_string())
@@ -69,7 +69,7 @@ pub fn remove_worktree_if_spare(name: &str, path: &Path, root: &Path, caller: &C
 ///
 /// # Errors
 /// Returns what the worktree holds, or why it cannot be checked.
-pub fn is_spare(path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
+pub fn check_clean(path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
     let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
     remove::check(&cli, path, root, Force::No).map_err(|fault| fault.to_string())
 }
@@ -117,10 +117,10 @@ impl Worktrees for Git {
         plan: &'a WorktreePlan,
         taken: &'a [u16],
     ) -> BoxFuture<'a, Result<Option<u16>, WorktreeError>> {
-        let (plan, taken, given) = (plan.clone(), taken.to_vec(), Arc::clone(&self.ports));
+        let (plan, taken, reservations) = (plan.clone(), taken.to_vec(), Arc::clone(&self.reservations));
         blocking(move || {
             let settings = settings::worktree(Path::new(&plan.base_repo)).map_err(Fault::create)?;
-            Ok(given.choose(&plan, settings.port_range(), &taken))
+            Ok(reservations.choose(&plan, settings.port_range(), &taken))
         })
     }
 

@@ -14,14 +14,14 @@ const MARK: &str = "swarm-made";
 const AGE_MIN: Duration = Duration::from_secs(1800);
 
 /// Records the owner of a worktree. A worktree without this record is never removed unasked.
-pub(crate) fn note(tree: &Path, state_dir: &Path) {
+pub(crate) fn record_owner(tree: &Path, state_dir: &Path) {
     if let Ok(Some(entry)) = admin::link_of(tree) {
         let _ = fs::write(entry.join(MARK), state_dir.as_os_str().as_encoded_bytes());
     }
 }
 
 /// Returns the state directory that created the worktree, and the age of that record.
-fn made(tree: &Path) -> Option<(PathBuf, Duration)> {
+fn read_owner(tree: &Path) -> Option<(PathBuf, Duration)> {
     let mark = admin::link_of(tree).ok()??.join(MARK);
     let age = SystemTime::now().duration_since(fs::metadata(&mark).ok()?.modified().ok()?).ok()?;
     Some((PathBuf::from(fs::read_to_string(&mark).ok()?), age))
@@ -29,8 +29,8 @@ fn made(tree: &Path) -> Option<(PathBuf, Duration)> {
 
 /// Reports whether a worktree was certainly created for this state directory, by a start that
 /// ended long ago, and no process runs in it.
-pub fn is_left_by(tree: &Path, state_dir: &Path) -> bool {
+pub fn is_abandoned_by(tree: &Path, state_dir: &Path) -> bool {
     let is_here = |maker: &Path| admin::resolved(maker) == admin::resolved(state_dir);
     let is_ours = |(maker, age): (PathBuf, Duration)| is_here(&maker) && age >= AGE_MIN;
-    made(tree).is_some_and(is_ours) && !holders::is_anybody_in(tree)
+    read_owner(tree).is_some_and(is_ours) && !holders::is_any_process_in(tree)
 }

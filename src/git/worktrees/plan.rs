@@ -26,7 +26,7 @@ pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Call
         return Err(Fault::new(format!("'{base}' is not a valid base")));
     }
     let cwd = Path::new(&caller.cwd).join(&asked.cwd);
-    let facts = objects::look(cli, &Question { cwd: &cwd, branch, base: asked.base.as_deref() })?;
+    let facts = objects::read_facts(cli, &Question { cwd: &cwd, branch, base: asked.base.as_deref() })?;
     let Some(toplevel) = facts.toplevel.as_deref() else {
         return Err(Fault::new(format!("{} is in a bare repository", cwd.display()))
             .remedy("run the command in a worktree of the repository (git worktree add)"));
@@ -135,7 +135,7 @@ fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan)
 /// Checks that the entry of a worktree whose directory is missing may be replaced.
 pub(crate) fn check_abandoned(entry: &Path, path: &Path) -> Result<(), Fault> {
     let path = path.display();
-    if let Some(reason) = admin::locked(entry) {
+    if let Some(reason) = admin::lock_reason(entry) {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         return Err(Fault::new(format!("the worktree at {path} is missing and locked{reason}"))
             .remedy(format!("run 'git worktree unlock {path}'")));

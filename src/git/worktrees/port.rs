@@ -20,16 +20,16 @@ fn choose(plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
 
 /// Ports reserved by starts in progress, whose rows are not yet in the registry.
 #[derive(Debug, Default)]
-pub(crate) struct Given(Mutex<Vec<(u16, String, Instant)>>);
+pub(crate) struct Reservations(Mutex<Vec<(u16, String, Instant)>>);
 
-impl Given {
+impl Reservations {
     /// Chooses a port like [`choose`], but skips ports that are reserved for other paths.
     pub(crate) fn choose(&self, plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
-        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        given.retain(|(_, path, at)| *path != plan.path && at.elapsed() < START_MAX);
-        let taken: Vec<u16> = given.iter().map(|(port, ..)| *port).chain(taken.iter().copied()).collect();
+        let mut reserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reserved.retain(|(_, path, at)| *path != plan.path && at.elapsed() < START_MAX);
+        let taken: Vec<u16> = reserved.iter().map(|(port, ..)| *port).chain(taken.iter().copied()).collect();
         let port = choose(plan, range, &taken)?;
-        given.push((port, plan.path.clone(), Instant::now()));
+        reserved.push((port, plan.path.clone(), Instant::now()));
         Some(port)
     }
 }
@@ -55,15 +55,15 @@ mod tests {
     #[test]
     fn starts_at_the_same_time_get_different_ports() {
         let plan = |path: &str| WorktreePlan { path: path.to_owned(), ..plan() };
-        let (given, range) = (Given::default(), Ports { first: 20_100, last: 20_103 });
-        let one = given.choose(&plan("/w"), range, &[]);
-        assert!(one.is_some() && one == given.choose(&plan("/w"), range, &[]), "a repeated start keeps its port");
-        let others: Vec<_> = ["/a", "/b", "/c"].iter().map(|path| given.choose(&plan(path), range, &[])).collect();
+        let (reserved, range) = (Reservations::default(), Ports { first: 20_100, last: 20_103 });
+        let one = reserved.choose(&plan("/w"), range, &[]);
+        assert!(one.is_some() && one == reserved.choose(&plan("/w"), range, &[]), "a repeated start keeps its port");
+        let others: Vec<_> = ["/a", "/b", "/c"].iter().map(|path| reserved.choose(&plan(path), range, &[])).collect();
         let mut all: Vec<_> = others.into_iter().chain([one]).collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 4);
-        assert_eq!(given.choose(&plan("/d"), range, &[]), None);
+        assert_eq!(reserved.choose(&plan("/d"), range, &[]), None);
     }
 
     fn plan() -> WorktreePlan {

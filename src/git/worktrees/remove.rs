@@ -41,7 +41,7 @@ struct Removable {
 }
 
 pub(crate) fn check(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<(), WorktreeError> {
-    judge(cli, path, base_repo, force).map(|_| ())
+    assess(cli, path, base_repo, force).map(|_| ())
 }
 
 pub(crate) fn remove(
@@ -52,13 +52,13 @@ pub(crate) fn remove(
     force: Force,
     home: Option<&Home>,
 ) -> Result<Option<Saved>, WorktreeError> {
-    let Some(mut found) = judge(cli, path, base_repo, force)? else {
+    let Some(mut found) = assess(cli, path, base_repo, force)? else {
         // Perhaps only its entry is left. git refuses to remove a locked entry;
         // without an entry there is nothing to do.
         let _ = cli.write(base_repo).args(["worktree", "remove", "--"]).arg(path).run();
         return Ok(None);
     };
-    if let Err(fault) = before(cli, path, base_repo, home) {
+    if let Err(fault) = run_pre_remove(cli, path, base_repo, home) {
         match force {
             Force::No => return Err(fault.unknown()),
             // A forced removal happens even if the hook fails.
@@ -69,7 +69,7 @@ pub(crate) fn remove(
     }
     if !found.has_work && !found.is_resumed {
         // The command may have created work.
-        let Some(again) = judge(cli, path, base_repo, force)? else { return Ok(None) };
+        let Some(again) = assess(cli, path, base_repo, force)? else { return Ok(None) };
         found = again;
     }
     let saved = match found.has_work {
@@ -83,12 +83,12 @@ pub(crate) fn remove(
     if let Err(CliError::Exit { message, .. }) = &removed
         && message.contains("submodules")
     {
-        // git refuses worktrees with submodules even if none is initialised; `judge` has checked them.
+        // git refuses worktrees with submodules even if none is initialised; `assess` has checked them.
         removed = delete(cli, path, base_repo, true);
     }
     match removed {
         Ok(()) => {
-            hook::forget(home, path);
+            hook::remove_logs(home, path);
             Ok(saved)
         }
         Err(error) => {
@@ -96,7 +96,7 @@ pub(crate) fn remove(
                 let _ = fs::remove_file(&marker);
             }
             // Our checks passed, so a refusal by git says nothing about the work in it.
-            let mut fault = Fault { broken: true, ..Fault::from(error) };
+            let mut fault = Fault { is_tool_failure: true, ..Fault::from(error) };
             if let Some(saved) = saved {
                 fault.cause = format!("{} (its work is saved as {})", fault.cause, saved.reference);
             }
@@ -106,7 +106,7 @@ pub(crate) fn remove(
 }
 
 /// Runs the user's `pre_remove` command.
-fn before(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>) -> Result<(), Fault> {
+fn run_pre_remove(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>) -> Result<(), Fault> {
     let settings = settings::worktree(base_repo)?;
     let Some(command) = &settings.pre_remove else { return Ok(()) };
     hook::run(home, cli, &Hook { key: "pre_remove", command, limit: settings.limit(), tree: path, base_repo })
@@ -124,7 +124,7 @@ fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(
 }
 
 /// Checks whether the worktree may be removed. Returns `None` if nothing exists at `path`.
-fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Option<Removable>, WorktreeError> {
+fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Option<Removable>, WorktreeError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Fault::at(path)(error).unknown()),
@@ -134,7 +134,7 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
     let place = Place::of(cli, &common, &entry, path, "").map_err(Fault::unknown)?;
     let shown = path.display();
     let unknown = |cause: String| Fault::new(cause).unknown();
-    if let Some(reason) = admin::locked(&entry) {
+    if let Some(reason) = admin::lock_reason(&entry) {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         return Err(unknown(format!("worktree is locked{reason}")));
     }
@@ -144,7 +144,7 @@ fn judge(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Optio
     let mut changes = save::status(cli, &place, "normal").map_err(Fault::unknown)?;
     let is_resumed = entry.join(REMOVING).exists() && changes.iter().all(Change::is_plain_deletion);
     if has_initialised_submodules(&entry)
-        && let Some(why) = submodules::in_the_way(cli, &common, &entry, path).map_err(Fault::unknown)?
+        && let Some(why) = submodules::reason_to_keep(cli, &common, &entry, path).map_err(Fault::unknown)?
     {
         return Err(unknown(why));
     }

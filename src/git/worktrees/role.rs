@@ -16,64 +16,64 @@ use crate::trash::save;
 
 /// Outcome of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum MergeOutcome {
     Merged,
     /// The merge is in progress; these files contain conflict markers.
     Conflict(Vec<String>),
 }
 
 /// Marker file that exists during a merge. If it is found later, git was killed in the middle.
-const TAKING: &str = "swarm-taking";
+const MERGE_MARKER: &str = "swarm-taking";
 
 /// Merges a commit into the worktree at `dir`. Commits uncommitted work first, so that a git
 /// that is killed leaves behind nothing but its own changes.
 ///
 /// # Errors
 /// Returns why the merge cannot start.
-pub fn take(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<Taken, Refusal> {
+pub fn merge_handoff(dir: &Path, commit: &str, from: &str, caller: &Caller) -> Result<MergeOutcome, Refusal> {
     let cli = Cli::new(caller).map_err(|error| refusal(error.into()))?;
-    let mark = mark(dir).map_err(refusal)?;
-    undo(&cli, dir, &mark).map_err(refusal)?;
+    let marker = marker_path(dir).map_err(refusal)?;
+    roll_back(&cli, dir, &marker).map_err(refusal)?;
     if has(dir, commit) {
-        return Ok(Taken::Merged);
+        return Ok(MergeOutcome::Merged);
     }
     // A merge that an earlier turn started and the role has to resolve.
     if merge_head(dir).as_deref() == Some(commit) {
         let files = unmerged(&cli, dir).map_err(refusal)?;
-        if files.iter().any(|file| has_marks(&dir.join(file))) {
-            return Ok(Taken::Conflict(files));
+        if files.iter().any(|file| has_conflict_markers(&dir.join(file))) {
+            return Ok(MergeOutcome::Conflict(files));
         }
     }
-    keep(dir, "Commit work in progress", caller)?;
+    commit_work(dir, "Commit work in progress", caller)?;
     if has(dir, commit) {
-        return Ok(Taken::Merged);
+        return Ok(MergeOutcome::Merged);
     }
-    let taken = || -> Result<Taken, Fault> {
-        fs::write(&mark, commit).map_err(Fault::at(&mark))?;
+    let outcome = || -> Result<MergeOutcome, Fault> {
+        fs::write(&marker, commit).map_err(Fault::at(&marker))?;
         let message = format!("Merge the handoff of {from}");
         let merged = cli.write(dir).args(["merge", "--quiet", "--no-gpg-sign", "-m", &message, commit]).run();
-        let Err(error) = merged else { return Ok(Taken::Merged) };
+        let Err(error) = merged else { return Ok(MergeOutcome::Merged) };
         let files = unmerged(&cli, dir)?;
-        if files.is_empty() { Err(error.into()) } else { Ok(Taken::Conflict(files)) }
+        if files.is_empty() { Err(error.into()) } else { Ok(MergeOutcome::Conflict(files)) }
     };
-    let taken = taken();
-    match fs::remove_file(&mark) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(refusal(Fault::at(&mark)(error))),
-        _ => taken.map_err(refusal),
+    let outcome = outcome();
+    match fs::remove_file(&marker) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(refusal(Fault::at(&marker)(error))),
+        _ => outcome.map_err(refusal),
     }
 }
 
-fn mark(dir: &Path) -> Result<PathBuf, Fault> {
+fn marker_path(dir: &Path) -> Result<PathBuf, Fault> {
     let entry = admin::link_of(dir).map_err(Fault::at(dir))?;
-    Ok(entry.unwrap_or_else(|| dir.join(".git")).join(TAKING))
+    Ok(entry.unwrap_or_else(|| dir.join(".git")).join(MERGE_MARKER))
 }
 
 /// Rolls back a merge whose git was killed. All other work was committed before the merge.
-fn undo(cli: &Cli, dir: &Path, mark: &Path) -> Result<(), Fault> {
-    let commit = match fs::read_to_string(mark) {
+fn roll_back(cli: &Cli, dir: &Path, marker: &Path) -> Result<(), Fault> {
+    let commit = match fs::read_to_string(marker) {
         Ok(commit) => commit,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Fault::at(mark)(error)),
+        Err(error) => return Err(Fault::at(marker)(error)),
     };
     // The marker is empty if it was written only in part, before the merge started.
     if !commit.is_empty() && !has(dir, &commit) {
@@ -88,7 +88,7 @@ fn undo(cli: &Cli, dir: &Path, mark: &Path) -> Result<(), Fault> {
             }
         }
     }
-    fs::remove_file(mark).map_err(Fault::at(mark))
+    fs::remove_file(marker).map_err(Fault::at(marker))
 }
 
 /// Reports whether `commit` is HEAD or an ancestor of it; `false` if libgit2 cannot tell.
@@ -103,7 +103,7 @@ fn has(dir: &Path, commit: &str) -> bool {
 
 /// Removes the locks that a git killed together with an earlier turn left behind. Nobody else
 /// works in the worktree at `dir`.
-pub fn free(dir: &Path) {
+pub fn clear_stale_locks(dir: &Path) {
     let (Ok(Some(entry)), Ok(common)) = (admin::link_of(dir), admin::common_dir(dir)) else { return };
     let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
     let branch = head.trim().strip_prefix("ref: ").map(|name| common.join(format!("{name}.lock")));
@@ -120,8 +120,8 @@ pub fn free(dir: &Path) {
 ///
 /// # Errors
 /// Fails if a file contains conflict markers, if there are too many untracked files, or if git fails.
-pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusal> {
-    let kept = || -> Result<String, Fault> {
+pub fn commit_work(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusal> {
+    let committed = || -> Result<String, Fault> {
         if let Some(head) = clean_head(dir) {
             return Ok(head);
         }
@@ -136,7 +136,9 @@ pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusa
         if changes.is_empty() && !merging {
             return head();
         }
-        if let Some(path) = changes.iter().find(|(code, path)| is_unmerged(*code) && has_marks(&dir.join(path))) {
+        if let Some(path) =
+            changes.iter().find(|(code, path)| is_unmerged(*code) && has_conflict_markers(&dir.join(path)))
+        {
             return Err(Fault::new(format!("{} contains conflict markers", path.1)));
         }
         cli.write(dir).args(["add", "-u"]).run()?;
@@ -164,7 +166,7 @@ pub fn keep(dir: &Path, message: &str, caller: &Caller) -> Result<String, Refusa
         }
         head()
     };
-    kept().map_err(refusal)
+    committed().map_err(refusal)
 }
 
 /// Returns HEAD's commit if the worktree is clean, and `None` if it is not or libgit2 cannot tell.
@@ -223,9 +225,9 @@ fn is_unmerged(code: [u8; 2]) -> bool {
     code.contains(&b'U') || code == *b"AA" || code == *b"DD"
 }
 
-fn has_marks(path: &Path) -> bool {
+fn has_conflict_markers(path: &Path) -> bool {
     let text = fs::read(path).unwrap_or_default();
-    let begins = |mark: &[u8]| text.split(|byte| *byte == b'\n').any(|line| line.starts_with(mark));
+    let begins = |marker: &[u8]| text.split(|byte| *byte == b'\n').any(|line| line.starts_with(marker));
     begins(b"<<<<<<< ") && begins(b">>>>>>> ")
 }
 

@@ -11,16 +11,16 @@ use super::{admin, copies, submodules};
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
 
-pub(crate) fn outfit(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
+pub(crate) fn set_up(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
     let (base, tree) = (Path::new(&plan.base_repo), Path::new(&plan.path));
     let settings = settings::worktree(base)?;
     let record = admin::link_of(tree).map_err(Fault::at(tree))?;
     let record = record.ok_or_else(|| Fault::new(format!("{} is not a linked worktree", tree.display())))?;
     if settings.submodules {
-        submodules::bring(cli, base, tree)?;
+        submodules::check_out(cli, base, tree)?;
     }
-    copies::bring(cli, base, tree, &record, &settings)?;
-    copies::link(cli, base, tree, &settings)?;
+    copies::copy_ignored(cli, base, tree, &record, &settings)?;
+    copies::link_ignored(cli, base, tree, &settings)?;
     let Some(command) = &settings.post_create else { return Ok(()) };
     hook::run(home, cli, &Hook { key: "post_create", command, limit: settings.limit(), tree, base_repo: base })
 }

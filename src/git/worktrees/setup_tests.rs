@@ -7,7 +7,7 @@ use std::path::Path;
 use swarm_ports::{Force, WorktreeError};
 
 use crate::fixture::{Fixture, text};
-use crate::trash::restore::{Wish, restore};
+use crate::trash::restore::{RestoreRequest, restore};
 use crate::trash::saved;
 
 fn write(path: &Path, content: &str) {
@@ -71,7 +71,7 @@ fn a_copy_that_changed_is_work_and_is_saved_but_not_what_tools_make() {
     assert_eq!(text(&fix.git(&["show", &format!("{}:.env", saved.commit)])), "SECRET=2");
     let common = fix.repo.join(".git");
     let save = saved::list(&fix.cli(), &common).unwrap().remove(0);
-    restore(&fix.cli(), &common, &save, &Wish::default()).unwrap();
+    restore(&fix.cli(), &common, &save, &RestoreRequest::default()).unwrap();
     assert_eq!(fs::read_to_string(tree.join(".env")).unwrap(), "SECRET=2\n");
     assert_eq!(fs::metadata(tree.join(".env")).unwrap().mode() & 0o777, 0o600);
     // Files that were not saved are copied from the base checkout again.
@@ -184,7 +184,7 @@ fn a_save_beside_submodules_comes_back_without_them_and_they_can_be_brought_agai
     fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
     let common = fix.repo.join(".git");
     let save = saved::list(&fix.cli(), &common).unwrap().remove(0);
-    restore(&fix.cli(), &common, &save, &Wish::default()).unwrap();
+    restore(&fix.cli(), &common, &save, &RestoreRequest::default()).unwrap();
     assert_eq!(text(&fix.at(&tree, &["status", "--porcelain"])), " M f");
     fix.at(&tree, &["-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init"]);
     assert!(tree.join("sub/file").exists());
@@ -225,6 +225,6 @@ fn a_filter_whose_program_is_missing_is_said_and_nothing_is_left() {
     fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
     let common = fix.repo.join(".git");
     let save = saved::list(&fix.cli(), &common).unwrap().remove(0);
-    restore(&fix.cli(), &common, &save, &Wish::default()).unwrap();
+    restore(&fix.cli(), &common, &save, &RestoreRequest::default()).unwrap();
     assert_eq!(fs::read_to_string(tree.join("big.bin")).unwrap(), "content\r\n");
 }

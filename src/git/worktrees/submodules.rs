@@ -18,12 +18,12 @@ struct Module {
 }
 
 /// Checks out the submodules that the base checkout has, recursively.
-pub(crate) fn bring(cli: &Cli, base: &Path, tree: &Path) -> Result<(), Fault> {
+pub(crate) fn check_out(cli: &Cli, base: &Path, tree: &Path) -> Result<(), Fault> {
     let common = admin::common_dir(base).map_err(Fault::at(base))?;
-    bring_from(cli, &common.join("modules"), tree)
+    check_out_from(cli, &common.join("modules"), tree)
 }
 
-fn bring_from(cli: &Cli, modules: &Path, tree: &Path) -> Result<(), Fault> {
+fn check_out_from(cli: &Cli, modules: &Path, tree: &Path) -> Result<(), Fault> {
     for module in listed(cli, tree)? {
         let source = modules.join(&module.name);
         if !source.join("HEAD").exists() {
@@ -40,7 +40,7 @@ fn bring_from(cli: &Cli, modules: &Path, tree: &Path) -> Result<(), Fault> {
         if let Some(origin) = cli.read(&source).args(["config", "--get", "remote.origin.url"]).line_if_any()? {
             cli.write(&sub).args(["config", "remote.origin.url", &origin]).run()?;
         }
-        bring_from(cli, &source.join("modules"), &sub)?;
+        check_out_from(cli, &source.join("modules"), &sub)?;
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ fn listed(cli: &Cli, tree: &Path) -> Result<Vec<Module>, Fault> {
 
 /// Returns why the submodules of a worktree must stay, or `None` if the base checkout has
 /// everything that is in them.
-pub(crate) fn in_the_way(cli: &Cli, common: &Path, record: &Path, tree: &Path) -> Result<Option<String>, Fault> {
+pub(crate) fn reason_to_keep(cli: &Cli, common: &Path, record: &Path, tree: &Path) -> Result<Option<String>, Fault> {
     for (name, module) in repositories(&record.join("modules"), &PathBuf::new(), 0) {
         let shown = name.display();
         let Some(place) = worktree_of(cli, &module)? else {
@@ -94,7 +94,7 @@ fn holds(cli: &Cli, base: &Path, tips: &[u8]) -> Result<bool, Fault> {
     asked.extend_from_slice(b"--not\n--all\nHEAD\n");
     let call = cli.read(base).args(["rev-list", "--max-count=1", "--stdin"]);
     // git fails if it does not know a commit at all.
-    Ok(raw::said_for(call, base, &asked, &[0]).is_ok_and(|missing| missing.is_empty()))
+    Ok(raw::output_with_input_for(call, base, &asked, &[0]).is_ok_and(|missing| missing.is_empty()))
 }
 
 fn worktree_of(cli: &Cli, module: &Path) -> Result<Option<PathBuf>, Fault> {

@@ -49,7 +49,7 @@ pub struct Topic {
     /// Directory in which git runs: the worktree, or the repository if the worktree is missing.
     at: PathBuf,
     /// Object store of the uncommitted work; `None` if there is none.
-    store: Option<Store>,
+    store: Option<ObjectStore>,
     /// Merge base of the topic and its base branch.
     pub fork: String,
     pub tip: String,
@@ -84,10 +84,10 @@ pub enum Shape {
 /// Returns why the topic could not land as it is, with the remedy.
 pub fn topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Refusal> {
     let failed = |fault: Fault| Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) };
-    look(caller, worktree, base).map_err(failed)
+    read_topic(caller, worktree, base).map_err(failed)
 }
 
-fn look(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Fault> {
+fn read_topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Fault> {
     let cli = Cli::new(caller)?;
     let repo = Path::new(&worktree.base_repo);
     let tree = Path::new(&worktree.path);
@@ -160,7 +160,7 @@ pub(crate) struct Snapshot {
     /// The worktree's git directory, and the index from which the tree was written.
     pub(crate) git_dir: PathBuf,
     pub(crate) index: Option<Scratch>,
-    store: Option<Store>,
+    store: Option<ObjectStore>,
     /// Keeps `git gc` away while no ref holds the new objects.
     pub(crate) hold: Option<Hold>,
 }
@@ -198,15 +198,15 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
         let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
         return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));
     }
-    let (copy, marks) = save::index_copy(cli, &place)?;
+    let (copy, properties) = save::index_copy(cli, &place)?;
     let common = admin::common_dir(tree).map_err(Fault::at(tree))?;
     let (store, hold) = match objects {
         Objects::Keep => (None, Some(gc_lock::hold(&common, gc_lock::LANDING_WAIT)?)),
-        Objects::Discard => (Some(Store::make(&git_dir, &common)?), None),
+        Objects::Discard => (Some(ObjectStore::make(&git_dir, &common)?), None),
     };
     let step = || store.iter().fold(save::step(cli, &place, &copy), |call, store| store.of(call));
-    let unmerged = match &marks {
-        Some(marks) => marks.unmerged.clone(),
+    let unmerged = match &properties {
+        Some(properties) => properties.unmerged.clone(),
         None => {
             let entries = parse::index(&step().args(["ls-files", "-s", "-z"]).run()?);
             entries.into_iter().find(|entry| entry.stage != 0).map(|entry| entry.path)
@@ -216,7 +216,8 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
         let path = String::from_utf8_lossy(&path).into_owned();
         return Err(Fault::new(format!("{path} has an unresolved conflict")).remedy("resolve it in the worktree"));
     }
-    let is_only_new = changes.iter().all(|change| change.staged == b'?') && marks.is_some_and(|marks| !marks.hides);
+    let is_only_new = changes.iter().all(|change| change.staged == b'?')
+        && properties.is_some_and(|properties| !properties.has_hidden);
     if !is_only_new {
         step().args(["add", "-u", "--sparse", "--", "."]).run()?;
     }
@@ -234,12 +235,12 @@ pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> R
 
 /// Temporary object directory for new objects; existing objects are read from the repository.
 /// Dropping it deletes the new objects.
-struct Store {
+struct ObjectStore {
     path: PathBuf,
     repository: OsString,
 }
 
-impl Store {
+impl ObjectStore {
     fn make(git_dir: &Path, common: &Path) -> Result<Self, Fault> {
         let path = Scratch::new(git_dir, "objects").into_path();
         fs::create_dir(&path).map_err(Fault::at(&path))?;
@@ -251,7 +252,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for ObjectStore {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
     }

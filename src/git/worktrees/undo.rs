@@ -46,13 +46,13 @@ pub(crate) fn undo(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
 
 pub(crate) fn undo_locked(cli: &Cli, common: &Path, plan: &WorktreePlan, _lock: &CreationLock) -> Result<(), Fault> {
     let path = Path::new(&plan.path);
-    let entry = own_entry(common, path)?;
+    let entry = find_entry(common, path)?;
     if let Some(entry) = &entry {
-        if let Some(reason) = admin::locked(entry) {
+        if let Some(reason) = admin::lock_reason(entry) {
             return Err(Fault::new(format!("worktree {} is locked: {reason}", path.display())));
         }
         if path.exists() {
-            keep_what_is_new(cli, common, plan, entry)?;
+            save_changes(cli, common, plan, entry)?;
             admin::remove_tree(path).map_err(Fault::at(path))?;
         }
         admin::remove(entry).map_err(Fault::at(entry))?;
@@ -60,19 +60,19 @@ pub(crate) fn undo_locked(cli: &Cli, common: &Path, plan: &WorktreePlan, _lock: 
         fs::remove_dir(path).map_err(Fault::at(path))?;
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    for entry in admin::begun(common, &name) {
+    for entry in admin::unfinished(common, &name) {
         admin::remove(&entry).map_err(Fault::at(&entry))?;
     }
     if let Some(above) = path.parent().filter(|above| above.to_string_lossy().ends_with("-worktrees")) {
         // Fails unless the directory is empty.
         let _ = fs::remove_dir(above);
     }
-    drop_branch(cli, plan)
+    delete_branch(cli, plan)
 }
 
 /// Returns the entry of the worktree. git writes the entry first, so a directory without an
 /// entry was not created by git, and not by us.
-fn own_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
+fn find_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
     let link = admin::link_of(path).map_err(Fault::at(path))?;
     if let Some(entry) = admin::entry_of(common, path).map_err(Fault::at(path))? {
         let is_other = link.is_some_and(|link| admin::resolved(&link) != admin::resolved(&entry));
@@ -90,14 +90,14 @@ fn own_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
     Ok(link.filter(below))
 }
 
-fn keep_what_is_new(cli: &Cli, common: &Path, plan: &WorktreePlan, entry: &Path) -> Result<(), Fault> {
+fn save_changes(cli: &Cli, common: &Path, plan: &WorktreePlan, entry: &Path) -> Result<(), Fault> {
     let path = Path::new(&plan.path);
     let files = fs::read_dir(path).map_err(Fault::at(path))?;
     if files.flatten().all(|file| file.file_name() == ".git") && !entry.join("index").exists() {
         return Ok(());
     }
     let place = Place::of(cli, common, entry, path, &plan.base.commit)?;
-    if is_as_made(cli, plan, &place)? {
+    if is_unmodified(cli, plan, &place)? {
         return Ok(());
     }
     if has_initialised_submodules(entry) {
@@ -107,7 +107,7 @@ fn keep_what_is_new(cli: &Cli, common: &Path, plan: &WorktreePlan, entry: &Path)
     save::save(cli, &place, &name).map(|_| ())
 }
 
-fn is_as_made(cli: &Cli, plan: &WorktreePlan, place: &Place) -> Result<bool, Fault> {
+fn is_unmodified(cli: &Cli, plan: &WorktreePlan, place: &Place) -> Result<bool, Fault> {
     let tip = objects::branch_tip(cli, Path::new(&plan.base_repo), &plan.branch)?;
     let expected = match plan.makes_branch {
         true => plan.base.commit.clone(),
@@ -121,14 +121,14 @@ fn is_as_made(cli: &Cli, plan: &WorktreePlan, place: &Place) -> Result<bool, Fau
         return Ok(save::hidden_changes(cli, place)? == 0);
     }
     // A partial index proves nothing about the files, so compare their content.
-    if place.is_whole && !only_passing(cli, place)? {
+    if place.is_whole && !index_matches_head(cli, place)? {
         return Ok(false);
     }
-    is_part_of(cli, place, &expected)
+    is_partial_checkout(cli, place, &expected)
 }
 
 /// Reports whether the index holds nothing that HEAD does not.
-fn only_passing(cli: &Cli, place: &Place) -> Result<bool, Fault> {
+fn index_matches_head(cli: &Cli, place: &Place) -> Result<bool, Fault> {
     let changes = save::status(cli, place, "no")?;
     // With a missing index, status reports every file as deleted from it.
     let has_index = place.git_dir.join("index").exists();
@@ -137,7 +137,7 @@ fn only_passing(cli: &Cli, place: &Place) -> Result<bool, Fault> {
 
 /// Reports whether each file in the directory equals, or is a truncated copy of, the file at
 /// the same path in the commit.
-fn is_part_of(cli: &Cli, place: &Place, commit: &str) -> Result<bool, Fault> {
+fn is_partial_checkout(cli: &Cli, place: &Place, commit: &str) -> Result<bool, Fault> {
     let listed = place.call(cli.read(&place.tree)).args(["ls-tree", "-r", "-z", "--full-tree", commit]).run()?;
     let expected: HashMap<Vec<u8>, parse::Entry> =
         parse::tree(&listed).into_iter().map(|entry| (entry.path.clone(), entry)).collect();
@@ -224,7 +224,7 @@ fn hash_files(cli: &Cli, place: &Place, files: &[(&PathBuf, &parse::Entry)]) -> 
 
 /// Deletes the branch if this start created it, it still points to its first commit, and no
 /// other worktree has it checked out.
-fn drop_branch(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
+fn delete_branch(cli: &Cli, plan: &WorktreePlan) -> Result<(), Fault> {
     let repo = Path::new(&plan.base_repo);
     if !plan.makes_branch || objects::branch_tip(cli, repo, &plan.branch)?.as_ref() != Some(&plan.base.commit) {
         return Ok(());

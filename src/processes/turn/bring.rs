@@ -83,7 +83,7 @@ impl Role<'_> {
         let Some(worktree) = self.worktree.as_ref().filter(|_| !goes_on) else { return Ok(None) };
         let what = self.order.turn.node.as_deref().unwrap_or("improvement");
         let subject = format!("{what}: turn {} of {}", self.order.turn.number, self.order.turn.role);
-        let kept = swarm_git::worktrees::role::keep(worktree, &subject, &self.caller);
+        let kept = swarm_git::worktrees::role::commit_work(worktree, &subject, &self.caller);
         kept.map(Some).map_err(|refusal| {
             let remedy = refusal.remedy.map(|remedy| format!(" ({remedy})")).unwrap_or_default();
             let message = format!("Error: {}{remedy}. Fix this, then signal again what comes next.", refusal.cause);

@@ -162,7 +162,7 @@ impl<'a> Role<'a> {
         let mut session = self.session(&open);
         let mut said = self.prompt(session.is_some())?;
         if let Some(worktree) = &self.worktree {
-            swarm_git::worktrees::role::free(worktree);
+            swarm_git::worktrees::role::clear_stale_locks(worktree);
         }
         // A turn that was killed may have left its signal.
         if self.brings_what_was_left()? {
@@ -310,9 +310,9 @@ impl<'a> Role<'a> {
         let Some(worktree) = &self.worktree else { return Ok(String::new()) };
         let mut conflicts = String::new();
         for (from, commit) in &self.order.commits {
-            match swarm_git::worktrees::role::take(worktree, commit, from, &self.caller) {
-                Ok(swarm_git::worktrees::role::Taken::Merged) => {}
-                Ok(swarm_git::worktrees::role::Taken::Conflict(files)) => {
+            match swarm_git::worktrees::role::merge_handoff(worktree, commit, from, &self.caller) {
+                Ok(swarm_git::worktrees::role::MergeOutcome::Merged) => {}
+                Ok(swarm_git::worktrees::role::MergeOutcome::Conflict(files)) => {
                     let files = files.join(", ");
                     conflicts.push_str(&format!(
                         "The work of {from} (commit {commit}) conflicts with your worktree; the conflict markers are \

@@ -1,4 +1,4 @@
-//! Forks, also into a control group. Only for processes of one thread.
+//! Forks, optionally into a control group. Only for single-threaded processes.
 
 use std::fs::File;
 use std::io;
@@ -9,20 +9,20 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{ForkResult, Pid};
 
-/// From <linux/sched.h>; it has more bits than libc's type for it.
+/// From <linux/sched.h>. The value does not fit into libc's type for it.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// An ordinary fork.
+/// Forks this process.
 pub fn fork() -> io::Result<ForkResult> {
     // SAFETY: the calling process has one thread, so the child may do anything.
-    #[expect(unsafe_code, reason = "those who fork are single-threaded")]
+    #[expect(unsafe_code, reason = "all callers are single-threaded")]
     Ok(unsafe { nix::unistd::fork() }?)
 }
 
-/// A fork whose child is in the group of version 2 from its first moment on.
+/// Forks this process so that the child starts in a control group of version 2.
 ///
 /// # Errors
-/// What the system says, also that it is too old for this; there is no child then.
+/// Fails if the system refuses, or is too old. There is no child then.
 pub fn fork_in(dir: &Path) -> io::Result<ForkResult> {
     let group = File::open(dir)?;
     let arguments = libc::clone_args {
@@ -38,9 +38,9 @@ pub fn fork_in(dir: &Path) -> io::Result<ForkResult> {
         set_tid_size: 0,
         cgroup: u64::from(group.as_raw_fd().unsigned_abs()),
     };
-    // SAFETY: as a fork of a process of one thread: memory is copied, nothing is shared. What
-    // the C library does at a fork beyond that is for its threads, of which there are none.
-    #[expect(unsafe_code, reason = "the C library has no call for it")]
+    // SAFETY: equals a fork of a single-threaded process: memory is copied, and nothing is shared. What the C library
+    // does at a fork beyond that concerns only other threads, of which there are none.
+    #[expect(unsafe_code, reason = "the C library has no function for this")]
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
     match i32::try_from(pid) {
         Ok(0) => Ok(ForkResult::Child),

@@ -1,6 +1,6 @@
-//! Where groups of version 2 may be made. There a group either has processes or
-//! hands controllers down, never both: this process's own group can be a parent only when it is
-//! ours alone, and then everybody in it moves into a leaf first.
+//! Parent of new control groups of version 2. A group of version 2 either contains processes or delegates
+//! controllers, never both. The group of this process can therefore be a parent only if no other program uses it, and
+//! only after all its processes have moved into a leaf below it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use super::place::Controller;
 use crate::procfs;
 
-/// The leaf for our own processes.
+/// Name of the leaf for this program's own processes.
 const LEAF: &str = "swarm-supervisor";
-/// How often those who were forked meanwhile are moved as well.
+/// Maximum number of rounds to move processes that were forked meanwhile.
 const ROUNDS_MAX: u32 = 8;
-/// A chain longer than any real tree means that it changed under our eyes.
+/// Maximum number of ancestors. A longer chain means that the tree changed meanwhile.
 const ANCESTORS_MAX: u32 = 1024;
-/// It is there where systemd rules over all groups but those that it handed over.
+/// Directory that exists if systemd manages all groups, except those that it delegated.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// Where to make a group, and which of the wanted controllers it will have there. None where
-/// no group can hold any of them.
+/// Returns the parent for a new group, and which of the wanted controllers the group will have. `None` if it would
+/// have none of them.
 pub fn parent(own: &Path, wanted: &[Controller]) -> Option<(PathBuf, Vec<Controller>)> {
     parent_where(own, wanted, &|dir| is_handed_over(dir) && is_ours_alone(dir))
 }
@@ -52,7 +52,7 @@ fn parent_where(
     (!handed_down.is_empty()).then(|| (dir.to_owned(), handed_down))
 }
 
-/// Those of `wanted` that the file names.
+/// Returns the controllers of `wanted` that the file lists.
 fn listed(dir: &Path, file: &str, wanted: &[Controller]) -> Vec<Controller> {
     let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
     let words: Vec<&str> = text.split_ascii_whitespace().map(|word| word.trim_start_matches('+')).collect();
@@ -64,10 +64,10 @@ fn members(dir: &Path) -> Vec<i32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Moves everybody in the group into a leaf below it.
+/// Moves all processes of the group into a leaf below it. Returns whether the group is empty then.
 pub(super) fn moved_to_leaf(dir: &Path) -> bool {
     let leaf = dir.join(LEAF);
-    // Another shim may have made it just now.
+    // Another shim may have created the leaf at the same time.
     let _ = fs::create_dir(&leaf);
     for _ in 0..ROUNDS_MAX {
         let here = members(dir);
@@ -81,7 +81,7 @@ pub(super) fn moved_to_leaf(dir: &Path) -> bool {
     false
 }
 
-/// systemd says by an attribute which groups are not its own any more.
+/// Reports whether systemd, if it runs, has delegated the group, which it marks by an attribute.
 fn is_handed_over(dir: &Path) -> bool {
     let is_marked = |name: &str| {
         let mut value = [0_u8; 8];
@@ -90,7 +90,7 @@ fn is_handed_over(dir: &Path) -> bool {
     !Path::new(SYSTEMD).exists() || is_marked("trusted.delegate") || is_marked("user.delegate")
 }
 
-/// Every process in it runs this program, or descends from one that does.
+/// Reports whether all processes of the group run this program, or descend from one that does.
 fn is_ours_alone(dir: &Path) -> bool {
     let program = |pid: i32| fs::metadata(format!("/proc/{pid}/exe")).ok().map(|meta| (meta.dev(), meta.ino()));
     let ours = i32::try_from(std::process::id()).ok().and_then(program);
@@ -103,7 +103,7 @@ fn is_ours_alone(dir: &Path) -> bool {
             match procfs::stat(at) {
                 Some(stat) if stat.parent > 1 => at = stat.parent,
                 Some(_) => return false,
-                // It has ended meanwhile.
+                // The process has ended meanwhile.
                 None => return at == pid && pid > 0,
             }
         }
@@ -118,7 +118,7 @@ mod tests {
 
     const ALL: [Controller; 3] = Controller::ALL;
 
-    /// A group as the kernel shows it.
+    /// Creates files of a group as the kernel shows them.
     fn group(controllers: &str, handed_down: &str, processes: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a directory");
         let files = [("controllers", controllers), ("subtree_control", handed_down), ("procs", processes)];
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_hands_down_already_is_a_parent() {
+    fn a_group_that_delegates_already_is_a_parent() {
         let own = group("cpuset cpu io memory pids", "memory pids cpu", "1\n2\n");
         assert_eq!(found(own.path(), false), Some((own.path().to_owned(), ALL.to_vec())));
     }
 
     #[test]
-    fn one_with_processes_of_others_is_none_and_is_left_as_it_is() {
+    fn a_group_with_foreign_processes_is_no_parent_and_is_not_changed() {
         let own = group("cpu memory pids", "", "1\n2\n");
         assert_eq!(found(own.path(), false), None);
         assert!(!own.path().join(LEAF).exists());
@@ -147,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_ours_alone_sends_us_into_a_leaf_first() {
+    fn processes_of_an_own_group_move_into_a_leaf_first() {
         let own = group("cpu memory pids", "", "71\n");
-        // No kernel takes the process out of this list, so nothing may be handed down.
+        // No kernel removes the process from this file, so no controller may be delegated.
         assert_eq!(found(own.path(), true), None);
         assert_eq!(fs::read_to_string(own.path().join(LEAF).join("cgroup.procs")).expect("moved"), "71");
         assert_eq!(fs::read_to_string(own.path().join("cgroup.subtree_control")).expect("there"), "");
     }
 
     #[test]
-    fn what_can_be_handed_down_is_and_no_more() {
+    fn only_available_controllers_are_delegated() {
         let own = group("memory", "", "");
         assert_eq!(found(own.path(), false), Some((own.path().to_owned(), vec![Controller::Memory])));
         assert_eq!(fs::read_to_string(own.path().join("cgroup.subtree_control")).expect("there"), "+memory");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_leaf_it_is_the_group_above() {
+    fn in_the_leaf_the_parent_is_the_group_above() {
         let own = group("cpu memory pids", "cpu memory pids", "");
         let leaf = own.path().join(LEAF);
         fs::create_dir(&leaf).expect("made");

@@ -1,4 +1,4 @@
-//! One control group of one worker: what is written into its files, and read out of them.
+//! One control group of one worker: access to its files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,9 +9,10 @@ use swarm_model::{By, Limits};
 
 use super::place::Controller;
 
-/// The time in which a share of a processor is counted, in microseconds: what a new group has.
+/// Period of the processor quota in microseconds, the default of a new group.
 const PERIOD_US: u64 = 100_000;
 
+/// Version of the control group hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     V1,
@@ -31,9 +32,9 @@ impl Version {
 pub struct Group {
     pub dir: PathBuf,
     pub version: Version,
-    /// What it can hold.
+    /// Controllers of the group.
     pub controllers: Vec<Controller>,
-    /// Limits that were written.
+    /// Controllers whose limit was written.
     pub holds: Vec<Controller>,
 }
 
@@ -42,17 +43,17 @@ impl Group {
         Self { dir, version, controllers, holds: Vec::new() }
     }
 
-    /// A group that is there already.
+    /// Returns an existing group.
     pub fn known(dir: &Path) -> Self {
         let version = if dir.join("cgroup.controllers").exists() { Version::V2 } else { Version::V1 };
         let there = |controller: &Controller| dir.join(events_of(*controller, version)).exists();
         Self::new(dir.to_owned(), version, Controller::ALL.into_iter().filter(there).collect())
     }
 
-    /// Makes it and writes the limits that it can hold. What cannot be written it does not hold.
+    /// Creates the group, and writes its limits. `holds` lists those that were written.
     ///
     /// # Errors
-    /// When there is no such group then.
+    /// Fails if the group cannot be created.
     pub fn make(&mut self, limits: &Limits) -> io::Result<()> {
         fs::create_dir(&self.dir)?;
         let written = |controller: &Controller| self.write(*controller, limits).is_ok_and(|asked| asked);
@@ -60,7 +61,7 @@ impl Group {
         Ok(())
     }
 
-    /// False where there is nothing to write.
+    /// Writes the limit of a controller. Returns `false` if no such limit is requested.
     fn write(&self, controller: Controller, limits: &Limits) -> io::Result<bool> {
         let lines = match controller {
             Controller::Memory => limits.memory_bytes.map(|bytes| memory(self.version, bytes)),
@@ -77,13 +78,13 @@ impl Group {
         Ok(true)
     }
 
-    /// Takes the calling process, which must have one thread, into the group.
+    /// Moves the calling process, which must have one thread, into the group.
     ///
     /// # Errors
-    /// What the system says; it is where it was then.
+    /// Fails if the system refuses. The process then remains where it was.
     pub fn enter(&self) -> io::Result<()> {
-        // A thread that moves itself need not wait for all others of the machine, as one does
-        // that moves a process; in the new hierarchy only a whole process can come from outside.
+        // Moving a process waits for all threads of the machine, but a thread that moves itself does not. In version
+        // 2, only a whole process can enter from outside.
         let file = match self.version {
             Version::V1 => "tasks",
             Version::V2 => "cgroup.procs",
@@ -91,36 +92,36 @@ impl Group {
         fs::write(self.dir.join(file), "0")
     }
 
-    /// The processes in it and in groups below it.
+    /// Returns the processes in the group and in all groups below it.
     pub fn members(&self) -> BTreeSet<i32> {
         let mut found = BTreeSet::new();
         for dir in tree(&self.dir) {
             let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-            // Zero stands for one that this process cannot see.
+            // Zero means a process that this process cannot see.
             found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|pid| *pid > 1));
         }
         found
     }
 
-    /// No process in it makes another from here on, where the kernel can be told so.
+    /// Forbids forks in the group from now on, if the group has that controller.
     pub fn forbid_forks(&self) {
         if self.controllers.contains(&Controller::Pids) {
             let _ = fs::write(self.dir.join("pids.max"), "0");
         }
     }
 
-    /// Ends all its processes at once; false where the kernel has no call for that.
+    /// Kills all processes of the group at once. Returns `false` if the kernel cannot do that.
     pub fn kill_at_once(&self) -> bool {
         let file = self.dir.join("cgroup.kill");
         self.version == Version::V2 && file.exists() && fs::write(file, "1").is_ok()
     }
 
-    /// How many processes the kernel ended in it for want of memory.
+    /// Returns how many processes of the group the kernel killed for lack of memory.
     pub fn oom_kills(&self) -> u64 {
         self.count(Controller::Memory, "oom_kill")
     }
 
-    /// How many processes it was not allowed.
+    /// Returns how many forks the kernel refused in the group.
     pub fn pids_refused(&self) -> u64 {
         self.count(Controller::Pids, "max")
     }
@@ -133,10 +134,10 @@ impl Group {
         value(&text, key).unwrap_or(0)
     }
 
-    /// Removes it, with the groups that its processes made in it.
+    /// Removes the group, with the groups that its processes created in it.
     ///
     /// # Errors
-    /// What the system says, above all that a process is still in it.
+    /// Fails if a process is still in one of them, or the system refuses.
     pub fn remove(&self) -> io::Result<()> {
         for dir in tree(&self.dir).into_iter().rev() {
             match fs::remove_dir(dir) {
@@ -148,7 +149,7 @@ impl Group {
     }
 }
 
-/// The group and all below it, those above first.
+/// Returns the group and all groups below it, parents first.
 fn tree(root: &Path) -> Vec<PathBuf> {
     let mut found = vec![root.to_owned()];
     let mut next = 0;
@@ -162,7 +163,7 @@ fn tree(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether the limit holds without this line.
+/// Whether a limit works without this line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Must,
@@ -171,7 +172,8 @@ enum Need {
 
 type Line = (Need, &'static str, String);
 
-/// Memory and swap together. Where swap is not counted, or there is none, memory is all.
+/// Returns the lines for a limit of memory and swap together. If swap is not counted, the limit applies to memory
+/// only.
 fn memory(version: Version, bytes: u64) -> Vec<Line> {
     match version {
         Version::V1 => vec![
@@ -192,7 +194,7 @@ fn cpu(version: Version, milli: u32) -> Vec<Line> {
     }
 }
 
-/// The file that counts what happened.
+/// Returns the name of the file that counts the events of a controller.
 fn events_of(controller: Controller, version: Version) -> &'static str {
     match (controller, version) {
         (Controller::Memory, Version::V1) => "memory.oom_control",
@@ -202,7 +204,7 @@ fn events_of(controller: Controller, version: Version) -> &'static str {
     }
 }
 
-/// The number beside a key, as the kernel writes them: a line for each.
+/// Returns the number of a key in a file with one key and number per line.
 fn value(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
@@ -215,7 +217,7 @@ mod tests {
         Limits { memory_bytes: Some(64 << 20), cpu_milli: Some(1500), pids: Some(50), max_output_bytes: Some(1) }
     }
 
-    /// What a group of version 2 would be told.
+    /// Returns a group of version 2, and the files that are written for it.
     fn written(limits: &Limits, controllers: &[Controller]) -> (Group, Vec<(String, String)>) {
         let root = tempfile::tempdir().expect("a directory");
         let mut group = Group::new(root.path().join("swarm-x"), Version::V2, controllers.to_vec());
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_version_two_are_written_as_the_kernel_reads_them() {
+    fn limits_of_version_two_have_the_format_of_the_kernel() {
         let (group, files) = written(&limits(), &Controller::ALL);
         let expected =
             [("cpu.max", "150000 100000"), ("memory.max", "67108864"), ("memory.swap.max", "0"), ("pids.max", "50")];
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_holds_what_it_can_and_what_was_asked_for() {
+    fn a_group_holds_only_available_and_requested_limits() {
         let (group, files) = written(&limits(), &[Controller::Pids]);
         assert_eq!((files.len(), group.holds), (1, vec![Controller::Pids]));
         let (group, files) = written(&Limits { cpu_milli: Some(10), ..Limits::default() }, &Controller::ALL);
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_read_from_both_kinds_of_files() {
+    fn events_are_read_from_files_of_both_versions() {
         let v1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
         let v2 = "low 0\nhigh 0\nmax 12\noom 4\noom_kill 2\noom_group_kill 0\n";
         assert_eq!((value(v1, "oom_kill"), value(v2, "oom_kill")), (Some(3), Some(2)));
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_read_from_the_group_and_those_below() {
+    fn members_are_read_from_the_group_and_all_groups_below() {
         let root = tempfile::tempdir().expect("a directory");
         let below = root.path().join("below");
         fs::create_dir(&below).expect("made");

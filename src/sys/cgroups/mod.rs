@@ -1,8 +1,8 @@
-//! Control groups: one for the tree of each worker whose limits the kernel is to
-//! hold, beside this process's own group. The shim makes them, the worker's process
-//! enters before it executes anything, and whoever ends the tree removes them.
+//! Control groups for the process trees of workers whose limits the kernel enforces, next to this process's own
+//! group. The shim creates them, the worker's process enters them before it executes anything, and the process that
+//! ends the tree removes them.
 //!
-//! A group is called `swarm-NAME.GENERATION-TOKEN`. Nothing else is ever ended or removed.
+//! The name of a group is `swarm-NAME.GENERATION-TOKEN`. No other group is ever ended or removed.
 
 mod birth;
 mod delegated;
@@ -23,26 +23,28 @@ use self::group::{Group, Version};
 use self::place::{Controller, Places};
 use crate::processes;
 
-/// How long a tree has to end by itself.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long it is ended again and again, for what forks meanwhile.
+/// Time for which SIGKILL is repeated, because processes may fork meanwhile.
 const INSISTENCE: Duration = Duration::from_secs(5);
+/// Pause between two checks whether processes ended after SIGTERM.
 const ROUND: Duration = Duration::from_millis(200);
-/// The kernel may take a moment to let go of a group whose last process has ended.
+/// Time limit for removing a group. The kernel may still use it shortly after its last process has ended.
 const REMOVAL_MAX: Duration = Duration::from_millis(500);
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
-/// So many processes are signalled at a time: descriptors are limited.
+/// Maximum number of processes that are signalled at a time, because descriptors are limited.
 const BATCH: usize = 256;
 
-/// The group in which a child is from its first moment on.
+/// Index of the group in which a child was created. `None` if it was created outside.
 pub struct Born(Option<usize>);
 
-/// The groups of one worker; none for one without limits.
+/// Control groups of one worker. Empty for a worker without limits.
 #[derive(Debug, Default)]
 pub struct Groups(Vec<Group>);
 
 impl Groups {
-    /// Where the groups of these limits would be on this system. Nothing is made yet.
+    /// Returns the groups for these limits on this system. Nothing is created yet.
     pub fn plan(limits: &Limits, leaf: &str) -> Self {
         if limits.needs_kernel() { Self::at(Places::own(), limits, leaf) } else { Self::default() }
     }
@@ -58,7 +60,7 @@ impl Groups {
         }
         let mut left: Vec<Controller> = wanted.into_iter().filter(|one| !held.contains(one)).collect();
         if groups.is_empty() && !left.contains(&Controller::Pids) {
-            // Without a call that ends all of a group at once it helps that nothing in it forks.
+            // If the kernel cannot kill a group at once, forbidding forks helps to end it.
             left.push(Controller::Pids);
         }
         for controller in left {
@@ -71,23 +73,23 @@ impl Groups {
         Self(groups)
     }
 
-    /// Makes them; those that cannot be made are left out.
+    /// Creates the groups. Those that cannot be created are left out.
     pub fn make(mut self, limits: &Limits) -> Self {
         self.0.retain_mut(|group| group.make(limits).is_ok());
         self
     }
 
-    /// Those of a worker, from its lease. Only what is called as ours are.
+    /// Returns the groups of a worker from its lease, but only those with a name of this program.
     pub fn of(lease: &Lease) -> Self {
         let listed = lease.limits.iter().flat_map(|held| &held.groups).map(Path::new);
         Self(listed.filter(|dir| is_ours(dir, &lease.token)).map(Group::known).collect())
     }
 
-    /// Forks a process of one thread. Where one of them is of version 2 the child is born in it:
-    /// to move there later it would have to wait for all threads of the machine.
+    /// Forks this process, which must be single-threaded. If one of the groups has version 2, the child is created in
+    /// it, because a later move would wait for all threads of the machine.
     ///
     /// # Errors
-    /// What the system says; there is no child then.
+    /// Fails if the system refuses. There is no child then.
     pub fn fork(&self) -> io::Result<(ForkResult, Born)> {
         let new = self.0.iter().position(|group| group.version == Version::V2);
         let born = new.and_then(|at| Some((birth::fork_in(&self.0[at].dir).ok()?, Born(Some(at)))));
@@ -97,24 +99,24 @@ impl Groups {
         }
     }
 
-    /// Takes the calling process into each of them; says which took it, a bit for each.
+    /// Moves the calling process into each group. Returns a bit for each group that accepted it.
     pub fn enter(&self, born: &Born) -> u8 {
         let is_in = |at: usize, group: &Group| born.0 == Some(at) || group.enter().is_ok();
         let bit = |(at, group): (usize, &Group)| if is_in(at, group) { 1_u8 << at } else { 0 };
         self.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
     }
 
-    /// What [`enter`](Self::enter) says when all took it.
+    /// Returns the bits that [`enter`](Self::enter) returns if all groups accepted the process.
     pub fn all(&self) -> u8 {
         (0..self.0.len()).fold(0, |all, at| all | 1 << at)
     }
 
-    /// Whether one of them, although it was made, may not take a process of this user.
+    /// Reports whether a group, although it was created, might not accept a process of this user.
     pub fn may_refuse(&self, born: &Born) -> bool {
         self.0.len() > usize::from(born.0.is_some()) && !rustix::process::geteuid().is_root()
     }
 
-    /// Removes those that did not take it.
+    /// Removes the groups that did not accept the process, and returns the others.
     #[must_use]
     pub fn entered(self, bits: u8) -> Self {
         let (kept, refused): (Vec<_>, Vec<_>) =
@@ -123,8 +125,8 @@ impl Groups {
         Self(kept.into_iter().map(|(_, group)| group).collect())
     }
 
-    /// What holds each limit, where these groups do what they can and each process has limits
-    /// of its own for the rest.
+    /// Returns what enforces each limit: these groups as far as they can, and limits of each single process
+    /// otherwise.
     pub fn held(&self, asked: Limits, logged_before_bytes: u64) -> Held {
         let by =
             |controller| self.0.iter().find(|group| group.holds.contains(&controller)).map(|group| group.version.by());
@@ -139,7 +141,7 @@ impl Groups {
         }
     }
 
-    /// Whether one of those that took it holds its memory.
+    /// Reports whether a group that accepted the process limits its memory.
     pub fn hold_memory(&self, bits: u8) -> bool {
         let mut groups = self.0.iter().enumerate();
         groups.any(|(at, group)| bits & (1 << at) != 0 && group.holds.contains(&Controller::Memory))
@@ -153,12 +155,12 @@ impl Groups {
         self.0.iter().map(|group| group.dir.as_path())
     }
 
-    /// All that is in any of them.
+    /// Returns the processes in all groups.
     pub fn members(&self) -> BTreeSet<i32> {
         self.0.iter().flat_map(Group::members).collect()
     }
 
-    /// What of the limits was run into so far.
+    /// Returns which limits were hit so far, and how often.
     pub fn hits(&self) -> Hits {
         Hits {
             oom_kills: self.0.iter().map(Group::oom_kills).sum(),
@@ -166,18 +168,19 @@ impl Groups {
         }
     }
 
+    /// Forbids forks in all groups from now on, as far as possible.
     pub fn forbid_forks(&self) {
         self.0.iter().for_each(Group::forbid_forks);
     }
 
-    /// Ends everything in them once, without asking.
+    /// Kills all processes in the groups once.
     pub fn kill(&self) {
         for group in self.0.iter().filter(|group| !group.kill_at_once()) {
             signal_members(group, Signal::KILL);
         }
     }
 
-    /// Ends everything in them: TERM, five seconds, KILL. Returns what outlived that.
+    /// Ends all processes in the groups: SIGTERM, after five seconds SIGKILL. Returns the processes that survived.
     pub fn end(&self) -> Vec<i32> {
         if self.members().is_empty() {
             return Vec::new();
@@ -185,7 +188,7 @@ impl Groups {
         let fds: Vec<OwnedFd> = self.0.iter().flat_map(|group| signal_members(group, Signal::TERM)).collect();
         let began = Instant::now();
         while began.elapsed() < GRACE && !self.members().is_empty() {
-            // Those that were there first; what they make meanwhile is looked at each round.
+            // Waits for the processes that existed first. Their children are checked in each round.
             processes::wait_all_gone(&fds, ROUND);
         }
         self.forbid_forks();
@@ -197,7 +200,7 @@ impl Groups {
         self.members().into_iter().collect()
     }
 
-    /// Removes them. What is still in use stays, and goes with the worker's directory.
+    /// Removes the groups. Groups that are still in use are removed later, with the worker's directory.
     pub fn remove(&self) {
         let deadline = Instant::now() + REMOVAL_MAX;
         for group in &self.0 {
@@ -208,16 +211,16 @@ impl Groups {
     }
 }
 
-/// Finds out where groups can be made, for a process whose forks will need to know, and makes
-/// room for them while there is nobody but us in a group that was handed over.
+/// Determines where groups can be created, for the forks of this process. Moves all processes into a leaf while only
+/// this program uses a delegated group.
 pub fn learn() {
     if let Some(own) = &Places::own().v2 {
         let _ = delegated::parent(own, &Controller::ALL);
     }
 }
 
-/// Removes groups of the worker whose directory is called `leaf`, by their paths. A group with
-/// living processes stays, and so does what is not called as ours are.
+/// Removes groups of the worker whose directory is named `leaf`, by their paths. Groups with living processes remain,
+/// and so do groups with other names.
 pub fn remove_listed(paths: &str, leaf: &str) {
     let prefix = format!("swarm-{leaf}-");
     let is_its =
@@ -225,7 +228,7 @@ pub fn remove_listed(paths: &str, leaf: &str) {
     Groups(paths.lines().map(Path::new).filter(is_its).map(Group::known).collect()).remove();
 }
 
-/// What a worker's groups are called.
+/// Returns the name of a worker's groups.
 pub fn leaf(worker_dir: &str, token: &str) -> String {
     format!("swarm-{worker_dir}-{token}")
 }
@@ -244,8 +247,8 @@ fn wanted(limits: &Limits) -> Vec<Controller> {
     Controller::ALL.into_iter().filter(asked).collect()
 }
 
-/// Signals what is in a group. A descriptor is opened first, and whoever is no longer a member
-/// then is left alone: its number may be another's by now.
+/// Signals all processes of a group. A pidfd is opened first; a process that is no longer a member then is not
+/// signalled, because its pid may have been reused.
 fn signal_members(group: &Group, signal: Signal) -> Vec<OwnedFd> {
     let mut signalled = Vec::new();
     let members: Vec<i32> = group.members().into_iter().collect();
@@ -264,11 +267,11 @@ fn signal_members(group: &Group, signal: Signal) -> Vec<OwnedFd> {
     signalled
 }
 
-/// Writes down which groups are about to be made, so that whoever clears up after a process
-/// that was killed in between finds them.
+/// Writes the paths of the groups to `file` before they are created, so that they can be removed if this process is
+/// killed.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the file cannot be written.
 pub fn list(groups: &Groups, file: &Path) -> io::Result<()> {
     let lines: Vec<PathBuf> = groups.dirs().map(Path::to_owned).collect();
     let text: String = lines.iter().filter_map(|dir| dir.to_str()).map(|dir| format!("{dir}\n")).collect();

@@ -1,10 +1,10 @@
-//! Where this process is in the kernel's hierarchies of control groups, from
-//! what `/proc/self` says. Pure but for the reading of those two files.
+//! Place of this process in the hierarchies of control groups, from two files in `/proc/self`. Pure, except for
+//! reading them.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// What a control group can hold.
+/// Controller of a control group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
     Memory,
@@ -15,7 +15,7 @@ pub enum Controller {
 impl Controller {
     pub const ALL: [Self; 3] = [Self::Memory, Self::Cpu, Self::Pids];
 
-    /// As the kernel calls it.
+    /// Returns the kernel's name of the controller.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -25,24 +25,24 @@ impl Controller {
     }
 }
 
-/// The directories of this process's own groups.
+/// Directories of the control groups of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// In hierarchies of version 1, one for each controller at most.
+    /// Directories in hierarchies of version 1, at most one for each controller.
     pub v1: Vec<(Controller, PathBuf)>,
-    /// In the one of version 2.
+    /// Directory in the hierarchy of version 2.
     pub v2: Option<PathBuf>,
 }
 
 impl Places {
-    /// Nothing where the system has no groups, or does not say. Read once, as a rule before
-    /// anybody waits for it.
+    /// Returns the directories of this process. Empty if the system has no control groups or does not show them. Read
+    /// only once.
     pub fn own() -> &'static Self {
         static OWN: OnceLock<Places> = OnceLock::new();
         OWN.get_or_init(|| {
             let read = |file: &Path| std::fs::read_to_string(file).unwrap_or_default();
             let places = Self::of(&read(Path::new("/proc/self/mountinfo")), &read(Path::new("/proc/self/cgroup")));
-            // Beside hierarchies of version 1 this one may be there for other things.
+            // Next to hierarchies of version 1, this one may exist for other purposes.
             let is_of_use = |dir: &PathBuf| {
                 let able = read(&dir.join("cgroup.controllers"));
                 places.v1.is_empty() || Controller::ALL.into_iter().any(|one| able.contains(one.name()))
@@ -51,7 +51,7 @@ impl Places {
         })
     }
 
-    /// From the text of `mountinfo` and `cgroup`, as proc(5) and cgroups(7) have them.
+    /// Parses the text of `mountinfo` and `cgroup`, see proc(5) and cgroups(7).
     pub fn of(mounts: &str, own: &str) -> Self {
         let mut places = Self::default();
         for mount in mounts.lines().filter_map(Mount::parse) {
@@ -76,7 +76,7 @@ impl Places {
     }
 }
 
-/// One line of `mountinfo`.
+/// Line of `mountinfo`.
 struct Mount<'a> {
     root: &'a str,
     point: &'a str,
@@ -94,12 +94,12 @@ impl<'a> Mount<'a> {
         Some(Self { root, point, kind, options })
     }
 
-    /// The directory of a group by its path in the hierarchy; none when that is not below
-    /// what is mounted here.
+    /// Returns the directory of a group with this path in the hierarchy. `None` if the path is not below the mounted
+    /// part.
     fn dir_of(&self, path: &str) -> Option<PathBuf> {
         let root = if self.root == "/" { "" } else { self.root };
         let below = path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
-        // The kernel says so of a group outside of what this process may see.
+        // The kernel prints `..` for a group outside of what this process may see.
         if below.split('/').any(|part| part == "..") || self.point.contains('\\') {
             return None;
         }
@@ -107,7 +107,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// The path of this process's group in the hierarchy of a controller, or of version 2.
+/// Returns the path of this process's group in the hierarchy of a controller, or of version 2.
 fn path_in<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
     own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn hierarchies_of_the_old_kind_are_found_one_by_one() {
+    fn hierarchies_of_version_one_are_found_for_each_controller() {
         let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
                       35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                       39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
@@ -157,13 +157,13 @@ mod tests {
         let mounts = "9 8 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
                       9 8 0:36 /docker/abc /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids\n";
         let places = Places::of(mounts, "4:memory:/docker/abc/x\n8:pids:/docker/abcdef\n");
-        assert_eq!(v1(&places), [("memory", "/sys/fs/cgroup/memory/x")], "the other one is elsewhere");
+        assert_eq!(v1(&places), [("memory", "/sys/fs/cgroup/memory/x")], "the other group is outside");
         let outside = Places::of("9 8 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/../x\n");
         assert_eq!(outside, Places::default());
     }
 
     #[test]
-    fn of_what_is_mounted_twice_one_is_taken_and_nonsense_is_none() {
+    fn the_first_of_two_mounts_is_used_and_malformed_lines_are_ignored() {
         let line = |at: &str| format!("9 8 0:32 / {at} rw - cgroup cgroup rw,memory\n");
         let places = Places::of(&(line("/a") + &line("/b")), "4:memory:/\n");
         assert_eq!(v1(&places), [("memory", "/a/")]);

@@ -1,4 +1,4 @@
-//! Against the kernel's own groups where this process may make some, else that this is said.
+//! Tests with control groups of the kernel, if this process may create some, else of the warnings.
 
 use std::process::{Child, Command};
 
@@ -8,14 +8,14 @@ fn asked() -> Limits {
     Limits { memory_bytes: Some(256 << 20), cpu_milli: Some(1000), pids: Some(20), max_output_bytes: None }
 }
 
-/// Groups of their own for one test, and the token in their names.
+/// Returns groups for one test, and the token in their names.
 fn groups(limits: &Limits) -> (Groups, String) {
     let token = std::fs::read_to_string("/proc/sys/kernel/random/uuid").expect("readable").trim().replace('-', "");
     let planned = Groups::plan(limits, &leaf("test.1", &token));
     (planned.make(limits), token)
 }
 
-/// A process that enters the groups, and then does as the script says.
+/// Starts a process that enters the groups, and then executes the script.
 fn inside(groups: &Groups, script: &str) -> Child {
     let enter: String =
         groups.0.iter().map(|group| format!("echo 0 > {}/cgroup.procs; ", group.dir.display())).collect();
@@ -44,10 +44,10 @@ fn lease(held: Held, token: &str) -> Lease {
 }
 
 #[test]
-fn what_was_made_holds_and_the_rest_is_told() {
+fn created_groups_enforce_limits_and_others_are_reported() {
     let (groups, _) = groups(&asked());
     let held = groups.held(asked(), 0);
-    // Memory is always held by something; the others only by a group.
+    // Memory is always limited by something; the others only by a group.
     assert_eq!(held.warnings().len(), usize::from(held.cpu.is_none()) + usize::from(held.pids.is_none()));
     assert_eq!(held.memory == Some(By::Rlimit), !held.notes().is_empty());
     assert_eq!(held.groups.len(), groups.0.len());
@@ -79,7 +79,7 @@ fn everything_in_a_group_is_ended_and_nothing_else() {
     let mut one = inside(&groups, "sleep 100");
     let mut deaf = inside(&groups, "sh -c 'trap \"\" TERM; while :; do sleep 100; done'");
     wait_members(&groups, 3);
-    // As the supervisor finds them, from the lease alone.
+    // Find them from the lease alone, as the supervisor does.
     let found = Groups::of(&lease(groups.held(asked(), 0), &token));
     assert_eq!(found.members(), groups.members());
     let reaper = std::thread::spawn(move || (one.wait(), deaf.wait()));
@@ -87,7 +87,7 @@ fn everything_in_a_group_is_ended_and_nothing_else() {
     found.remove();
     reaper.join().expect("reaped").0.expect("ended");
     assert!(groups.dirs().all(|dir| !dir.exists()));
-    assert!(other.try_wait().expect("asked").is_none(), "it was in no group");
+    assert!(other.try_wait().expect("asked").is_none(), "a process outside was ended");
     other.kill().expect("ended");
     other.wait().expect("reaped");
 }
@@ -108,12 +108,12 @@ fn groups_are_found_by_their_list_and_only_with_their_name() {
 }
 
 #[test]
-fn a_plan_takes_the_new_hierarchy_first_and_the_old_ones_for_the_rest() {
+fn a_plan_prefers_version_two_and_uses_version_one_for_the_rest() {
     let place = |controller: Controller| (controller, PathBuf::from(format!("/old/{}", controller.name())));
     let old = Places { v1: Controller::ALL.map(place).into(), v2: None };
     let dirs = |groups: &Groups| groups.dirs().map(|dir| dir.to_str().expect("text").to_owned()).collect::<Vec<_>>();
     assert_eq!(dirs(&Groups::at(&old, &asked(), "l")), ["/old/memory/l", "/old/cpu/l", "/old/pids/l"]);
-    // The one that keeps a tree from growing while it is ended comes with any other.
+    // The pids controller, which keeps a tree from growing while it is ended, is always included.
     let memory = Limits { memory_bytes: Some(1 << 20), ..Limits::default() };
     assert_eq!(dirs(&Groups::at(&old, &memory, "l")), ["/old/memory/l", "/old/pids/l"]);
     let new = tempfile::tempdir().expect("a directory");
@@ -126,13 +126,13 @@ fn a_plan_takes_the_new_hierarchy_first_and_the_old_ones_for_the_rest() {
     assert_eq!((made.0[0].dir.as_path(), made.0[0].version), (new.path().join("l").as_path(), Version::V2));
     let output = Limits { max_output_bytes: Some(1), ..Limits::default() };
     assert!(Groups::plan(&output, "l").is_none());
-    // Where none is there, none takes anybody; that is the same for each of them.
+    // The directories do not exist, so no group accepts a process.
     assert_eq!((made.all(), made.enter(&Born(None)), made.enter(&Born(Some(0)))), (7, 0, 1));
     assert!(made.entered(0).is_none());
 }
 
-/// The new hierarchy, where there is one in which this process may make groups. Also beside old
-/// ones, where it holds nothing but ends what is in it.
+/// Returns a group of version 2, if this process may create one. Next to version 1 it limits nothing, but its
+/// processes can be killed at once.
 fn new_group(name: &str) -> Option<Groups> {
     let read = |file| std::fs::read_to_string(file).expect("readable");
     let places = Places::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
@@ -143,21 +143,21 @@ fn new_group(name: &str) -> Option<Groups> {
 }
 
 #[test]
-fn a_child_is_born_in_a_group_and_ended_by_one_word_to_the_kernel() {
+fn a_child_is_created_in_a_group_and_killed_with_it() {
     let Some(groups) = new_group("born.1") else {
-        // As on a system that has no such thing: the fork says so, and there is no child.
+        // A system without version 2: the fork fails, and there is no child.
         assert!(birth::fork_in(Path::new("/proc")).is_err());
         return;
     };
     let child = match birth::fork_in(&groups.0[0].dir).expect("forked") {
         ForkResult::Parent { child } => child,
-        // The child of a process of many threads: it only waits for its end.
+        // The parent has many threads, so the child may only wait for its end.
         ForkResult::Child => loop {
             nix::unistd::pause();
         },
     };
     assert_eq!(groups.members(), [child.as_raw()].into());
-    assert!(groups.0[0].remove().is_err(), "somebody is in it");
+    assert!(groups.0[0].remove().is_err(), "a group with a process was removed");
     groups.kill();
     let ended = nix::sys::wait::waitpid(child, None).expect("it is ours");
     assert!(matches!(ended, nix::sys::wait::WaitStatus::Signaled(_, nix::sys::signal::Signal::SIGKILL, _)));
@@ -166,9 +166,9 @@ fn a_child_is_born_in_a_group_and_ended_by_one_word_to_the_kernel() {
 }
 
 #[test]
-fn whoever_is_in_a_group_moves_into_its_leaf() {
+fn all_processes_of_a_group_move_into_its_leaf() {
     let Some(groups) = new_group("moved.1") else {
-        // A list of processes that cannot be read is empty: there is nobody to move.
+        // An unreadable list of processes counts as empty.
         assert!(delegated::moved_to_leaf(Path::new("/nowhere/at/all")));
         return;
     };
@@ -177,7 +177,7 @@ fn whoever_is_in_a_group_moves_into_its_leaf() {
     let dir = &groups.0[0].dir;
     assert!(delegated::moved_to_leaf(dir));
     assert_eq!(std::fs::read_to_string(dir.join("cgroup.procs")).expect("readable"), "");
-    // A group that was made below counts, is ended and goes with the one above.
+    // The members of a group include those of groups below, which are killed and removed with it.
     assert_eq!(groups.members(), [i32::try_from(child.id()).expect("a pid")].into());
     groups.kill();
     child.wait().expect("reaped");

@@ -1,6 +1,5 @@
-//! Running one tmux client: nothing on its stdin but what is meant for it,
-//! bounded output, and a deadline after which it is killed. One thread waits
-//! for pipes and process together, so nothing polls.
+//! Running one command with given input, bounded output, and a deadline after which it is killed. One thread waits
+//! for the pipes and the process together, without polling.
 
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// What the client said.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Said {
     pub success: bool,
@@ -18,23 +17,29 @@ pub struct Said {
     pub stderr: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// Reason why a command has no result.
 #[derive(Debug)]
 pub enum Silence {
+    /// The command could not be started.
     Spawn(io::Error),
+    /// The command did not end before the deadline, and was killed.
     Timeout,
+    /// The command wrote too much, and was killed.
     TooMuch,
     System(io::Error),
 }
 
-/// Runs `command`, feeds it `input`, and returns what it wrote.
+/// Runs `command` with `input` on its stdin, and returns its result.
+///
+/// # Errors
+/// Fails if the command cannot be started, does not end within `limit`, or writes more than `bytes_max` bytes.
 pub fn run(command: &mut Command, input: Option<&[u8]>, limit: Duration, bytes_max: usize) -> Result<Said, Silence> {
     let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
     let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(Silence::Spawn)?;
     let mut client = Client { child, said: Said { success: false, stdout: Vec::new(), stderr: Vec::new() } };
     let talked = client.talk(input.unwrap_or_default(), Instant::now() + limit, bytes_max);
     if talked.is_err() {
-        // An error here means that it ended meanwhile, which is what is wanted.
+        // An error means that the process has ended meanwhile.
         let _ = client.child.kill();
     }
     let status = client.child.wait().map_err(Silence::System)?;
@@ -72,8 +77,8 @@ impl Client {
             if !wait_until(&mut waits, deadline).map_err(Silence::System)? {
                 return Err(Silence::Timeout);
             }
-            // A server started by this client may hold the pipes open, so the
-            // end of the process counts and not the end of its output.
+            // A server that the command started may hold the pipes open, so wait for the end of the process and not
+            // for the end of its output.
             if !waits[0].revents().is_empty() {
                 drain(&mut stdout, &mut self.said.stdout).map_err(Silence::System)?;
                 return drain(&mut stderr, &mut self.said.stderr).map_err(Silence::System);
@@ -88,7 +93,7 @@ impl Client {
     }
 }
 
-/// Waits for one of `waits`; false when the deadline came first.
+/// Waits for one of `waits`. Returns `false` if the deadline comes first.
 pub fn wait_until(waits: &mut [PollFd<'_>], deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -109,8 +114,8 @@ fn nonblocking<F: std::os::fd::AsFd>(pipe: Option<&F>) -> io::Result<()> {
     }
 }
 
-/// Writes what the pipe takes now. A client that closes its end early says why
-/// on stderr, so that error is not one here.
+/// Writes as much as the pipe accepts now. A closed pipe is no error, because a command that closes it early reports
+/// the reason on stderr.
 fn feed(stdin: &mut Option<ChildStdin>, input: &mut &[u8]) {
     while let Some(pipe) = stdin {
         if input.is_empty() {
@@ -126,8 +131,8 @@ fn feed(stdin: &mut Option<ChildStdin>, input: &mut &[u8]) {
     }
 }
 
-/// Reads what is there now, and forgets the pipe at its end. One call reads a
-/// bounded number of times, so that an endless writer meets the limits above.
+/// Reads what is available now, and drops the pipe at its end. The number of reads is bounded, so that the limits
+/// also apply to a command that writes without pause.
 fn drain<R: io::Read>(pipe: &mut Option<R>, into: &mut Vec<u8>) -> io::Result<()> {
     const READS_MAX: usize = 64;
     let mut buffer = [0_u8; 65_536];
@@ -155,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn input_and_output_larger_than_a_pipe_pass_at_once() {
+    fn input_and_output_larger_than_a_pipe_pass_together() {
         let input = vec![b'x'; 3_000_000];
         let said =
             run(&mut sh("cat; echo no >&2; exit 3"), Some(&input), Duration::from_secs(20), 1 << 24).expect("runs");
@@ -164,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_client_is_killed_at_its_limit() {
+    fn a_command_that_does_not_end_is_killed_at_the_deadline() {
         let began = Instant::now();
         let silence = run(&mut sh("exec sleep 60"), None, Duration::from_millis(100), 1_000).expect_err("is killed");
         assert!(matches!(silence, Silence::Timeout), "{silence:?}");
@@ -172,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_talkative_client_is_killed_at_its_limit() {
+    fn a_command_that_writes_too_much_is_killed() {
         let silence = run(&mut sh("exec yes"), None, Duration::from_secs(20), 100_000).expect_err("is killed");
         assert!(matches!(silence, Silence::TooMuch), "{silence:?}");
     }
 
     #[test]
-    fn a_pipe_held_open_by_somebody_else_keeps_nobody_waiting() {
+    fn a_pipe_held_open_by_another_process_does_not_delay_the_result() {
         let began = Instant::now();
         let said = run(&mut sh("echo first; sleep 30 & exit 0"), None, Duration::from_secs(20), 1_000).expect("runs");
         assert_eq!(said.stdout, b"first\n");
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn input_that_nobody_reads_is_no_error() {
+    fn unread_input_is_no_error() {
         let said = run(&mut sh("exit 0"), Some(&vec![b'x'; 1_000_000]), Duration::from_secs(20), 1_000).expect("runs");
         assert!(said.success);
     }

@@ -1,7 +1,7 @@
-//! `swarm __runner DIR LOG MILLISECONDS UMASK COMMAND [INPUT]`: runs one command of the
-//! user with everything that it starts, and ends all of it when it is over, when its
-//! time is up, or when who asked for it is gone. Standard input is the line to
-//! that one, standard output takes the outcome; the command reads the file INPUT.
+//! `swarm __runner DIR LOG MILLISECONDS UMASK COMMAND [INPUT]`: runs one command of the user, and ends all processes
+//! that it started when it ends, when its time is up, or when the caller is gone. Standard input is a pipe from the
+//! caller, whose end means that the caller is gone; the outcome is written to standard output. The command reads the
+//! file INPUT.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,18 +19,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{processes, procfs};
 
-/// What is kept of a command's output, in bytes.
+/// Maximum size of the output that is kept, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 8 << 20;
 
-/// How a command came to its end.
+/// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     Code(i32),
     Signal(i32),
-    /// Its time was up.
+    /// The time limit was reached.
     Timeout,
-    /// It could not be run, or it cannot be told how it ended.
+    /// The command could not be run, or its end is unknown, for this reason.
     Unknown(String),
 }
 
@@ -42,7 +42,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     let Some(umask) = umask.to_str().and_then(|text| u32::from_str_radix(text, 8).ok()) else { return 2 };
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(umask));
     let ended = run(Path::new(dir), Path::new(log), limit, command, input).unwrap_or_else(|error| {
-        let outcome = Outcome::Unknown(format!("the command could not be run: {error}"));
+        let outcome = Outcome::Unknown(format!("cannot run the command: {error}"));
         Some(Ended { outcome, unwritten: None })
     });
     if let Some(ended) = ended {
@@ -51,22 +51,22 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     0
 }
 
-/// What is told of a command that has ended.
+/// Report about a command that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub outcome: Outcome,
-    /// Why not all of its output is in the log.
+    /// Why the log lacks some of the output. `None` if it is complete.
     pub unwritten: Option<String>,
 }
 
 impl Ended {
-    /// A line for the outcome, and a second one where there is more to say.
+    /// Returns the text of the report: a line for the outcome, and a second one if the log is incomplete.
     fn text(&self) -> String {
         let outcome = serde_json::to_string(&self.outcome).unwrap_or_default();
         self.unwritten.iter().fold(format!("{outcome}\n"), |text, why| format!("{text}{why}\n"))
     }
 
-    /// Reads that; `None` when it is not whole.
+    /// Parses the text of a report. `None` if it is malformed.
     pub fn read(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let outcome = serde_json::from_str(lines.next()?).ok()?;
@@ -74,7 +74,7 @@ impl Ended {
     }
 }
 
-/// `None` when who asked is gone.
+/// Runs the command. Returns `None` if the caller is gone.
 fn run(dir: &Path, log: &Path, limit: Duration, command: &OsString, input: &Path) -> io::Result<Option<Ended>> {
     prctl::set_child_subreaper(true)?;
     let _ = nix::unistd::setsid();
@@ -103,7 +103,7 @@ fn run(dir: &Path, log: &Path, limit: Duration, command: &OsString, input: &Path
     if let Err(error) = ended {
         return Ok(Some(Ended { outcome: Outcome::Unknown(error.to_string()), unwritten: None }));
     }
-    // The last of them is gone, and with it the last writer.
+    // The last process is gone, and with it the last writer.
     let unwritten = copying.join().ok().flatten().map(|error| error.to_string());
     let outcome = match over {
         Over::Abandoned => return Ok(None),
@@ -111,7 +111,7 @@ fn run(dir: &Path, log: &Path, limit: Duration, command: &OsString, input: &Path
         Over::Ended => match (status.code(), status.signal()) {
             (Some(code), _) => Outcome::Code(code),
             (None, Some(signal)) => Outcome::Signal(signal),
-            (None, None) => Outcome::Unknown("its exit is unknown".to_owned()),
+            (None, None) => Outcome::Unknown("the exit status is unknown".to_owned()),
         },
     };
     Ok(Some(Ended { outcome, unwritten }))
@@ -133,7 +133,7 @@ fn wait(pidfd: &OwnedFd, limit: Duration) -> io::Result<Over> {
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) => return Ok(Over::Timeout),
             Ok(_) if !fds[0].revents().is_empty() => return Ok(Over::Ended),
-            // Nothing is ever written to it: this is its end.
+            // The caller never writes anything, so this is the end of the pipe.
             Ok(_) => return Ok(Over::Abandoned),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -141,8 +141,8 @@ fn wait(pidfd: &OwnedFd, limit: Duration) -> io::Result<Over> {
     }
 }
 
-/// Keeps the beginning, and reads on so that nobody blocks. Gives what kept it
-/// from writing that.
+/// Writes the beginning of the output to the log, and reads the rest so that no writer blocks. Returns the first
+/// error of writing.
 fn copy(output: OwnedFd, mut log: File) -> Option<io::Error> {
     let (mut output, mut room, mut dropped) = (File::from(output), OUTPUT_BYTES_MAX, 0_u64);
     let mut failed = None;
@@ -155,7 +155,7 @@ fn copy(output: OwnedFd, mut log: File) -> Option<io::Error> {
             Err(_) => break,
         };
         let kept = count.min(usize::try_from(room).unwrap_or(usize::MAX));
-        // A full disk loses output, and the command goes on.
+        // A full disk loses output, but the command continues.
         if let Err(error) = log.write_all(&buffer[..kept]) {
             failed.get_or_insert(error);
         }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_that_finds_no_room_is_told_of_and_the_command_goes_on() {
+    fn output_that_cannot_be_written_is_reported_and_the_command_continues() {
         let (output, input) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
         File::from(input).write_all(b"said\n").unwrap();
         let failed = copy(output, File::options().append(true).open("/dev/full").unwrap()).unwrap();

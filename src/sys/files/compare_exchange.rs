@@ -1,5 +1,5 @@
-//! Replacing a file that another program replaces as well, with no lock between the two:
-//! the new file and the old one change places, and what came out is looked at.
+//! Replacement of a file that another program also replaces, without a lock: the new file and the old one are
+//! swapped, and the old one is then compared with what was read before.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,30 +11,30 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::{Errno, retry_on_intr};
 
 const PRIVATE: u32 = 0o600;
-/// More writers in a row than there are.
+/// Maximum number of swaps back, more than the number of other writers.
 const TRIES_MAX: u32 = 64;
 
+/// Result of a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replaced {
     Done,
-    /// Another program wrote since: the file is that program's.
+    /// Another program has written the file since. Its version remains.
     Overtaken,
 }
 
-/// Puts `text` in the place of `seen`, which was read there (`None`: nothing was), and of
-/// nothing else.
+/// Replaces the file with `text`, but only if it still contains `seen` (`None`: only if it does not exist).
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the file cannot be read or written.
 pub fn replace(path: &Path, seen: Option<&[u8]>, text: &[u8], durably: bool) -> io::Result<Replaced> {
     replace_while(path, seen, text, durably, || true)
 }
 
-/// The same, and not even tried when `still` says no at the last moment: whoever looks at
-/// the file then sees no version of it that goes again.
+/// Replaces the file like [`replace`], but does not try if `still` returns `false` immediately before. Readers then
+/// never see a version that is swapped back.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the file cannot be read or written.
 pub fn replace_while(
     path: &Path,
     seen: Option<&[u8]>,
@@ -49,7 +49,7 @@ pub fn replace_while(
         Some(seen) => exchange(&temporary, path, seen, text),
         None => create(&temporary, path),
     })?;
-    // By now it holds what was seen, or what is not needed.
+    // The temporary file now has the old content, or content that is not needed.
     absent_ok(fs::remove_file(&temporary))?;
     if durably && let Some(dir) = path.parent() {
         File::open(dir)?.sync_all()?;
@@ -63,7 +63,7 @@ fn temporary(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A file that is there keeps the mode that its maker gave it, a new one is private.
+/// Writes the temporary file. It gets the mode of an existing file; a new file is private.
 fn write(temporary: &Path, path: &Path, text: &[u8], durably: bool) -> io::Result<()> {
     absent_ok(fs::remove_file(temporary))?;
     let mode = fs::metadata(path).map_or(PRIVATE, |meta| meta.permissions().mode() & 0o777);
@@ -101,7 +101,7 @@ fn exchange(temporary: &Path, path: &Path, seen: &[u8], text: &[u8]) -> io::Resu
     if out == seen {
         return Ok(Replaced::Done);
     }
-    // It goes back, until what comes out for it is what was put in before.
+    // Swap back until we recover exactly what we last wrote.
     let mut put = text.to_vec();
     for _ in 0..TRIES_MAX {
         rename(temporary, path, RenameFlags::EXCHANGE)?;
@@ -111,10 +111,10 @@ fn exchange(temporary: &Path, path: &Path, seen: &[u8], text: &[u8]) -> io::Resu
         }
         put = mem::replace(&mut out, came);
     }
-    Err(io::Error::other("another program writes it all the time"))
+    Err(io::Error::other("another program keeps writing the file"))
 }
 
-/// Where files cannot change places, a look just before is all there is.
+/// Replaces the file if the file system cannot swap files. Only a check immediately before protects other writers.
 fn look_and_rename(temporary: &Path, path: &Path, seen: Option<&[u8]>) -> io::Result<Replaced> {
     if read(path)?.as_deref() != seen {
         return Ok(Replaced::Overtaken);
@@ -123,10 +123,10 @@ fn look_and_rename(temporary: &Path, path: &Path, seen: Option<&[u8]>) -> io::Re
     Ok(Replaced::Done)
 }
 
-/// What is there now; `None` where nothing is.
+/// Returns the content of a file. `None` if it does not exist.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the file exists and cannot be read.
 pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -139,7 +139,7 @@ fn rename(from: &Path, to: &Path, flags: RenameFlags) -> Result<(), Errno> {
     retry_on_intr(|| renameat_with(CWD, from, CWD, to, flags))
 }
 
-/// This file system, or this kernel, knows no such flag.
+/// Reports whether the file system or the kernel does not support the flag.
 fn is_unknown(error: Errno) -> bool {
     matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
@@ -164,7 +164,7 @@ mod tests {
             fs::write(&path, "seen").expect("written");
             assert_eq!(replace(&path, Some(b"seen"), b"ours", durably).expect("no failure"), Replaced::Done);
             assert_eq!(there(), "ours");
-            // Another program replaced, removed or made it since.
+            // Another program has replaced, removed or created the file since.
             assert_eq!(replace(&path, Some(b"seen"), b"more", durably).expect("no failure"), Replaced::Overtaken);
             assert_eq!(there(), "ours");
             assert_eq!(replace(&path, None, b"more", durably).expect("no failure"), Replaced::Overtaken);
@@ -175,7 +175,7 @@ mod tests {
             assert_eq!(replace(&path, None, b"new", durably).expect("no failure"), Replaced::Done);
             assert_eq!(there(), "new");
         }
-        assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 1, "nothing else stays");
+        assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 1, "a temporary file is left");
     }
 
     #[test]

@@ -1,15 +1,14 @@
-//! `flock(2)`, repeated when a signal interrupts it, which the standard library
-//! leaves to its caller.
+//! `flock(2)`, repeated if a signal interrupts it. The standard library leaves that to the caller.
 
 use std::fs::File;
 use std::io;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Waits for the lock.
+/// Locks the file, and waits as long as necessary.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the system refuses the lock.
 pub fn lock(file: &File) -> io::Result<()> {
     loop {
         match file.lock() {
@@ -19,11 +18,11 @@ pub fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Waits for the lock at most `limit`; `None` when it was not to be had. A thread of its
-/// own blocks in the kernel, and lets a lock that comes too late go by itself.
+/// Locks the file, and waits for at most `limit`. Returns `None` if the time is up. A separate thread blocks in the
+/// kernel, and releases a lock that it gets too late.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the system refuses the lock or the thread.
 pub fn lock_within(file: File, limit: Duration) -> io::Result<Option<File>> {
     if file.try_lock().is_ok() {
         return Ok(Some(file));

@@ -1,4 +1,4 @@
-//! Files: atomic and durable replacement, locks with a deadline, reserved space.
+//! Files: atomic and durable replacement, locks with a deadline, and reserved disk space.
 
 pub mod compare_exchange;
 pub mod lock;
@@ -11,10 +11,10 @@ use std::path::Path;
 
 use swarm_ports::BoxFuture;
 
-/// Writes a record so that it is there wholly or not at all, and durably.
+/// Replaces a file atomically and durably. A new file is private.
 ///
 /// # Errors
-/// What the system says; nothing was replaced then.
+/// Fails if the file cannot be written. The old file remains, unless only the last sync failed.
 pub fn replace_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = dir.join(format!("{name}.tmp.{}", std::process::id()));
     let _ = fs::remove_file(&temporary);
@@ -31,24 +31,24 @@ pub fn replace_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Writes a file that nobody else may read, in place.
+/// Writes a private file in place, neither atomically nor durably.
 ///
 /// # Errors
-/// What the system says.
+/// Fails if the file cannot be written.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }
 
-/// Makes a directory of ours, and its entry durable.
+/// Creates a private directory durably.
 ///
 /// # Errors
-/// What the system says, `AlreadyExists` included.
+/// Fails if the directory cannot be created, or already exists.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(path)?;
     path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
-/// Runs blocking file work off the runtime's thread.
+/// Runs blocking file operations off the thread of the runtime.
 pub fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> BoxFuture<'static, io::Result<T>> {

@@ -1,5 +1,4 @@
-//! Room on a disk that is taken while there is some, and given up for what must
-//! be written when there is none left.
+//! Reserved disk space, which is released when the disk is full and a record must be written.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,15 +8,15 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 const FILE: &str = "reserve";
-/// Reserves grow by so much at a time.
+/// Unit in which the reserve grows.
 const STEP_BYTES: u64 = 64 << 10;
-/// With less than this a disk is full for whoever works there.
+/// Free space below which a disk counts as full.
 const ROOM_BYTES_MIN: u64 = 1 << 20;
 
-/// Takes room for `bytes` in a directory of ours, as far as it is not taken yet.
+/// Reserves at least `bytes` in a directory, counting what is reserved already.
 ///
 /// # Errors
-/// What the system says; nothing is taken then.
+/// Fails if there is not enough space. Nothing is reserved then.
 pub fn keep(dir: &Path, bytes: u64) -> io::Result<()> {
     let wanted = bytes.div_ceil(STEP_BYTES).max(1) * STEP_BYTES;
     let path = dir.join(FILE);
@@ -31,12 +30,12 @@ pub fn keep(dir: &Path, bytes: u64) -> io::Result<()> {
     taken
 }
 
-/// Gives the room up; whether there was any.
+/// Releases the reserve. Returns whether there was one.
 pub fn give_up(dir: &Path) -> bool {
     fs::remove_file(dir.join(FILE)).is_ok()
 }
 
-/// Whether there is hardly any room left, beside what is reserved.
+/// Reports whether the disk is almost full, apart from the reserve.
 pub fn is_short(dir: &Path) -> bool {
     let path = dir.join(format!("{FILE}.tmp.{}", std::process::id()));
     let taken = take(&path, ROOM_BYTES_MIN);
@@ -44,7 +43,7 @@ pub fn is_short(dir: &Path) -> bool {
     taken.is_err_and(|error| is_full(&error))
 }
 
-/// Whether it says that there is no room, on the disk or for this user.
+/// Reports whether the error means that the disk is full, or that the quota of the user is exceeded.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_taken_once_and_given_up_once() {
+    fn space_is_reserved_once_and_released_once() {
         let dir = tempfile::tempdir().unwrap();
         let taken = || fs::metadata(dir.path().join(FILE)).map(|kept| kept.len()).ok();
         keep(dir.path(), 1).unwrap();
@@ -76,7 +75,7 @@ mod tests {
         assert_eq!(taken(), Some(2 * STEP_BYTES));
         assert!(!is_short(dir.path()) && give_up(dir.path()) && !give_up(dir.path()));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        // More than any disk has: what is there of it goes again.
+        // More than any disk has: a partial reserve is removed.
         assert!(keep(dir.path(), 1 << 52).is_err() && taken().is_none());
     }
 }
