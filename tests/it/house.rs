@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::common::{Rig, SOON, holds_for, proc, wait_until};
+use crate::common::{Rig, SOON, holds_for, proc, wait_quiet, wait_until};
 
 const LINES_MAX: usize = 500;
 
@@ -77,26 +77,7 @@ fn idle_processes_do_not_wake() {
     rig.spawn("t", &["--tmux", "--restart", "always"], &["sleep", "600"]);
     let (supervisor, guard) = rig.keepers();
     let watched = [supervisor.expect("runs"), guard.expect("runs"), rig.shim("p"), rig.shim("t")];
-    let wakes = |pid: i32| {
-        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("runs").flatten();
-        let count = |task: std::fs::DirEntry| {
-            let text = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-            let field = text
-                .lines()
-                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:").map(str::trim).map(str::to_owned));
-            field.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0)
-        };
-        tasks.map(count).sum::<u64>()
-    };
-    let mut before = watched.map(wakes);
-    let mut steady = std::time::Instant::now();
-    wait_until("nothing wakes for two seconds", SOON, || {
-        let now = watched.map(wakes);
-        if now != before {
-            (before, steady) = (now, std::time::Instant::now());
-        }
-        steady.elapsed() > Duration::from_secs(2)
-    });
+    wait_quiet(&watched);
 }
 
 #[test]

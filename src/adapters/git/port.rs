@@ -14,7 +14,7 @@ const START_MAX: Duration = Duration::from_secs(900);
 
 /// The first port from the one that repository and place stand for on, which neither
 /// another worker has nor any process listens at; none when there is none.
-fn choose(plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
+fn choose(plan: &WorktreePlan, range: Ports, taken: &[u16], is_free: fn(u16) -> bool) -> Option<u16> {
     candidates(plan, range).find(|port| !taken.contains(port) && is_free(*port))
 }
 
@@ -25,10 +25,14 @@ pub(super) struct Given(Mutex<Vec<(u16, String, Instant)>>);
 impl Given {
     /// As [`choose`], and what others were given just now is taken as well.
     pub(super) fn choose(&self, plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
+        self.choose_of(plan, range, taken, is_free)
+    }
+
+    fn choose_of(&self, plan: &WorktreePlan, range: Ports, taken: &[u16], is_free: fn(u16) -> bool) -> Option<u16> {
         let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         given.retain(|(_, path, at)| *path != plan.path && at.elapsed() < START_MAX);
         let taken: Vec<u16> = given.iter().map(|(port, ..)| *port).chain(taken.iter().copied()).collect();
-        let port = choose(plan, range, &taken)?;
+        let port = choose(plan, range, &taken, is_free)?;
         given.push((port, plan.path.clone(), Instant::now()));
         Some(port)
     }
@@ -55,15 +59,17 @@ mod tests {
     #[test]
     fn starts_at_the_same_time_get_different_ports() {
         let plan = |path: &str| WorktreePlan { path: path.to_owned(), ..plan() };
+        // Whoever else uses one of them on this machine.
         let (given, range) = (Given::default(), Ports { first: 20_100, last: 20_103 });
-        let one = given.choose(&plan("/w"), range, &[]);
-        assert!(one.is_some() && one == given.choose(&plan("/w"), range, &[]), "a start that is repeated keeps it");
-        let others: Vec<_> = ["/a", "/b", "/c"].iter().map(|path| given.choose(&plan(path), range, &[])).collect();
+        let choose = |path: &str| given.choose_of(&plan(path), range, &[], |_| true);
+        let one = choose("/w");
+        assert!(one.is_some() && one == choose("/w"), "a start that is repeated keeps it");
+        let others: Vec<_> = ["/a", "/b", "/c"].map(choose).into();
         let mut all: Vec<_> = others.into_iter().chain([one]).collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 4);
-        assert_eq!(given.choose(&plan("/d"), range, &[]), None);
+        assert_eq!(choose("/d"), None);
     }
 
     fn plan() -> WorktreePlan {
@@ -88,10 +94,10 @@ mod tests {
         assert_eq!(candidates(&plan("/w"), range).collect::<Vec<_>>(), all);
         let wide = Ports { first: 1_024, last: u16::MAX };
         assert_ne!(candidates(&plan("/w"), wide).next(), candidates(&plan("/v"), wide).next());
-        assert_eq!(choose(&plan("/w"), range, &[20_000, 20_001, 20_002, 20_003]), None);
+        assert_eq!(choose(&plan("/w"), range, &[20_000, 20_001, 20_002, 20_003], is_free), None);
         // One that a process listens at is passed over.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert_eq!(choose(&plan("/w"), Ports { first: port, last: port }, &[]), None);
+        assert_eq!(choose(&plan("/w"), Ports { first: port, last: port }, &[], is_free), None);
     }
 }
