@@ -81,8 +81,10 @@ def run_lanes(lanes: list[list[Part]]) -> None:
             thread.join()
     except BaseException:
         stopped.set()
-        for part in (part for lane in lanes for part in lane):
-            part.end()
+        while any(thread.is_alive() for thread in threads):
+            for part in (part for lane in lanes for part in lane):
+                part.end()
+            time.sleep(0.1)
         raise
 
 
