@@ -165,6 +165,15 @@ fn tests_wait_for_conditions_and_not_for_time() {
         let found: Vec<&str> = text.lines().filter(|line| line.contains(call)).collect();
         assert!(found.is_empty(), "{}: {found:?}", path.display());
     }
+    // Beside the code, where tokio's own clock may be stopped: only what really takes time.
+    let call = concat!("thread::sle", "ep(");
+    for (path, text) in sources(repository(), &["src", "actors"]) {
+        let is_test = path.file_stem().is_some_and(|stem| stem.to_string_lossy().contains("test"));
+        let tests =
+            if is_test { Some(text.as_str()) } else { text.split_once("\nmod tests {").map(|(_, tests)| tests) };
+        let found: Vec<&str> = tests.unwrap_or_default().lines().filter(|line| line.contains(call)).collect();
+        assert!(found.is_empty(), "{}: {found:?}", path.display());
+    }
 }
 
 #[test]

@@ -215,7 +215,7 @@ fn wait_says_exited_or_that_the_time_is_up() {
     rig.swarm(&["wait", "long", "--timeout", "1"]).is(1, "long: still running (timeout)\n", "");
     rig.spawn("again", &["--tmux"], &["sleep", "0.2"]);
     // Only what runs at the start is waited for.
-    rig.swarm(&["wait", "--all", "--timeout", "2"]).is(1, "again: exited\nlong: still running (timeout)\n", "");
+    rig.swarm(&["wait", "--all", "--timeout", "4"]).is(1, "again: exited\nlong: still running (timeout)\n", "");
     rig.spawn("third", &[], &["sleep", "0.2"]);
     rig.swarm(&["wait", "third", "--timeout", "0"]).is(0, "third: exited\n", "");
 }
