@@ -192,7 +192,7 @@ fn cleaning_survives_the_death_of_its_supervisor() {
 #[test]
 fn a_time_limit_holds_for_a_worker_that_lost_its_shim() {
     let rig = Rig::new();
-    rig.spawn("x", &["--timeout", "2"], &["sleep", "600"]);
+    rig.spawn("x", &["--timeout", "4"], &["sleep", "600"]);
     let pid = rig.pid("x");
     proc::kill(rig.shim("x"));
     wait_until("the limit ends it", SOON, || !proc::alive(pid));

@@ -6,44 +6,101 @@
 """
 
 import argparse
-import contextlib
 import importlib
-import io
+import os
 import re
+import signal
+import subprocess
 import sys
+import threading
 import time
+from dataclasses import dataclass, field
 
 from . import cases
 
 MODULES = ("sweep", "sweep_flows", "errors", "real", "agents", "ssh", "hammer", "soak", "soak_runs", "soak_flows", "audit",
            "bench")
-CLOSING = re.compile(r"^(\d+) passed, (\d+) failed", re.M)
+CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$")
+TIMED = re.compile(r"^(?:ok|FAIL)  +(.*?) \((\d+\.\d) s\)")
+SLOWEST = 20
 
 
-class Tee(io.TextIOBase):
-    """Writes through and keeps what was written, for the closing counts."""
+@dataclass
+class Part:
+    """One module of a run, as a program of its own, and what it printed."""
 
-    def __init__(self, below):
-        self.below = below
-        self.text = ""
+    module: str
+    words: list[str]
+    process: subprocess.Popen | None = None
+    lines: list[str] = field(default_factory=list)
+    code: int = 1
+    seconds: float = 0.0
 
-    def write(self, text: str) -> int:
-        self.text += text
-        return self.below.write(text)
+    def run(self, prefix: bool) -> None:
+        """Runs it to its end and passes its lines on, with its name before each if others run beside it."""
+        before = f"{self.module:>10} | " if prefix else ""
+        print(f"{before}== {self.module} {' '.join(self.words)}", flush=True)
+        begun = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", __package__, self.module, *self.words], text=True, errors="replace",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            print(before + self.lines[-1], flush=True)
+        self.code, self.seconds = self.process.wait(), time.monotonic() - begun
 
-    def flush(self) -> None:
-        self.below.flush()
+    def end(self) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait()
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many cases passed, failed and were skipped; one failed if it came to no end."""
+        closing = [found for line in self.lines if (found := CLOSING.match(line))]
+        return tuple(int(count or 0) for count in closing[-1].groups()) if closing else (0, 1, 0)
+
+    def begins(self, word: str) -> list[str]:
+        return [line for line in self.lines if line.startswith(word)]
 
 
-def run(module: str, argv: list[str]) -> tuple[int, int, int]:
-    """Runs one module and returns (exit code, passed, failed)."""
-    print(f"== {module} {' '.join(argv)}", flush=True)
-    tee = Tee(sys.stdout)
-    with contextlib.redirect_stdout(tee):
-        code = importlib.import_module(f".{module}", __package__).main(argv)
-    counts = CLOSING.findall(tee.text)
-    passed, failed = map(int, counts[-1]) if counts else (0, 1)
-    return code, passed, failed
+def run_lanes(lanes: list[list[Part]]) -> None:
+    """Runs the parts of each lane one after the other, and the lanes side by side."""
+
+    def run_lane(lane: list[Part]) -> None:
+        for part in lane:
+            if not stopped.is_set():
+                part.run(prefix=len(lanes) > 1)
+
+    stopped = threading.Event()
+    threads = [threading.Thread(target=run_lane, args=(lane,)) for lane in lanes]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        stopped.set()
+        while any(thread.is_alive() for thread in threads):
+            for part in (part for lane in lanes for part in lane):
+                part.end()
+            time.sleep(0.1)
+        raise
+
+
+def show_total(parts: list[Part]) -> None:
+    timed = [(float(found[2]), found[1]) for part in parts for line in part.lines if (found := TIMED.match(line))]
+    print(f"== the {SLOWEST} slowest of {len(timed)} cases")
+    for seconds, name in sorted(timed, reverse=True)[:SLOWEST]:
+        print(f"{seconds:8.1f} s  {name}")
+    print("== total")
+    for part in parts:
+        passed, failed, skipped = part.counts
+        print(f"      {part.module}: {passed} passed, {failed} failed, {skipped} skipped ({part.seconds:.0f} s)")
+    for line in [line for part in parts for line in part.begins("skip  ") + part.begins("FAIL  ")]:
+        print(line)
+    passed, failed, skipped = (sum(counts) for counts in zip(*(part.counts for part in parts)))
+    print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
 
 
 def ci(argv: list[str]) -> int:
@@ -52,23 +109,30 @@ def ci(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, help="chooses the samples (default: the day)")
     parser.add_argument("--soak-seconds", type=float, default=180)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--allow-skips", action="store_true",
+                        help="succeed although cases were skipped for another reason than a missing tool")
     args = parser.parse_args(argv)
     cases.ends_on_term()
     seed = args.seed if args.seed is not None else int(time.time() // 86400)
+    allow = ["--allow-skips"] if args.allow_skips else []
     sample = ["--seed", str(seed), "--jobs", str(args.jobs), "--sample", "1000", "--budget", str(args.budget / 2)]
-    plan = [("audit", []), ("hammer", []), ("real", []), ("ssh", []), ("agents", []),
-            ("sweep", sample), ("errors", sample), ("soak", ["--seconds", str(args.soak_seconds), "--seed", str(seed)]),
-            ("soak_runs", ["--seconds", str(args.soak_seconds * 2 / 3), "--seed", str(seed)]),
-            ("soak_runs", ["--seconds", str(args.soak_seconds / 3), "--seed", str(seed), "--jobs-file"]),
-            ("soak_flows", ["--seconds", "20", "--seed", str(seed)]),
-            ("soak_flows", ["--seconds", "8", "--seed", str(seed), "--other-writer"]),
-            ("sweep_flows", [*sample[:-1], "20"])]
-    results = [(module, *run(module, words)) for module, words in plan]
-    print("== total")
-    for module, _, passed, failed in results:
-        print(f"      {module}: {passed} passed, {failed} failed")
-    print(f"{sum(r[2] for r in results)} passed, {sum(r[3] for r in results)} failed")
-    return 1 if any(code for _, code, _, _ in results) else 0
+
+    def part(module: str, *words) -> Part:
+        return Part(module, [*map(str, words), *allow])
+
+    # The soaks take the time that they are given, and leave the processors idle for most of it.
+    soaks = [part("soak", "--seconds", args.soak_seconds, "--seed", seed),
+             part("soak_runs", "--seconds", args.soak_seconds * 2 / 3, "--seed", seed),
+             part("soak_runs", "--seconds", args.soak_seconds / 3, "--seed", seed, "--jobs-file"),
+             part("soak_flows", "--seconds", 20, "--seed", seed),
+             part("soak_flows", "--seconds", 8, "--seed", seed, "--other-writer")]
+    beside = [part("audit"), part("real", "--jobs", args.jobs), part("ssh"), part("agents"), part("hammer")]
+    alone = [part("sweep", *sample), part("errors", *sample), part("sweep_flows", *sample[:-1], 20)]
+    run_lanes([soaks, beside])
+    run_lanes([alone])
+    parts = [*beside, *alone, *soaks]
+    show_total(parts)
+    return 1 if any(part.code for part in parts) else 0
 
 
 def main() -> int:

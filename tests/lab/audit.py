@@ -185,7 +185,7 @@ def main(argv=None) -> int:
     args = cases.parser(__doc__).parse_args(argv)
     cases.ends_on_term()
     procs.become_subreaper()
-    tally = cases.Tally()
+    tally = cases.Tally(allow_skips=args.allow_skips)
     with Rig() as rig:
         trace: list[Trace] = []
         # A caller with umask 0 must not open anything of ours to others.

@@ -54,7 +54,7 @@ def main(argv=None) -> int:
         return 0
     cases.ends_on_term()
     procs.become_subreaper()
-    tally = cases.Tally()
+    tally = cases.Tally(allow_skips=args.allow_skips)
     rows: list[Row] = []
     for name in cases.chosen(ROWS, args.only):
         extra = (args.idle_seconds,) if name == "idle" else ()

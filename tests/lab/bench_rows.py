@@ -206,7 +206,7 @@ def kill(quick: bool) -> list[Row]:
 def compiled(folder: Path, name: str, source: str) -> Path:
     """A static program, as small a start as Rust has."""
     if shutil.which("rustc") is None:
-        raise cases.Skip("no rustc")
+        raise cases.Missing("rustc")
     (folder / f"{name}.rs").write_text(source)
     words = ["rustc", "--edition", "2021", "-C", "target-feature=+crt-static", "-O", "-o", name, f"{name}.rs"]
     result = subprocess.run(words, cwd=folder, capture_output=True, text=True)
@@ -295,7 +295,7 @@ def windows(quick: bool) -> list[Row]:
     """50 tmux windows by 50 calls."""
     tmux = shutil.which("tmux")
     if tmux is None:
-        raise cases.Skip("no tmux")
+        raise cases.Missing("tmux")
     count = 10 if quick else 50
 
     def ours(rig: Rig) -> float:
@@ -456,7 +456,7 @@ def timed_calls(ours: Swarm, pids: list[int], seconds: float) -> list[tuple[floa
     log = ours.rig.root / "idle.log"
     argv = ["strace", "-f", "-ttt", "-o", str(log), "-e", "signal=none"] + [word for pid in pids for word in ("-p", str(pid))]
     if shutil.which("strace") is None:
-        raise cases.Skip("no strace")
+        raise cases.Missing("strace")
     strace = procs.launch(argv, stderr=subprocess.DEVNULL)
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -15,6 +15,8 @@ def parser(doc: str) -> argparse.ArgumentParser:
     """The options that every module has."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", metavar="PATTERN", help="run only the cases whose name matches this regular expression")
+    made.add_argument("--allow-skips", action="store_true",
+                      help="succeed although cases were skipped for another reason than a missing tool")
     return made
 
 
@@ -23,13 +25,35 @@ def chosen(names, only: str | None) -> list:
     return [name for name in names if not only or re.search(only, name)]
 
 
+class Skip(Exception):
+    """A case that cannot run on this machine, and why."""
+
+
+class Missing(Skip):
+    """A case that cannot run because a tool is missing, and which one."""
+
+    def __str__(self) -> str:
+        return f"{MISSING}{super().__str__()}"
+
+
+# Begins the reason of a skipped case that lacks a tool, also in the output of a program that ran the case.
+MISSING = "missing tool: "
+
+
+def skip_for(why: str) -> Skip:
+    """The exception for a reason that another program printed."""
+    return Missing(why.removeprefix(MISSING)) if why.startswith(MISSING) else Skip(why)
+
+
 class Tally:
     """Counts verdicts and prints each as one line."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, allow_skips: bool = False) -> None:
         self.passed = 0
         self.failed = 0
         self.skipped = 0
+        self.unexplained = 0
+        self.allow_skips = allow_skips
 
     def record(self, name: str, findings: list[str], *, seconds: float | None = None, repro: str = "") -> None:
         took = f" ({seconds:.1f} s)" if seconds is not None else ""
@@ -44,16 +68,13 @@ class Tally:
 
     def skip(self, name: str, why: str) -> None:
         self.skipped += 1
+        self.unexplained += not why.startswith(MISSING)
         print(f"skip  {name}: {why}", flush=True)
 
     def close(self) -> int:
         skipped = f", {self.skipped} skipped" if self.skipped else ""
         print(f"{self.passed} passed, {self.failed} failed{skipped}", flush=True)
-        return 1 if self.failed else 0
-
-
-class Skip(Exception):
-    """A case that cannot run on this machine, and why."""
+        return 1 if self.failed or (self.unexplained and not self.allow_skips) else 0
 
 
 def attempt(case) -> tuple[list[str], float]:
@@ -71,17 +92,27 @@ def attempt(case) -> tuple[list[str], float]:
     return findings, time.monotonic() - begun
 
 
-def run_all(cases: dict, only: str | None, tally: Tally | None = None) -> Tally:
-    """Runs named cases in order."""
-    tally = tally or Tally()
-    procs.become_subreaper()
-    for name in chosen(cases, only):
-        try:
-            findings, seconds = attempt(cases[name])
-        except Skip as why:
-            tally.skip(name, str(why))
-            continue
-        tally.record(name, findings, seconds=seconds)
+# The cases of a `run_all`: functions do not travel to the jobs, which are forked when these are there.
+_named: dict = {}
+
+
+def _attempt_named(name: str) -> tuple[str, list[str], float, str | None]:
+    """Name, findings and seconds of one case, and why it was skipped."""
+    try:
+        return (name, *attempt(_named[name]), None)
+    except Skip as why:
+        return name, [], 0.0, str(why)
+
+
+def run_all(cases: dict, only: str | None, tally: Tally | None = None, *, allow_skips: bool = False, jobs: int = 1) -> Tally:
+    """Runs named cases, in order if there is one job."""
+    tally = tally or Tally(allow_skips=allow_skips)
+    _named.update(cases)
+    for name, findings, seconds, why in in_parallel(_attempt_named, chosen(cases, only), jobs):
+        if why is not None:
+            tally.skip(name, why)
+        else:
+            tally.record(name, findings, seconds=seconds)
     return tally
 
 

@@ -200,7 +200,7 @@ def main(argv=None) -> int:
     args = parser.parse_args(argv)
     ARGS.update(processes=args.processes, count=args.count)
     cases.ends_on_term()
-    return cases.run_all(CASES, args.only).close()
+    return cases.run_all(CASES, args.only, allow_skips=args.allow_skips).close()
 
 
 if __name__ == "__main__":

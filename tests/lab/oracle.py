@@ -183,11 +183,14 @@ class Oracle:
         return found
 
     def was_hung_up(self, row: dict) -> bool:
-        """Whether it was executed in a window that closed, perhaps before its first line: its shim was killed."""
+        """Whether it was executed in a window that closed, perhaps before its first line.
+
+        Its shim was killed with the window, or says that it ended the worker for that."""
         folder = self.rig.folder(row["name"])
-        ended_by_itself = folder and (folder / "exit.json").exists()
+        record = self.rig.exit_record(row["name"])
+        ended_otherwise = record and record.get("reason") != "closed"
         executed = folder and (folder / "spec.json").exists()
-        return bool(row.get("tmux") and executed and not ended_by_itself and not self.is_held(row))
+        return bool(row.get("tmux") and executed and not ended_otherwise and not self.is_held(row))
 
     def is_held(self, row: dict) -> bool:
         meta = row["metadata"]["swarm"]

@@ -143,7 +143,7 @@ class Pueue(Subject):
         given = os.environ.get("PUEUE_BIN")
         place = (Path(given) if Path(given).is_dir() else Path(given).parent) if given else Path(shutil.which("pueue") or "/nowhere/pueue").parent
         if not (place / "pueue").exists() or not (place / "pueued").exists():
-            raise cases.Skip("no pueue and pueued in PATH or $PUEUE_BIN (cargo install pueue)")
+            raise cases.Missing("pueue and pueued in PATH or $PUEUE_BIN (cargo install pueue)")
         return place
 
     def begin(self) -> None:
@@ -202,7 +202,7 @@ class Tsp(Subject):
     def begin(self) -> None:
         found = shutil.which("tsp")
         if found is None:
-            raise cases.Skip("no tsp in PATH (Debian: task-spooler)")
+            raise cases.Missing("tsp in PATH (Debian: task-spooler)")
         self.tsp = found
         self.rig.env |= {"TS_SOCKET": str(self.rig.root / "tsp"), "TS_SLOTS": "2000", "TS_MAXFINISHED": "5000",
                          "TS_MAXCONN": "2000", "TMPDIR": str(self.rig.work)}

@@ -39,7 +39,7 @@ def inside(name: str):
         if not verdicts:
             return [f"no verdict: {out.strip()[-400:]}"]
         if verdicts[0].startswith("skip "):
-            raise cases.Skip(verdicts[0].split(": ", 2)[-1])
+            raise cases.skip_for(verdicts[0].removeprefix(f"skip  {name}: "))
         return [] if verdicts[0].startswith("ok ") else [verdicts[0].split("): ", 1)[-1]]
 
     return case
@@ -60,6 +60,7 @@ def main(argv=None) -> int:
     parser = cases.parser(__doc__)
     parser.add_argument("--inside", help="run one case in the namespaces of this very process")
     parser.add_argument("--list", action="store_true", help="only list the cases")
+    parser.add_argument("--jobs", type=int, default=1, help="number of cases that run at once")
     args = parser.parse_args(argv)
     if args.inside:
         return run_inside(args.inside)
@@ -68,7 +69,7 @@ def main(argv=None) -> int:
         print("\n".join(every))
         return 0
     cases.ends_on_term()
-    return cases.run_all(every, args.only).close()
+    return cases.run_all(every, args.only, allow_skips=args.allow_skips, jobs=args.jobs).close()
 
 
 if __name__ == "__main__":

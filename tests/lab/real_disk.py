@@ -5,7 +5,7 @@ import os
 from . import cases
 from .inject import complaint, stop_everything
 from .oracle import Expect, Oracle
-from .real_tools import gone, refused, up, worked
+from .real_tools import gone, quickly, refused, up, worked
 from .rig import Rig, wait_until
 
 
@@ -56,7 +56,7 @@ def full(options: str, fill) -> list[str]:
         try:
             up(rig, "a")
             fillers = fill(rig)
-            findings = worked(rig.swarm("ls"), 2) + worked(rig.swarm("status", "a"), 2)
+            findings = quickly(rig, "ls") + quickly(rig, "status", "a")
             result = rig.swarm("spawn", "--name", "b", "--", *rig.worker("sleep", 1000))
             findings += refused(result)
             if not gone(rig, "b") or rig.row("b"):
@@ -84,7 +84,7 @@ def read_only_below() -> list[str]:
             for words in (["--bind", str(rig.dir), str(rig.dir)], ["-o", "remount,ro,bind", str(rig.dir)]):
                 if rig.run("mount", *words).rc != 0:
                     raise cases.Skip("cannot remount read-only")
-            findings = worked(rig.swarm("ls"), 2) + worked(rig.swarm("status", "a"), 2) + worked(rig.swarm("logs", "a"), 2)
+            findings = quickly(rig, "ls") + quickly(rig, "status", "a") + quickly(rig, "logs", "a")
             result = rig.swarm("spawn", "--name", "b", "--", *rig.worker("sleep", 1000))
             if result.rc != 0:
                 findings += refused(result)

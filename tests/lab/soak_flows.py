@@ -114,7 +114,7 @@ def main(argv=None) -> int:
     cases.ends_on_term()
     seed = args.seed if args.seed is not None else int(time.time())
     name = f"soak_flows: {'another writer' if args.other_writer else 'strikes'}, {args.seconds:g} s, seed {seed}"
-    return cases.run_all({name: lambda: run_rounds(seed, args)}, args.only).close()
+    return cases.run_all({name: lambda: run_rounds(seed, args)}, args.only, allow_skips=args.allow_skips).close()
 
 
 if __name__ == "__main__":

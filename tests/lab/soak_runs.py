@@ -253,7 +253,7 @@ def main(argv=None) -> int:
     kind = JobSoak if args.jobs_file else SpecSoak
     name = f"soak_runs: {'jobs' if args.jobs_file else 'specs'}, {args.seconds:g} s, seed {seed}"
     case = {name: lambda: run_rounds(kind, seed, args)}
-    return cases.run_all(case, args.only).close()
+    return cases.run_all(case, args.only, allow_skips=args.allow_skips).close()
 
 
 if __name__ == "__main__":

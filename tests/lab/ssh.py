@@ -38,9 +38,12 @@ SPECS = tuple(f"s{number}" for number in range(1, 6))
 # What a login has in its environment, beside the words about its connection.
 LOGIN = {"HOME", "LOGNAME", "MAIL", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "USER", "_", "LANG", "TZ", "SWARM_RIG"}
 LIMIT = 30
+# Number of ports that are tried: what was free may be taken when the daemon asks for it.
+PORT_TRIES = 5
 
 
 def free_port() -> int:
+    """A port that was free a moment ago."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return bound.getsockname()[1]
@@ -96,20 +99,23 @@ class Host:
     def start(self) -> None:
         sshd = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
         if not sshd or not shutil.which("ssh") or not shutil.which("ssh-keygen"):
-            raise cases.Skip("needs sshd, ssh and ssh-keygen")
+            raise cases.Missing("sshd, ssh and ssh-keygen")
         if os.geteuid() == 0:
             # Where the daemon puts those who are not known yet; a system without a service for it has none.
             Path("/run/sshd").mkdir(exist_ok=True)
         for key in ("hostkey", "id"):
             self.rig.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.place / key))
-        self.port = free_port()
-        config = DAEMON.format(port=self.port, place=self.place, home=self.rig.home, marker=self.rig.marker)
-        (self.place / "config").write_text(config)
         words = [sshd, "-D", "-f", str(self.place / "config"), "-E", str(self.place / "log")]
-        self.daemon = procs.launch(words, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL)
-        self.await_login()
+        for attempt in range(PORT_TRIES):
+            self.port = free_port()
+            config = DAEMON.format(port=self.port, place=self.place, home=self.rig.home, marker=self.rig.marker)
+            (self.place / "config").write_text(config)
+            self.daemon = procs.launch(words, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL)
+            if self.await_login(is_last=attempt == PORT_TRIES - 1):
+                return
 
-    def await_login(self) -> None:
+    def await_login(self, is_last: bool) -> bool:
+        """Whether somebody can log in; not, if another process has taken the port meanwhile."""
         result = None
 
         def works() -> bool:
@@ -118,12 +124,16 @@ class Host:
             return result.rc == 0 or self.daemon.poll() is not None
 
         try:
-            wait_until(works, 10, "somebody can log in", 0.05)
+            wait_until(works, 30, "somebody can log in", 0.05)
         except Timeout:
             pass
-        if result.rc != 0:
-            self.__exit__()
+        if result.rc == 0:
+            return True
+        self.__exit__()
+        if is_last or "Address already in use" not in (self.place / "log").read_text(errors="replace"):
             raise cases.Skip(f"nobody can log in here: {result.err.strip()[-200:]} {self.log_end()}")
+        (self.place / "log").unlink()
+        return False
 
     def log_end(self) -> str:
         path = self.place / "log"
@@ -392,7 +402,8 @@ def main(argv=None) -> int:
     parser = cases.parser(__doc__)
     args = parser.parse_args(argv)
     cases.ends_on_term()
-    return cases.run_all({name: on_host(scene) for name, scene in SCENES.items()}, args.only).close()
+    every = {name: on_host(scene) for name, scene in SCENES.items()}
+    return cases.run_all(every, args.only, allow_skips=args.allow_skips).close()
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def main(argv=None, *, errors: bool = False, doc: str = __doc__, kit=inject, sce
     parser.add_argument("--list", action="store_true", help="only list the points")
     args = parser.parse_args(argv)
     cases.ends_on_term()
-    tally = cases.Tally()
+    tally = cases.Tally(allow_skips=args.allow_skips)
     deadline = time.monotonic() + args.budget if args.budget else None
     if args.point:
         points = [inject.parse(text) for text in args.point]

@@ -12,9 +12,9 @@ use super::settings::Ports;
 /// Time after which a start either has its row or has failed.
 const START_MAX: Duration = Duration::from_secs(900);
 
-/// Returns the first free port in `range`, beginning at the position derived from repository
-/// and path. A port is free if it is not in `taken` and no process listens on it.
-fn choose(plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
+/// Returns the first port in `range` for which `is_free` holds, beginning at the position derived from repository
+/// and path, and which is not in `taken`.
+fn choose(plan: &WorktreePlan, range: Ports, taken: &[u16], is_free: fn(u16) -> bool) -> Option<u16> {
     candidates(plan, range).find(|port| !taken.contains(port) && is_free(*port))
 }
 
@@ -23,12 +23,16 @@ fn choose(plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
 pub(crate) struct Reservations(Mutex<Vec<(u16, String, Instant)>>);
 
 impl Reservations {
-    /// Chooses a port like [`choose`], but skips ports that are reserved for other paths.
+    /// Chooses a port on which no process listens, and skips ports that are reserved for other paths.
     pub(crate) fn choose(&self, plan: &WorktreePlan, range: Ports, taken: &[u16]) -> Option<u16> {
+        self.choose_of(plan, range, taken, is_free)
+    }
+
+    fn choose_of(&self, plan: &WorktreePlan, range: Ports, taken: &[u16], is_free: fn(u16) -> bool) -> Option<u16> {
         let mut reserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         reserved.retain(|(_, path, at)| *path != plan.path && at.elapsed() < START_MAX);
         let taken: Vec<u16> = reserved.iter().map(|(port, ..)| *port).chain(taken.iter().copied()).collect();
-        let port = choose(plan, range, &taken)?;
+        let port = choose(plan, range, &taken, is_free)?;
         reserved.push((port, plan.path.clone(), Instant::now()));
         Some(port)
     }
@@ -55,15 +59,17 @@ mod tests {
     #[test]
     fn starts_at_the_same_time_get_different_ports() {
         let plan = |path: &str| WorktreePlan { path: path.to_owned(), ..plan() };
+        // Whoever else uses one of them on this machine.
         let (reserved, range) = (Reservations::default(), Ports { first: 20_100, last: 20_103 });
-        let one = reserved.choose(&plan("/w"), range, &[]);
-        assert!(one.is_some() && one == reserved.choose(&plan("/w"), range, &[]), "a repeated start keeps its port");
-        let others: Vec<_> = ["/a", "/b", "/c"].iter().map(|path| reserved.choose(&plan(path), range, &[])).collect();
+        let choose = |path: &str| reserved.choose_of(&plan(path), range, &[], |_| true);
+        let one = choose("/w");
+        assert!(one.is_some() && one == choose("/w"), "a start that is repeated keeps it");
+        let others: Vec<_> = ["/a", "/b", "/c"].map(choose).into();
         let mut all: Vec<_> = others.into_iter().chain([one]).collect();
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 4);
-        assert_eq!(reserved.choose(&plan("/d"), range, &[]), None);
+        assert_eq!(choose("/d"), None);
     }
 
     fn plan() -> WorktreePlan {
@@ -88,10 +94,10 @@ mod tests {
         assert_eq!(candidates(&plan("/w"), range).collect::<Vec<_>>(), all);
         let wide = Ports { first: 1_024, last: u16::MAX };
         assert_ne!(candidates(&plan("/w"), wide).next(), candidates(&plan("/v"), wide).next());
-        assert_eq!(choose(&plan("/w"), range, &[20_000, 20_001, 20_002, 20_003]), None);
-        // A port on which a process listens is skipped.
+        assert_eq!(choose(&plan("/w"), range, &[20_000, 20_001, 20_002, 20_003], is_free), None);
+        // One that a process listens at is passed over.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert_eq!(choose(&plan("/w"), Ports { first: port, last: port }, &[]), None);
+        assert_eq!(choose(&plan("/w"), Ports { first: port, last: port }, &[], is_free), None);
     }
 }

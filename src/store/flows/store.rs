@@ -82,6 +82,7 @@ pub struct FlowFiles {
     root: PathBuf,
     id: FlowRef,
     dir: PathBuf,
+    torn_max: Duration,
 }
 
 /// A flow that was read, with all that belongs to it.
@@ -134,7 +135,7 @@ struct Before {
 
 impl FlowFiles {
     pub(super) fn new(root: PathBuf, id: FlowRef, dir: PathBuf) -> Self {
-        Self { root, id, dir }
+        Self { root, id, dir, torn_max: TORN_MAX }
     }
 
     pub fn id(&self) -> &FlowRef {
@@ -178,7 +179,7 @@ impl FlowFiles {
                 Some((same, since)) if same == stamp => since,
                 _ => Instant::now(),
             };
-            if since.elapsed() >= TORN_MAX || began.elapsed() >= REWRITTEN_MAX {
+            if since.elapsed() >= self.torn_max || began.elapsed() >= REWRITTEN_MAX.max(self.torn_max) {
                 return Err(StoreError::Closed { path, cause });
             }
             torn = Some((stamp, since));
@@ -218,7 +219,7 @@ impl FlowFiles {
         let mut document = read_yaml(&path);
         let began = Instant::now();
         // An agent may just be writing it.
-        while document.is_err() && began.elapsed() < TORN_MAX {
+        while document.is_err() && began.elapsed() < self.torn_max {
             thread::sleep(LOOK_PAUSE);
             document = read_yaml(&path);
         }

@@ -2,6 +2,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Barrier;
 
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde_json::json;
 use swarm_actors::flow::block::Signal;
 use swarm_actors::flow::handoff::{self};
@@ -135,11 +136,14 @@ fn what_is_not_for_us_is_refused_in_clear_words_and_left_as_it_is() {
 #[test]
 fn a_torn_file_is_waited_for() {
     let (_dir, _space, files) = made();
+    let files = FlowFiles { torn_max: Duration::from_secs(60), ..files };
     let (path, good) = (files.dir().join(FLOW), flow_json(&files));
     fs::write(&path, &good[..10]).expect("written");
+    let looks = Inotify::init(InitFlags::IN_CLOEXEC).expect("made");
+    looks.add_watch(&path, AddWatchFlags::IN_CLOSE_NOWRITE).expect("watched");
     let writer = thread::spawn(move || {
-        // Half of the time after which it would be corrupt.
-        thread::sleep(TORN_MAX / 2);
+        // Somebody has read it as it is.
+        looks.read_events().expect("read");
         fs::write(path, good).expect("written");
     });
     files.open().expect("opens");

@@ -5,7 +5,7 @@ pub mod proc;
 pub mod schema;
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,9 @@ use serde_json::Value;
 /// Longest time that one command may take.
 const COMMAND_MAX: Duration = Duration::from_secs(30);
 /// Longest time for something that should happen soon, on a loaded machine.
-pub const SOON: Duration = Duration::from_secs(10);
+pub const SOON: Duration = Duration::from_secs(20);
+/// Number of attempts that [`quick`] makes.
+const QUICK_ROUNDS: usize = 3;
 /// Between two looks at a condition.
 const LOOK: Duration = Duration::from_millis(10);
 const MARKER: &str = "SWARM_RIG";
@@ -383,6 +385,58 @@ pub fn holds_for(what: &str, time: Duration, mut condition: impl FnMut() -> bool
         assert!(condition(), "no longer: {what}");
         std::thread::park_timeout(LOOK * 5);
     }
+}
+
+/// Measures something that must be fast, again if it took longer than `limit`. A loaded machine is slow
+/// now and then; a defect is slow in every round.
+#[track_caller]
+pub fn quick(what: &str, limit: Duration, mut measure: impl FnMut() -> Duration) {
+    let mut slow = Vec::new();
+    while slow.len() < QUICK_ROUNDS {
+        let took = measure();
+        if took < limit {
+            return;
+        }
+        slow.push(took);
+    }
+    panic!("{what} took {slow:?}, never less than {limit:?}");
+}
+
+/// Runs `action` and returns how long it took.
+pub fn timed(action: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    action();
+    began.elapsed()
+}
+
+/// Says on standard error that a test, or a part of one, could not be tried here. Written past the test
+/// harness, which keeps what a passing test prints to itself.
+pub fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
+
+/// Number of times that a process gave up the processor of its own accord, over all its threads.
+pub fn wakes(pid: i32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("runs").flatten();
+    let count = |text: String| {
+        let field = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        field.trim().parse::<u64>().ok()
+    };
+    tasks.filter_map(|task| count(std::fs::read_to_string(task.path().join("status")).ok()?)).sum()
+}
+
+/// Waits until none of these processes wakes for two seconds.
+#[track_caller]
+pub fn wait_quiet(pids: &[i32]) {
+    let look = || pids.iter().map(|pid| wakes(*pid)).collect::<Vec<_>>();
+    let (mut before, mut steady) = (look(), Instant::now());
+    wait_until("nothing wakes for two seconds", SOON, || {
+        let now = look();
+        if now != before {
+            (before, steady) = (now, Instant::now());
+        }
+        steady.elapsed() > Duration::from_secs(2)
+    });
 }
 
 pub fn random() -> String {
