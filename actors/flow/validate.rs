@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
+use swarm_model::json::Members as _;
 
 use super::json;
 use super::names::{FIRST_NODE, OWNER, RoleId};
@@ -36,7 +37,7 @@ pub fn validate(document: &Value, rules: OwnerRules) -> Vec<Finding> {
 /// Returns the topology problems of a document whose shape is valid.
 pub fn topology(document: &Value, rules: OwnerRules) -> Vec<Finding> {
     let mut check = Check { findings: Vec::new(), rules };
-    check.topology(&document["workflow"]);
+    check.topology(document.member("workflow"));
     check.findings
 }
 
@@ -184,13 +185,12 @@ impl Check {
     }
 
     /// Checks the topology of a workflow whose shape is valid.
-    fn topology(&mut self, workflow: &Value) {
-        let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-        let list = |key: &str| workflow[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    fn topology(&mut self, workflow: Option<&Value>) {
+        let text = |value: &Value, key: &str| value.text(key).unwrap_or_default().to_owned();
         let nodes: Vec<(String, String)> =
-            list("nodes").iter().map(|node| (text(node, "id"), text(node, "role"))).collect();
+            workflow.list("nodes").iter().map(|node| (text(node, "id"), text(node, "role"))).collect();
         let edges: Vec<(String, String)> =
-            list("edges").iter().map(|edge| (text(edge, "from"), text(edge, "to"))).collect();
+            workflow.list("edges").iter().map(|edge| (text(edge, "from"), text(edge, "to"))).collect();
         let strict = self.rules == OwnerRules::Strict;
         if let ([(_, role)], true) = (nodes.as_slice(), edges.is_empty()) {
             if strict && role != OWNER {
@@ -252,8 +252,9 @@ fn cycle(nodes: &[(String, String)], edges: &[(String, String)]) -> Option<Vec<S
     }
     let at: HashMap<&str, usize> = nodes.iter().enumerate().map(|(at, (id, _))| (id.as_str(), at)).collect();
     let mut targets = vec![Vec::new(); nodes.len()];
-    for (from, to) in edges {
-        targets[at[from.as_str()]].push(at[to.as_str()]);
+    // An edge to an unknown node is a fault of the shape.
+    for (from, to) in edges.iter().filter_map(|(from, to)| Some((*at.get(from.as_str())?, *at.get(to.as_str())?))) {
+        targets[from].push(to);
     }
     let mut marks = vec![Mark::New; nodes.len()];
     for root in 0..nodes.len() {

@@ -61,7 +61,7 @@ impl Machine {
     }
 }
 
-fn resume(it: &Loop) -> Vec<Effect> {
+pub(super) fn resume(it: &Loop) -> Vec<Effect> {
     if let Some(cause) = &it.refused {
         return vec![Effect::Withdraw { cause: cause.clone() }];
     }
@@ -88,10 +88,10 @@ fn backoff_s(failures: u32) -> u64 {
 }
 
 /// Handling of one event, with its effects.
-struct Turn<'a> {
-    it: &'a mut Loop,
-    now_ms: u64,
-    effects: Vec<Effect>,
+pub(super) struct Turn<'a> {
+    pub(super) it: &'a mut Loop,
+    pub(super) now_ms: u64,
+    pub(super) effects: Vec<Effect>,
 }
 
 impl Turn<'_> {
@@ -168,11 +168,11 @@ impl Turn<'_> {
         }
     }
 
-    fn tell(&mut self, word: Word) {
+    pub(super) fn tell(&mut self, word: Word) {
         self.effects.push(Effect::Tell(word));
     }
 
-    fn announce(&mut self, news: News) {
+    pub(super) fn announce(&mut self, news: News) {
         self.effects.push(Effect::Announce(news));
     }
 
@@ -196,7 +196,7 @@ impl Turn<'_> {
 
     /// Starts the next iteration, or the same one again if `again`. Ends the loop if it is done or
     /// this was the last iteration.
-    fn next(&mut self, again: bool) {
+    pub(super) fn next(&mut self, again: bool) {
         let it = &mut *self.it;
         if it.done_seen {
             return self.finish(ExitReason::DonePattern);
@@ -230,11 +230,11 @@ impl Turn<'_> {
     }
 
     /// Rests until the loop is resumed.
-    fn rest(&mut self, again: bool) {
+    pub(super) fn rest(&mut self, again: bool) {
         self.it.stage = Stage::Between { again };
     }
 
-    fn over(&mut self) {
+    pub(super) fn over(&mut self) {
         self.it.stage = Stage::Over;
     }
 
@@ -244,7 +244,7 @@ impl Turn<'_> {
         self.over();
     }
 
-    fn conclude(&mut self, reason: ExitReason) {
+    pub(super) fn conclude(&mut self, reason: ExitReason) {
         let failed = matches!(reason, ExitReason::Failed | ExitReason::PreflightFailed);
         self.it.status = if failed { Status::Failed } else { Status::Stopped };
         self.it.exit_reason = Some(reason);
@@ -252,7 +252,7 @@ impl Turn<'_> {
         self.announce(News::Ended { reason });
     }
 
-    fn end_worker(&mut self, then: Then) {
+    pub(super) fn end_worker(&mut self, then: Then) {
         self.close_iteration();
         self.it.stage = Stage::Ending { then };
         let end = end(self.it);
@@ -260,7 +260,7 @@ impl Turn<'_> {
     }
 
     /// Closes the present iteration and returns its duration in seconds.
-    fn close_iteration(&mut self) -> u64 {
+    pub(super) fn close_iteration(&mut self) -> u64 {
         let seconds = self.now_ms.saturating_sub(self.it.iteration_started_ms) / 1000;
         self.it.iteration_ended_ms = Some(self.now_ms);
         self.it.durations.push(seconds);
@@ -445,80 +445,6 @@ impl Turn<'_> {
             }
             Then::Failed => self.failed(None, false),
             Then::Over => self.over(),
-        }
-    }
-
-    fn pause(&mut self, reason: &str) {
-        if self.it.status != Status::Running {
-            return;
-        }
-        self.it.status = Status::Paused;
-        self.tell(Word::Pause { reason: reason.to_owned() });
-        self.announce(News::Paused { reason: reason.to_owned() });
-        if let Stage::BackingOff { again, .. } = self.it.stage {
-            self.rest(again);
-        }
-    }
-
-    fn resume(&mut self) {
-        if self.it.status != Status::Paused && !self.it.is_disconnected() {
-            return;
-        }
-        // A task that is still typing the prompt keeps running: a second one would type it too.
-        let is_prompting = self.it.is_active() && !self.it.entered;
-        self.it.status = Status::Running;
-        self.it.exit_reason = None;
-        self.it.detached = false;
-        self.announce(News::Resumed);
-        match self.it.stage {
-            Stage::Between { again } => self.next(again),
-            Stage::Over => self.next(false),
-            // Restarts the inactivity timeout.
-            _ if self.it.stage.is_at_work() && !is_prompting => self.effects.push(Effect::Attend),
-            _ => {}
-        }
-    }
-
-    fn attend(&mut self) {
-        if self.it.status == Status::Running && self.it.detached {
-            let is_attended = self.it.is_active();
-            self.it.detached = false;
-            self.announce(News::Started);
-            if let Stage::Between { again } = self.it.stage {
-                self.next(again);
-            } else if !is_attended {
-                let effects = resume(self.it);
-                self.effects.extend(effects);
-            }
-        }
-    }
-
-    fn killed(&mut self) {
-        if !self.it.may_go_on() {
-            return;
-        }
-        let may_come_up = self.it.stage == Stage::Starting;
-        self.conclude(ExitReason::Killed);
-        self.effects.push(Effect::Forsake);
-        if may_come_up {
-            // The kill may have come before the worker existed.
-            self.end_worker(Then::Over);
-        } else {
-            if self.it.stage.is_at_work() {
-                self.close_iteration();
-            }
-            self.over();
-        }
-    }
-
-    /// Applies a change by another program. `state.json` wins, because people and the original program write to it.
-    fn others(&mut self, wire: Wire) {
-        self.it.max_iterations = wire.max_iterations;
-        match (self.it.status, wire.status) {
-            (Status::Running, Status::Paused) => self.pause("file"),
-            (Status::Paused, Status::Running) => self.resume(),
-            (Status::Running | Status::Paused, Status::Stopped | Status::Failed) => self.killed(),
-            _ => {}
         }
     }
 }

@@ -22,6 +22,7 @@ mod error;
 pub mod event;
 pub mod machine;
 mod message;
+mod requests;
 pub mod sight;
 mod theirs;
 

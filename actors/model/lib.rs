@@ -3,6 +3,7 @@
 
 mod event;
 pub mod flows;
+pub mod json;
 mod limits;
 pub mod loops;
 pub mod merge;
