@@ -14,6 +14,8 @@ pub enum MergeMessage {
     Ask(Ask, RpcReplyPort<Result<Option<ItemId>, MergeError>>),
     /// The queue as it is now.
     Look(RpcReplyPort<QueueView>),
+    /// The item that was made under this key.
+    Item(String, RpcReplyPort<Option<Item>>),
     /// From the task that carried out an effect.
     Answered(Event),
     /// The journal could not be written; from the timer.

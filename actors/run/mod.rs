@@ -23,6 +23,8 @@ pub mod machine;
 mod message;
 mod next;
 
+use std::sync::{Arc, OnceLock};
+
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
 pub use actor::{Begin, RunArguments};
@@ -42,6 +44,8 @@ const CALL_MS_MAX: u64 = 30_000;
 #[derive(Clone, Debug)]
 pub struct RunHandle {
     actor: ActorRef<RunMessage>,
+    /// Set once it has started.
+    id: Arc<OnceLock<String>>,
 }
 
 impl RunHandle {
@@ -51,8 +55,10 @@ impl RunHandle {
     /// # Errors
     /// When its files cannot be read or locked, or the runtime refuses.
     pub async fn start(arguments: RunArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
-        let (actor, _) = actor::RunActor::spawn_linked(None, actor::RunActor, arguments, parent).await?;
-        Ok(Self { actor })
+        let id = Arc::<OnceLock<String>>::default();
+        let run = actor::RunActor(Arc::clone(&id));
+        let (actor, _) = actor::RunActor::spawn_linked(None, run, arguments, parent).await?;
+        Ok(Self { actor, id })
     }
 
     pub fn cell(&self) -> ActorCell {
@@ -71,6 +77,12 @@ impl RunHandle {
     /// When the actor has ended.
     pub async fn look(&self) -> Result<Run, RunError> {
         ractor::call_t!(self.actor, RunMessage::Look, CALL_MS_MAX).map_err(|_| RunError::Closed)
+    }
+
+    /// Reports whether an item with this key was queued by this run.
+    pub fn has_queued(&self, key: &str) -> bool {
+        let of_run = self.id.get().and_then(|id| key.strip_prefix("run/")?.strip_prefix(id.as_str()));
+        of_run.is_some_and(|attempt| attempt.starts_with('/'))
     }
 
     /// Tells it of a step of an item that began; returns at once.
