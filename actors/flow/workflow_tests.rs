@@ -7,7 +7,7 @@ use super::graph::{Graph, GraphError};
 use super::json::Json;
 use super::live;
 use super::names::FlowRef;
-use super::validate::{Finding, OwnerRules, validate};
+use super::validate::{Finding, OwnerRules, topology, validate};
 
 fn line() -> Value {
     json!({"workflow": {
@@ -157,6 +157,18 @@ fn nodes_and_edges_of_the_state_must_exist_in_the_workflow() {
             "workflow state awaitingHumanNodes references node \"b\" with role \"qa\", but workflow.nodes defines role \"dev\"",
         ]
     );
+}
+
+#[test]
+fn a_topology_is_read_from_any_document() {
+    let hostile = [json!(null), json!([]), json!(7), json!("x"), json!([{"id": 7, "role": []}]), json!({"id": "a"})];
+    for nodes in &hostile {
+        for edges in hostile.iter().chain([&json!([{"from": "a", "to": "b"}, {"from": 7}, null])]) {
+            topology(&json!({"workflow": {"nodes": nodes, "edges": edges}}), OwnerRules::Strict);
+        }
+        topology(&json!({"workflow": nodes}), OwnerRules::Relaxed);
+        topology(nodes, OwnerRules::Relaxed);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Actor around the [`machine`](super::machine): takes one event at a time, and journals it before its effects.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -17,7 +17,8 @@ use swarm_ports::{Clock, Landings};
 /// Pause before another try to write the journal.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
 
-pub struct Merge;
+/// One queue. The keys of its journal are set once it has started.
+pub struct Merge(pub(super) Arc<OnceLock<Vec<String>>>);
 
 #[derive(Clone)]
 pub struct MergeArguments {
@@ -57,6 +58,7 @@ impl Actor for Merge {
         let loaded = arguments.landings.load(&arguments.target).await;
         let loaded = loaded.map_err(|error| MergeError::Unreadable(error.to_string()))?;
         let queue = Machine::new(loaded.unwrap_or_default());
+        let _ = self.0.set(queue.items.iter().filter_map(|item| item.key.clone()).collect());
         let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), Queue::clone(&queue));
         let mut state = State { arguments, myself, queue, kept, stuck: None, waiting, tasks, busy: false };
         // Depends only on the journal, so a crash before the next write leads to the same state.
@@ -75,6 +77,7 @@ impl Actor for Merge {
         match message {
             MergeMessage::Ask(ask, reply) => drop(reply.send(state.ask(ask).await)),
             MergeMessage::Look(reply) => drop(reply.send(state.view())),
+            MergeMessage::Item(key, reply) => drop(reply.send(state.queue.of_key(&key).cloned())),
             MergeMessage::Answered(event) => {
                 state.waiting.push_back(event);
                 state.take_waiting().await;

@@ -14,6 +14,8 @@ pub enum MergeMessage {
     Ask(Ask, RpcReplyPort<Result<Option<ItemId>, MergeError>>),
     /// Asks for the present state of the queue.
     Look(RpcReplyPort<QueueView>),
+    /// Asks for the item that was added under this key.
+    Item(String, RpcReplyPort<Option<Item>>),
     /// Result from the task that carried out an effect.
     Answered(Event),
     /// From the timer: try again to write the journal.

@@ -10,13 +10,15 @@ mod error;
 pub mod machine;
 mod message;
 
+use std::sync::{Arc, OnceLock};
+
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
 pub use actor::MergeArguments;
 pub use error::MergeError;
 use message::MergeMessage;
 pub use message::{Ask, Step, Told};
-use swarm_model::merge::queue::ItemId;
+use swarm_model::merge::queue::{Item, ItemId};
 
 use swarm_model::QueueView;
 
@@ -27,6 +29,8 @@ const CALL_MS_MAX: u64 = 30_000;
 #[derive(Clone, Debug)]
 pub struct MergeHandle {
     actor: ActorRef<MergeMessage>,
+    /// Set once it has started.
+    keys: Arc<OnceLock<Vec<String>>>,
 }
 
 impl MergeHandle {
@@ -35,8 +39,10 @@ impl MergeHandle {
     /// # Errors
     /// Fails if the journal cannot be read, or the actor runtime refuses.
     pub async fn start(arguments: MergeArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
-        let (actor, _) = actor::Merge::spawn_linked(None, actor::Merge, arguments, parent).await?;
-        Ok(Self { actor })
+        let keys = Arc::<OnceLock<Vec<String>>>::default();
+        let merge = actor::Merge(Arc::clone(&keys));
+        let (actor, _) = actor::Merge::spawn_linked(None, merge, arguments, parent).await?;
+        Ok(Self { actor, keys })
     }
 
     pub fn cell(&self) -> ActorCell {
@@ -57,5 +63,16 @@ impl MergeHandle {
     /// Fails if the actor has ended.
     pub async fn look(&self) -> Result<QueueView, MergeError> {
         ractor::call_t!(self.actor, MergeMessage::Look, CALL_MS_MAX).map_err(|_| MergeError::Closed)
+    }
+
+    /// Keys of the items that its journal had when it started.
+    pub fn journaled_keys(&self) -> &[String] {
+        self.keys.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the item that was made under this key. `None` if there is none, or if the actor
+    /// has ended.
+    pub async fn item(&self, key: &str) -> Option<Item> {
+        ractor::call_t!(self.actor, MergeMessage::Item, CALL_MS_MAX, key.to_owned()).ok()?
     }
 }

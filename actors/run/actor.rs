@@ -1,7 +1,7 @@
 //! Actor around the [`machine`](super::machine): journals events, and carries out their effects in tasks, so that it
 //! answers meanwhile.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -27,7 +27,8 @@ const SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time that the end of a run waits for the tidying of its jobs.
 const TIDY_MAX: Duration = Duration::from_secs(60);
 
-pub struct RunActor;
+/// One run. Its id is set once it has started.
+pub struct RunActor(pub(super) Arc<OnceLock<String>>);
 
 /// Start of a run, as a person asked for it.
 #[derive(Clone)]
@@ -79,10 +80,12 @@ impl Actor for RunActor {
         myself: ActorRef<RunMessage>,
         arguments: RunArguments,
     ) -> Result<State, ActorProcessingErr> {
-        match arguments.begin.clone() {
+        let state = match arguments.begin.clone() {
             Some(begin) => State::begin(myself, arguments, begin).await,
             None => State::resume(myself, arguments).await,
-        }
+        }?;
+        let _ = self.0.set(state.run.plan.id.clone());
+        Ok(state)
     }
 
     async fn handle(

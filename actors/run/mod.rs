@@ -22,6 +22,8 @@ pub mod machine;
 mod message;
 mod next;
 
+use std::sync::{Arc, OnceLock};
+
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
 pub use actor::{Begin, RunArguments};
@@ -41,6 +43,8 @@ const CALL_MS_MAX: u64 = 30_000;
 #[derive(Clone, Debug)]
 pub struct RunHandle {
     actor: ActorRef<RunMessage>,
+    /// Set once it has started.
+    id: Arc<OnceLock<String>>,
 }
 
 impl RunHandle {
@@ -49,8 +53,10 @@ impl RunHandle {
     /// # Errors
     /// Fails if the files of the run cannot be read or locked, or the actor runtime refuses.
     pub async fn start(arguments: RunArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
-        let (actor, _) = actor::RunActor::spawn_linked(None, actor::RunActor, arguments, parent).await?;
-        Ok(Self { actor })
+        let id = Arc::<OnceLock<String>>::default();
+        let run = actor::RunActor(Arc::clone(&id));
+        let (actor, _) = actor::RunActor::spawn_linked(None, run, arguments, parent).await?;
+        Ok(Self { actor, id })
     }
 
     pub fn cell(&self) -> ActorCell {
@@ -71,6 +77,12 @@ impl RunHandle {
     /// Fails if the actor has ended.
     pub async fn look(&self) -> Result<Run, RunError> {
         ractor::call_t!(self.actor, RunMessage::Look, CALL_MS_MAX).map_err(|_| RunError::Closed)
+    }
+
+    /// Reports whether an item with this key was queued by this run.
+    pub fn has_queued(&self, key: &str) -> bool {
+        let of_run = self.id.get().and_then(|id| key.strip_prefix("run/")?.strip_prefix(id.as_str()));
+        of_run.is_some_and(|attempt| attempt.starts_with('/'))
     }
 
     /// Reports that a step of a queue item has started. Returns at once.

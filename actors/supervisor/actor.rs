@@ -11,19 +11,21 @@ use tokio::sync::{mpsc::UnboundedSender, watch};
 use tokio::task::AbortHandle;
 
 use super::adopt;
+use super::children::Children;
+use super::endings::Ending;
 use super::error::SupervisorError;
-use super::flows::Flows;
-use super::loops::Loops;
 use super::machine::{Child, Effect, Event, Machine};
-use super::merges::Merges;
 use super::message::{Exit, Request, SupervisorMessage};
-use super::nudges;
-use super::runs::Runs;
+use super::{nudges, requests};
+use crate::flows::FlowHandle;
 use crate::heartbeat::HeartbeatHandle;
+use crate::loops::LoopHandle;
+use crate::merge::MergeHandle;
 use crate::nudges::NudgesHandle;
 use crate::registry::RegistryHandle;
+use crate::run::RunHandle;
 use crate::worker::{Report, Reporter, WorkerArguments, WorkerHandle};
-use swarm_model::{Answer, EventKind, Refusal, RefusalKind};
+use swarm_model::{Answer, EventKind, FlowPlace, Refusal, RefusalKind, Target};
 use swarm_ports::Ports;
 
 pub struct Supervisor;
@@ -42,14 +44,18 @@ pub struct State {
     pub(super) myself: ActorRef<SupervisorMessage>,
     machine: Machine,
     pub(super) registry: RegistryHandle,
-    pub(super) workers: BTreeMap<String, WorkerHandle>,
-    pub(super) merges: Merges,
-    pub(super) runs: Runs,
+    pub(super) workers: Children<String, WorkerHandle>,
+    pub(super) merges: Children<Target, MergeHandle>,
+    /// The queue of each item that has a key. Keys of items that a queue has dropped stay
+    /// until this process ends.
+    pub(super) queued: BTreeMap<String, Target>,
+    /// By the directories of their files.
+    pub(super) runs: Children<String, RunHandle>,
     pub(super) heartbeat: HeartbeatHandle,
-    pub(super) loops: Loops,
-    pub(super) flows: Flows,
+    /// By the names of their workers.
+    pub(super) loops: Children<String, LoopHandle>,
+    pub(super) flows: Children<FlowPlace, FlowHandle>,
     pub(super) nudges: NudgesHandle,
-    pub(super) children: BTreeMap<ActorId, Child>,
     /// The idle timer that is armed.
     idle: Option<AbortHandle>,
 }
@@ -68,8 +74,6 @@ impl Actor for Supervisor {
         let registry = start_registry(&root, &ports, myself.get_cell()).await?;
         let heartbeat = super::sessions::start(&ports, &myself).await?;
         let nudges = nudges::start(&ports, &myself).await?;
-        let children =
-            BTreeMap::from([(heartbeat.cell().get_id(), Child::Heartbeat), (nudges.cell().get_id(), Child::Nudges)]);
         let mut state = State {
             root,
             ports,
@@ -77,14 +81,14 @@ impl Actor for Supervisor {
             myself,
             machine: Machine::default(),
             registry,
-            workers: BTreeMap::new(),
-            merges: Merges::default(),
-            runs: Runs::default(),
-            loops: Loops::default(),
-            flows: Flows::default(),
+            workers: Children::new(Child::Worker, WorkerHandle::cell),
+            merges: Children::new(Child::Merge, MergeHandle::cell),
+            queued: BTreeMap::new(),
+            runs: Children::new(Child::Run, RunHandle::cell),
+            loops: Children::new(Child::Loop, LoopHandle::cell),
+            flows: Children::new(Child::Flow, FlowHandle::cell),
             heartbeat,
             nudges,
-            children,
             idle: None,
         };
         // Only here: later, others of this process write beside it.
@@ -141,7 +145,7 @@ impl Actor for Supervisor {
                 state.land(*wish, reply);
             }
             SupervisorMessage::Worker(name, reply) => drop(reply.send(state.worker(&name).await?)),
-            SupervisorMessage::Runs(reply) => drop(reply.send(state.runs.all())),
+            SupervisorMessage::Runs(reply) => drop(reply.send(state.runs.all().cloned().collect())),
             SupervisorMessage::RequestEnded => {
                 state.feed(Event::RequestEnded).await?;
                 state.notice_others().await;
@@ -150,7 +154,9 @@ impl Actor for Supervisor {
             SupervisorMessage::Heartbeat(told) => state.heartbeat_told(told),
             SupervisorMessage::Merge(target, told) => state.merge_told(target, told).await?,
             SupervisorMessage::Queue(target, reply) => drop(reply.send(state.queue(&target).await)),
-            SupervisorMessage::Queues(reply) => drop(reply.send(state.merges.all())),
+            SupervisorMessage::Queues(reply) => drop(reply.send(state.merges.all().cloned().collect())),
+            SupervisorMessage::Queued(key, target) => drop(state.queued.insert(key, target)),
+            SupervisorMessage::QueueOf(key, reply) => drop(reply.send(state.queue_of(&key))),
             // As one request that is never answered.
             SupervisorMessage::Stay => state.feed(Event::RequestBegan).await?,
             SupervisorMessage::IdleTimer(number) => state.feed(Event::IdleTimer(number)).await?,
@@ -168,13 +174,13 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match event {
             SupervisionEvent::ActorFailed(cell, error) => {
-                let Some(child) = state.child(&cell) else { return Ok(()) };
+                let Some(child) = state.failed(cell.get_id()) else { return Ok(()) };
                 tracing::error!(?child, %error, "a child failed");
                 let now_ms = state.ports.clock.boot_ms();
                 state.feed(Event::ChildFailed { child, now_ms }).await?;
             }
             SupervisionEvent::ActorTerminated(cell, _, _) => {
-                state.children.remove(&cell.get_id());
+                state.left(cell.get_id());
             }
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {}
         }
@@ -244,14 +250,7 @@ impl State {
                     self.disarm();
                     self.idle = Some(armed.abort_handle());
                 }
-                Effect::RestartWorker(name) => self.restart_worker(&name).await?,
-                Effect::RestartNudges => self.restart_nudges().await?,
-                Effect::RestartAll => self.restart_all().await?,
-                Effect::RestartMerge(target) => self.restart_merge(&target).await,
-                Effect::RestartHeartbeat => self.restart_heartbeat().await?,
-                Effect::RestartRun(home) => Box::pin(self.restart_run(&home)).await?,
-                Effect::RestartLoop(name) => Box::pin(self.restart_loop(&name)).await?,
-                Effect::RestartFlow(place) => Box::pin(self.restart_flow(&place)).await?,
+                Effect::Restart(child) => Box::pin(self.restart(child)).await?,
                 Effect::End(exit) => {
                     let reason = format!("{exit:?}").to_lowercase();
                     self.emit(EventKind::SupervisorStopped { reason });
@@ -262,8 +261,23 @@ impl State {
         Ok(())
     }
 
+    async fn restart(&mut self, child: Child) -> Result<(), ActorProcessingErr> {
+        match child {
+            Child::Registry => self.restart_all().await,
+            Child::Worker(name) => self.restart_worker(&name).await,
+            Child::Merge(target) => {
+                self.resume_merge(&target).await;
+                Ok(())
+            }
+            Child::Run(home) => self.resume_run(&home).await,
+            Child::Heartbeat => self.restart_heartbeat().await,
+            Child::Loop(name) => self.resume_loop(&name).await,
+            Child::Flow(place) => self.resume_flow(&place).await,
+            Child::Nudges => self.restart_nudges().await,
+        }
+    }
+
     async fn restart_worker(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
-        self.workers.remove(name);
         // A start that it was carrying out is nobody's now.
         if let Err(error) = adopt::sweep(&self.ports, &self.registry, &|other| other == name).await {
             tracing::error!(worker = name, %error, "what a failed worker left could not be looked at");
@@ -275,10 +289,9 @@ impl State {
     /// Nothing of the old workers may go on beside the new ones: what they were
     /// doing is taken over or taken back, as after the death of a supervisor.
     async fn restart_all(&mut self) -> Result<(), ActorProcessingErr> {
-        for worker in std::mem::take(&mut self.workers).into_values() {
+        for worker in self.workers.take() {
             worker.cell().kill_and_wait(None).await?;
         }
-        self.children.retain(|_, child| !matches!(child, Child::Registry | Child::Worker(_)));
         self.registry = start_registry(&self.root, &self.ports, self.myself.get_cell()).await?;
         self.adopt_all().await
     }
@@ -292,7 +305,7 @@ impl State {
 
     /// The actor of this name, started when there is none.
     async fn worker(&mut self, name: &str) -> Result<WorkerHandle, ActorProcessingErr> {
-        if let Some(worker) = self.workers.get(name) {
+        if let Some(worker) = self.workers.get(&name.to_owned()) {
             return Ok(worker.clone());
         }
         let myself = self.myself.clone();
@@ -305,22 +318,39 @@ impl State {
         };
         let worker = WorkerHandle::start(arguments, self.myself.get_cell()).await;
         let worker = worker.map_err(|error| SupervisorError::Start("worker", error.to_string()))?;
-        self.children.insert(worker.cell().get_id(), Child::Worker(name.to_owned()));
-        self.workers.insert(name.to_owned(), worker.clone());
+        self.workers.insert(&name.to_owned(), worker.clone());
         Ok(worker)
     }
 
-    fn child(&mut self, cell: &ActorCell) -> Option<Child> {
-        if cell.get_id() == self.registry.cell().get_id() {
-            return Some(Child::Registry);
+    /// Forgets an actor that failed, and returns which child it was.
+    fn failed(&mut self, actor: ActorId) -> Option<Child> {
+        let single = [
+            (self.registry.cell(), Child::Registry),
+            (self.heartbeat.cell(), Child::Heartbeat),
+            (self.nudges.cell(), Child::Nudges),
+        ];
+        if let Some((_, child)) = single.into_iter().find(|(cell, _)| cell.get_id() == actor) {
+            return Some(child);
         }
-        self.children.remove(&cell.get_id())
+        (self.workers.failed(actor))
+            .or_else(|| self.merges.failed(actor))
+            .or_else(|| self.runs.failed(actor))
+            .or_else(|| self.loops.failed(actor))
+            .or_else(|| self.flows.failed(actor))
+    }
+
+    fn left(&mut self, actor: ActorId) {
+        self.workers.left(actor);
+        self.merges.left(actor);
+        self.runs.left(actor);
+        self.loops.left(actor);
+        self.flows.left(actor);
     }
 
     /// Hands the request to the workers it names; a task waits for them.
     async fn begin(&mut self, request: Request, answers: UnboundedSender<Answer>) -> Result<(), ActorProcessingErr> {
         self.feed(Event::RequestBegan).await?;
-        let names = match self.named(&request).await {
+        let names = match self.names(&request).await {
             Ok(names) => names,
             Err(refusal) => {
                 let _ = answers.send(Answer::Refused(refusal));
@@ -328,15 +358,18 @@ impl State {
                 return self.feed(Event::RequestEnded).await;
             }
         };
+        let ending = self.ending(&request, &names);
         let mut workers = Vec::with_capacity(names.len());
         for name in names {
             workers.push((self.worker(&name).await?, name));
         }
         let myself = self.myself.clone();
-        let ends = self.loops_that_end(&request, &workers);
-        let desk = super::requests::Desk { supervisor: myself.clone(), nudges: self.nudges.clone() };
-        let carried_out = super::requests::carry_out(request, workers, desk, answers.clone());
-        let work = tokio::spawn(ends.around(carried_out));
+        let desk = requests::Desk { supervisor: myself.clone(), nudges: ending.as_ref().map(Ending::nudges) };
+        let carried_out = requests::carry_out(request, workers, desk, answers.clone());
+        let work = match ending {
+            Some(ending) => tokio::spawn(ending.around(carried_out)),
+            None => tokio::spawn(carried_out),
+        };
         tokio::spawn(async move {
             if work.await.is_err() {
                 let refusal = Refusal::new(RefusalKind::Internal, "the request failed inside the supervisor");
@@ -346,6 +379,13 @@ impl State {
             let _ = myself.cast(SupervisorMessage::RequestEnded);
         });
         Ok(())
+    }
+
+    async fn names(&self, request: &Request) -> Result<Vec<String>, Refusal> {
+        if let Request::Respawn(respawn) = request {
+            self.may_respawn(respawn).await?;
+        }
+        requests::names(request, &self.registry).await
     }
 
     fn emit(&self, kind: EventKind) {

@@ -1,13 +1,13 @@
 //! Flows: who runs them, and what people ask of them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ractor::{ActorProcessingErr, SpawnErr};
+use ractor::ActorProcessingErr;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::State;
 use super::below::Below;
+use super::children::not_started;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
 use crate::flows::{FlowArguments, FlowHandle, Told};
@@ -17,10 +17,6 @@ use swarm_model::{Answer, FlowLine, FlowOrder, FlowPlace, FlowRequest, Refusal, 
 /// How long the workers of a flow that is stopped may take to end.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// The flows that are run.
-#[derive(Default)]
-pub struct Flows(BTreeMap<FlowPlace, FlowHandle>);
-
 impl State {
     /// Every flow that was run goes on. One that cannot is told of, and the others are
     /// none the worse for it.
@@ -28,7 +24,7 @@ impl State {
         match self.ports.flows.active().await {
             Ok(places) => {
                 for place in places {
-                    self.restart_flow(&place).await?;
+                    self.resume_flow(&place).await?;
                 }
             }
             Err(error) => tracing::error!(%error, "the flows cannot be listed"),
@@ -36,8 +32,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) async fn restart_flow(&mut self, place: &FlowPlace) -> Result<(), ActorProcessingErr> {
-        self.flows.0.remove(place);
+    pub(super) async fn resume_flow(&mut self, place: &FlowPlace) -> Result<(), ActorProcessingErr> {
         if let Err(refusal) = self.open_flow(place, None).await? {
             tracing::error!(flow = %place, cause = %refusal.cause, "a flow cannot go on");
         }
@@ -59,15 +54,9 @@ impl State {
         };
         let flow = match FlowHandle::start(arguments, self.myself.get_cell()).await {
             Ok(flow) => flow,
-            // Its own sentence, without the runtime's words about it.
-            Err(SpawnErr::StartupFailed(cause)) => {
-                return Ok(Err(Refusal::new(RefusalKind::Invalid, cause.to_string())));
-            }
-            Err(error) => return Ok(Err(Refusal::new(RefusalKind::Internal, error.to_string()))),
+            Err(error) => return Ok(Err(not_started(error, RefusalKind::Invalid))),
         };
-        let child = Child::Flow(place.clone());
-        self.children.insert(flow.cell().get_id(), child.clone());
-        self.flows.0.insert(place.clone(), flow);
+        let child = self.flows.insert(place, flow);
         self.feed(Event::Live { child, live: true }).await?;
         Ok(Ok(()))
     }
@@ -75,7 +64,7 @@ impl State {
     pub(super) async fn flow_told(&mut self, place: FlowPlace, told: Told) -> Result<(), ActorProcessingErr> {
         match told {
             Told::Over => {
-                self.flows.0.remove(&place);
+                self.flows.remove(&place);
                 self.feed(Event::Live { child: Child::Flow(place), live: false }).await
             }
         }
@@ -88,7 +77,7 @@ impl State {
         answers: UnboundedSender<Answer>,
     ) -> Result<(), ActorProcessingErr> {
         let FlowRequest { caller, place, order } = request;
-        let known = self.flows.0.get(&place).cloned();
+        let known = self.flows.get(&place).cloned();
         let answer = match (order, known) {
             (FlowOrder::Run(rules), Some(flow)) => {
                 let myself = self.myself.clone();

@@ -1,22 +1,22 @@
 //! Loops: who starts them, what a person asks of them, and what they have to hear of.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorProcessingErr, ActorRef, SpawnErr};
+use ractor::{ActorProcessingErr, ActorRef};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::State;
 use super::below::Below;
+use super::children::not_started;
 use super::machine::{Child, Event};
-use super::message::{Request, SupervisorMessage};
+use super::message::SupervisorMessage;
 use crate::loops::machine::Event as Happening;
 use crate::loops::{Begin, LoopArguments, LoopError, LoopHandle, Told, is_own_request};
 use crate::registry::RegistryHandle;
-use crate::worker::{Subject, WorkerHandle, Workers as _, of_store};
+use crate::worker::{Subject, Workers as _, of_store};
 use swarm_model::loops::progress::{Loop, Plan, Status};
-use swarm_model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, Spawned};
+use swarm_model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, RespawnRequest, Spawned};
 use swarm_ports::Ports;
 
 /// How long a loop may take to be opened, in milliseconds: a slow disk is the longest part.
@@ -25,10 +25,6 @@ const OPEN_MS_MAX: u64 = 30_000;
 const LEAVE_MAX: Duration = Duration::from_secs(60);
 /// How often a loop is asked that is just leaving.
 const TRIES_MAX: u32 = 5;
-
-/// The loops that somebody looks after, by the names of their workers.
-#[derive(Default)]
-pub struct Loops(BTreeMap<String, LoopHandle>);
 
 impl State {
     /// Every loop that is to be looked after goes on. One that cannot is told of, and the
@@ -45,12 +41,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) async fn restart_loop(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
-        self.loops.0.remove(name);
-        self.resume_loop(name).await
-    }
-
-    async fn resume_loop(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
+    pub(super) async fn resume_loop(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
         if let Err(refusal) = self.open_loop(name, None).await? {
             tracing::error!(worker = name, cause = %refusal.cause, "a loop cannot go on");
         }
@@ -62,7 +53,7 @@ impl State {
         name: &str,
         mut begin: Option<Begin>,
     ) -> Result<Result<Option<LoopHandle>, Refusal>, ActorProcessingErr> {
-        match (self.loops.0.get(name), &begin) {
+        match (self.loops.get(&name.to_owned()), &begin) {
             (Some(_), Some(Begin::Plan(_))) => return Ok(Err(under_way(name))),
             // Somebody else was first to take it over.
             (Some(known), Some(Begin::Adopt(_)) | None) => return Ok(Ok(Some(known.clone()))),
@@ -84,15 +75,13 @@ impl State {
         };
         let opened = match LoopHandle::start(arguments, self.myself.get_cell()).await {
             Ok(opened) => opened,
-            // Its own sentence, without the runtime's words about it.
-            Err(SpawnErr::StartupFailed(cause)) => {
-                return Ok(Err(Refusal::new(RefusalKind::Registry, cause.to_string()).of(name)));
+            Err(error) => {
+                let refusal = not_started(error, RefusalKind::Registry);
+                let named = refusal.kind == RefusalKind::Registry;
+                return Ok(Err(if named { refusal.of(name) } else { refusal }));
             }
-            Err(error) => return Ok(Err(Refusal::new(RefusalKind::Internal, error.to_string()))),
         };
-        let child = Child::Loop(name.to_owned());
-        self.children.insert(opened.cell().get_id(), child.clone());
-        self.loops.0.insert(name.to_owned(), opened.clone());
+        let child = self.loops.insert(&name.to_owned(), opened.clone());
         self.feed(Event::Live { child, live: true }).await?;
         Ok(Ok(Some(opened)))
     }
@@ -102,7 +91,7 @@ impl State {
             Told::Over => {
                 // Between two iterations its worker was not gone; now it may be.
                 self.nudges.doubt(name.clone());
-                self.loops.0.remove(&name);
+                self.loops.remove(&name);
                 self.feed(Event::Live { child: Child::Loop(name), live: false }).await
             }
         }
@@ -119,77 +108,27 @@ impl State {
         });
     }
 
-    fn loop_desk(&self) -> Desk {
+    pub(super) fn loop_desk(&self) -> Desk {
         Desk { ports: self.ports.clone(), registry: self.registry.clone(), supervisor: self.myself.clone() }
     }
 
-    /// The workers that a request names. The worker of a loop is the loop's to start again:
-    /// beside it, a respawn would end the loop or be taken for a stranger.
-    pub(super) async fn named(&self, request: &Request) -> Result<Vec<String>, Refusal> {
-        if let Request::Respawn(respawn) = request
-            && !is_own_request(&respawn.caller.request)
-            && let Ok(Some(it)) = self.ports.loops.load(&respawn.name).await
-            && (it.is_active() || it.status == Status::Paused)
-        {
-            let (name, state) = (&respawn.name, it.status.word());
-            let cause = format!("worker '{name}' belongs to a ralph loop that is {state}, which starts it itself");
-            let refusal = Refusal::new(RefusalKind::Running, cause).of(name);
-            let remedy = format!(
-                "swarm ralph pause {name} keeps the loop from its next iteration; swarm ralph stop {name} ends it, and then the worker can be respawned"
-            );
-            return Err(refusal.remedy(remedy));
+    /// Refuses to respawn the worker of a loop that goes on: the loop starts it itself. Beside the
+    /// loop, a respawn would end the loop or be taken for another program's worker.
+    pub(super) async fn may_respawn(&self, respawn: &RespawnRequest) -> Result<(), Refusal> {
+        if is_own_request(&respawn.caller.request) {
+            return Ok(());
         }
-        super::requests::names(request, &self.registry).await
-    }
-
-    /// A person who kills or cleans a worker ends its loop as well.
-    pub(super) fn loops_that_end(&self, request: &Request, workers: &[(WorkerHandle, String)]) -> Ends {
-        let names = || workers.iter().map(|(_, name)| name.clone()).collect();
-        let (before, after, forget) = match request {
-            Request::Kill(kill) if !is_own_request(&kill.caller.request) => {
-                (names(), Vec::new(), if kill.rm_worktree { names() } else { Vec::new() })
-            }
-            Request::Clean(clean) if !is_own_request(&clean.caller.request) => (Vec::new(), names(), Vec::new()),
-            Request::Spawn(_) | Request::Respawn(_) | Request::Recover(_) | Request::Kill(_) | Request::Clean(_) => {
-                (Vec::new(), Vec::new(), Vec::new())
-            }
-        };
-        Ends { desk: self.loop_desk(), before, after, forget }
-    }
-}
-
-/// The loops that end with a request about their workers.
-pub struct Ends {
-    desk: Desk,
-    /// Before it, so that none begins its next iteration meanwhile.
-    before: Vec<String>,
-    /// Behind it, where the worker is gone then.
-    after: Vec<String>,
-    /// Those of which nothing is to stay.
-    forget: Vec<String>,
-}
-
-impl Ends {
-    pub async fn around(self, work: impl Future<Output = ()>) {
-        for name in &self.before {
-            if let Err(refusal) = self.desk.killed(name).await {
-                tracing::warn!(worker = %name, cause = %refusal.cause, "its loop is left as it is");
-            }
+        let Ok(Some(it)) = self.ports.loops.load(&respawn.name).await else { return Ok(()) };
+        if !it.is_active() && it.status != Status::Paused {
+            return Ok(());
         }
-        work.await;
-        for name in &self.after {
-            if self.desk.is_running(name).await
-                && matches!(self.desk.registry.find(name).await, Ok(None))
-                && let Err(refusal) = self.desk.killed(name).await
-            {
-                tracing::error!(worker = %name, cause = %refusal.cause, "its loop could not be ended");
-            }
-        }
-        for name in &self.forget {
-            if let Err(refusal) = self.desk.forget(name).await {
-                tracing::warn!(worker = %name, cause = %refusal.cause, "the records of its loop stay");
-            }
-        }
+        let (name, state) = (&respawn.name, it.status.word());
+        let cause = format!("worker '{name}' belongs to a ralph loop that is {state}, which starts it itself");
+        let refusal = Refusal::new(RefusalKind::Running, cause).of(name);
+        let remedy = format!(
+            "swarm ralph pause {name} keeps the loop from its next iteration; swarm ralph stop {name} ends it, and then the worker can be respawned"
+        );
+        Err(refusal.remedy(remedy))
     }
 }
 
@@ -368,12 +307,12 @@ impl Desk {
         Err(Refusal::new(RefusalKind::Stopping, "the loop ended before it could answer").of(name))
     }
 
-    async fn is_running(&self, name: &str) -> bool {
+    pub(super) async fn is_running(&self, name: &str) -> bool {
         matches!(self.ports.loops.load(name).await, Ok(Some(it)) if it.status == Status::Running)
     }
 
     /// Its loop, where it has one that may go on, does not.
-    async fn killed(&self, name: &str) -> Result<(), Refusal> {
+    pub(super) async fn killed(&self, name: &str) -> Result<(), Refusal> {
         match self.locate(name).await {
             Ok(it) if it.may_go_on() || it.is_active() => self.end(it).await,
             Ok(_) => Ok(()),
@@ -383,7 +322,7 @@ impl Desk {
     }
 
     /// Forgets a loop that was ended, once nobody writes to its records any more.
-    async fn forget(&self, name: &str) -> Result<bool, Refusal> {
+    pub(super) async fn forget(&self, name: &str) -> Result<bool, Refusal> {
         if let Some(opened) = self.open(name, None).await? {
             // One that was over has nothing to do, and says so when it is asked something.
             let _ = opened.ask(Happening::Killed).await;

@@ -60,14 +60,9 @@ pub enum Event {
 pub enum Effect {
     /// Fire `IdleTimer(number)` after [`IDLE_MS_MAX`].
     ArmIdle(u64),
-    RestartWorker(String),
-    RestartMerge(Target),
-    RestartRun(String),
-    RestartHeartbeat,
-    RestartLoop(String),
-    RestartFlow(FlowPlace),
-    RestartNudges,
-    RestartAll,
+    /// Start the successor of a child that failed. With the registry, all workers are
+    /// restarted.
+    Restart(Child),
     End(Exit),
 }
 
@@ -132,38 +127,13 @@ impl Machine {
         if recent.len() > FAILURES_MAX {
             return vec![Effect::End(Exit::GaveUp)];
         }
-        // What the failed one needed is told anew by its successor, or by nobody.
-        let mut effects = match child {
-            Child::Registry => {
-                self.live.retain(|child| !matches!(child, Child::Registry | Child::Worker(_) | Child::Heartbeat));
-                vec![Effect::RestartAll]
-            }
-            Child::Worker(name) => {
-                self.live.remove(&Child::Worker(name.clone()));
-                vec![Effect::RestartWorker(name)]
-            }
-            Child::Merge(target) => {
-                self.live.remove(&Child::Merge(target.clone()));
-                vec![Effect::RestartMerge(target)]
-            }
-            Child::Heartbeat => vec![Effect::RestartHeartbeat],
-            Child::Run(home) => {
-                self.live.remove(&Child::Run(home.clone()));
-                vec![Effect::RestartRun(home)]
-            }
-            Child::Loop(name) => {
-                self.live.remove(&Child::Loop(name.clone()));
-                vec![Effect::RestartLoop(name)]
-            }
-            Child::Flow(place) => {
-                self.live.remove(&Child::Flow(place.clone()));
-                vec![Effect::RestartFlow(place)]
-            }
-            Child::Nudges => {
-                self.live.remove(&Child::Nudges);
-                vec![Effect::RestartNudges]
-            }
-        };
+        // The successor reports again what needs this process.
+        if child == Child::Registry {
+            self.live.retain(|child| !matches!(child, Child::Registry | Child::Worker(_) | Child::Heartbeat));
+        } else {
+            self.live.remove(&child);
+        }
+        let mut effects = vec![Effect::Restart(child)];
         effects.extend(self.arm_when_idle());
         effects
     }
@@ -243,12 +213,12 @@ mod tests {
         let child = Child::Worker("a".to_owned());
         let fail = |now_ms| Event::ChildFailed { child: child.clone(), now_ms };
         for now_ms in 0..5 {
-            assert_eq!(machine.on(fail(now_ms)), vec![Effect::RestartWorker("a".to_owned())]);
+            assert_eq!(machine.on(fail(now_ms)), vec![Effect::Restart(Child::Worker("a".to_owned()))]);
         }
         assert_eq!(machine.on(fail(6)), vec![Effect::End(Exit::GaveUp)]);
-        assert_eq!(machine.on(fail(60_000)), vec![Effect::RestartWorker("a".to_owned())]);
+        assert_eq!(machine.on(fail(60_000)), vec![Effect::Restart(Child::Worker("a".to_owned()))]);
         let registry = Event::ChildFailed { child: Child::Registry, now_ms: 60_000 };
-        assert_eq!(machine.on(registry), vec![Effect::RestartAll, Effect::ArmIdle(1)]);
+        assert_eq!(machine.on(registry), vec![Effect::Restart(Child::Registry), Effect::ArmIdle(1)]);
     }
 
     #[test]
@@ -256,7 +226,7 @@ mod tests {
         let mut machine = Machine::default();
         machine.on(Event::Live { child: Child::Worker("a".to_owned()), live: true });
         let failed = Event::ChildFailed { child: Child::Worker("a".to_owned()), now_ms: 1 };
-        assert_eq!(machine.on(failed), vec![Effect::RestartWorker("a".to_owned()), Effect::ArmIdle(1)]);
+        assert_eq!(machine.on(failed), vec![Effect::Restart(Child::Worker("a".to_owned())), Effect::ArmIdle(1)]);
         assert_eq!(machine.live(), 0);
     }
 

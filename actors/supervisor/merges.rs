@@ -1,13 +1,13 @@
 //! Merge queues: who starts them, and what is handed to them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ractor::{ActorProcessingErr, ActorRef, RpcReplyPort, SpawnErr};
+use ractor::{ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::State;
+use super::children::not_started;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
 use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, Step, Told};
@@ -28,16 +28,6 @@ const ENTRY_TRIES_MAX: u32 = 6;
 /// … and how long before the second time; twice as long before each one after.
 const ENTRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// The queues that run.
-#[derive(Default)]
-pub struct Merges(BTreeMap<Target, MergeHandle>);
-
-impl Merges {
-    pub fn all(&self) -> Vec<(Target, MergeHandle)> {
-        self.0.iter().map(|(target, queue)| (target.clone(), queue.clone())).collect()
-    }
-}
-
 impl State {
     /// Every queue that has a journal goes on. One that cannot is told of, and the
     /// others and the workers are none the worse for it.
@@ -52,7 +42,7 @@ impl State {
         }
     }
 
-    async fn resume_merge(&mut self, target: &Target) {
+    pub(super) async fn resume_merge(&mut self, target: &Target) {
         if let Err(refusal) = self.queue(target).await {
             tracing::error!(branch = %target.branch, cause = %refusal.cause, "a merge queue cannot go on");
         }
@@ -60,7 +50,7 @@ impl State {
 
     /// The queue of this base, started when there is none.
     pub(super) async fn queue(&mut self, target: &Target) -> Result<MergeHandle, Refusal> {
-        if let Some(queue) = self.merges.0.get(target) {
+        if let Some(queue) = self.merges.get(target) {
             return Ok(queue.clone());
         }
         let (myself, about) = (self.myself.clone(), target.clone());
@@ -71,19 +61,15 @@ impl State {
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Merge(about.clone(), told)))),
         };
         let started = MergeHandle::start(arguments, self.myself.get_cell()).await;
-        let queue = started.map_err(|error| match error {
-            // Its own sentence, without the runtime's words about it.
-            SpawnErr::StartupFailed(cause) => Refusal::new(RefusalKind::Registry, cause.to_string()),
-            error => Refusal::new(RefusalKind::Internal, error.to_string()),
-        })?;
-        self.children.insert(queue.cell().get_id(), Child::Merge(target.clone()));
-        self.merges.0.insert(target.clone(), queue.clone());
+        let queue = started.map_err(|error| not_started(error, RefusalKind::Registry))?;
+        self.merges.insert(target, queue.clone());
+        self.queued.extend(queue.journaled_keys().iter().map(|key| (key.clone(), target.clone())));
         Ok(queue)
     }
 
-    pub(super) async fn restart_merge(&mut self, target: &Target) {
-        self.merges.0.remove(target);
-        self.resume_merge(target).await;
+    /// The queue in which an item was made under this key.
+    pub(super) fn queue_of(&self, key: &str) -> Option<MergeHandle> {
+        self.merges.get(self.queued.get(key)?).cloned()
     }
 
     pub(super) async fn merge_told(&mut self, target: Target, told: Told) -> Result<(), ActorProcessingErr> {
@@ -95,7 +81,7 @@ impl State {
             }
             Told::Settled(item) => item,
         };
-        self.runs.settled(&item);
+        self.run_settled(&item);
         let (state, files) = (item.state.word().to_owned(), item.state.files().to_vec());
         let commit = item.state.commit().map(str::to_owned);
         let cause = item.state.reason().map(str::to_owned);
@@ -105,7 +91,7 @@ impl State {
     }
 
     fn merge_begun(&mut self, target: &Target, step: &Step, item: Item) {
-        self.runs.merging(step, &item);
+        self.run_merging(step, &item);
         let base = target.base().to_owned();
         let kind = match step.clone() {
             Step::Verifying { commit } => EventKind::MergeVerifying { item: item.id, base, commit },
@@ -176,14 +162,9 @@ impl State {
 
 /// The item that was made under this key, and its queue.
 pub(super) async fn item_of(supervisor: &ActorRef<SupervisorMessage>, key: &str) -> Option<(MergeHandle, Item)> {
-    for (_, queue) in ractor::call_t!(supervisor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default() {
-        if let Ok(view) = queue.look().await
-            && let Some(item) = view.queue.of_key(key)
-        {
-            return Some((queue, item.clone()));
-        }
-    }
-    None
+    let queue = ractor::call_t!(supervisor, SupervisorMessage::QueueOf, CALL_MS_MAX, key.to_owned()).ok()??;
+    let item = queue.item(key).await?;
+    Some((queue, item))
 }
 
 /// What a request about queues is carried out with.
@@ -254,8 +235,9 @@ impl Desk {
         let name = completion.name.clone();
         let done = self.ports.landings.complete(completion).await?;
         let (rules, waits) = (done.rules, done.waits.clone());
-        let addition = Addition { name: name.clone(), tip: done.tip, priority, key: Some(key), rules, waits };
+        let addition = Addition { name: name.clone(), tip: done.tip, priority, key: Some(key.clone()), rules, waits };
         let item = self.ask(&done.target, Ask::Add(addition)).await?;
+        let _ = self.supervisor.cast(SupervisorMessage::Queued(key, done.target.clone()));
         let base = done.target.base().to_owned();
         let left_out = done.left_out;
         let queued = EventKind::MergeQueued { item: item.unwrap_or_default(), base, left_out: left_out.clone() };

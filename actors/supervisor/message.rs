@@ -81,7 +81,11 @@ pub enum SupervisorMessage {
     /// The queue of this base, started when there is none.
     Queue(Target, RpcReplyPort<Result<MergeHandle, Refusal>>),
     /// All queues that there are.
-    Queues(RpcReplyPort<Vec<(Target, MergeHandle)>>),
+    Queues(RpcReplyPort<Vec<MergeHandle>>),
+    /// An item was made under this key.
+    Queued(String, Target),
+    /// The queue in which an item was made under this key.
+    QueueOf(String, RpcReplyPort<Option<MergeHandle>>),
     /// It is not to end for want of work.
     Stay,
     /// From the timer, with the number it was armed under.

@@ -19,6 +19,8 @@
 mod actor;
 mod adopt;
 mod below;
+mod children;
+mod endings;
 mod error;
 mod flows;
 mod loops;
@@ -141,7 +143,7 @@ impl SupervisorHandle {
     pub async fn queues(&self) -> Vec<QueueView> {
         let queues = ractor::call_t!(self.actor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
         let mut views = Vec::with_capacity(queues.len());
-        for (_, queue) in queues {
+        for queue in queues {
             views.extend(queue.look().await);
         }
         views

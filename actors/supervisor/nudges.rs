@@ -28,7 +28,6 @@ pub async fn start(ports: &Ports, supervisor: &ActorRef<SupervisorMessage>) -> R
 impl State {
     pub(super) async fn restart_nudges(&mut self) -> Result<(), ActorProcessingErr> {
         self.nudges = start(&self.ports, &self.myself).await?;
-        self.children.insert(self.nudges.cell().get_id(), Child::Nudges);
         Ok(())
     }
 

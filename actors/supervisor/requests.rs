@@ -6,9 +6,8 @@ use ractor::ActorRef;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::CALL_MS_MAX;
+use super::endings::Nudges;
 use super::message::{Request, SupervisorMessage};
-use crate::loops::is_own_request;
-use crate::nudges::NudgesHandle;
 use crate::registry::RegistryHandle;
 use crate::worker::{self, Removal, WorkerHandle};
 use swarm_model::{Answer, Refusal, RefusalKind, Scope};
@@ -32,6 +31,14 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
             Ok(rows.iter().map(|row| row.name.clone()).collect())
         }
     }
+}
+
+/// What a request is carried out with besides its workers.
+#[derive(Clone)]
+pub struct Desk {
+    pub supervisor: ActorRef<SupervisorMessage>,
+    /// For requests that end workers.
+    pub nudges: Option<Arc<Nudges>>,
 }
 
 /// Gives the request to each worker and sends what each answers, in the order
@@ -71,15 +78,8 @@ fn skipped(request: &Request, refusal: &Refusal) -> bool {
     }
 }
 
-/// Whom a request is about besides its workers.
-#[derive(Clone)]
-pub struct Desk {
-    pub supervisor: ActorRef<SupervisorMessage>,
-    pub nudges: NudgesHandle,
-}
-
-/// What a worker did not take because it was just being cleaned, the next one of that
-/// name takes.
+/// Hands the request to a worker. If the worker does not take it because it was just cleaned,
+/// the next one of that name does.
 async fn one_or_next(request: Arc<Request>, worker: WorkerHandle, name: String, desk: Desk) -> Result<Answer, Refusal> {
     let answer = match one(Request::clone(&request), &worker).await {
         Err(refusal) if refusal.kind == RefusalKind::Stopping && worker.is_cleaned() => {
@@ -90,19 +90,8 @@ async fn one_or_next(request: Arc<Request>, worker: WorkerHandle, name: String, 
         }
         answer => answer,
     };
-    if matches!(request.as_ref(), Request::Kill(kill) if is_own_request(&kill.caller.request))
-        || matches!(request.as_ref(), Request::Clean(clean) if is_own_request(&clean.caller.request))
-    {
-        // Its loop may begin the next one: a look tells.
-        desk.nudges.doubt(name);
-        return answer;
-    }
-    // Before it is answered: a nudge does not outlive the worker that a person ended.
-    match (request.as_ref(), &answer) {
-        (Request::Kill(_), Ok(_)) => desk.nudges.killed(&name).await,
-        (Request::Clean(_), Ok(_)) => desk.nudges.cleaned(&name).await,
-        (Request::Kill(_) | Request::Clean(_), Err(_))
-        | (Request::Spawn(_) | Request::Respawn(_) | Request::Recover(_), _) => {}
+    if let Some(nudges) = &desk.nudges {
+        nudges.ended(&name, &answer).await;
     }
     answer
 }

@@ -1,13 +1,13 @@
 //! Runs: who starts them, and what they ask of workers and queues.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ractor::{ActorProcessingErr, SpawnErr};
+use ractor::ActorProcessingErr;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::State;
 use super::below::Below;
+use super::children::not_started;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
 use crate::merge::Step;
@@ -15,27 +15,27 @@ use crate::run::{Ask, Begin, RunArguments, RunHandle, Told};
 use swarm_model::merge::queue::Item;
 use swarm_model::{Answer, EventKind, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
 
-/// The runs that are not over, by their homes.
-#[derive(Default)]
-pub struct Runs(BTreeMap<String, RunHandle>);
-
-impl Runs {
-    pub fn all(&self) -> Vec<RunHandle> {
-        self.0.values().cloned().collect()
-    }
-
-    /// The item may be of one of them.
-    pub fn merging(&self, step: &Step, item: &Item) {
-        self.0.values().for_each(|run| run.merging(step.clone(), item.clone()));
-    }
-
-    /// Each may be waiting for this item.
-    pub fn settled(&self, item: &Item) {
-        self.0.values().for_each(|run| run.settled(item.clone()));
-    }
-}
-
 impl State {
+    /// Tells the run that queued this item of a step that began.
+    pub(super) fn run_merging(&self, step: &Step, item: &Item) {
+        if let Some(run) = self.run_of(item) {
+            run.merging(step.clone(), item.clone());
+        }
+    }
+
+    /// Tells the run that queued this item that it has settled.
+    pub(super) fn run_settled(&self, item: &Item) {
+        if let Some(run) = self.run_of(item) {
+            run.settled(item.clone());
+        }
+    }
+
+    /// The run that the key of the item names, if it is not over.
+    fn run_of(&self, item: &Item) -> Option<&RunHandle> {
+        let key = item.key.as_deref()?;
+        self.runs.all().find(|run| run.has_queued(key))
+    }
+
     /// Every run that is not over goes on. One that cannot is told of, and the others
     /// are none the worse for it.
     pub(super) async fn resume_runs(&mut self) -> Result<(), ActorProcessingErr> {
@@ -50,12 +50,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) async fn restart_run(&mut self, home: &str) -> Result<(), ActorProcessingErr> {
-        self.runs.0.remove(home);
-        self.resume_run(home).await
-    }
-
-    async fn resume_run(&mut self, home: &str) -> Result<(), ActorProcessingErr> {
+    pub(super) async fn resume_run(&mut self, home: &str) -> Result<(), ActorProcessingErr> {
         if let Err(refusal) = self.run(home, None).await? {
             tracing::error!(home, cause = %refusal.cause, "a run cannot go on");
         }
@@ -73,15 +68,9 @@ impl State {
         };
         let run = match RunHandle::start(arguments, self.myself.get_cell()).await {
             Ok(run) => run,
-            // Its own sentence, without the runtime's words about it.
-            Err(SpawnErr::StartupFailed(cause)) => {
-                return Ok(Err(Refusal::new(RefusalKind::Invalid, cause.to_string())));
-            }
-            Err(error) => return Ok(Err(Refusal::new(RefusalKind::Internal, error.to_string()))),
+            Err(error) => return Ok(Err(not_started(error, RefusalKind::Invalid))),
         };
-        let child = Child::Run(home.to_owned());
-        self.children.insert(run.cell().get_id(), child.clone());
-        self.runs.0.insert(home.to_owned(), run);
+        let child = self.runs.insert(&home.to_owned(), run);
         self.feed(Event::Live { child, live: true }).await?;
         Ok(Ok(()))
     }
@@ -89,7 +78,7 @@ impl State {
     pub(super) async fn run_told(&mut self, home: String, told: Told) -> Result<(), ActorProcessingErr> {
         match told {
             Told::Over => {
-                self.runs.0.remove(&home);
+                self.runs.remove(&home);
                 self.feed(Event::Live { child: Child::Run(home), live: false }).await
             }
         }
@@ -113,7 +102,7 @@ impl State {
             RunOrder::Hold { home } => (home, Ask::Hold, "paused"),
             RunOrder::Resume { home } => (home, Ask::Resume, "resumed"),
         };
-        let run = self.runs.0.get(&home).cloned();
+        let run = self.runs.get(&home).cloned();
         self.beside(async move {
             let answer = match run {
                 None => Err(Refusal::new(RefusalKind::NotFound, format!("no run is under way in {home}"))),
@@ -135,7 +124,7 @@ impl State {
             // Its first answer was lost; it is under way, or over by now.
             return Ok(Answer::Run(RunLine { run, home, done: "started".to_owned() }));
         }
-        if self.runs.0.contains_key(&home) {
+        if self.runs.get(&home).is_some() {
             let refusal = Refusal::new(RefusalKind::Exists, format!("a run is under way in {home}"));
             return Ok(Answer::Refused(refusal.remedy("swarm run attach shows it, swarm run stop ends it")));
         }

@@ -6,7 +6,6 @@ use ractor::{ActorProcessingErr, ActorRef};
 
 use super::actor::State;
 use super::error::SupervisorError;
-use super::machine::Child;
 use super::message::SupervisorMessage;
 use crate::heartbeat::{HeartbeatHandle, Told};
 use crate::worker::tried;
@@ -26,8 +25,7 @@ pub async fn start(
 impl State {
     pub(super) async fn restart_heartbeat(&mut self) -> Result<(), ActorProcessingErr> {
         self.heartbeat = start(&self.ports, &self.myself).await?;
-        self.children.insert(self.heartbeat.cell().get_id(), Child::Heartbeat);
-        self.workers.values().for_each(crate::worker::WorkerHandle::tell_life);
+        self.workers.all().for_each(crate::worker::WorkerHandle::tell_life);
         Ok(())
     }
 

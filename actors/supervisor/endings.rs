@@ -1,0 +1,105 @@
+//! A kill or a cleaning of workers also concerns their loops and their nudges.
+
+use std::sync::Arc;
+
+use super::actor::State;
+use super::loops::Desk;
+use super::message::Request;
+use crate::loops::is_own_request;
+use crate::nudges::NudgesHandle;
+use swarm_model::{Answer, Refusal};
+
+/// Who ends workers, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Killed,
+    Cleaned,
+    /// Their loop does, which may start the next one.
+    ByTheirLoop,
+}
+
+/// Everything besides the workers themselves that ends with them.
+pub struct Ending {
+    desk: Desk,
+    /// Loops that end before the request, so that none begins its next iteration meanwhile.
+    before: Vec<String>,
+    /// Loops that end after the request, if the worker is gone then.
+    after: Vec<String>,
+    /// Loops whose records are removed.
+    forget: Vec<String>,
+    nudges: Arc<Nudges>,
+}
+
+/// The nudges of workers that are killed or cleaned.
+pub struct Nudges {
+    handle: NudgesHandle,
+    how: How,
+}
+
+impl State {
+    /// What else ends with the workers that this request kills or cleans. `None` for other
+    /// requests.
+    pub(super) fn ending(&self, request: &Request, names: &[String]) -> Option<Ending> {
+        let (by, cleans, removes_tree) = match request {
+            Request::Kill(kill) => (&kill.caller.request, false, kill.rm_worktree),
+            Request::Clean(clean) => (&clean.caller.request, true, false),
+            Request::Spawn(_) | Request::Respawn(_) | Request::Recover(_) => return None,
+        };
+        let how = match (is_own_request(by), cleans) {
+            (true, _) => How::ByTheirLoop,
+            (false, true) => How::Cleaned,
+            (false, false) => How::Killed,
+        };
+        let names_if = |applies: bool| if applies { names.to_vec() } else { Vec::new() };
+        Some(Ending {
+            desk: self.loop_desk(),
+            before: names_if(how == How::Killed),
+            after: names_if(how == How::Cleaned),
+            forget: names_if(how == How::Killed && removes_tree),
+            nudges: Arc::new(Nudges { handle: self.nudges.clone(), how }),
+        })
+    }
+}
+
+impl Ending {
+    pub fn nudges(&self) -> Arc<Nudges> {
+        Arc::clone(&self.nudges)
+    }
+
+    /// Ends the loops around `work`, which ends the workers.
+    pub async fn around(self, work: impl Future<Output = ()>) {
+        for name in &self.before {
+            if let Err(refusal) = self.desk.killed(name).await {
+                tracing::warn!(worker = %name, cause = %refusal.cause, "its loop is left as it is");
+            }
+        }
+        work.await;
+        for name in &self.after {
+            if self.desk.is_running(name).await
+                && matches!(self.desk.registry.find(name).await, Ok(None))
+                && let Err(refusal) = self.desk.killed(name).await
+            {
+                tracing::error!(worker = %name, cause = %refusal.cause, "its loop could not be ended");
+            }
+        }
+        for name in &self.forget {
+            if let Err(refusal) = self.desk.forget(name).await {
+                tracing::warn!(worker = %name, cause = %refusal.cause, "the records of its loop stay");
+            }
+        }
+    }
+}
+
+impl Nudges {
+    /// Ends the nudge of a worker before the request is answered: a nudge does not outlive the
+    /// worker that a person ended.
+    pub async fn ended(&self, worker: &str, answer: &Result<Answer, Refusal>) {
+        match (self.how, answer) {
+            // Its loop may start the next worker: the nudges check by themselves.
+            (How::ByTheirLoop, _) => self.handle.doubt(worker.to_owned()),
+            (How::Killed, Ok(_)) => self.handle.killed(worker).await,
+            (How::Cleaned, Ok(_)) => self.handle.cleaned(worker).await,
+            (How::Killed | How::Cleaned, Err(_)) => {}
+        }
+    }
+}
