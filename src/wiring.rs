@@ -12,7 +12,7 @@ use swarm_git::Git;
 use swarm_git::landing::GitLandings;
 use swarm_git::worktrees::hook::Home;
 use swarm_store::events::EventLog;
-use swarm_store::flows::runner::DiskFlows;
+use swarm_store::flows::active::DiskFlows;
 use swarm_store::logs::LogKeeper;
 use swarm_store::loops::DiskLoops;
 use swarm_store::nudges::DiskNudges;

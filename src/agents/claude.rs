@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
 use serde_json::Value;
+use swarm_model::json::Members as _;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
@@ -98,14 +99,19 @@ impl Ended {
     fn total(&self, before: Spent) -> (u64, u64) {
         if self.models.is_empty() {
             let of = &self.usage;
-            let input = of.input_tokens + of.cache_creation_input_tokens + of.cache_read_input_tokens;
-            return (before.input_tokens + input, before.output_tokens + of.output_tokens);
+            let read = sum([of.input_tokens, of.cache_creation_input_tokens, of.cache_read_input_tokens]);
+            return (sum([before.input_tokens, read]), sum([before.output_tokens, of.output_tokens]));
         }
         self.models.values().fold((0, 0), |(input, output), of| {
-            let read = of.input_tokens + of.cache_creation_input_tokens + of.cache_read_input_tokens;
-            (input + read, output + of.output_tokens)
+            let read = sum([of.input_tokens, of.cache_creation_input_tokens, of.cache_read_input_tokens]);
+            (sum([input, read]), sum([output, of.output_tokens]))
         })
     }
+}
+
+/// Returns the sum, or the largest number if the agent reports numbers whose sum is larger.
+fn sum<const N: usize>(tokens: [u64; N]) -> u64 {
+    tokens.into_iter().fold(0, u64::saturating_add)
 }
 
 impl Reader {
@@ -114,27 +120,29 @@ impl Reader {
     }
 
     fn assistant(&mut self, line: &Value) -> Vec<Seen> {
-        self.error = line["error"].as_str().map(str::to_owned);
-        let parts = line["message"]["content"].as_array().into_iter().flatten();
+        self.error = line.text("error").map(str::to_owned);
+        let parts = line.member("message").list("content");
         parts
+            .iter()
             .flat_map(|part| {
-                let todos = Some(&part["input"]["todos"]).filter(|todos| part["name"] == TODOS && todos.is_array());
+                let todos = part.member("input").member("todos").filter(|todos| todos.is_array());
+                let todos = todos.filter(|_| part.text("name") == Some(TODOS));
                 todos.cloned().map(Seen::Todos).into_iter().chain(self.part(part))
             })
             .collect()
     }
 
     fn part(&mut self, part: &Value) -> Option<Seen> {
-        match part["type"].as_str()? {
-            "text" => part["text"].as_str().map(short).filter(|text| !text.is_empty()).map(Seen::Text),
-            "tool_use" if part["name"] == QUESTION => {
+        match part.text("type")? {
+            "text" => part.text("text").map(short).filter(|text| !text.is_empty()).map(Seen::Text),
+            "tool_use" if part.text("name") == Some(QUESTION) => {
                 // Its denial is not reported again.
-                self.denied.push(part["id"].as_str().unwrap_or_default().to_owned());
-                Some(Seen::Asked(question(&part["input"])))
+                self.denied.push(part.text("id").unwrap_or_default().to_owned());
+                Some(Seen::Asked(question(part.member("input"))))
             }
             "tool_use" => {
-                let what = tool(part["name"].as_str()?, &part["input"]);
-                self.asked.push_back((part["id"].as_str().unwrap_or_default().to_owned(), what.clone()));
+                let what = tool(part.text("name")?, part.member("input"));
+                self.asked.push_back((part.text("id").unwrap_or_default().to_owned(), what.clone()));
                 if self.asked.len() > ASKED_MAX {
                     self.asked.pop_front();
                 }
@@ -145,28 +153,28 @@ impl Reader {
     }
 
     fn system(&mut self, line: &Value) -> Vec<Seen> {
-        match line["subtype"].as_str() {
+        match line.text("subtype") {
             Some("init") => {
-                self.session = line["session_id"].as_str().map(str::to_owned);
+                self.session = line.text("session_id").map(str::to_owned);
                 self.session.clone().map(Seen::Session).into_iter().collect()
             }
             Some("api_retry") => {
-                let error = line["error"].as_str().unwrap_or("error").to_owned();
-                let wait = line["retry_delay_ms"].as_f64().unwrap_or_default() / 1000.0;
-                let told = Seen::Delay(format!("{error}, retrying in {wait:.1} s"));
+                let error = line.text("error").unwrap_or("error").to_owned();
+                let wait = line.member("retry_delay_ms").and_then(Value::as_f64).unwrap_or_default() / 1000.0;
+                let told = Seen::Delay(short(&format!("{error}, retrying in {wait:.1} s")));
                 // The agent would retry an invalid key for minutes.
                 let doomed = error == "authentication_failed";
                 self.retried = Some(error);
                 if doomed { vec![told, Seen::Doomed] } else { vec![told] }
             }
             Some("permission_denied") => {
-                let id = line["tool_use_id"].as_str().unwrap_or_default().to_owned();
+                let id = line.text("tool_use_id").unwrap_or_default().to_owned();
                 if self.denied.contains(&id) {
                     return Vec::new();
                 }
                 let asked = self.asked.iter().find(|(asked, _)| *asked == id).map(|(_, what)| what.clone());
                 self.denied.push(id);
-                vec![Seen::Denied(asked.unwrap_or_else(|| line["tool_name"].as_str().unwrap_or("a tool").to_owned()))]
+                vec![Seen::Denied(asked.unwrap_or_else(|| line.text("tool_name").unwrap_or("a tool").to_owned()))]
             }
             _ => Vec::new(),
         }
@@ -239,22 +247,22 @@ impl Parser for Reader {
 
     fn line(&mut self, line: &str) -> Vec<Seen> {
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Vec::new() };
-        match value["type"].as_str() {
+        match value.text("type") {
             Some("system") => self.system(&value),
             Some("assistant") => self.assistant(&value),
-            Some("rate_limit_event") if value["rate_limit_info"]["status"] == "rejected" => {
-                let seconds = value["rate_limit_info"]["resetsAt"].as_u64();
+            Some("rate_limit_event") if value.member("rate_limit_info").text("status") == Some("rejected") => {
+                let seconds = value.member("rate_limit_info").whole("resetsAt");
                 self.limit = Some(seconds.map(|seconds| seconds.saturating_mul(1000)));
                 Vec::new()
             }
             Some("result") => {
                 // A result that cannot be parsed is no evidence of success.
                 let ended: Ended = serde_json::from_value(value).unwrap_or_default();
-                let is_new = |one: &&Value| !self.denied.iter().any(|id| one["tool_use_id"] == *id);
+                let is_known = |id: &str| self.denied.iter().any(|known| known == id);
+                let is_new = |one: &&Value| !one.text("tool_use_id").is_some_and(is_known);
                 let denied = ended.permission_denials.iter().filter(is_new);
-                let seen = denied
-                    .map(|one| Seen::Denied(tool(one["tool_name"].as_str().unwrap_or("a tool"), &one["tool_input"])));
-                let seen = seen.collect();
+                let told = |one: &Value| tool(one.text("tool_name").unwrap_or("a tool"), one.member("tool_input"));
+                let seen = denied.map(|one| Seen::Denied(told(one))).collect();
                 self.result = Some(ended);
                 seen
             }
@@ -272,11 +280,10 @@ impl Parser for Reader {
 }
 
 /// Returns the questions in one line, each with the offered answers.
-pub fn question(input: &Value) -> String {
-    let asked = input["questions"].as_array().into_iter().flatten().filter_map(|asked| {
-        let options = asked["options"].as_array().into_iter().flatten();
-        let options: Vec<&str> = options.filter_map(|option| option["label"].as_str()).collect();
-        let text = asked["question"].as_str()?;
+pub fn question(input: Option<&Value>) -> String {
+    let asked = input.list("questions").iter().filter_map(|asked| {
+        let options: Vec<&str> = asked.list("options").iter().filter_map(|option| option.text("label")).collect();
+        let text = asked.text("question")?;
         Some(if options.is_empty() { text.to_owned() } else { format!("{text} ({})", options.join(" | ")) })
     });
     let asked: Vec<String> = asked.collect();
@@ -284,9 +291,9 @@ pub fn question(input: &Value) -> String {
 }
 
 /// Describes a tool use, for example `Bash: cargo test` or `Write: src/lib.rs`.
-pub fn tool(name: &str, input: &Value) -> String {
+pub fn tool(name: &str, input: Option<&Value>) -> String {
     let about = ["command", "file_path", "path", "pattern", "url", "query", "description", "prompt"];
-    match about.iter().find_map(|key| input[key].as_str()) {
+    match about.iter().find_map(|key| input.text(key)) {
         Some(detail) => short(&format!("{name}: {detail}")),
         None => name.to_owned(),
     }

@@ -2,6 +2,7 @@
 //! are not reported.
 
 use serde_json::Value;
+use swarm_model::json::Members as _;
 use swarm_model::run::Outcome;
 use swarm_model::run::progress::Spent;
 
@@ -45,18 +46,18 @@ impl Reader {
         Self { before, ..Self::default() }
     }
 
-    fn item(&mut self, item: &Value, completed: bool) -> Vec<Seen> {
-        let seen = match item["type"].as_str() {
+    fn item(&mut self, item: Option<&Value>, completed: bool) -> Vec<Seen> {
+        let seen = match item.text("type") {
             Some("command_execution") if !completed => {
-                item["command"].as_str().map(|command| Seen::Tool(short(&format!("exec: {command}"))))
+                item.text("command").map(|command| Seen::Tool(short(&format!("exec: {command}"))))
             }
             Some("file_change") if completed => {
-                let paths = item["changes"].as_array().into_iter().flatten();
-                let paths: Vec<&str> = paths.filter_map(|change| change["path"].as_str()).collect();
+                let paths = item.list("changes").iter().filter_map(|change| change.text("path"));
+                let paths: Vec<&str> = paths.collect();
                 Some(Seen::Tool(short(&format!("edit: {}", paths.join(", ")))))
             }
             Some("agent_message") if completed => {
-                let text = item["text"].as_str().unwrap_or_default().to_owned();
+                let text = item.text("text").unwrap_or_default().to_owned();
                 self.message = Some(text.clone()).filter(|text| !text.trim().is_empty());
                 self.message.as_deref().map(|text| Seen::Text(short(text)))
             }
@@ -90,26 +91,26 @@ impl Parser for Reader {
 
     fn line(&mut self, line: &str) -> Vec<Seen> {
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Vec::new() };
-        match value["type"].as_str() {
+        match value.text("type") {
             Some("thread.started") => {
-                self.session = value["thread_id"].as_str().map(str::to_owned);
+                self.session = value.text("thread_id").map(str::to_owned);
                 self.session.clone().map(Seen::Session).into_iter().collect()
             }
-            Some("item.started") => self.item(&value["item"], false),
-            Some("item.completed") => self.item(&value["item"], true),
+            Some("item.started") => self.item(value.member("item"), false),
+            Some("item.completed") => self.item(value.member("item"), true),
             Some("turn.completed") => {
                 self.completed = true;
-                let tokens = |key: &str| value["usage"][key].as_u64().unwrap_or(0);
+                let tokens = |key: &str| value.member("usage").whole(key).unwrap_or(0);
                 let (input_tokens, output_tokens) = (tokens("input_tokens"), tokens("output_tokens"));
                 self.total = Some(Spent { input_tokens, output_tokens, usd: None, unpriced: true });
                 Vec::new()
             }
             Some("turn.failed") => {
-                self.failed = Some(message_of(value["error"]["message"].as_str().unwrap_or("turn failed")));
+                self.failed = Some(message_of(value.member("error").text("message").unwrap_or("turn failed")));
                 Vec::new()
             }
             Some("error") => {
-                let message = value["message"].as_str().unwrap_or_default();
+                let message = value.text("message").unwrap_or_default();
                 if message.starts_with("Reconnecting") { vec![Seen::Delay(short(message))] } else { Vec::new() }
             }
             _ => Vec::new(),
@@ -134,6 +135,6 @@ impl Parser for Reader {
 /// Returns the error message. The text may be the provider's raw answer, which is JSON.
 fn message_of(text: &str) -> String {
     let inner = serde_json::from_str::<Value>(text).ok();
-    let inner = inner.as_ref().and_then(|value| value["error"]["message"].as_str());
+    let inner = inner.as_ref().member("error").text("message");
     inner.unwrap_or(text).to_owned()
 }

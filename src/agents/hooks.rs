@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use swarm_model::json::Members as _;
 
 use super::{claude, resume, short};
 
@@ -85,9 +86,9 @@ fn settings(program: &str) -> Value {
 
 /// Parses the input of a hook of `claude` or `codex`. Input that is not understood gives an empty report.
 pub fn hear(said: &Value) -> Heard {
-    let text = |key: &str| said[key].as_str().unwrap_or_default();
+    let text = |key: &str| said.text(key).unwrap_or_default();
     let event = text("hook_event_name");
-    let (name, input) = (short(text("tool_name")), &said["tool_input"]);
+    let (name, input) = (short(text("tool_name")), said.member("tool_input"));
     let tool = || claude::tool(&name, input);
     let word = match event {
         "SessionStart" | "UserPromptSubmit" | "Stop" | "StopFailure" | "SessionEnd" => Word::Working,
@@ -104,9 +105,9 @@ pub fn hear(said: &Value) -> Heard {
         _ => return Heard::default(),
     };
     // A conversation that ends cannot be resumed, and that of a subagent is not the agent's own.
-    let own = event != "SessionEnd" && said["agent_id"].is_null();
+    let own = event != "SessionEnd" && said.member("agent_id").is_none_or(Value::is_null);
     let conversation = Some(text("session_id")).filter(|id| own && resume::is_id(id)).map(str::to_owned);
-    let todos = Some(&input["todos"]).filter(|todos| event == "PreToolUse" && name == TODOS && todos.is_array());
+    let todos = input.member("todos").filter(|todos| event == "PreToolUse" && name == TODOS && todos.is_array());
     Heard { conversation, word: Some(word), todos: todos.cloned() }
 }
 

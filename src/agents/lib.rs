@@ -1,8 +1,8 @@
 //! Agents: one launcher and one pure parser of the output for each agent program, in a file of its own.
 //!
-//! An adapter is data and a parser; it uses no file, clock or process. The attempt
-//! ([`swarm::processes::attempt`]) feeds it the lines of the agent's standard output and asks for
-//! the outcome at the end. Success needs evidence: an exit code alone is none.
+//! An adapter is data and a parser; it uses no file, clock or process. The attempt process (`swarm attempt`) passes
+//! it the lines of the agent's standard output, and asks for the outcome at the end. Success needs evidence; an exit
+//! code alone is not enough.
 
 mod claude;
 mod codex;

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
 use swarm_model::Ended;
 use swarm_model::run::{FaultKind, Outcome};
 
@@ -72,7 +75,7 @@ fn success_needs_both_the_exit_code_and_the_result() {
         let report = read(agent, case, Ended::Code(0), None).1;
         assert!(matches!(report.outcome, Outcome::Failure { .. }), "{agent} {case}: {report:?}");
     }
-    // It says `success` and means the opposite.
+    // The subtype is `success` although the request failed.
     assert!(matches!(read("claude", "rate_limited", Ended::Code(0), None).1.outcome, Outcome::Failure { .. }));
 }
 
@@ -143,7 +146,7 @@ fn a_wrong_key_is_not_tried_for_minutes() {
 fn denied_permissions_are_reported_once() {
     let (seen, _) = read("claude", "denied", Ended::Code(0), None);
     let denied: Vec<&Seen> = seen.iter().filter(|one| matches!(one, Seen::Denied(_))).collect();
-    assert_eq!(denied, [&Seen::Denied("Bash: touch b.txt".to_owned())], "once, and with what it was");
+    assert_eq!(denied, [&Seen::Denied("Bash: touch b.txt".to_owned())], "reported once, with the tool use");
 }
 
 #[test]
@@ -165,7 +168,7 @@ fn costs_that_count_over_a_conversation_are_not_counted_twice() {
         sum = sum.plus(report.spent);
         session = report.session;
     }
-    let told = sum.usd.expect("it told its price");
+    let told = sum.usd.expect("the price was reported");
     assert!((told - 0.0256).abs() < 1e-9, "{told}");
     assert_eq!((sum.input_tokens, sum.output_tokens), (3200, 640));
     let (mut session, mut sum) = (None, Spent::default());
@@ -219,7 +222,7 @@ fn agents_are_found_by_name_and_errors_name_the_problem() {
 }
 
 #[test]
-fn lines_that_are_no_events_do_no_harm() {
+fn lines_that_are_no_events_are_ignored() {
     for name in ["claude", "codex", "shell"] {
         let mut parser = agent(name).parser(None);
         for line in [
@@ -235,5 +238,186 @@ fn lines_that_are_no_events_do_no_harm() {
             parser.line(line);
         }
         let _ = parser.end(End { ended: Ended::Code(0), stderr: "", output: "", now_ms: 0 });
+    }
+}
+
+/// Lines of `name` with these values, and what they report.
+fn seen(name: &str, lines: &[Value]) -> (Vec<Seen>, Report) {
+    let mut parser = agent(name).parser(None);
+    let seen = lines.iter().flat_map(|line| parser.line(&line.to_string())).collect();
+    (seen, parser.end(End { ended: Ended::Code(0), stderr: "", output: "", now_ms: 0 }))
+}
+
+#[test]
+fn members_of_the_wrong_type_are_absent_and_the_rest_of_the_line_counts() {
+    let part = |part: Value| json!({"type": "assistant", "error": 7, "message": {"content": [7, null, part]}});
+    let denied =
+        |id: Value| json!({"type": "system", "subtype": "permission_denied", "tool_use_id": id, "tool_name": 7});
+    let said = str::to_owned;
+    for (line, reported) in [
+        (part(json!({"type": "text", "text": "hi"})), vec![Seen::Text(said("hi"))]),
+        (part(json!({"type": "text", "text": ["hi"]})), vec![]),
+        (part(json!({"type": ["text"], "text": "hi"})), vec![]),
+        (part(json!({"type": "tool_use", "id": 7, "name": "Bash", "input": "x"})), vec![Seen::Tool(said("Bash"))]),
+        (part(json!({"type": "tool_use", "name": {"a": 1}, "input": {"command": "x"}})), vec![]),
+        (
+            part(json!({"type": "tool_use", "name": "TodoWrite", "input": {"todos": "x"}})),
+            vec![Seen::Tool(said("TodoWrite"))],
+        ),
+        (
+            part(
+                json!({"type": "tool_use", "name": "AskUserQuestion", "input": {"questions": [7, {"question": "Which?", "options": [7, {"label": 7}]}]}}),
+            ),
+            vec![Seen::Asked(said("Which?"))],
+        ),
+        (denied(json!([1])), vec![Seen::Denied(said("a tool"))]),
+        (json!({"type": "system", "subtype": "init", "session_id": 7}), vec![]),
+        (
+            json!({"type": "system", "subtype": "api_retry", "error": [], "retry_delay_ms": "x"}),
+            vec![Seen::Delay(said("error, retrying in 0.0 s"))],
+        ),
+        (json!({"type": "rate_limit_event", "rate_limit_info": "rejected"}), vec![]),
+        (
+            json!({"type": "result", "is_error": true, "permission_denials": [7, {"tool_name": 7, "tool_input": 7}]}),
+            vec![Seen::Denied(said("a tool")), Seen::Denied(said("a tool"))],
+        ),
+    ] {
+        assert_eq!(seen("claude", std::slice::from_ref(&line)).0, reported, "{line}");
+    }
+    let item = |item: Value| json!({"type": "item.completed", "item": item});
+    for (line, reported) in [
+        (item(json!("x")), vec![]),
+        (item(json!({"type": "agent_message", "text": 7})), vec![]),
+        (
+            item(json!({"type": "file_change", "changes": [7, {"path": "a"}, {"path": 7}]})),
+            vec![Seen::Tool(said("edit: a"))],
+        ),
+        (json!({"type": "item.started", "item": {"type": "command_execution", "command": ["x"]}}), vec![]),
+        (json!({"type": "thread.started", "thread_id": {}}), vec![]),
+        (json!({"type": "error", "message": ["Reconnecting"]}), vec![]),
+    ] {
+        assert_eq!(seen("codex", std::slice::from_ref(&line)).0, reported, "{line}");
+    }
+    let done = json!({"type": "turn.completed", "usage": {"input_tokens": "x", "output_tokens": 5}});
+    let (_, report) = seen("codex", &[item(json!({"type": "agent_message", "text": "ok"})), done]);
+    assert_eq!((report.spent.input_tokens, report.spent.output_tokens), (0, 5));
+    assert_eq!(report.outcome, Outcome::Success { summary: Some(said("ok")) });
+}
+
+/// Keys and words that the parsers know.
+const KNOWN: [&str; 38] = [
+    "type",
+    "subtype",
+    "system",
+    "init",
+    "session_id",
+    "api_retry",
+    "error",
+    "retry_delay_ms",
+    "permission_denied",
+    "tool_use_id",
+    "tool_name",
+    "assistant",
+    "message",
+    "content",
+    "text",
+    "tool_use",
+    "name",
+    "id",
+    "input",
+    "todos",
+    "TodoWrite",
+    "AskUserQuestion",
+    "questions",
+    "question",
+    "options",
+    "label",
+    "rate_limit_event",
+    "rate_limit_info",
+    "status",
+    "rejected",
+    "resetsAt",
+    "result",
+    "permission_denials",
+    "item",
+    "usage",
+    "changes",
+    "path",
+    "command",
+];
+const TYPES: [&str; 13] = [
+    "system",
+    "assistant",
+    "rate_limit_event",
+    "result",
+    "thread.started",
+    "item.started",
+    "item.completed",
+    "turn.completed",
+    "turn.failed",
+    "error",
+    "user",
+    "agent_message",
+    "file_change",
+];
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        select(&KNOWN[..]).prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 64, 8, |inner| {
+        let members = prop::collection::btree_map(select(&KNOWN[..]).prop_map(str::to_owned), inner.clone(), 0..8);
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(Value::from),
+            members.prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// Replaces the value at one place of a document: the `at`th in the order of a walk.
+fn replaced(value: &mut Value, at: &mut usize, new: &Value) {
+    if *at == 0 {
+        *value = new.clone();
+        *at = usize::MAX;
+        return;
+    }
+    *at -= 1;
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| replaced(item, at, new)),
+        Value::Object(members) => members.values_mut().for_each(|member| replaced(member, at, new)),
+        _ => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_json_is_read_without_a_panic(kind in select(&TYPES[..]), values in prop::collection::vec(any_json(), 1..6)) {
+        for name in ["claude", "codex"] {
+            let lines: Vec<Value> = values.iter().cloned().map(|mut value| {
+                if let Some(members) = value.as_object_mut() {
+                    members.insert("type".to_owned(), kind.into());
+                }
+                value
+            }).collect();
+            seen(name, &lines);
+        }
+        values.iter().for_each(|value| drop(hooks::hear(value)));
+    }
+
+    #[test]
+    fn a_recorded_line_with_one_wrong_value_is_read_without_a_panic(
+        agent in select(&["claude", "codex"][..]), at in 0..40_usize, new in any_json(), huge in any::<bool>()
+    ) {
+        let new = if huge { json!(u64::MAX) } else { new };
+        let text = ["normal", "bad_key", "rate_limited"].map(|case| lines(agent, case)).concat();
+        let mut all: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        all.iter_mut().for_each(|line| replaced(line, &mut at.clone(), &new));
+        seen(agent, &all);
     }
 }

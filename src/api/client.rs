@@ -80,8 +80,8 @@ pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn F
 /// Returns the request marked as possibly already carried out.
 fn repeated(text: &[u8], attempt: u32) -> serde_json::Result<Vec<u8>> {
     let mut value: serde_json::Value = serde_json::from_slice(text)?;
-    if let Some(caller) = value.get_mut("caller") {
-        caller["repeated"] = attempt.into();
+    if let Some(caller) = value.get_mut("caller").and_then(serde_json::Value::as_object_mut) {
+        caller.insert("repeated".to_owned(), attempt.into());
     }
     serde_json::to_vec(&value)
 }

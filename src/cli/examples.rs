@@ -268,7 +268,7 @@ Example:
   [notify]
   command = \"jq -r .message >> ~/swarm.txt\"
   desktop = true                             uses notify-send
-  webhook = \"http://127.0.0.1:8080/swarm\"    POST, plain HTTP
+  webhook = \"https://example.org/hook\"       POST of the event, by HTTP or HTTPS
   events = [\"finished\", \"failed\", \"stuck\", \"waiting\", \"landed\", \"budget\"]
 
 The command gets the event on standard input and in SWARM_EVENT,

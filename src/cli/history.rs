@@ -3,6 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use swarm_model::json::Members as _;
 use swarm_model::{Ended, Event, EventKind, Hits, Reason, WorkerView};
 
 use super::error::{Failure, unknown_worker};
@@ -182,8 +183,8 @@ fn show(args: &HistoryArgs, past: &Past, registered: bool, clock: &Clock, screen
         screen.line(line.trim_end())?;
     }
     for landing in &past.landings {
-        let text = |key: &str| landing[key].as_str().unwrap_or_default().to_owned();
-        let at = clock.local(landing["at_ms"].as_u64().unwrap_or_default());
+        let text = |key: &str| landing.text(key).unwrap_or_default().to_owned();
+        let at = clock.local(landing.whole("at_ms").unwrap_or_default());
         let why = [text("commit"), text("cause")].into_iter().find(|text| !text.is_empty()).unwrap_or_default();
         let why = if why.is_empty() { why } else { format!(": {why}") };
         screen.line(&escape(&format!("{at}  {} on {}{why}", text("state"), text("base"))))?;

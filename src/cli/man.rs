@@ -1,9 +1,12 @@
 //! `swarm man`: manual pages, generated from the texts of `--help` and the table of exit codes.
 
 use std::fmt::Write as _;
+use std::io;
 use std::path::PathBuf;
 
 use clap::{Arg, Args, Command, CommandFactory as _};
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, bold, roman};
 use serde_json::json;
 use swarm_model::{Refusal, RefusalKind, nearest};
 
@@ -14,6 +17,13 @@ use super::json;
 use super::screen::Screen;
 
 const EXIT_CODES: &str = include_str!("../../docs/exit-codes.md");
+const ENVIRONMENT: [(&str, &str); 5] = [
+    ("SWARM_DIR", "State directory (default ~/.swarm)."),
+    ("SWARM_LOG", "Log level of supervisor.log."),
+    ("SWARM_LOG_MAX_BYTES", "Size in bytes at which the log of a worker is rotated."),
+    ("SWARM_HOOKS", "off: agents get no hooks; on: agents that are shell scripts get hooks, too."),
+    ("NO_COLOR", "If set, no colours on a terminal."),
+];
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
@@ -68,118 +78,143 @@ fn shown(command: &Command) -> impl Iterator<Item = &Command> {
 }
 
 fn overview(top: &Command) -> String {
-    let mut text = head("SWARM", "swarm", &about(top));
-    section(&mut text, "SYNOPSIS", "\\fBswarm\\fR \\fIVERB\\fR [\\fIOPTIONS\\fR]\n");
-    let mut verbs = String::new();
+    let top = documented(top);
+    let mut page = Page::new(&top);
+    let usage = top.clone().override_usage("swarm VERB [OPTIONS]");
+    page.add(&rendered(|out| man(&usage).render_synopsis_section(out)));
+    page.add(&rendered(|out| man(&top).render_description_section(out)));
+    let mut verbs = section("VERBS");
     for (heading, names) in GROUPS {
-        let _ = writeln!(verbs, ".SS {heading}");
+        verbs.control("SS", [heading]);
         for verb in names.iter().filter_map(|name| top.find_subcommand(name)) {
-            tagged(&mut verbs, &format!("\\fBswarm\\-{}\\fR(1)", escape(verb.get_name())), &about(verb));
+            tagged(&mut verbs, &[bold(format!("swarm-{}", verb.get_name())), roman("(1)")], &about(verb));
         }
     }
-    section(&mut text, "VERBS", &verbs);
-    section(&mut text, "EXIT STATUS", &general_codes());
-    let environment = [
-        ("SWARM_DIR", "State directory (default ~/.swarm)."),
-        ("SWARM_LOG", "Log level of supervisor.log."),
-        ("SWARM_LOG_MAX_BYTES", "Size in bytes at which the log of a worker is rotated."),
-        ("SWARM_HOOKS", "off: agents get no hooks; on: agents that are shell scripts get hooks, too."),
-        ("NO_COLOR", "If set, no colours on a terminal."),
-    ];
-    let mut variables = String::new();
-    environment.iter().for_each(|(name, about)| tagged(&mut variables, &format!("\\fB{name}\\fR"), about));
-    section(&mut text, "ENVIRONMENT", &variables);
-    after(&mut text, top);
-    text
+    page.add(&verbs.render());
+    page.add(&rendered(|out| man(&top).render_options_section(out)));
+    page.add(&general_codes().render());
+    let mut environment = section("ENVIRONMENT");
+    for (name, about) in ENVIRONMENT {
+        tagged(&mut environment, &[bold(name)], about);
+    }
+    page.add(&environment.render());
+    page.examples(&top);
+    page.text()
 }
 
 fn page(verb: &Command) -> String {
-    let name = format!("swarm-{}", verb.get_name());
-    let mut text = head(&name.to_uppercase(), &name, &about(verb));
-    section(&mut text, "SYNOPSIS", &usage(verb));
-    section(&mut text, "OPTIONS", &options(verb));
-    let mut actions = String::new();
-    for action in shown(verb) {
-        let _ = writeln!(actions, ".SS {}", escape(action.get_name()));
-        let _ = writeln!(actions, "{}.PP\n{}", usage(action), escape(&about(action)));
-        actions.push_str(&options(action));
-        verbatim(&mut actions, action);
+    let verb = documented(verb);
+    let mut page = Page::new(&verb);
+    page.add(&rendered(|out| man(&with_usage(&verb)).render_synopsis_section(out)));
+    page.add(&rendered(|out| man(&verb).render_description_section(out)));
+    page.add(&rendered(|out| man(&verb).render_options_section(out)));
+    if shown(&verb).next().is_some() {
+        page.add(&section("ACTIONS").render());
     }
-    section(&mut text, "ACTIONS", &actions);
-    section(&mut text, "EXIT STATUS", &codes_of(verb.get_name()));
-    after(&mut text, verb);
-    section(&mut text, "SEE ALSO", "\\fBswarm\\fR(1)\n");
-    text
+    for action in shown(&verb).map(documented) {
+        page.add(&Roff::new().control("SS", [action.get_name()]).render());
+        page.add_below(&rendered(|out| man(&with_usage(&action)).render_synopsis_section(out)));
+        page.add(&Roff::new().control("PP", []).render());
+        page.add_below(&rendered(|out| man(&action).render_description_section(out)));
+        page.add_below(&rendered(|out| man(&action).render_options_section(out)));
+        page.add(&verbatim(&action).render());
+    }
+    page.add(&codes_of(verb.get_name()).render());
+    page.examples(&verb);
+    page.add(&section("SEE ALSO").text([bold("swarm"), roman("(1)")]).render());
+    page.text()
 }
 
-fn head(title: &str, name: &str, about: &str) -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    let (title, name, about) = (escape(title), escape(name), escape(about));
-    format!(".TH {title} 1 \"\" \"swarm {version}\" \"swarm\"\n.SH NAME\n{name} \\- {about}\n")
-}
+/// A page in the making.
+struct Page(String);
 
-/// Appends a section unless its body is empty.
-fn section(text: &mut String, title: &str, body: &str) {
-    if !body.is_empty() {
-        let _ = write!(text, ".SH {title}\n{body}");
+impl Page {
+    fn new(command: &Command) -> Self {
+        let title = rendered(|out| man(command).render_title(out));
+        let mut page = Self(title);
+        page.add(&rendered(|out| man(command).render_name_section(out)));
+        page
+    }
+
+    /// Appends rendered text. Each has its own preamble, which a page needs once.
+    fn add(&mut self, text: &str) {
+        self.0.push_str(text.strip_prefix(&Roff::new().render()).unwrap_or(text));
+    }
+
+    /// Appends a rendered section without its heading.
+    fn add_below(&mut self, text: &str) {
+        if let Some((_, body)) = text.split_once(".SH ").and_then(|(_, section)| section.split_once('\n')) {
+            self.0.push_str(body);
+        }
+    }
+
+    /// Appends the text below the help: examples and notes.
+    fn examples(&mut self, command: &Command) {
+        if command.get_after_help().is_some() {
+            self.add(&section("EXAMPLES").render());
+            self.add(&verbatim(command).render());
+        }
+    }
+
+    /// Returns the page in ASCII, so that every formatter prints it in every encoding.
+    fn text(self) -> String {
+        let mut text = String::with_capacity(self.0.len());
+        for c in self.0.chars() {
+            match c.is_ascii() {
+                true => text.push(c),
+                false => write!(text, "\\[u{:04X}]", u32::from(c)).expect("writing to a string cannot fail"),
+            }
+        }
+        text
     }
 }
 
-fn tagged(text: &mut String, tag: &str, body: &str) {
-    let _ = writeln!(text, ".TP\n{tag}\n{}", escape(body));
+fn man(command: &Command) -> Man {
+    let title = command.get_display_name().unwrap_or("swarm").to_uppercase();
+    Man::new(command.clone()).title(title).source(concat!("swarm ", env!("CARGO_PKG_VERSION"))).manual("swarm")
+}
+
+fn rendered(render: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> String {
+    let mut text = Vec::new();
+    render(&mut text).expect("writing to memory cannot fail");
+    String::from_utf8(text).expect("what is rendered from text is text")
+}
+
+/// Returns the command as pages show it: each would list `--help` again.
+fn documented(command: &Command) -> Command {
+    let is_help = |arg: &Arg| arg.get_id() == "help";
+    command.clone().mut_args(|arg| if is_help(&arg) { arg.hide(true) } else { arg })
+}
+
+/// Sets the usage that `--help` shows: one that is derived from the arguments would list every option.
+fn with_usage(command: &Command) -> Command {
+    let usage = command.clone().render_usage().to_string();
+    command.clone().override_usage(usage.trim_start_matches("Usage:").trim().to_owned())
+}
+
+fn section(title: &str) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", [title]);
+    roff
+}
+
+fn tagged(roff: &mut Roff, tag: &[Inline], body: &str) {
+    roff.control("TP", []).text(tag).text([roman(body)]);
 }
 
 fn about(command: &Command) -> String {
     command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-fn usage(command: &Command) -> String {
-    let usage = command.clone().render_usage().to_string();
-    let lines = usage.trim_start_matches("Usage:").lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.map(|line| format!("{}\n.br\n", escape(line))).collect()
-}
-
-fn options(command: &Command) -> String {
-    let mut text = String::new();
-    let open = |arg: &&Arg| !arg.is_hide_set() && arg.get_id() != "help";
-    for arg in command.get_arguments().filter(open) {
-        let mut names: Vec<String> = Vec::new();
-        names.extend(arg.get_short().map(|short| format!("\\fB\\-{short}\\fR")));
-        names.extend(arg.get_long().map(|long| format!("\\fB\\-\\-{}\\fR", escape(long))));
-        let mut tag = names.join(", ");
-        if arg.is_positional() || arg.get_action().takes_values() {
-            let fallback = || arg.get_id().as_str().to_uppercase();
-            let value =
-                arg.get_value_names().and_then(|names| names.first()).map_or_else(fallback, ToString::to_string);
-            let gap = if tag.is_empty() { "" } else { " " };
-            let _ = write!(tag, "{gap}\\fI{}\\fR", escape(&value));
-        }
-        let mut body = arg.get_help().map(ToString::to_string).unwrap_or_default();
-        let known: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-        if !known.is_empty() && arg.get_action().takes_values() {
-            let _ = write!(body, " [{}]", known.join(", "));
-        }
-        let default: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-        if !default.is_empty() && arg.get_action().takes_values() && !arg.is_hide_default_value_set() {
-            let _ = write!(body, " [default: {}]", default.join(" "));
-        }
-        tagged(&mut text, &tag, body.trim());
+fn verbatim(command: &Command) -> Roff {
+    let mut roff = Roff::new();
+    if let Some(after) = command.get_after_help() {
+        let after = after.to_string();
+        let lines = after.lines().filter(|line| !matches!(*line, "Examples:" | "Example:"));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        roff.control("PP", []).control("nf", []).text([roman(text)]).control("fi", []);
     }
-    text
-}
-
-/// Appends the text below the help: examples and notes.
-fn after(text: &mut String, command: &Command) {
-    let mut body = String::new();
-    verbatim(&mut body, command);
-    section(text, "EXAMPLES", &body);
-}
-
-fn verbatim(text: &mut String, command: &Command) {
-    let Some(after) = command.get_after_help() else { return };
-    let after = after.to_string();
-    let lines = after.lines().filter(|line| !matches!(*line, "Examples:" | "Example:"));
-    let _ = writeln!(text, ".PP\n.nf\n{}\n.fi", lines.map(escape).collect::<Vec<_>>().join("\n"));
+    roff
 }
 
 /// Returns the cells of the rows of all Markdown tables in `text`.
@@ -192,50 +227,32 @@ fn rows(text: &str) -> impl Iterator<Item = Vec<String>> {
     })
 }
 
-fn general_codes() -> String {
-    let mut text = String::new();
+fn general_codes() -> Roff {
+    let mut codes = section("EXIT STATUS");
     for row in rows(EXIT_CODES) {
         if let [code, meaning] = row.as_slice()
             && code.parse::<u8>().is_ok()
         {
-            tagged(&mut text, code, meaning);
+            tagged(&mut codes, &[roman(code)], meaning);
         }
     }
-    text
+    codes
 }
 
 /// Returns the meaning of the exit codes of a verb, for each of its actions that the table lists.
-fn codes_of(verb: &str) -> String {
-    let mut text = String::new();
-    for row in rows(EXIT_CODES).filter(|row| row.len() == 4) {
-        let is_of = |part: &str| part.split_whitespace().next() == Some(verb);
-        if row[0].split(',').any(is_of) {
-            let meanings = row[1..].iter().enumerate().filter(|(_, meaning)| !meaning.is_empty());
-            for (code, meaning) in meanings {
-                tagged(&mut text, &format!("{code} ({})", escape(&row[0])), meaning);
-            }
+fn codes_of(verb: &str) -> Roff {
+    let mut codes = section("EXIT STATUS");
+    let is_of = |part: &str| part.split_whitespace().next() == Some(verb);
+    let mut listed = rows(EXIT_CODES).filter(|row| row.len() == 4 && row[0].split(',').any(is_of)).peekable();
+    if listed.peek().is_none() {
+        codes.text([roman("0 on success, 1 on failure with the cause on standard error, 2 on wrong usage.")]);
+    }
+    for row in listed {
+        for (code, meaning) in row[1..].iter().enumerate().filter(|(_, meaning)| !meaning.is_empty()) {
+            tagged(&mut codes, &[roman(format!("{code} ({})", row[0]))], meaning);
         }
     }
-    if text.is_empty() {
-        "0 on success, 1 on failure with the cause on standard error, 2 on wrong usage.\n".into()
-    } else {
-        text
-    }
-}
-
-/// Escapes troff requests and non-ASCII characters, so that text is printed literally in every encoding.
-fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '\\' => safe.push_str("\\e"),
-            '-' => safe.push_str("\\-"),
-            c if c.is_ascii() => safe.push(c),
-            c => write!(safe, "\\[u{:04X}]", u32::from(c)).expect("writing to a string cannot fail"),
-        }
-    }
-    let guard = |line: &str| if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_owned() };
-    safe.lines().map(guard).collect::<Vec<_>>().join("\n")
+    codes
 }
 
 #[cfg(test)]
@@ -249,22 +266,32 @@ mod tests {
         let pages = pages(&top);
         assert_eq!(pages.len(), shown(&top).count() + 1);
         for (name, text) in &pages {
-            assert!(text.starts_with(".TH SWARM") && text.contains(".SH EXAMPLES"), "{name}");
-            assert!(text.contains(".SH EXIT STATUS\n.TP\n0") || text.contains("0 on success"), "{name}");
+            assert_eq!(text.matches(&Roff::new().render()).count(), 1, "{name}: {text}");
+            assert!(text.contains("\n.TH SWARM") && text.contains("\n.SH EXAMPLES\n"), "{name}");
+            assert!(text.contains("\n.SH \"EXIT STATUS\"\n.TP\n0") || text.contains("0 on success"), "{name}");
+            assert!(text.is_ascii() && !text.contains("\\-\\-help"), "{name}");
         }
         let spawn = &pages.iter().find(|(name, _)| name == "swarm-spawn.1").expect("there").1;
-        assert!(spawn.contains(".TP\n\\fB\\-\\-restart\\fR \\fIPOLICY\\fR\nWhen to restart"), "{spawn}");
-        assert!(spawn.contains("[never, on\\-failure, always]"), "{spawn}");
+        assert!(spawn.contains(".TP\n\\fB\\-\\-restart\\fR \\fI<POLICY>\\fR"), "{spawn}");
+        for text in ["\nWhen to restart", "\nnever\n", "\non\\-failure\n", "\nalways\n"] {
+            assert!(spawn.contains(text), "{text}: {spawn}");
+        }
+        assert!(spawn.contains("\n.SH SYNOPSIS\n\\fBswarm spawn\\fR \\-\\-name <NAME>"), "{spawn}");
         let merge = &pages.iter().find(|(name, _)| name == "swarm-merge.1").expect("there").1;
-        assert!(merge.contains(".SS add\n"), "{merge}");
+        assert!(merge.contains("\n.SS add\n\\fBswarm merge add\\fR "), "{merge}");
+        let swarm = &pages[0].1;
+        for (heading, verbs) in GROUPS {
+            let heading = if heading.contains(' ') { format!("\"{heading}\"") } else { heading.to_owned() };
+            assert!(swarm.contains(&format!("\n.SS {heading}\n.TP\n\\fBswarm\\-{}\\fR(1)\n", verbs[0])), "{swarm}");
+        }
     }
 
     #[test]
     fn the_codes_of_a_verb_are_those_of_the_table() {
-        let codes = codes_of("status");
+        let codes = codes_of("status").to_roff();
         assert!(codes.contains("0 (status NAME)\nit runs") && codes.contains("2 (status NAME)\nnobody"), "{codes}");
-        assert!(codes_of("clean").contains("1 (kill, clean, respawn)"));
-        assert!(general_codes().contains("141\nwhoever read the output closed it (swarm logs x | head)"));
+        assert!(codes_of("clean").to_roff().contains("1 (kill, clean, respawn)"));
+        assert!(general_codes().to_roff().contains("141\nwhoever read the output closed it (swarm logs x | head)"));
     }
 
     #[test]
@@ -287,6 +314,10 @@ mod tests {
 
     #[test]
     fn text_stays_text() {
-        assert_eq!(escape(".so a\\b\n'x…"), "\\&.so a\\eb\n\\&'x\\[u2026]");
+        let after = Command::new("x").after_help("Examples:\n.so a\\b\n'x…\n\n  y --z");
+        let mut page = Page(String::new());
+        page.examples(&after);
+        let text = page.text();
+        assert_eq!(text, ".SH EXAMPLES\n.PP\n.nf\n\\&.so a\\\\b\n\\*(Aqx\\[u2026]\n\n  y \\-\\-z\n.fi\n");
     }
 }

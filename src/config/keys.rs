@@ -2,7 +2,9 @@
 
 use super::Owner;
 
+/// Key of the configuration.
 pub struct Key {
+    /// Full name, such as `merge.verify`.
     pub name: &'static str,
     /// Default value; empty if there is none.
     pub default: &'static str,
@@ -47,7 +49,7 @@ pub const KEYS: &[Key] = &[
     key("notify.command", "", "shell command that gets the event on standard input"),
     key("notify.desktop", "false", "notify with notify-send"),
     key("notify.events", "", "finished, failed, stuck, waiting, landed, budget; all by default"),
-    key("notify.webhook", "", "URL to which events are posted"),
+    key("notify.webhook", "", "http or https URL to which events are posted"),
     key("run.agent", "claude", "agent for specs that name none"),
     key("run.fail_fast", "false", "start no further workstream after one has failed"),
     key("run.groups.*", "1", "maximum number of workstreams of this group that run at the same time"),

@@ -1,4 +1,4 @@
-//! `[notify]` of the user's own configuration, `~/.config/swarm/config.toml`.
+//! Section `[notify]` of the user's configuration, `~/.config/swarm/config.toml`.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -6,28 +6,28 @@ use std::sync::{Mutex, PoisonError};
 pub use swarm_config::sections::{Group, Notify};
 pub use swarm_config::user_path as path;
 
-/// What it says now; nothing where it is not there.
+/// Reads the section; a missing file or section has default values.
 ///
 /// # Errors
-/// A sentence with the file, the line and what is wrong there, without what was set.
+/// Fails with a message that names file, line and problem, but does not contain configured values.
 pub fn read(path: &Path) -> Result<Notify, String> {
     Ok(swarm_config::of_user(path)?.notify.filled())
 }
 
-/// The configuration as it was last read without a mistake.
+/// The last valid configuration.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     last: Mutex<(Notify, Option<String>)>,
 }
 
 impl Known {
-    /// Whether there may be anything to read.
+    /// Reports whether the configuration file exists.
     pub(super) fn is_there(&self) -> bool {
         path().is_some_and(|path| path.symlink_metadata().is_ok())
     }
 
-    /// As the file is now: an edit counts at once. While there is a mistake in it, what
-    /// it said before counts, and the mistake is told once.
+    /// Reads the present configuration, so that an edit takes effect at once. If the file is invalid, returns the last
+    /// valid configuration and logs the error once.
     pub(super) fn now(&self) -> Notify {
         let read = path().map_or_else(|| Ok(Notify::default()), |path| read(&path));
         self.learn(read)
@@ -39,7 +39,7 @@ impl Known {
             Ok(notify) => *last = (notify, None),
             Err(cause) if last.1.as_ref() == Some(&cause) => {}
             Err(cause) => {
-                tracing::error!(cause, "[notify] cannot be read, what it said before counts");
+                tracing::error!(cause, "cannot read [notify]; using the last valid configuration");
                 last.1 = Some(cause);
             }
         }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line_and_what_is_blank_is_not_set() {
+    fn errors_name_their_line_and_blank_values_count_as_unset() {
         let notify = parsed("[notify]\ncommand = \"a\"\nevents = [\"failed\"]\n").expect("read");
         assert_eq!((notify.command.as_deref(), notify.desktop), (Some("a"), false));
         assert!(notify.wants(Group::Failed) && !notify.wants(Group::Landed));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_a_configuration_s_size_is_refused_and_waited_for_by_nobody() {
+    fn special_and_oversized_files_are_refused_without_waiting() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("config.toml");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("made");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn while_there_is_a_mistake_what_was_read_before_counts() {
+    fn an_invalid_file_leaves_the_last_valid_configuration_in_effect() {
         let known = Known::default();
         let good = Notify { desktop: true, ..Notify::default() };
         assert!(known.learn(Err("a mistake".to_owned())).is_empty());

@@ -1,4 +1,4 @@
-//! Delivery of one notice by one way. Each blocks, and each has an end.
+//! Delivers one notice by one way. Each delivery blocks, for a limited time.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -20,19 +20,20 @@ use swarm_sys::commands::runner::{Ended, Outcome};
 use swarm_sys::paths::Paths;
 use swarm_sys::processes;
 
-/// Longest time that one delivery may take.
+/// Time limit of one delivery.
 const DELIVERY_MAX: Duration = Duration::from_secs(10);
-/// How much longer the runner may take to end what a command left: five seconds after
-/// TERM, five after KILL, and some for itself.
+/// Additional time for the runner to end the processes of a command: five seconds after TERM, five after KILL, and two
+/// for itself.
 const ENDING_MAX: Duration = Duration::from_secs(12);
-/// What is kept of a command's output, and what is shown of it.
+/// Maximum size of a command's output that is read.
 const OUTPUT_BYTES_MAX: u64 = 4096;
+/// Maximum length of a command's output that is shown.
 const OUTPUT_CHARS_MAX: usize = 300;
-/// The longest text in a variable: the kernel takes 128 kB, and all of them together
-/// with the arguments share what the stack's limit leaves.
+/// Maximum length of a variable. The kernel accepts 128 kB each, and all variables and arguments together must fit into
+/// the space that the stack limit leaves.
 const VARIABLE_BYTES_MAX: usize = 16 << 10;
 
-/// Delivers it; `None` where this way is not configured.
+/// Delivers a notice by this way; `None` if the way is not configured.
 pub fn by(way: Way, paths: &Paths, notify: &Notify, notice: &Notice) -> Option<Result<(), Failed>> {
     match way {
         Way::Command => notify.command.as_ref().map(|text| command(paths, text, notice)),
@@ -44,8 +45,8 @@ pub fn by(way: Way, paths: &Paths, notify: &Notify, notice: &Notice) -> Option<R
     }
 }
 
-/// Runs the command with the event on its standard input. What it leaves is ended with
-/// it, also when its time is up or when this process dies.
+/// Runs the command with the event on its standard input. Processes that it leaves are ended, also if it times out or
+/// this process dies.
 fn command(paths: &Paths, command: &str, notice: &Notice) -> Result<(), Failed> {
     run(paths, program(command), command, notice)
 }
@@ -54,11 +55,11 @@ fn desktop(paths: &Paths, notice: &Notice) -> Result<(), Failed> {
     if !has_desktop() {
         return Err(Failed::for_good("notify-send is not installed or not in PATH"));
     }
-    // As the title, which is plain text: in the body there is markup, and backslashes count.
+    // The message is passed as the title, which is plain text: the body interprets markup and backslashes.
     run(paths, "notify-send", "exec notify-send --app-name=swarm -- \"$SWARM_MESSAGE\"", notice)
 }
 
-/// Whether there is a program for notices on the desktop.
+/// Reports whether `notify-send` is installed.
 fn has_desktop() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_program =
@@ -66,9 +67,8 @@ fn has_desktop() -> bool {
     std::env::split_paths(&path).any(|dir| is_program(&dir.join("notify-send")))
 }
 
-/// The name of the program that a command begins with. Its arguments may be secret, and
-/// so may variables that are set before it: where it is not plain which is which, it is
-/// the shell.
+/// Returns the name of the program that a command starts with. Arguments and preceding variable assignments may be
+/// secret: if the program cannot be told from them with certainty, the name is `sh`.
 fn program(command: &str) -> &str {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./+=:@%,~".contains(c);
     for word in command.split_ascii_whitespace() {
@@ -91,21 +91,21 @@ fn run(paths: &Paths, name: &str, command: &str, notice: &Notice) -> Result<(), 
     let failed = |why: String| Failed::for_good(format!("{name} {why}"));
     let runner = format!("/proc/{}/exe", std::process::id());
     let (ended, output) = start(Path::new(&runner), paths.root(), command, notice)
-        .map_err(|error| failed(format!("could not be run: {error}")))?;
+        .map_err(|error| failed(format!("cannot be run: {error}")))?;
     let cause = match ended.map(|ended| ended.outcome) {
         Some(Outcome::Code(0)) => return Ok(()),
         Some(Outcome::Code(code)) => format!("ended with code {code}"),
         Some(Outcome::Signal(signal)) => format!("was ended by signal {signal}"),
-        Some(Outcome::Timeout) => format!("took longer than {} s and was ended", DELIVERY_MAX.as_secs()),
-        Some(Outcome::Unknown(why)) => format!("ended, and nobody knows how: {why}"),
-        None => "was ended by somebody".to_owned(),
+        Some(Outcome::Timeout) => format!("timed out after {} s", DELIVERY_MAX.as_secs()),
+        Some(Outcome::Unknown(why)) => format!("ended with an unknown result: {why}"),
+        None => "was killed".to_owned(),
     };
     Err(Failed { output, ..failed(cause) })
 }
 
-/// How it ended, and what it said. Event and output are in files without a name, which
-/// the runner finds among this process's: nobody need write or read beside the command,
-/// and nothing is left of them.
+/// Runs a command by the runner, and returns how it ended, and its output. Event and output are anonymous files, which
+/// the runner opens through this process's `/proc` entry: no thread has to write or read concurrently with the command,
+/// and no file remains.
 fn start(runner: &Path, dir: &Path, command: &str, notice: &Notice) -> io::Result<(Option<Ended>, String)> {
     let nameless = |name: &str| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from);
     let (mut event, output) = (nameless("event")?, nameless("output")?);
@@ -131,7 +131,7 @@ fn start(runner: &Path, dir: &Path, command: &str, notice: &Notice) -> io::Resul
     Ok((ended, String::from_utf8_lossy(&said).trim().chars().take(OUTPUT_CHARS_MAX).collect()))
 }
 
-/// What may stand in the environment: not too much, and no NUL.
+/// Converts a text into a valid value of an environment variable: limited length, no NUL.
 fn variable(text: &str) -> String {
     const MORE: &str = "…";
     let text = text.replace('\0', "\u{fffd}");
@@ -141,17 +141,17 @@ fn variable(text: &str) -> String {
     format!("{}{MORE}", &text[..text.floor_char_boundary(VARIABLE_BYTES_MAX - MORE.len())])
 }
 
-/// What the runner tells of the command. One that does not end by itself is killed with
-/// its group.
+/// Waits for the runner's report on the command. A runner that does not end within `limit` is killed with its process
+/// group.
 fn wait(mut runner: Child, limit: Duration) -> io::Result<Option<Ended>> {
-    // Held until it is over: its end would end the runner.
+    // Held until the end, because end of file on its standard input ends the runner.
     let life = runner.stdin.take();
     let mut text = String::new();
     let output = runner.stdout.take().filter(|output| processes::wait_readable(output, limit));
     match output {
         Some(mut output) => drop(output.read_to_string(&mut text)),
         None => {
-            // A child not waited for yet: the number is its own, and its group's.
+            // The child has not been waited for, so the pid still belongs to it and to its group.
             if let Ok(pid) = i32::try_from(runner.id()) {
                 let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
             }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_command_only_the_program_is_named() {
+    fn only_the_program_of_a_command_is_shown() {
         for (command, name) in [
             ("curl -H 'Authorization: secret' http://x/secret", "curl"),
             ("/opt/secret/bin/tell --token secret", "tell"),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_takes_any_text_and_not_too_much_of_it() {
+    fn variables_accept_any_text_and_are_truncated() {
         assert_eq!(variable("a\0b ü"), "a\u{fffd}b ü");
         let whole = "x".repeat(VARIABLE_BYTES_MAX);
         assert_eq!(variable(&whole), whole);
@@ -206,8 +206,7 @@ mod tests {
         }
     }
 
-    /// A runner in short. A shell writes it: a file that this process has open for writing
-    /// might not be executed.
+    /// A minimal runner. A shell writes it, because a file that this process has open for writing cannot be executed.
     fn runner(dir: &Path) -> std::path::PathBuf {
         let path = dir.join("runner");
         let text = r#"echo '#!/bin/sh
@@ -217,7 +216,7 @@ cd "$2"; sh -c "$6" <"$7" >>"$3" 2>&1; echo "{\"code\":$?}"' >"$0"; chmod 700 "$
     }
 
     #[test]
-    fn a_huge_event_comes_whole_on_standard_input_and_cut_in_the_environment() {
+    fn a_huge_event_is_complete_on_standard_input_and_truncated_in_the_environment() {
         let dir = tempfile::tempdir().expect("a directory");
         let runner = runner(dir.path());
         let huge = "ü\0".repeat(1 << 20);
@@ -230,7 +229,7 @@ cd "$2"; sh -c "$6" <"$7" >>"$3" 2>&1; echo "{\"code\":$?}"' >"$0"; chmod 700 "$
         assert_eq!(fs::read_to_string(dir.path().join("got")).expect("read"), format!("{}\n", notice.event));
         let cut = fs::read_to_string(dir.path().join("variable")).expect("read");
         assert!(cut.ends_with('…') && cut.len() <= VARIABLE_BYTES_MAX, "{}", cut.len());
-        // One that reads nothing of it is not waited for.
+        // A command that reads nothing does not block.
         let (ended, _) = start(&runner, dir.path(), "true", &notice).expect("run");
         assert_eq!(ended.map(|ended| ended.outcome), Some(Outcome::Code(0)));
     }
@@ -244,10 +243,10 @@ cd "$2"; sh -c "$6" <"$7" >>"$3" 2>&1; echo "{\"code\":$?}"' >"$0"; chmod 700 "$
         let mut said = runner.stderr.take().expect("piped");
         let began = Instant::now();
         assert_eq!(wait(runner, Duration::from_millis(500)).expect("waited for"), None);
-        // Everyone who could write there is gone.
+        // End of file proves that all processes of the group are gone.
         let mut pid = String::new();
         said.read_to_string(&mut pid).expect("read to its end");
         assert!(pid.trim().parse::<i32>().is_ok(), "{pid}");
-        assert!(began.elapsed() < Duration::from_secs(300), "it was waited for");
+        assert!(began.elapsed() < Duration::from_secs(300), "the suspended runner was waited for");
     }
 }

@@ -1,15 +1,16 @@
-//! Notifications: what concerns people is told to a command, the desktop or a webhook of
-//! theirs. Tasks beside the events; nothing waits for them, and where nothing is
-//! configured they start nothing.
+//! Notifications: sends events that concern people to a command, the desktop or a webhook of the user.
+//!
+//! The tasks run beside the event log, and nothing waits for them. If nothing is configured, they start nothing.
 //!
 //! ```text
 //! events -> pace -> notices -+-> command
-//!                            +-> desktop    (each at its own place in the queue)
+//!                            +-> desktop    (each with its own position in the queue)
 //!                            +-> webhook
 //! ```
 
 pub mod config;
 pub mod deliver;
+mod lookup;
 mod pace;
 mod way;
 mod webhook;
@@ -30,14 +31,14 @@ use self::pace::Pace;
 pub use self::way::{Failed, Way};
 use swarm_sys::paths::Paths;
 
-/// Notices that wait for one way; of more, its oldest are dropped. (A power of two, as
-/// the channel has it.)
+/// Maximum number of notices that wait for one way; beyond that, the oldest are dropped. A power of two, as the channel
+/// requires.
 const QUEUE_MAX: usize = 64;
-/// How long notices under way may delay the supervisor's end. A successor waits longer
-/// than that for its lock.
+/// Maximum time that pending deliveries may delay the end of the supervisor. A successor waits longer than that for the
+/// supervisor's lock.
 const END_MAX: Duration = Duration::from_secs(1);
 
-/// What tells people, for as long as the supervisor runs.
+/// Sends notifications while the supervisor runs.
 pub struct Notifier {
     over: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -65,7 +66,7 @@ impl Notifier {
         Self { over, task: tokio::spawn(tell_all(clock, events, is_over, deliver)) }
     }
 
-    /// Tells what is still to be told, as far as that is quick.
+    /// Delivers the pending notices, for at most `END_MAX`.
     pub async fn end(self) {
         drop(self.over);
         if tokio::time::timeout(END_MAX, self.task).await.is_err() {
@@ -74,7 +75,7 @@ impl Notifier {
     }
 }
 
-/// Returns when it is over and all that waited was told.
+/// Runs until `is_over`, and returns when all pending notices were delivered.
 async fn tell_all<F, Done>(
     clock: Arc<dyn Clock>,
     events: broadcast::Receiver<Event>,
@@ -94,7 +95,7 @@ async fn tell_all<F, Done>(
     );
 }
 
-/// Makes notices of events.
+/// Converts events to notices.
 async fn listen(
     clock: Arc<dyn Clock>,
     mut events: broadcast::Receiver<Event>,
@@ -104,7 +105,7 @@ async fn listen(
     let mut pace = Pace::default();
     let tell = |notices: Vec<Notice>| {
         for notice in notices {
-            // Where nobody takes it any more, nobody is to be told.
+            // Fails only if all ways have ended.
             let _ = queue.send(Arc::new(notice));
         }
     };
@@ -122,12 +123,12 @@ async fn listen(
         };
         match heard {
             Some(Ok(event)) => pace.take(&event, clock.boot_ms()),
-            Some(Err(RecvError::Lagged(missed))) => tracing::warn!(missed, "some events were not looked at"),
+            Some(Err(RecvError::Lagged(missed))) => tracing::warn!(missed, "missed some events"),
             Some(Err(RecvError::Closed)) => break,
             None => tell(pace.due(clock.boot_ms())),
         }
     }
-    // What happened until now is told, and what waited for its time.
+    // Sends the notices of all events until now, including those that were held back.
     loop {
         match events.try_recv() {
             Ok(event) => pace.take(&event, clock.boot_ms()),
@@ -138,13 +139,13 @@ async fn listen(
     tell(pace.due(u64::MAX));
 }
 
-/// On a thread of its own: the end of the process waits for those of the runtime's pool.
+/// Runs a delivery on its own thread: the end of the process would wait for threads of the runtime's pool.
 async fn off_thread(work: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Result<(), Failed> {
     let (done, is_done) = oneshot::channel();
     let started = std::thread::Builder::new().name("notify".to_owned()).spawn(move || done.send(work()));
     match started {
-        Ok(_) => is_done.await.unwrap_or_else(|_| Err(Failed::for_good("swarm failed, see the panic in this log"))),
-        Err(error) => Err(Failed::for_now(format!("the machine gives no thread: {error}"))),
+        Ok(_) => is_done.await.unwrap_or_else(|_| Err(Failed::for_good("internal error; see the panic in this log"))),
+        Err(error) => Err(Failed::for_now(format!("cannot start a thread: {error}"))),
     }
 }
 

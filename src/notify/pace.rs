@@ -1,4 +1,4 @@
-//! What of all that happens is told to people, and how often: pure.
+//! Decides which events are reported to people, and how often. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,31 +8,30 @@ use swarm_model::{Ended, Event, EventKind, Reason};
 use super::config::Group;
 use swarm_agents::short;
 
-/// What happens within this time, in milliseconds, is told as one.
+/// Time during which events are gathered into one notice, in milliseconds.
 const GATHER_MS: u64 = 300;
-/// After a notice of a group, the others of that group gather for so long, in milliseconds.
+/// Time during which events of a group are gathered after a notice of that group, in milliseconds.
 const BURST_MS: u64 = 2_000;
-/// Of one worker nobody hears about one group more often than this, in milliseconds.
+/// Minimum time between two notices about the same worker and group, in milliseconds.
 pub const APART_MS: u64 = 5_000;
-/// Names that a notice lists.
+/// Maximum number of names in a notice.
 const NAMES_MAX: usize = 100;
 
-/// One thing to tell.
+/// A notification to deliver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
     pub group: Group,
-    /// A sentence for people.
+    /// Message for people.
     pub message: String,
-    /// The worker, or several, with commas between.
+    /// The worker, or several, separated by commas.
     pub worker: String,
-    /// The type of its event.
+    /// Type of the event.
     pub kind: String,
-    /// The event, with `group` and `message`; of several what they have in common, with
-    /// `workers`.
+    /// The event with `group` and `message`; for several events their common fields, with `workers`.
     pub event: Value,
 }
 
-/// Whom an event is for, and what is said of it. This is the table.
+/// Returns the group of an event and its message; `None` if it is not reported.
 pub fn sort(event: &Event) -> Option<(Group, String)> {
     let about = |text: String| match &event.worker {
         Some(worker) => format!("{worker} {text}"),
@@ -43,16 +42,18 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
             (Some(ended), Some(Reason::Exited)) if ended.is_success() => {
                 (Group::Finished, about("finished".to_owned()))
             }
-            // Ended by a person, or with everything.
+            // Ended by a person, or because the state directory was removed.
             (_, Some(Reason::Stopped | Reason::Closed | Reason::Abandoned)) => return None,
-            (_, Some(Reason::Timeout)) => (Group::Failed, about("failed: its time was up".to_owned())),
-            (_, Some(Reason::OutOfMemory)) => (Group::Failed, about("failed: it ran out of memory".to_owned())),
-            (_, Some(Reason::Output)) => (Group::Failed, about("failed: it wrote more than it may".to_owned())),
+            (_, Some(Reason::Timeout)) => (Group::Failed, about("timed out".to_owned())),
+            (_, Some(Reason::OutOfMemory)) => (Group::Failed, about("ran out of memory".to_owned())),
+            (_, Some(Reason::Output)) => (Group::Failed, about("exceeded its output limit".to_owned())),
             (Some(Ended::Code(code)), _) => (Group::Failed, about(format!("failed with code {code}"))),
             (Some(Ended::Signal(signal)), _) => (Group::Failed, about(format!("was ended by signal {signal}"))),
-            (None, _) => (Group::Failed, about("ended, and nobody knows how".to_owned())),
+            (None, _) => (Group::Failed, about("ended with an unknown result".to_owned())),
         },
-        EventKind::WorkerFailed { cause } => (Group::Failed, about(format!("is given up: {cause}"))),
+        EventKind::WorkerFailed { cause } => {
+            (Group::Failed, about(format!("failed and will not be restarted: {cause}")))
+        }
         EventKind::MergeSettled { base, state, cause, files, .. } => {
             let why = cause.clone().unwrap_or_else(|| files.join(", "));
             let why = if why.is_empty() { why } else { format!(": {why}") };
@@ -66,37 +67,37 @@ pub fn sort(event: &Event) -> Option<(Group, String)> {
         }
         EventKind::MergeRefused { cause } => (Group::Waiting, about(format!("cannot be queued: {cause}"))),
         EventKind::WorkerStuck { signal, evidence, step } => match (signal.as_str(), step.as_str()) {
-            (_, "given-up") => (Group::Stuck, about(format!("stands still, and nothing helped: {evidence}"))),
-            ("asks" | "waiting" | "idle", "told") => (Group::Waiting, about(format!("waits for somebody: {evidence}"))),
-            ("context-full", "told") => (Group::Budget, about(format!("is near its limit: {evidence}"))),
-            // It is being helped.
+            (_, "given-up") => (Group::Stuck, about(format!("is stuck and did not recover: {evidence}"))),
+            ("asks" | "waiting" | "idle", "told") => (Group::Waiting, about(format!("waits for you: {evidence}"))),
+            ("context-full", "told") => (Group::Budget, about(format!("is near its context limit: {evidence}"))),
+            // The supervisor is still trying to recover the worker.
             _ => return None,
         },
-        EventKind::SessionLost { .. } => (Group::Failed, about("has lost its session to somebody else".to_owned())),
+        EventKind::SessionLost { .. } => (Group::Failed, about("lost its session to another process".to_owned())),
         EventKind::LoopEnded { reason, .. } => match reason.as_str() {
-            "done_pattern" | "max_iterations" => (Group::Finished, about(format!("has ended its loop: {reason}"))),
+            "done_pattern" | "max_iterations" => (Group::Finished, about(format!("ended its loop: {reason}"))),
             "killed" => return None,
-            _ => (Group::Failed, about(format!("has ended its loop: {reason}"))),
+            _ => (Group::Failed, about(format!("ended its loop: {reason}"))),
         },
         EventKind::FlowWaiting { flow, node, reason, text, .. } => {
             let who = if node.is_empty() { String::new() } else { format!("{node} ") };
             let why = if text.is_empty() { reason } else { text };
             (Group::Waiting, format!("flow {flow}: {who}waits for you: {}", short(why)))
         }
-        EventKind::FlowEnded { flow } => (Group::Finished, format!("flow {flow} is over")),
+        EventKind::FlowEnded { flow } => (Group::Finished, format!("flow {flow} completed")),
         _ => return None,
     })
 }
 
-/// How several of a group are told.
+/// Returns the message for several events of a group.
 fn several(group: Group, count: usize) -> String {
     match group {
         Group::Finished => format!("{count} workers finished"),
         Group::Failed => format!("{count} workers failed"),
         Group::Stuck => format!("{count} workers are stuck"),
-        Group::Waiting => format!("{count} workers wait for somebody"),
+        Group::Waiting => format!("{count} workers wait for you"),
         Group::Landed => format!("{count} workers landed"),
-        Group::Budget => format!("{count} workers have reached their budget"),
+        Group::Budget => format!("{count} workers are near their context limit"),
     }
 }
 
@@ -120,7 +121,7 @@ impl Notice {
         let names: Vec<&str> = notices.iter().map(|notice| notice.worker.as_str()).take(NAMES_MAX).collect();
         let last = notices.last()?;
         let event = json!({
-            "at_ms": last.event["at_ms"],
+            "at_ms": last.event.get("at_ms"),
             "type": last.kind,
             "group": group,
             "message": message,
@@ -130,9 +131,9 @@ impl Notice {
         Some(Self { group, worker: names.join(","), kind: last.kind.clone(), event, message })
     }
 
-    /// For `swarm notify test`.
+    /// Returns the notice sent by `swarm notify test`.
     pub fn test(at_ms: u64) -> Self {
-        let (message, kind) = ("a test of notifications".to_owned(), "notify.test".to_owned());
+        let (message, kind) = ("test notification".to_owned(), "notify.test".to_owned());
         let event = json!({"at_ms": at_ms, "type": kind, "group": Group::Finished, "message": message});
         Self { group: Group::Finished, worker: String::new(), kind, event, message }
     }
@@ -143,24 +144,24 @@ type Key = (Group, String);
 #[derive(Debug)]
 struct Waiting {
     notice: Notice,
-    /// When it is told at the latest …
+    /// Time at which the notice is due.
     at_ms: u64,
-    /// … and, where another one of its group is, at the earliest.
+    /// Earliest time at which it may be sent together with another notice of its group.
     from_ms: u64,
 }
 
-/// What waits to be told, and what was told lately.
+/// Pending notices, and the times of the last ones.
 #[derive(Debug, Default)]
 pub struct Pace {
     waiting: BTreeMap<Key, Waiting>,
     told: BTreeMap<Key, u64>,
     told_of: BTreeMap<Group, u64>,
-    /// Workers that a loop or flow begins again and again: its end is told.
+    /// Workers that a loop or flow starts repeatedly; only the end of the loop is reported.
     loops: BTreeSet<String>,
 }
 
 impl Pace {
-    /// Something happened. Only the last of one worker and group is kept.
+    /// Takes an event. Only the last notice for a worker and group is kept.
     pub fn take(&mut self, event: &Event, now_ms: u64) {
         if self.is_one_of_many(event) {
             return;
@@ -175,7 +176,7 @@ impl Pace {
         self.waiting.insert(key, Waiting { notice, at_ms, from_ms });
     }
 
-    /// Whether it is the end of an iteration, of which nobody wants to be told.
+    /// Reports whether an event is the end of an iteration of a loop or flow, which is not reported.
     fn is_one_of_many(&mut self, event: &Event) -> bool {
         let Some(worker) = &event.worker else { return false };
         match &event.kind {
@@ -191,12 +192,12 @@ impl Pace {
         false
     }
 
-    /// When there is something to tell.
+    /// Returns the time at which the next notice is due.
     pub fn next_ms(&self) -> Option<u64> {
         self.waiting.values().map(|waiting| waiting.at_ms).min()
     }
 
-    /// What is to be told now, one for each group.
+    /// Returns the notices that are due, at most one per group.
     pub fn due(&mut self, now_ms: u64) -> Vec<Notice> {
         let due = self.waiting.iter().filter(|(_, waiting)| waiting.at_ms <= now_ms);
         let due: BTreeSet<Group> = due.map(|((group, _), _)| *group).collect();

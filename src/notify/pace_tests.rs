@@ -27,7 +27,7 @@ fn over(reason: &str) -> EventKind {
 }
 
 #[test]
-fn of_a_loop_the_end_is_told_and_not_each_iteration() {
+fn the_end_of_a_loop_is_reported_and_not_each_iteration() {
     let mut pace = Pace::default();
     for iteration in 1..=3 {
         pace.take(&event("w", EventKind::LoopIteration { iteration, max: 3 }), 0);
@@ -41,32 +41,35 @@ fn of_a_loop_the_end_is_told_and_not_each_iteration() {
 }
 
 #[test]
-fn each_event_is_for_whom_it_concerns() {
+fn each_event_has_its_group_and_message() {
     let code = |code| Some(Ended::Code(code));
     for (kind, told) in [
         (exited(code(0), Some(Reason::Exited)), Some((Group::Finished, "w finished"))),
         (exited(code(3), Some(Reason::Exited)), Some((Group::Failed, "w failed with code 3"))),
         (exited(Some(Ended::Signal(9)), Some(Reason::Exited)), Some((Group::Failed, "w was ended by signal 9"))),
-        (exited(code(1), Some(Reason::Timeout)), Some((Group::Failed, "w failed: its time was up"))),
-        (exited(code(1), Some(Reason::OutOfMemory)), Some((Group::Failed, "w failed: it ran out of memory"))),
-        (exited(code(1), Some(Reason::Output)), Some((Group::Failed, "w failed: it wrote more than it may"))),
-        (exited(None, None), Some((Group::Failed, "w ended, and nobody knows how"))),
+        (exited(code(1), Some(Reason::Timeout)), Some((Group::Failed, "w timed out"))),
+        (exited(code(1), Some(Reason::OutOfMemory)), Some((Group::Failed, "w ran out of memory"))),
+        (exited(code(1), Some(Reason::Output)), Some((Group::Failed, "w exceeded its output limit"))),
+        (exited(None, None), Some((Group::Failed, "w ended with an unknown result"))),
         (exited(code(1), Some(Reason::Stopped)), None),
         (exited(code(0), Some(Reason::Stopped)), None),
         (exited(code(1), Some(Reason::Closed)), None),
-        (EventKind::WorkerFailed { cause: "too often".to_owned() }, Some((Group::Failed, "w is given up: too often"))),
+        (
+            EventKind::WorkerFailed { cause: "too often".to_owned() },
+            Some((Group::Failed, "w failed and will not be restarted: too often")),
+        ),
         (settled("landed"), Some((Group::Landed, "w landed on main"))),
         (settled("conflict"), Some((Group::Waiting, "w has conflicts with main: f"))),
         (settled("waiting"), Some((Group::Waiting, "w waits to land on main: f"))),
         (settled("rejected"), Some((Group::Waiting, "w was rejected by main: f"))),
         (settled("noop"), None),
-        (stuck("silent", "given-up"), Some((Group::Stuck, "w stands still, and nothing helped: evidence"))),
+        (stuck("silent", "given-up"), Some((Group::Stuck, "w is stuck and did not recover: evidence"))),
         (stuck("silent", "nudged"), None),
-        (stuck("asks", "told"), Some((Group::Waiting, "w waits for somebody: evidence"))),
-        (stuck("context-full", "told"), Some((Group::Budget, "w is near its limit: evidence"))),
+        (stuck("asks", "told"), Some((Group::Waiting, "w waits for you: evidence"))),
+        (stuck("context-full", "told"), Some((Group::Budget, "w is near its context limit: evidence"))),
         (stuck("compacting", "told"), None),
-        (over("max_iterations"), Some((Group::Finished, "w has ended its loop: max_iterations"))),
-        (over("failed"), Some((Group::Failed, "w has ended its loop: failed"))),
+        (over("max_iterations"), Some((Group::Finished, "w ended its loop: max_iterations"))),
+        (over("failed"), Some((Group::Failed, "w ended its loop: failed"))),
         (over("killed"), None),
         (EventKind::WorkerKilled, None),
         (EventKind::NudgeSent { beat: 1 }, None),
@@ -77,7 +80,7 @@ fn each_event_is_for_whom_it_concerns() {
 }
 
 #[test]
-fn a_burst_is_told_as_one_and_one_as_itself() {
+fn a_burst_becomes_one_notice_and_a_single_event_keeps_its_own() {
     let mut pace = Pace::default();
     for name in ["a", "b", "c"] {
         pace.take(&finished(name), 1000);
@@ -95,7 +98,7 @@ fn a_burst_is_told_as_one_and_one_as_itself() {
 }
 
 #[test]
-fn what_trickles_in_is_gathered() {
+fn a_steady_stream_of_events_is_gathered() {
     let mut pace = Pace::default();
     let mut told = Vec::new();
     for now in (0..6_000).step_by(100) {
@@ -108,7 +111,7 @@ fn what_trickles_in_is_gathered() {
 }
 
 #[test]
-fn nobody_hears_of_the_same_more_often_than_every_five_seconds() {
+fn the_same_worker_and_group_is_reported_at_most_every_five_seconds() {
     let mut pace = Pace::default();
     let (mut told, mut last) = (Vec::new(), 0);
     for now in (0..20_000).step_by(100) {
@@ -120,16 +123,16 @@ fn nobody_hears_of_the_same_more_often_than_every_five_seconds() {
         }
     }
     assert_eq!(told, [300, 5000, 5000, 5000]);
-    // Another group of it is another matter.
+    // Another group is counted separately.
     pace.take(&event("flaps", settled("landed")), 20_000);
     assert_eq!(pace.due(20_300).len(), 2);
     pace.take(&finished("other"), 60_000);
     assert_eq!(pace.due(60_300).len(), 1);
-    assert_eq!(pace.told.len(), 1, "what is long past is forgotten");
+    assert_eq!(pace.told.len(), 1, "old times are dropped");
 }
 
 #[test]
-fn of_a_flow_it_is_told_who_waits_and_not_each_turn() {
+fn waits_of_a_flow_are_reported_and_not_each_turn() {
     let mut pace = Pace::default();
     let (flow, node, role) = ("shop/1".to_owned(), "build".to_owned(), "dev".to_owned());
     for number in 1..=3 {

@@ -16,10 +16,10 @@ fn finished(worker: &str) -> Event {
     Event { at_ms: 7, worker: Some(worker.to_owned()), generation: None, request: None, kind }
 }
 
-/// What was told by which way, and after how many seconds.
+/// Deliveries: way, worker, and seconds since the start.
 type Told = Arc<Mutex<Vec<(Way, String, u64)>>>;
 
-/// Tells with a way that behaves so: how long it takes, and how it ends.
+/// Starts a notifier whose deliveries take the time and have the result that `behaviour` returns.
 fn start<B>(behaviour: B) -> (broadcast::Sender<Event>, Notifier, Told)
 where
     B: Fn(Way, &Notice) -> (Duration, Result<(), Failed>) + Send + Sync + 'static,
@@ -48,7 +48,7 @@ fn by(way: Way, told: &Told) -> Vec<(String, u64)> {
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Lines of the log while this is held.
+/// Captures the log while the guard is held.
 fn log() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
     struct Lines(Arc<Mutex<Vec<u8>>>);
     impl std::io::Write for Lines {
@@ -72,7 +72,7 @@ fn logged(lines: &Arc<Mutex<Vec<u8>>>, what: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_way_that_hangs_delays_itself_only() {
+async fn a_hanging_way_delays_only_itself() {
     let hangs = |way, _: &Notice| (if way == Way::Command { HOUR } else { Duration::ZERO }, Ok(()));
     let (events, _notifier, told) = start(hangs);
     for name in ["a", "b"] {
@@ -87,7 +87,7 @@ async fn a_way_that_hangs_delays_itself_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_too_many_the_oldest_of_that_way_are_dropped_and_counted_once() {
+async fn too_many_notices_of_a_way_drop_its_oldest_which_are_logged_once() {
     let (lines, _guard) = log();
     let hangs = |way, notice: &Notice| {
         let takes = if way == Way::Webhook && notice.worker == "first" { HOUR } else { Duration::ZERO };
@@ -111,7 +111,7 @@ async fn of_too_many_the_oldest_of_that_way_are_dropped_and_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
+async fn temporary_failures_are_retried_and_permanent_ones_are_not() {
     let fails = |way, _: &Notice| {
         let failed = if way == Way::Webhook { Failed::for_now("busy") } else { Failed::for_good("wrong") };
         (Duration::ZERO, Err(failed))
@@ -124,7 +124,7 @@ async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cause_is_told_once_and_that_it_is_over() {
+async fn a_cause_is_logged_once_and_so_is_its_end() {
     let (lines, _guard) = log();
     let fails = |way, notice: &Notice| {
         let is_bad = way == Way::Desktop && notice.worker != "good";
@@ -141,7 +141,7 @@ async fn a_cause_is_told_once_and_that_it_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_what_waits_is_told_and_what_hangs_is_not_waited_for() {
+async fn the_end_delivers_pending_notices_and_does_not_wait_for_hanging_ones() {
     let (lines, _guard) = log();
     let quick = |_, _: &Notice| (Duration::from_millis(100), Ok(()));
     let (events, notifier, told) = start(quick);
@@ -172,7 +172,7 @@ fn the_end_of_the_runtime_waits_for_no_delivery() {
     }));
     runtime.block_on(tokio::task::yield_now());
     has_begun.recv_timeout(Duration::from_secs(20)).expect("it is under way");
-    // This would never return.
+    // With a thread of the runtime's pool, this would never return.
     drop(runtime);
     drop(hold);
 }

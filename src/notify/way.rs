@@ -1,5 +1,5 @@
-//! The ways by which people are told, each with its own place in the queue and its own
-//! pace: what is slow or broken delays itself and no other.
+//! The ways by which people are notified. Each has its own position in the queue and its own pace: a slow or broken way
+//! delays only itself.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::pace::Notice;
 
-/// How often a notice is tried …
+/// Maximum number of attempts to deliver a notice.
 const TRIES_MAX: u32 = 4;
-/// … and how long before the second time; twice as long before each one after.
+/// Pause before the second attempt; it doubles before each further one.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -35,14 +35,14 @@ impl Way {
     }
 }
 
-/// Why a notice did not arrive.
+/// Error of a delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failed {
-    /// In a sentence that holds nothing secret: no arguments, no path of an address.
+    /// Message without secrets: no arguments, no path of an address.
     pub cause: String,
-    /// What a command printed: for who tries it, not for the log.
+    /// Output of a command, shown by `swarm notify test` only, not logged.
     pub output: String,
-    /// Whether it may arrive when it is sent again.
+    /// Whether another attempt may succeed.
     pub may_pass: bool,
 }
 
@@ -56,35 +56,35 @@ impl Failed {
     }
 }
 
-/// Delivers what waits for one way, one after the other, until nothing more comes.
+/// Delivers the notices of one way, one after the other, until the queue is closed.
 pub(super) async fn serve<F, Done>(way: Way, mut queue: broadcast::Receiver<Arc<Notice>>, deliver: &F)
 where
     F: Fn(Way, Arc<Notice>) -> Done,
     Done: Future<Output = Result<(), Failed>>,
 {
     let way_name = way.name();
-    // Why the last one did not arrive, and how many did not for that reason.
+    // Cause of the last failure, and the number of notices that failed for it.
     let mut failing: Option<(String, usize)> = None;
     loop {
         let notice = match queue.recv().await {
             Ok(notice) => notice,
             Err(RecvError::Lagged(dropped)) => {
-                tracing::warn!(way = way_name, dropped, "too many notices waited, the oldest were dropped");
+                tracing::warn!(way = way_name, dropped, "dropped the oldest of too many waiting notices");
                 continue;
             }
             Err(RecvError::Closed) => return,
         };
-        match tried(way, &notice, deliver).await {
+        match attempt(way, &notice, deliver).await {
             Ok(()) => {
                 if let Some((_, missed)) = failing.take() {
                     tracing::info!(way = way_name, missed, "notifications are delivered again");
                 }
             }
             Err(Failed { cause, .. }) => match &mut failing {
-                // Once for each cause, not for each notice.
+                // Logged once per cause, not per notice.
                 Some((told, missed)) if *told == cause => *missed += 1,
                 _ => {
-                    tracing::warn!(way = way_name, cause, "a notification was not delivered");
+                    tracing::warn!(way = way_name, cause, "cannot deliver a notification");
                     failing = Some((cause, 1));
                 }
             },
@@ -92,7 +92,8 @@ where
     }
 }
 
-async fn tried<F, Done>(way: Way, notice: &Arc<Notice>, deliver: &F) -> Result<(), Failed>
+/// Delivers a notice, and retries temporary failures.
+async fn attempt<F, Done>(way: Way, notice: &Arc<Notice>, deliver: &F) -> Result<(), Failed>
 where
     F: Fn(Way, Arc<Notice>) -> Done,
     Done: Future<Output = Result<(), Failed>>,

@@ -1,5 +1,10 @@
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, mpsc};
 use std::thread;
+
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
 
@@ -13,15 +18,18 @@ fn addresses_are_taken_apart_or_refused_with_a_sentence_that_shows_nothing() {
         ("HTTP://localhost", "http://localhost:80", "localhost", 80, "/"),
         ("http://[::1]:99/a#b", "http://[::1]:99", "::1", 99, "/a"),
         ("http://[::1]", "http://[::1]:80", "::1", 80, "/"),
+        ("https://x.example/a", "https://x.example:443", "x.example", 443, "/a"),
+        ("HTTPS://[::1]?x", "https://[::1]:443", "::1", 443, "/?x"),
+        ("http://x/{a}?<ü>", "http://x:80", "x", 80, "/%7Ba%7D?%3C%C3%BC%3E"),
         ("http://x?token=ü", "http://x:80", "x", 80, "/?token=%C3%BC"),
         (" http://x/y@z\n", "http://x:80", "x", 80, "/y@z"),
     ] {
         assert_eq!(parsed(url), Ok((shown.to_owned(), name.to_owned(), port, path.to_owned())), "{url}");
     }
     for (url, why) in [
-        ("https://secret/", "is https"),
-        ("ftp://secret", "does not begin with http://"),
-        ("secret", "does not begin with http://"),
+        ("ftp://secret", "does not begin with http:// or https://"),
+        ("secret", "does not begin with http:// or https://"),
+        ("https://x:/secret", "no port"),
         ("http://", "names no host"),
         ("http://:80/secret", "names no host"),
         ("http://x:secret/", "no port"),
@@ -44,7 +52,7 @@ fn server(serve: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     address
 }
 
-fn read_request(stream: &mut TcpStream) -> String {
+fn read_request(stream: &mut impl Read) -> String {
     let (mut text, mut piece) = (String::new(), [0; 4096]);
     while !text.ends_with('}') {
         let count = stream.read(&mut piece).expect("read");
@@ -65,10 +73,22 @@ fn posted(to: SocketAddr, limit: Duration) -> Result<(), Failed> {
     post(&format!("http://{to}/secret?secret"), "{}", limit)
 }
 
+/// A name that leads to these addresses.
+#[derive(Debug)]
+struct Fixed(Vec<SocketAddr>);
+
+impl Resolver for Fixed {
+    fn resolve(&self, _: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
+        let mut addresses = self.empty();
+        self.0.iter().for_each(|address| addresses.push(*address));
+        if addresses.is_empty() { Err(Error::HostNotFound) } else { Ok(addresses) }
+    }
+}
+
 /// Posts to a name that leads there.
 fn sent(found: Vec<SocketAddr>, limit: Duration) -> Result<(), Failed> {
     let address = Address::parse("http://name/").expect("an address");
-    send(&address, "{}", Limit::new(limit), &LOOKUPS, move |_: &str, _| Ok(found))
+    send(&address, "{}", limit, RootCerts::WebPki, Fixed(found))
 }
 
 /// A port at which nobody listens, for as long as the connection that holds it is open: the port is that of
@@ -96,12 +116,15 @@ fn full() -> (TcpListener, Vec<TcpStream>, SocketAddr) {
 fn what_a_server_answers_decides_whether_it_is_sent_again() {
     for (answer, told) in [
         ("HTTP/1.1 200 OK\r\n\r\n", Ok(())),
-        ("HTTP/1.0 204\n", Ok(())),
+        ("HTTP/1.0 204\n\n", Ok(())),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", Ok(())),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", Ok(())),
         ("HTTP/1.1 302 Found\r\nLocation: /secret\r\n\r\n", Err(("302, and redirects are not followed", false))),
+        ("HTTP/1.1 307 No\r\nLocation: http://secret/\r\n\r\n", Err(("307, and redirects are not followed", false))),
         ("HTTP/1.1 404 secret\r\n\r\n", Err(("it answered 404", false))),
         ("HTTP/1.1 429 Slowly\r\n\r\n", Err(("it answered 429", true))),
         ("HTTP/1.1 500 secret\r\n\r\n", Err(("it answered 500", true))),
-        ("HTTP/1.1 x\r\n", Err(("did not answer in HTTP", true))),
+        ("HTTP/1.1 x\r\n\r\n", Err(("did not answer in HTTP", true))),
         ("SSH-2.0 200\r\n", Err(("did not answer in HTTP", true))),
         ("", Err(("did not answer in HTTP", true))),
     ] {
@@ -119,22 +142,45 @@ fn what_a_server_answers_decides_whether_it_is_sent_again() {
 }
 
 #[test]
-fn an_answer_counts_with_its_first_line_however_long_the_rest_is() {
+fn a_request_has_the_headers_of_a_webhook_and_the_event() {
+    let (sender, request) = mpsc::channel();
+    let to = server(move |mut stream| {
+        let _ = sender.send(read_request(&mut stream));
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+    });
+    assert_eq!(post(&format!("http://{to}/a/b?c=d#e"), "{\"x\":\"ü\"}", SOON), Ok(()));
+    let request = request.recv_timeout(SOON).expect("a request");
+    let (head, body) = request.split_once("\r\n\r\n").expect("a head");
+    let mut lines = head.lines();
+    assert_eq!((lines.next(), body), (Some("POST /a/b?c=d HTTP/1.1"), "{\"x\":\"ü\"}"));
+    let mut headers: Vec<String> = lines.map(|line| line.to_ascii_lowercase()).collect();
+    headers.sort();
+    let agent = concat!("user-agent: swarm/", env!("CARGO_PKG_VERSION"));
+    let host = format!("host: {to}");
+    let expected = ["connection: close", "content-length: 10", "content-type: application/json", &host, agent];
+    assert_eq!(headers, expected);
+}
+
+#[test]
+fn an_answer_counts_with_its_head_however_long_the_body_is() {
     let (sender, ended) = mpsc::channel();
     let to = server(move |mut stream| {
         read_request(&mut stream);
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         while stream.write_all(&[b'x'; 4096]).is_ok() {}
         let _ = sender.send(());
     });
     assert_eq!(posted(to, SOON), Ok(()));
     ended.recv_timeout(SOON).expect("the rest is not waited for");
-    // A first line without an end is none.
-    let to = server(|mut stream| {
-        read_request(&mut stream);
-        while stream.write_all(&[b'x'; 4096]).is_ok() {}
-    });
-    assert!(posted(to, SOON).expect_err("no HTTP").cause.contains("did not answer in HTTP"));
+    // A head without an end is none.
+    for start in ["", "HTTP/1.1 200 OK\r\nA: "] {
+        let to = server(move |mut stream| {
+            read_request(&mut stream);
+            let _ = stream.write_all(start.as_bytes());
+            while stream.write_all(&[b'x'; 4096]).is_ok() {}
+        });
+        assert!(posted(to, SOON).expect_err("no HTTP").cause.contains("did not answer in HTTP"));
+    }
 }
 
 #[test]
@@ -142,11 +188,12 @@ fn a_server_that_is_silent_or_drips_has_its_time_and_no_more() {
     let limit = Duration::from_millis(300);
     // It takes what it is sent, and says nothing until its visitor has gone.
     let silent = server(|mut stream| while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {});
-    // It says something again and again, and never a whole line.
+    // It says something again and again, and never a whole head.
     let dripping = server(|mut stream| {
         let (mut piece, pause) = ([0; 1], Some(Duration::from_millis(50)));
         stream.set_read_timeout(pause).expect("set");
-        while stream.write_all(b"H").is_ok() {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nA: ");
+        while stream.write_all(b"x").is_ok() {
             let _ = stream.read(&mut piece);
         }
     });
@@ -163,6 +210,16 @@ fn a_server_that_is_silent_or_drips_has_its_time_and_no_more() {
     let failed = post(&format!("http://{to}"), &"x".repeat(64 << 20), limit).expect_err("not taken");
     assert_eq!(failed.cause, format!("http://{to}: no answer within 300ms"));
     drop(over);
+    // It takes something long in drips.
+    let to = server(|mut stream| {
+        while stream.read(&mut [0; 32 << 10]).is_ok_and(|count| count > 0) {
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let began = Instant::now();
+    let failed = post(&format!("http://{to}"), &"x".repeat(64 << 20), limit).expect_err("not taken in time");
+    assert_eq!(failed.cause, format!("http://{to}: no answer within 300ms"));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -178,22 +235,76 @@ fn a_name_s_addresses_are_tried_in_turn() {
 }
 
 #[test]
-fn a_name_that_is_not_found_in_time_is_left_and_there_are_never_many() {
-    static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
-    let address = Address::parse("http://name/").expect("an address");
-    let mut held = Vec::new();
-    let mut hang = || {
-        let (hold, wait) = mpsc::channel::<()>();
-        held.push(hold);
-        move |_: &str, _: u16| -> io::Result<Vec<SocketAddr>> {
-            let _ = wait.recv();
-            Ok(Vec::new())
+fn a_name_that_is_not_found_in_time_is_left() {
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("bound");
+    let port = silent.local_addr().expect("an address").port();
+    let config = resolv_conf::Config::parse("nameserver 127.0.0.1").expect("a configuration");
+    let sources = Sources { hosts: String::new(), config, port };
+    let host = Host { name: "name.example".to_owned(), port: 80, sources };
+    let address = Address::parse("http://name.example/").expect("an address");
+    let failed = send(&address, "{}", Duration::from_millis(20), RootCerts::WebPki, host).expect_err("not found");
+    assert_eq!(failed, Failed::for_now("its host's name was not found within 20ms"));
+}
+
+/// A server with a certificate of its own for these names, the certificate, and where it is.
+fn secured(names: &[&str], visitors: usize) -> (RootCerts, SocketAddr) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).expect("made");
+    let der = made.cert.der().clone();
+    let roots = RootCerts::from([Certificate::from_der(&der).to_owned()]);
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
+    let config = Arc::new(builder.with_single_cert(vec![der], key).expect("a configuration"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for _ in 0..visitors {
+            let Ok((stream, _)) = listener.accept() else { return };
+            let connection = ServerConnection::new(Arc::clone(&config)).expect("a connection");
+            let mut stream = StreamOwned::new(connection, stream);
+            if stream.conn.complete_io(&mut stream.sock).is_ok() {
+                read_request(&mut stream);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            }
         }
+    });
+    (roots, address)
+}
+
+#[test]
+fn https_needs_a_trusted_certificate_for_the_host() {
+    let (roots, to) = secured(&["name.example"], 3);
+    let send_to = |url: &str, roots: RootCerts| {
+        let address = Address::parse(url).expect("an address");
+        send(&address, "{}", SOON, roots, Fixed(vec![to]))
     };
-    let limit = Duration::from_millis(20);
-    let mut try_one = || send(&address, "{}", Limit::new(limit), &UNDER_WAY, hang()).expect_err("not found");
-    assert_eq!(try_one(), Failed::for_now("its host's name was not found within 20ms"));
-    let last = (0..LOOKUPS_MAX).map(|_| try_one()).last();
-    assert_eq!(last.expect("tried").cause, "8 names are being looked up and none is found");
-    assert_eq!(UNDER_WAY.load(Ordering::Relaxed), LOOKUPS_MAX);
+    assert_eq!(send_to("https://name.example/secret", roots.clone()), Ok(()));
+    for (url, roots, why) in [
+        ("https://name.example/secret", RootCerts::WebPki, "UnknownIssuer"),
+        ("https://other.example/secret", roots, "not valid for name \"other.example\""),
+    ] {
+        let failed = send_to(url, roots).expect_err("refused");
+        assert!(failed.cause.contains("invalid peer certificate") && failed.cause.contains(why), "{failed:?}");
+        assert!(!failed.may_pass && !failed.cause.contains("secret"), "{failed:?}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_speak_tls_or_is_silent_is_left() {
+    let plain = answering_at_once("HTTP/1.1 200 OK\r\n\r\n");
+    let failed = post(&format!("https://{plain}/secret"), "{}", SOON).expect_err("no TLS");
+    assert!(failed.cause.starts_with(&format!("https://{plain}: ")) && failed.may_pass, "{failed:?}");
+    assert!(!failed.cause.contains("secret"), "{failed:?}");
+    let silent = server(|mut stream| while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {});
+    let failed = post(&format!("https://{silent}"), "{}", Duration::from_millis(300)).expect_err("no answer");
+    assert_eq!((failed.cause, failed.may_pass), (format!("https://{silent}: no answer within 300ms"), true));
+}
+
+/// A server that answers whatever it is sent.
+fn answering_at_once(answer: &'static str) -> SocketAddr {
+    server(move |mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(answer.as_bytes());
+    })
 }

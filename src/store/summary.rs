@@ -20,9 +20,9 @@ use swarm_sys::procfs;
 pub enum Detail {
     /// Only running or stopped, as the original `swarm` reports it.
     Word,
-    /// Also the exit record.
+    /// As `Word`, with the exit record.
     Exit,
-    /// Also whether a running worker is suspended.
+    /// As `Exit`, and whether a running worker is suspended.
     Fine,
 }
 

@@ -307,7 +307,7 @@ impl History {
 }
 
 #[tokio::test]
-async fn random_histories_land_as_git_merge_would_have_it() {
+async fn random_histories_land_like_git_merge() {
     let number = |key: &str, standard| std::env::var(key).ok().map_or(standard, |text| text.parse().unwrap());
     let (first, count) = (number("SWARM_ORACLE_SEED", 1), number("SWARM_ORACLE_HISTORIES", HISTORIES));
     let (mut landed, mut conflicts) = (0, 0);

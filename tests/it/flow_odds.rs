@@ -79,8 +79,8 @@ fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
     let text = fs::read_to_string(&workflow).expect("there").replace("role: dev", "role: Dev");
     fs::write(&workflow, text).expect("written");
     let said = site.flow("run", &[]);
-    assert!(said.code == Some(1) && said.err.contains("its workflow is not right: "), "{said:?}");
-    assert!(said.err.contains("(swarm flow check "), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("invalid workflow: "), "{said:?}");
+    assert!(said.err.contains("(run 'swarm flow check "), "{said:?}");
 }
 
 #[test]

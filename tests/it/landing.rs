@@ -205,7 +205,11 @@ fn a_verification_is_limited_ended_and_watched() {
     for (name, verify, why) in [
         ("hangs", "sleep 600 & sleep 600".to_owned(), "timed out after 1 s and was killed"),
         ("dirties", "echo x >> file".to_owned(), "passed, but it changed 1 tracked file(s): file"),
-        ("commits", "git commit -q --allow-empty -m x".to_owned(), "passed, but it checked out or created another commit"),
+        (
+            "commits",
+            "git commit -q --allow-empty -m x".to_owned(),
+            "passed, but it checked out or created another commit",
+        ),
         ("fails", "echo told; exit 7".to_owned(), "ended with code 7"),
         (
             "daemon",

@@ -3,12 +3,14 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
-use crate::common::{Rig, SOON, holds_for, wait_until};
+use crate::common::{Rig, SOON, holds_for, run, wait_until};
 
 fn configure(rig: &Rig, text: &str) {
     let dir = rig.path("home").join(".config/swarm");
@@ -42,7 +44,11 @@ fn server(answers: &'static [&'static str]) -> (u16, mpsc::Receiver<String>) {
             let body = |text: &[u8]| {
                 let text = String::from_utf8_lossy(text).into_owned();
                 let (head, body) = text.split_once("\r\n\r\n")?;
-                let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "))?.parse().ok()?;
+                let length = head.lines().find_map(|line| {
+                    let (name, value) = line.split_once(": ")?;
+                    name.eq_ignore_ascii_case("content-length").then_some(value)
+                })?;
+                let length = length.parse().ok()?;
                 (body.len() >= length).then_some(text)
             };
             let request = loop {
@@ -119,6 +125,45 @@ fn a_webhook_is_posted_to_and_tried_again() {
 }
 
 #[test]
+fn an_https_webhook_is_posted_to_if_its_certificate_is_trusted() {
+    let rig = Rig::new();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).expect("made");
+    let (trusted, other) = (rig.path("trusted.pem"), rig.path("other.pem"));
+    fs::write(&trusted, made.cert.pem()).expect("written");
+    let unrelated = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("made");
+    fs::write(&other, unrelated.cert.pem()).expect("written");
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().expect("versions").with_no_client_auth();
+    let config = Arc::new(builder.with_single_cert(vec![made.cert.der().clone()], key).expect("a configuration"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let connection = ServerConnection::new(Arc::clone(&config)).expect("a connection");
+            let mut stream = StreamOwned::new(connection, stream);
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+        }
+    });
+    let test = |roots: &std::path::Path| {
+        let mut command = rig.command(&["notify", "test"]);
+        command.env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR");
+        run(command)
+    };
+    for host in ["127.0.0.1", "localhost"] {
+        configure(&rig, &format!("webhook = \"https://{host}:{port}/s3cret\"\n"));
+        test(&trusted).is(0, "webhook: delivered\n", "");
+        let said = test(&other);
+        let why = format!("webhook: failed: https://{host}:{port}: invalid peer certificate: ");
+        assert!(said.code == Some(1) && said.out.starts_with(&why), "{said:?}");
+        let said = test(&rig.path("missing.pem"));
+        let why = format!("webhook: failed: https://{host}:{port}: SSL_CERT_FILE has no certificates");
+        assert!(said.code == Some(1) && said.out.starts_with(&why), "{said:?}");
+    }
+}
+
+#[test]
 fn a_command_that_hangs_is_ended_with_all_it_started_and_delays_no_worker() {
     let rig = Rig::new();
     configure(&rig, "command = \"sleep 611 & sleep 611\"\n");
@@ -185,10 +230,11 @@ fn each_way_can_be_tried() {
     let said = test();
     assert_eq!(said.code, Some(1));
     assert!(said.out.contains(&format!("webhook: failed: http://127.0.0.1:{port}: it answered 500")), "{said:?}");
-    configure(&rig, "command = \"echo broken; exit 4\"\nwebhook = \"https://127.0.0.1/\"\n");
+    configure(&rig, "command = \"echo broken; exit 4\"\nwebhook = \"ftp://127.0.0.1/\"\n");
     let said = test();
     assert!(said.out.contains("command: failed: echo ended with code 4: broken\n"), "{said:?}");
-    assert!(said.out.contains("webhook: failed: its address is https"), "{said:?}");
+    let why = "webhook: failed: its address does not begin with http:// or https://";
+    assert!(said.out.contains(why), "{said:?}");
     let json: Value = serde_json::from_str(&rig.swarm(&["notify", "test", "--json"]).out).expect("JSON");
     assert_eq!(
         (json["schema"].as_str(), json["ways"][0]["delivered"].as_bool()),

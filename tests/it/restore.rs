@@ -81,8 +81,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let to = to.to_str().expect("text");
     refused(&["restore", "x", "--to", to, "--branch", "main"], "a branch named 'main' already exists", "another");
     refused(&["restore", "x", "--to", to, "--branch", "a..b"], "'a..b' is not a valid branch name", "");
-    let outside =
-        rig.swarm(&["restore"]).refused(1, &format!("no git repository at {}/.", rig.cwd().display()));
+    let outside = rig.swarm(&["restore"]).refused(1, &format!("no git repository at {}/.", rig.cwd().display()));
     assert!(outside.err.contains("--repo"), "{outside:?}");
     assert!(!rig.path("else").exists() && std::fs::read_dir(&tree).expect("there").count() == 1);
     rig.swarm_in(&repo, &["restore", "x", "--to", "../else"]).is(0, &format!("restored x to {to} (branch x)\n"), "");

@@ -201,7 +201,7 @@ fn without_time(line: &str) -> &str {
 fn an_attempt_that_is_rejected_is_followed_by_one_that_knows_why() {
     let site = Site::new();
     // A command that reads its prompt and does better once it is told what was wrong.
-    let agent = "#!/bin/sh\ncat > prompt\ngrep -q 'did not succeed' prompt && echo good > health || echo bad > health\nrm prompt\necho wrote health\n";
+    let agent = "#!/bin/sh\ncat > prompt\ngrep -q 'An earlier attempt at this task failed' prompt && echo good > health || echo bad > health\nrm prompt\necho wrote health\n";
     let path = site.rig.file("agent", agent);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
     site.write("swarm.toml", &format!("[run]\nagent = 'mine'\n[agents.mine]\ncommand = ['{path}']\n"));

@@ -153,3 +153,62 @@ fn the_state_of_a_machine_changes_only_by_events() {
     }
     assert!(machines >= 4, "only {machines} machines found");
 }
+
+/// Places where code reads or writes a member of a JSON value by index, with the line: `value["key"]`, `value[key]`.
+fn unchecked_members(code: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (line, text) in (1..).zip(code.lines()) {
+        for (at, _) in text.match_indices('[') {
+            let before = text[..at].chars().next_back().unwrap_or(' ');
+            let is_index = before.is_alphanumeric() || "_)]?".contains(before);
+            let Some((inner, after)) = text[at + 1..].split_once(']').filter(|_| is_index) else { continue };
+            let is_key = match inner.strip_prefix('"') {
+                // Parts of strings, such as `line["failed ".len()..]`, are no members.
+                Some(word) => word.ends_with('"') && !inner.contains(".len()"),
+                None => is_named_key(inner) && is_read_as_json(after),
+            };
+            if is_key {
+                found.push((line, text.trim().to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// Reports whether an index is a plain name, such as `key` or `STATUS`.
+fn is_named_key(inner: &str) -> bool {
+    let inner = inner.trim_start_matches('*');
+    inner.starts_with(|c: char| c.is_ascii_alphabetic()) && inner.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Reports whether what follows an index is a use that only JSON values have.
+fn is_read_as_json(after: &str) -> bool {
+    let uses = ["as_u64()", "as_i64()", "as_f64()", "as_bool()", "as_array", "as_object", "is_string()", "is_null()"];
+    let more = ["is_array()", "is_object()", "is_number()", "is_boolean()", "take()"];
+    let is_use = |rest: &str| uses.iter().chain(&more).any(|one| rest.starts_with(one));
+    after.starts_with('[') || after.strip_prefix('.').is_some_and(is_use)
+}
+
+/// The indexes that are allowed although they look like members of JSON.
+const ALLOWED_INDEXES: [(&str, &str); 0] = [];
+
+#[test]
+fn foreign_json_is_read_with_checks() {
+    let sample = "a[\"b\"] = 1;\nf(x)[\"b\"]\nv[0][\"b\"]\nv[key].as_u64()\nv[KEY][\"x\"]\n\
+                  line[\"failed \".len()..]\nlet x = [\"a\"];\nvec![\"a\"]\nf(&[\"a\"])\nlist[at].as_str()\nreturn [\"a\"]";
+    let lines: BTreeSet<usize> = unchecked_members(sample).iter().map(|(line, _)| *line).collect();
+    assert_eq!(lines, BTreeSet::from([1, 2, 3, 4, 5]), "the rule finds what it should");
+    for folder in ["src", "actors"] {
+        for (path, code) in sources(folder) {
+            let code = if is_test(&path) { "" } else { without_tests(&code) };
+            for (line, text) in unchecked_members(code) {
+                let allowed = ALLOWED_INDEXES.iter().any(|(name, part)| path.ends_with(name) && text.contains(part));
+                assert!(
+                    allowed,
+                    "{}:{line}: {text}: read JSON with swarm_model::json::Members, write it with as_object_mut",
+                    path.display()
+                );
+            }
+        }
+    }
+}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use swarm_actors::flow::consent::{self, Answer, Request, Wish};
+use swarm_model::json::Members as _;
 
 use super::emit::Here;
 use crate::cli::error::Failure;
@@ -199,8 +200,10 @@ fn wait_for_change(changes: &Changes, until: Instant) -> Result<(), Failure> {
 
 /// Turns a write outside the role's worktree and record into a command, which needs a person's permission.
 fn confined((tool, input): (String, Value), record: &str) -> (String, Value) {
-    let Some(path) = Some(&input["path"]).filter(|_| tool == "write_file") else { return (tool, input) };
-    let said = path.as_str().unwrap_or_default();
+    if tool != "write_file" {
+        return (tool, input);
+    }
+    let said = input.text("path").unwrap_or_default();
     let Ok(cwd) = std::env::current_dir() else { return (tool, input) };
     if is_within(&cwd.join(said), &cwd, Path::new(record)) {
         return (tool, input);
@@ -229,14 +232,14 @@ fn is_within(path: &Path, worktree: &Path, record: &Path) -> bool {
 
 /// Returns the tool and its input in the vocabulary of the consent rules.
 fn wish_of(said: &Value) -> (String, Value) {
-    let text = |key: &str| said.get(key).and_then(Value::as_str);
-    let (Some(tool), input) = (text("tool_name"), &said["tool_input"]) else {
-        return (text("tool").unwrap_or_default().to_owned(), said["input"].clone());
+    let Some(tool) = said.text("tool_name") else {
+        return (said.text("tool").unwrap_or_default().to_owned(), said.member("input").cloned().unwrap_or_default());
     };
+    let input = said.member("tool_input").unwrap_or(&Value::Null);
     match tool {
-        "Bash" => ("run_command".to_owned(), json!({"command": input["command"]})),
-        "Write" | "Edit" | "MultiEdit" => ("write_file".to_owned(), json!({"path": input["file_path"]})),
-        "NotebookEdit" => ("write_file".to_owned(), json!({"path": input["notebook_path"]})),
+        "Bash" => ("run_command".to_owned(), json!({"command": input.member("command")})),
+        "Write" | "Edit" | "MultiEdit" => ("write_file".to_owned(), json!({"path": input.member("file_path")})),
+        "NotebookEdit" => ("write_file".to_owned(), json!({"path": input.member("notebook_path")})),
         _ if tool.starts_with("mcp__") || HARMLESS.contains(&tool) => (tool.to_owned(), input.clone()),
         // An unknown tool may do anything.
         _ => ("run_command".to_owned(), json!({"command": format!("{tool} {input}")})),

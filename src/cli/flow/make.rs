@@ -15,8 +15,8 @@ use crate::cli::screen::Screen;
 use crate::cli::{caller, json};
 use swarm_store::flows;
 use swarm_store::flows::Make;
+use swarm_store::flows::active::{Site, check_merge, check_roles};
 use swarm_store::flows::place::Workspace;
-use swarm_store::flows::runner::{Site, check_merge, check_roles};
 use swarm_store::flows::sidecar::Sidecar;
 use swarm_store::flows::store::FlowFiles;
 

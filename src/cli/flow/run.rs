@@ -11,7 +11,7 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use swarm_store::flows::runner::is_run;
+use swarm_store::flows::active::is_run;
 use swarm_store::flows::store::FlowFiles;
 use swarm_sys::paths::Paths;
 

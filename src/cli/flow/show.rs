@@ -15,7 +15,7 @@ use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
 use swarm_agents::short;
-use swarm_store::flows::runner;
+use swarm_store::flows::active;
 use swarm_store::flows::store::{FlowFiles, Open, gate_of};
 use swarm_sys::paths::Paths;
 
@@ -133,7 +133,7 @@ pub fn waits(open: &Open, screen: &mut Screen) -> Result<(), Failure> {
 
 fn is_run(files: &FlowFiles) -> bool {
     let place = super::run::place_of(files).ok();
-    place.zip(Paths::from_env().ok()).is_some_and(|(place, paths)| runner::is_run(&paths, &place))
+    place.zip(Paths::from_env().ok()).is_some_and(|(place, paths)| active::is_run(&paths, &place))
 }
 
 /// A role and the agent that plays it.
@@ -160,7 +160,7 @@ impl Part {
 
 fn company(files: &FlowFiles, open: &Open) -> Vec<Part> {
     let caller = crate::cli::caller::collect().map(|collected| collected.caller).unwrap_or_default();
-    let site = super::run::place_of(files).ok().and_then(|place| runner::Site::of(&place, &caller).ok());
+    let site = super::run::place_of(files).ok().and_then(|place| active::Site::of(&place, &caller).ok());
     let mut parts: Vec<Part> = Vec::new();
     for node in open.graph.nodes() {
         let role = RoleId::key(&node.role);

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs a command, usually an agent, in a container that sees this repository
-# and the hosts that setup-sandbox-network.sh allows, and nothing else.
+# Runs a command, usually an agent, in a container that can access only this
+# repository and the hosts allowed by setup-sandbox-network.sh.
 #
 #   ./sandbox.sh claude --dangerously-skip-permissions
 #   swarm spawn --name fix --tmux --worktree -- ./sandbox.sh claude
 #
-# SANDBOX_IMAGE, SANDBOX_NETWORK, MEMORY_LIMIT, CPU_LIMIT and PIDS_LIMIT change
+# SANDBOX_IMAGE, SANDBOX_NETWORK, MEMORY_LIMIT, CPU_LIMIT and PIDS_LIMIT override
 # the defaults below. GH_TOKEN, ANTHROPIC_API_KEY and CLAUDE_CODE_OAUTH_TOKEN
-# are passed on when they are set.
+# are passed to the container if they are set.
 set -euo pipefail
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -19,12 +19,12 @@ if [ "$#" -eq 0 ]; then
     exit 2
 fi
 if ! docker image inspect "$image" >/dev/null 2>&1; then
-    echo "building image $image, which takes a few minutes the first time" >&2
+    echo "building image $image (takes a few minutes the first time)" >&2
     docker build --tag "$image" --file "$here/Dockerfile.sandbox" "$here" >&2
 fi
-# Without its network the container would be free to reach everything.
+# Without this network the container could reach every host.
 if ! docker network inspect "$network" >/dev/null 2>&1; then
-    echo "network $network is not there: run $here/setup-sandbox-network.sh first" >&2
+    echo "network $network not found: run $here/setup-sandbox-network.sh first" >&2
     exit 1
 fi
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the network of sandbox.sh: containers in it reach name servers and the
-# hosts below, over HTTPS and SSH, and nothing else. Run as root; run it again
-# when the hosts' addresses have changed.
+# Creates the network for sandbox.sh. Its containers can reach only name servers
+# and the hosts below, over HTTPS and SSH. Run as root; run it again if the
+# addresses of the hosts have changed.
 #
-# SANDBOX_NETWORK changes the name, SANDBOX_HOSTS adds hosts (blank-separated).
+# SANDBOX_NETWORK sets the name, SANDBOX_HOSTS adds hosts (separated by blanks).
 set -euo pipefail
 
 network="${SANDBOX_NETWORK:-swarm-sandbox}"
@@ -32,7 +32,7 @@ fi
 docker network inspect "$network" >/dev/null 2>&1 || docker network create --driver bridge "$network" >/dev/null
 subnet="$(docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "$network")"
 
-# Everything is refused first, so that a failure below leaves the network shut.
+# Everything is rejected first, so that a failure below leaves the network closed.
 iptables --new-chain "$chain" 2>/dev/null || iptables --flush "$chain"
 iptables --append "$chain" --jump REJECT
 iptables --check DOCKER-USER --source "$subnet" --jump "$chain" 2>/dev/null \
@@ -47,7 +47,7 @@ allow --protocol tcp --dport 53
 for host in "${hosts[@]}" ${more[@]+"${more[@]}"}; do
     addresses="$(getent ahostsv4 "$host" | awk '{print $1}' | sort -u)" || true
     if [ -z "$addresses" ]; then
-        echo "warning: $host has no address and stays out of reach" >&2
+        echo "warning: cannot resolve $host; it stays blocked" >&2
         continue
     fi
     for address in $addresses; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Removes what setup-sandbox-network.sh made. Run as root, when no container
-# uses the network any more.
+# Removes the network and the rules created by setup-sandbox-network.sh. Run as
+# root, after all containers that use the network have ended.
 set -euo pipefail
 
 network="${SANDBOX_NETWORK:-swarm-sandbox}"
@@ -10,7 +10,7 @@ if [ "$(id -u)" -ne 0 ]; then
     echo "must be run as root: sudo $0" >&2
     exit 1
 fi
-# The network goes first: while it is there, its rules have to be as well.
+# The network is removed first: as long as it exists, its rules are needed.
 if docker network inspect "$network" >/dev/null 2>&1; then
     subnet="$(docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "$network")"
     docker network rm "$network" >/dev/null
@@ -18,4 +18,4 @@ if docker network inspect "$network" >/dev/null 2>&1; then
 fi
 iptables --flush "$chain" 2>/dev/null || true
 iptables --delete-chain "$chain" 2>/dev/null || true
-echo "network $network is removed"
+echo "network $network removed"

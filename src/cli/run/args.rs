@@ -65,9 +65,9 @@ pub struct BeginArgs {
     /// Start the run and return at once
     #[arg(short, long)]
     pub detach: bool,
-    /// Print one JSON object per line, even on a terminal
-    #[arg(long, visible_alias = "no-tui")]
-    pub headless: bool,
+    /// Print one JSON object per line, on a terminal too
+    #[arg(long, visible_aliases = ["headless", "no-tui"])]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -110,9 +110,9 @@ pub struct AttachArgs {
     /// Show the lines after this number ('seq'), 0 for all
     #[arg(long, value_name = "SEQ")]
     pub since: Option<u64>,
-    /// Print one JSON object per line, even on a terminal
-    #[arg(long, visible_alias = "no-tui")]
-    pub headless: bool,
+    /// Print one JSON object per line, on a terminal too
+    #[arg(long, visible_aliases = ["headless", "no-tui"])]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,7 @@
 //! `swarm run attach`: follows a run by reading its event log line by line. The viewer may be killed at any time; the
 //! run continues, and another viewer can follow it from any line.
+//!
+//! A terminal gets the live view ([`Live`]), other output plain text ([`Plain`]), and with `--json` the lines themselves.
 
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
@@ -11,12 +13,13 @@ use swarm_model::{Refusal, RefusalKind, RunOrder};
 
 use super::args::AttachArgs;
 use super::live::Live;
+use super::plain::Plain;
 use crate::api::client;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::tail::{From, Pending, Tail};
 use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
-use swarm_store::runs::home::Home;
+use swarm_store::runs::home::{Home, from_iso};
 use swarm_store::runs::{is_under_way, journal};
 use swarm_sys::paths::Paths;
 
@@ -28,11 +31,34 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Options of a view of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    pub headless: bool,
+    /// Print the lines of the event log.
+    pub json: bool,
     /// Ctrl-C stops the run, not only the view.
     pub owns: bool,
     /// Number of the last line that belongs to an earlier run.
     pub told: u64,
+    /// Start of the run in Unix milliseconds, if an earlier line than the first one of the view has it.
+    pub began_ms: Option<u64>,
+}
+
+/// How lines are shown.
+enum Show {
+    Live(Box<Live>),
+    Plain(Plain),
+    /// The lines of the event log with their numbers.
+    Json,
+}
+
+impl Show {
+    fn new(view: View) -> Self {
+        // The live view draws on standard error.
+        let is_terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        match view {
+            View { json: true, .. } => Self::Json,
+            View { .. } if is_terminal => Self::Live(Box::new(Live::new())),
+            View { began_ms, .. } => Self::Plain(Plain::new(began_ms)),
+        }
+    }
 }
 
 /// Position in the event log.
@@ -61,23 +87,34 @@ pub fn run(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     somebody_carries_it_on(&home, paths)?;
     // A run may have started without having logged anything yet; earlier lines then belong to earlier runs.
     let is_under_way = over_by_journal(&home).is_none() && home.journal().exists();
-    let (from, told) = position(&home, args.since, is_under_way);
-    let view = View { headless: args.headless, owns: false, told };
+    let Place { from, told, began_ms } = position(&home, args.since, is_under_way);
+    let view = View { json: args.json, owns: false, told, began_ms };
     follow(&home, from, view, paths, screen)
 }
 
-/// Returns the position after line `since`, or by default the start of the last run; and the number of lines of runs
-/// before the current one.
-fn position(home: &Home, since: Option<u64>, is_under_way: bool) -> (Position, u64) {
+/// Where a view begins.
+struct Place {
+    from: Position,
+    /// Number of lines of runs before the current one.
+    told: u64,
+    /// Start of the run in which `from` lies, in Unix milliseconds.
+    began_ms: Option<u64>,
+}
+
+/// Returns the position after line `since`, or by default the start of the last run.
+fn position(home: &Home, since: Option<u64>, is_under_way: bool) -> Place {
     let text = std::fs::read(home.events()).unwrap_or_default();
     let (mut at, mut last, mut asked, mut is_over) = (Position::default(), Position::default(), None, true);
+    let (mut began_ms, mut asked_began_ms) = (None, None);
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         if since == Some(at.lines) {
-            asked = Some(at);
+            (asked, asked_began_ms) = (Some(at), began_ms);
         }
-        match serde_json::from_slice::<Line>(line).map(|line| line.word) {
-            Ok(Word::RunStarted { .. }) => (last, is_over) = (at, false),
-            Ok(Word::RunCompleted { .. }) => is_over = true,
+        match serde_json::from_slice::<Line>(line) {
+            Ok(Line { word: Word::RunStarted { .. }, time, .. }) => {
+                (last, is_over, began_ms) = (at, false, from_iso(&time));
+            }
+            Ok(Line { word: Word::RunCompleted { .. }, .. }) => is_over = true,
             _ => {}
         }
         at.bytes += line.len() as u64;
@@ -89,12 +126,12 @@ fn position(home: &Home, since: Option<u64>, is_under_way: bool) -> (Position, u
         None if waits => at,
         None => last,
     };
-    (from, if waits { at.lines } else { 0 })
+    let began_ms = if asked.is_some() { asked_began_ms } else { began_ms };
+    Place { from, told: if waits { at.lines } else { 0 }, began_ms }
 }
 
 /// Shows the lines from `from` on until the run is over, and returns the exit code.
 pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let live = !view.headless && std::io::stdout().is_terminal();
     let mut follower = Follower {
         home,
         paths,
@@ -107,7 +144,7 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         over: if view.owns || view.told > 0 { None } else { over_before(home, from) },
         told: view.told,
         begun: !view.owns,
-        live: live.then(Live::new),
+        show: Show::new(view),
         interrupts: 0,
     };
     follower.changes.add_dir(home.path())?;
@@ -182,7 +219,7 @@ struct Follower<'a> {
     told: u64,
     /// The `run.started` line was seen; lines before it are not shown to the caller that started the run.
     begun: bool,
-    live: Option<Live>,
+    show: Show,
     interrupts: u32,
 }
 
@@ -208,10 +245,15 @@ impl Follower<'_> {
             // Last lines of the run before.
             return Ok(());
         }
-        match (&mut self.live, &line) {
-            (Some(live), Some(line)) => live.show(line),
-            (Some(_), None) => {}
-            (None, _) => screen.line(&format!("{},\"seq\":{}}}", String::from_utf8_lossy(object), self.lines))?,
+        match (&mut self.show, &line) {
+            (Show::Json, _) => {
+                screen.line(&format!("{},\"seq\":{}}}", String::from_utf8_lossy(object), self.lines))?;
+            }
+            (Show::Live(live), Some(line)) => live.show(line),
+            (Show::Plain(plain), Some(line)) => {
+                plain.show(line).map_or(Ok(()), |text| screen.line(&text))?;
+            }
+            (Show::Live(_) | Show::Plain(_), None) => {}
         }
         match line.map(|line| line.word) {
             Some(Word::RunCompleted { status, .. }) if self.lines > self.told => self.over = Some(code_of(&status)),

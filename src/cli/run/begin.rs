@@ -57,7 +57,7 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         screen.line(&format!("started run {} ({})", line.run, line.home))?;
         return Ok(0);
     }
-    let view = View { headless: args.headless, owns: true, told: from.lines };
+    let view = View { json: args.json, owns: true, told: from.lines, began_ms: None };
     attach::follow(&home, from, view, paths, screen)
 }
 

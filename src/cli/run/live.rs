@@ -7,6 +7,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use swarm_model::run::words::{Line, Word};
 
+use super::plain;
 use crate::cli::bars::{TICK, style};
 use crate::cli::render::escape;
 
@@ -71,7 +72,7 @@ impl Live {
                 self.total = *workstreams;
                 self.failed = *failed;
                 self.done = workstreams.saturating_sub(pending + failed);
-                self.say(&format!("run {}: {pending} of {workstreams} workstreams pending", line.run));
+                self.say(&plain::begun(&line.run, *workstreams, *pending));
             }
             Word::Started { attempt, .. } => {
                 let text = if *attempt > 1 { format!("attempt {attempt}") } else { "running".to_owned() };
@@ -81,27 +82,23 @@ impl Live {
             Word::NeedsInput { cause } => self.set(id, &format!("waiting: {cause}")),
             Word::Completed { .. } => self.set(id, "finished, waiting to land"),
             Word::Retrying { error, in_ms, .. } => {
-                let when = if *in_ms > 0 { format!(" in {}s", in_ms.div_ceil(1000)) } else { String::new() };
                 self.queue.remove(id);
-                self.set(id, &format!("retrying{when}: {error}"));
+                self.set(id, &format!("{}: {error}", plain::retrying(*in_ms)));
             }
             Word::Done { commit } => {
                 self.done += 1;
-                let landed =
-                    commit.as_deref().map(|commit| format!("landed as {}", commit.get(..12).unwrap_or(commit)));
-                self.end(id, "✓", &landed.unwrap_or_else(|| "done".to_owned()));
+                self.end(id, "✓", &plain::done(commit.as_deref()));
             }
             Word::Failed { error, .. } => {
                 self.failed += 1;
                 self.end(id, "✗", error);
             }
-            Word::Paused { .. } => self.end(id, "‖", "stopped; the next run continues it"),
+            Word::Paused { .. } => self.end(id, "‖", plain::STOPPED),
             Word::Context { delivered, text } => {
-                let how = if *delivered { "context delivered" } else { "context not delivered" };
-                self.say(&format!("{}: {how}: {}", escape(id), escape(text)));
+                self.say(&escape(&format!("{id}: {}", plain::context(*delivered, text))));
             }
             Word::SpecChanged { file, .. } => {
-                self.say(&format!("{}: {} has changed; using the new version", escape(id), escape(file)));
+                self.say(&escape(&format!("{id}: {}", plain::changed(file))));
             }
             Word::RunPaused => self.say("paused: no new workstreams start"),
             Word::RunResumed => self.say("resumed"),
@@ -133,14 +130,9 @@ impl Live {
             }
             Word::MergeVerifying { .. } => self.enter(id, "verifying"),
             Word::MergeResolving { .. } => self.queue.set(id, "resolving conflicts"),
-            Word::MergeWaiting { error } => self.end(id, "…", &format!("waiting to land: {error}")),
+            Word::MergeWaiting { error } => self.end(id, "…", &plain::to_land(error)),
             Word::MergeConflict { files, branch } => {
-                let (files, branch) = (files.join(", "), escape(branch));
-                self.say(&format!(
-                    "{} conflicts with the base in {}; work kept on {branch}",
-                    escape(id),
-                    escape(&files)
-                ));
+                self.say(&escape(&format!("{id} {}", plain::conflict(files, branch))));
             }
             // Their outcome arrives as another event.
             _ => {}
@@ -206,9 +198,7 @@ impl Live {
         self.queue.items.clear();
         self.queue.bar.finish_and_clear();
         self.summary.finish_and_clear();
-        let rest =
-            if pending > 0 { format!(", {pending} pending ('swarm run' continues)") } else { String::new() };
-        self.say(&format!("{status}: {done} done, {failed} failed{rest}"));
+        self.say(&plain::totals(status, done, failed, pending));
     }
 }
 

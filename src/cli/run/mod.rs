@@ -6,6 +6,7 @@ mod begin;
 mod flags;
 mod jobs;
 mod live;
+mod plain;
 mod plan;
 mod show;
 mod tidy;

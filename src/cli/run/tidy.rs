@@ -82,7 +82,7 @@ fn spare(
 ) {
     let (tree, root) = (home.worktrees().join(id), Path::new(&run.plan.root));
     if tree.exists() {
-        match swarm_store::repositories::remove_worktree_if_spare(id, &tree, root, caller) {
+        match swarm_store::repositories::remove_worktree_if_clean(id, &tree, root, caller) {
             Ok(()) => removed.push(tree.to_string_lossy().into_owned()),
             Err(cause) => kept.push((tree.to_string_lossy().into_owned(), cause)),
         }

@@ -240,7 +240,7 @@ impl Builder<'_> {
 
     fn by_command(&self, words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
         let call = self.workspace.write().args(["merge-tree", "--write-tree", "--name-only", "--messages", "-z"]);
-        // Without a checkout, git must be told where to read attributes (merge drivers, binary files).
+        // Without a checkout, git needs to know where to read attributes (merge drivers, binary files).
         let call = call.env("GIT_ATTR_SOURCE", ours);
         let (code, out) = call.args(words).args([ours, theirs]).run_for(&[0, 1])?;
         match code {

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         let none = MergeSettings::default();
         let unknown = with("[merge]\nverfy = \"x\"\n", &none).unwrap_err();
         assert!(unknown.starts_with("/swarm.toml, line 2: unknown key 'merge.verfy'"), "{unknown}");

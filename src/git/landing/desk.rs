@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_commits_is_read_and_what_git_made_up_is_not() {
+    fn an_identity_is_parsed_unless_git_made_it_up() {
         let some = Some(("Ada L".to_owned(), "ada@example.org".to_owned()));
         assert_eq!(person("Ada L <ada@example.org> 1700000000 +0100"), some);
         assert_eq!(person("root <root@host.(none)> 1700000000 +0100"), None);

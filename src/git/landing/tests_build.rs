@@ -60,17 +60,17 @@ fn both_changed() -> Site {
 }
 
 #[tokio::test]
-async fn what_a_merge_leaves_out_or_brings_along_is_found() {
+async fn dropped_and_foreign_changes_are_found() {
     let site = both_changed();
     let merged = text(&site.fix.git(&["merge-tree", "--write-tree", "main", "topic"]));
     assert_eq!(checked(&site, &merged).await, Ok(()));
     let as_it_was = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
-    let dropped = checked(&site, &as_it_was).await.expect_err("the first line is as it was");
+    let dropped = checked(&site, &as_it_was).await.expect_err("the first line is unchanged");
     assert_eq!(dropped, "the merge would drop the changes of topic to list");
     site.fix.commit("stray", "other", "somebody's\n");
     let stray = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
     site.fix.git(&["reset", "-q", "--hard", "HEAD~1"]);
-    let strange = checked(&site, &stray).await.expect_err("it is no path of the topic");
+    let strange = checked(&site, &stray).await.expect_err("the path is not part of the topic");
     assert_eq!(strange, "the merge would change other, which topic never touched");
 }
 
@@ -82,7 +82,7 @@ async fn a_file_that_is_not_added_or_not_removed_is_found() {
         site.branch("topic", script);
         site.fix.commit("main goes on", "list", "one\n");
         let as_it_was = text(&site.fix.git(&["rev-parse", "main^{tree}"]));
-        let dropped = checked(&site, &as_it_was).await.expect_err("nothing of the topic is there");
+        let dropped = checked(&site, &as_it_was).await.expect_err("the topic is missing");
         assert_eq!(dropped, format!("the merge would drop the changes of topic to {path}"));
         let merged = text(&site.fix.git(&["merge-tree", "--write-tree", "main", "topic"]));
         assert_eq!(checked(&site, &merged).await, Ok(()));
@@ -101,7 +101,7 @@ async fn a_file_that_is_not_added_or_not_removed_is_found() {
 }
 
 #[tokio::test]
-async fn what_is_there_under_another_directorys_name_is_not_missed() {
+async fn files_in_a_renamed_directory_are_not_reported() {
     let site = Site::new();
     std::fs::create_dir(site.fix.repo.join("d")).unwrap();
     site.fix.commit("in a directory", "d/a", "1\n2\n3\n4\n5\n6\n");
@@ -123,7 +123,7 @@ async fn what_is_there_under_another_directorys_name_is_not_missed() {
 }
 
 #[tokio::test]
-async fn a_rebase_goes_commit_by_commit_and_asks_no_more_of_it_than_git_does() {
+async fn a_rebase_applies_each_commit_and_is_no_stricter_than_git() {
     let site = Site::new();
     let list = "one\ntwo\nthree\nfour\nfive\nsix\nseven\n";
     site.fix.commit("list", "list", list);
@@ -150,7 +150,7 @@ async fn a_rebase_goes_commit_by_commit_and_asks_no_more_of_it_than_git_does() {
 }
 
 #[tokio::test]
-async fn what_the_base_has_already_is_not_missed() {
+async fn changes_that_the_base_already_has_are_not_reported() {
     let site = both_changed();
     site.fix.commit("the same", "list", "first\ntwo\nthree\nfour\nlast\n");
     let item = site.item("topic").await;

@@ -115,7 +115,7 @@ impl Site {
 }
 
 #[tokio::test]
-async fn what_comes_in_the_place_of_a_submodule_waits_for_its_checkout() {
+async fn a_replacement_of_a_submodule_waits_for_its_checkout() {
     let site = Site::new();
     site.write("d/tracked");
     site.fix.git(&["add", "d"]);
@@ -140,7 +140,7 @@ async fn what_comes_in_the_place_of_a_submodule_waits_for_its_checkout() {
 }
 
 #[tokio::test]
-async fn a_submodule_moves_where_git_is_told_to_go_into_submodules() {
+async fn a_submodule_moves_even_if_git_recurses_into_submodules() {
     let site = Site::new();
     let lib = site.fix.root.join("lib");
     site.fix.git(&["init", "-q", "-b", "main", lib.to_str().unwrap()]);
@@ -168,7 +168,7 @@ async fn a_submodule_moves_where_git_is_told_to_go_into_submodules() {
 }
 
 #[tokio::test]
-async fn an_empty_directory_of_a_submodule_is_nobodys() {
+async fn an_empty_submodule_directory_does_not_block() {
     let site = Site::new();
     site.submodule("lib");
     site.branch("file", "git rm -q --cached lib; rm -rf lib; echo x > lib");
@@ -179,7 +179,7 @@ async fn an_empty_directory_of_a_submodule_is_nobodys() {
 }
 
 #[tokio::test]
-async fn a_directory_with_anything_of_a_persons_in_it_becomes_no_file() {
+async fn a_directory_with_untracked_files_is_not_replaced_by_a_file() {
     let site = Site::new();
     site.write("d/tracked");
     fs::write(site.fix.repo.join(".gitignore"), "ignored*\n").unwrap();
@@ -202,7 +202,7 @@ async fn a_directory_with_anything_of_a_persons_in_it_becomes_no_file() {
 }
 
 #[tokio::test]
-async fn files_in_a_repository_of_its_own_are_not_written_over() {
+async fn files_in_a_nested_repository_are_not_overwritten() {
     let site = Site::new();
     for (name, path) in [("plain", "n/x"), ("hidden", "ignored/x")] {
         let dir = path.split('/').next().unwrap();
@@ -253,7 +253,7 @@ fn library_and_command_see_the_same_differences() {
 }
 
 #[tokio::test]
-async fn what_is_not_whole_does_not_land_and_is_made_again() {
+async fn an_incomplete_candidate_does_not_land_and_is_built_again() {
     let site = Site::new();
     site.branch("topic", "echo topic > topic");
     site.fix.commit("meanwhile", "meanwhile", "x\n");
@@ -283,7 +283,7 @@ async fn what_is_not_whole_does_not_land_and_is_made_again() {
 }
 
 #[tokio::test]
-async fn what_a_verification_leaves_is_thrown_away_but_for_what_it_built() {
+async fn leftovers_of_a_verification_are_deleted_except_ignored_files() {
     let site = Site::new();
     site.branch("topic", "echo topic > topic");
     site.item("topic").await;

@@ -33,7 +33,7 @@ fn lock(site: &Site) -> PathBuf {
 }
 
 #[tokio::test]
-async fn both_ways_move_it_and_tell_of_it_alike() {
+async fn both_updates_move_the_ref_and_write_the_same_reflog() {
     let mut told = Vec::new();
     for (is_ours, start) in [(true, directly as for<'a> fn(&'a Workspace) -> RefUpdate<'a>), (false, by_git)] {
         for packed in [false, true] {
@@ -69,7 +69,7 @@ async fn both_ways_move_it_and_tell_of_it_alike() {
 }
 
 #[tokio::test]
-async fn one_that_was_moved_or_is_given_up_stays_where_it_is() {
+async fn a_ref_that_moved_or_was_not_committed_stays() {
     for start in [directly as for<'a> fn(&'a Workspace) -> RefUpdate<'a>, by_git] {
         let (site, workspace, from, to) = site().await;
         let mut update = start(&workspace);
@@ -105,7 +105,7 @@ async fn a_lock_of_another_git_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_reference_that_is_no_file_of_its_own_is_left_to_git() {
+async fn a_symbolic_ref_is_left_to_git() {
     let (site, workspace, _, _) = site().await;
     site.fix.git(&["symbolic-ref", "refs/heads/main", "refs/heads/next"]);
     assert!(DirectUpdate::start(&workspace).unwrap().is_none());

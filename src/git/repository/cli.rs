@@ -193,7 +193,7 @@ impl Call<'_> {
         let limit = self.limit;
         let mut ended = self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit)?))?;
         for _ in 1..READ_TRIES_MAX {
-            // A read-only call that was killed by somebody can safely be repeated.
+            // A read-only call that was killed can safely be repeated.
             if self.kind != Kind::Read || ended.timed_out || ended.status.signal().is_none() {
                 break;
             }
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_hangs_is_ended_with_its_helpers() {
+    fn a_command_that_hangs_is_killed_with_its_helpers() {
         // The helper holds the pipe: the pipe reaches end of file when the helper
         // dies, long before the drain limit would end the wait.
         let begun = Instant::now();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_code_signal_and_absence_are_told_apart() {
+    fn exit_code_signal_and_missing_git_are_distinguished() {
         let mut fix = Fixture::new();
         let cli = fix.cli();
         let failed = cli.read(&fix.repo).args(["rev-parse", "--verify", "nothing"]).run().unwrap_err();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_points_elsewhere_does_not_reach_git_and_hooks_do_not_run() {
+    fn repository_variables_do_not_reach_git_and_hooks_do_not_run() {
         let mut fix = Fixture::new();
         for key in UNSET {
             fix.set(key, "/elsewhere");

@@ -51,7 +51,7 @@ fn taken_after(common: &Path, change: impl FnOnce()) {
 }
 
 #[test]
-fn git_collects_nothing_while_somebody_here_needs_it() {
+fn git_gc_is_blocked_while_a_hold_exists() {
     let fix = Fixture::new();
     let common = fix.repo.join(".git");
     let collects = || fix.attempt(&fix.repo, &["gc", "-q", "--prune=now"]).0;
@@ -66,7 +66,7 @@ fn git_collects_nothing_while_somebody_here_needs_it() {
 }
 
 #[test]
-fn the_end_of_another_is_waited_for_however_it_ends() {
+fn a_hold_waits_until_another_holder_ends_in_any_way() {
     let fix = Fixture::new();
     let common = fix.repo.join(".git");
     let mut other = Holder::new();
@@ -78,7 +78,7 @@ fn the_end_of_another_is_waited_for_however_it_ends() {
 }
 
 #[test]
-fn what_a_dead_one_left_is_in_nobodys_way() {
+fn a_lock_of_a_dead_process_does_not_block() {
     let fix = Fixture::new();
     let common = fix.repo.join(".git");
     let ended = Holder::new().text();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_goes_only_when_it_is_young_and_nobody_has_it() {
+    fn a_lock_is_removed_only_if_it_is_young_and_not_open() {
         let dir = tempfile::tempdir().unwrap();
         let lock = dir.path().canonicalize().unwrap().join("x.lock");
         let held = fs::File::create(&lock).unwrap();

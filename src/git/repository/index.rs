@@ -82,7 +82,7 @@ mod tests {
     use crate::fixture::{Fixture, text};
 
     #[test]
-    fn what_is_out_of_the_ordinary_is_seen_and_the_rest_is_left_to_git() {
+    fn unusual_entries_are_found_and_unsupported_formats_are_left_to_git() {
         let fix = Fixture::new();
         let file = fix.repo.join(".git/index");
         let plain = IndexProperties { has_hidden: false, unmerged: None };
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_put_in_place_of_the_old_one_unless_somebody_has_the_lock() {
+    fn an_index_is_replaced_unless_it_is_locked() {
         let fix = Fixture::new();
         let git_dir = fix.repo.join(".git");
         let (lock, index) = (git_dir.join("index.lock"), git_dir.join("index"));
@@ -123,7 +123,7 @@ mod tests {
         let file = made.path().to_str().expect("text").to_owned();
         fix.cli().write(&fix.repo).env("GIT_INDEX_FILE", &file).args(["add", "new"]).run().expect("added");
         fs::write(&lock, "").expect("locked");
-        install(&made, &git_dir).expect_err("somebody has the lock");
+        install(&made, &git_dir).expect_err("the index is locked");
         clear_own_lock(&git_dir).expect("looked");
         assert!(lock.exists(), "it is not ours");
         fs::remove_file(&lock).expect("released");

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_libgit2_refuses_is_read_by_git() {
+    fn repositories_that_libgit2_rejects_are_read_by_git() {
         let fix = Fixture::new();
         fix.git(&["config", "core.repositoryFormatVersion", "1"]);
         fix.git(&["config", "extensions.partialClone", "origin"]);

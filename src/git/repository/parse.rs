@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_git_was_told_not_to_look_at() {
+    fn hidden_files_are_listed() {
         let expected: Vec<Vec<u8>> = vec![b"a b".to_vec(), b"s".to_vec()];
         assert_eq!(hidden(b"H f\0h a b\0S s\0M m\0"), expected);
     }

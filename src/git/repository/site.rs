@@ -41,7 +41,7 @@ pub fn site(caller: &Caller, base: Option<&str>) -> Result<Site, Refusal> {
     let (root, facts) = locate(caller, base)?;
     let Some(head) = facts.head else {
         let cause = format!("the repository at {} has no commit yet", root.display());
-        return Err(invalid(cause).remedy("make a first commit: git commit --allow-empty -m start"));
+        return Err(invalid(cause).remedy("run 'git commit --allow-empty -m start' to create a first commit"));
     };
     let base = match (base, facts.base, head.branch) {
         (Some(base), Some(known), _) if known.branch.is_some() => base.to_owned(),
@@ -49,7 +49,7 @@ pub fn site(caller: &Caller, base: Option<&str>) -> Result<Site, Refusal> {
         (None, _, Some(branch)) => branch,
         (None, _, None) => {
             let cause = "HEAD is detached, so there is no branch to land finished work on";
-            return Err(invalid(cause.to_owned()).remedy("name a branch with --base"));
+            return Err(invalid(cause.to_owned()).remedy("choose a branch with --base"));
         }
     };
     Ok(Site { root, base })

@@ -52,13 +52,13 @@ mod tests {
     use crate::fixture::Fixture;
 
     #[test]
-    fn only_what_is_old_and_nobodys_is_found_and_goes() {
+    fn only_old_locks_without_a_holder_are_removed() {
         let fix = Fixture::new();
         let lock = fix.repo.join(".git/index.lock");
         let held = fs::File::create(&lock).unwrap();
         assert!(stale_locks(&fix.repo).unwrap().is_empty(), "it is young");
         held.set_modified(SystemTime::now() - 2 * AGE_MIN).unwrap();
-        assert!(stale_locks(&fix.repo).unwrap().is_empty(), "somebody has it open");
+        assert!(stale_locks(&fix.repo).unwrap().is_empty(), "a process has it open");
         assert!(remove_stale_lock(&lock, &fix.repo).is_err());
         drop(held);
         let lock = lock.canonicalize().unwrap();

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_too_old_is_said_so_each_time() {
+    fn an_old_git_is_refused_each_time() {
         let mut fix = Fixture::new();
         let stub = fix.root.join("old/git");
         fix.script(&stub, "echo git version 2.30.2");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_told_from_one_that_works() {
+    fn a_git_that_hangs_is_recognized() {
         let mut fix = Fixture::new();
         fix.script(&fix.root.join("hangs/git"), "exec sleep 600");
         let path = format!("{}:{}", fix.root.join("hangs").display(), std::env::var("PATH").unwrap());

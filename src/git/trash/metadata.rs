@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn metadata_survives_encoding() {
         let odd = b"a\n\xff b".to_vec();
         let all = WorktreeMetadata {
             intended: vec![("100755".to_owned(), odd.clone())],
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn of_settings_only_what_makes_it_sparse_is_taken() {
+    fn only_sparse_checkout_settings_are_kept() {
         let text = b"[core]\n\tsparseCheckout = true\n\tfsmonitor = evil\n[index]\n\tsparse = false\n[alias]\n\tsparse = true\n";
         let kept = "[core]\n\tsparseCheckout = true\n[index]\n\tsparse = false\n";
         assert_eq!(String::from_utf8(sparse_settings(text)).unwrap(), kept);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_entries_are_told_by_their_flags() {
+    fn intent_to_add_entries_are_recognized_by_their_flags() {
         let rest = "  ctime: 0:0\n  mtime: 0:0\n  dev: 0\tino: 0\n  uid: 0\tgid: 0\n";
         let id = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391";
         let text = format!(

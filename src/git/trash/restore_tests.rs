@@ -246,7 +246,7 @@ proptest! {
 }
 
 #[test]
-fn a_merge_that_had_begun_can_be_gone_on_with() {
+fn a_merge_in_progress_can_be_finished() {
     let (fix, tree) = worked_in();
     fix.at(&tree, &["checkout", "-q", "-b", "other"]);
     fs::write(tree.join("a"), "theirs\n").unwrap();
@@ -268,7 +268,7 @@ fn a_merge_that_had_begun_can_be_gone_on_with() {
 }
 
 #[test]
-fn branches_are_as_they_were_or_it_is_said_why_not() {
+fn branches_are_restored_or_a_note_says_why_not() {
     let (fix, tree) = worked_in();
     fs::write(tree.join("a"), "changed\n").unwrap();
     let saved = fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
@@ -292,7 +292,7 @@ fn branches_are_as_they_were_or_it_is_said_why_not() {
 }
 
 #[test]
-fn nothing_is_written_over_and_nothing_is_left_of_a_failure() {
+fn nothing_is_overwritten_and_a_failure_leaves_nothing() {
     let (fix, tree) = worked_in();
     fs::write(tree.join("a"), "changed\n").unwrap();
     fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
@@ -312,7 +312,7 @@ fn nothing_is_written_over_and_nothing_is_left_of_a_failure() {
 }
 
 #[test]
-fn what_an_earlier_program_saved_comes_back_too() {
+fn saves_of_an_earlier_version_are_restored() {
     let (fix, tree) = worked_in();
     fs::write(tree.join("a"), "staged\n").unwrap();
     fix.at(&tree, &["add", "a"]);
@@ -335,7 +335,7 @@ fn what_an_earlier_program_saved_comes_back_too() {
 }
 
 #[test]
-fn a_restore_that_was_killed_is_taken_back_and_begun_again() {
+fn a_killed_restore_is_rolled_back_and_repeated() {
     let (fix, tree) = worked_in();
     fs::write(tree.join("a"), "changed\n").unwrap();
     let before = picture(&fix, &tree);

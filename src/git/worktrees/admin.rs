@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_git_had_just_begun_counts_as_begun() {
+    fn only_entries_without_a_path_count_as_unfinished() {
         let dir = tempfile::tempdir().unwrap();
         for (id, file, text) in [
             ("w", "locked", "initializing"),

@@ -55,7 +55,7 @@ fn base(toplevel: &Path, asked: &WorktreeRequest, facts: &Facts) -> Result<BaseR
         (Some(_), Some(base), _) => Ok(base.clone()),
         (None, _, Some(head)) => Ok(head.clone()),
         (_, _, None) => Err(Fault::new(format!("the repository at {} has no commit yet", toplevel.display()))
-            .remedy("make a first commit: git commit --allow-empty -m start")),
+            .remedy("run 'git commit --allow-empty -m start' to create a first commit")),
         (Some(asked), None, _) => {
             Err(Fault::new(format!("'{asked}' is not a commit in the repository at {}", toplevel.display())))
         }

@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn starts_at_the_same_time_get_different_ports() {
         let plan = |path: &str| WorktreePlan { path: path.to_owned(), ..plan() };
-        // Whoever else uses one of them on this machine.
+        // Other processes on this host may use some of these ports.
         let (reserved, range) = (Reservations::default(), Ports { first: 20_100, last: 20_103 });
         let choose = |path: &str| reserved.choose_of(&plan(path), range, &[], |_| true);
         let one = choose("/w");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_the_same_each_time_and_the_next_one_where_it_is_taken() {
+    fn the_port_is_stable_and_the_next_one_if_it_is_taken() {
         let plan = |path: &str| WorktreePlan { path: path.to_owned(), ..plan() };
         let range = Ports { first: 20_000, last: 20_003 };
         let all: Vec<u16> = candidates(&plan("/w"), range).collect();
@@ -95,7 +95,7 @@ mod tests {
         let wide = Ports { first: 1_024, last: u16::MAX };
         assert_ne!(candidates(&plan("/w"), wide).next(), candidates(&plan("/v"), wide).next());
         assert_eq!(choose(&plan("/w"), range, &[20_000, 20_001, 20_002, 20_003], is_free), None);
-        // One that a process listens at is passed over.
+        // A port on which a process listens is skipped.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(choose(&plan("/w"), Ports { first: port, last: port }, &[], is_free), None);

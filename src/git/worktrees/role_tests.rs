@@ -10,7 +10,7 @@ fn worktree(fix: &Fixture, name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_a_role_changed_becomes_one_commit_and_what_tools_make_stays_out() {
+fn the_changes_of_a_role_become_one_commit_without_generated_files() {
     let fix = Fixture::new();
     let dir = worktree(&fix, "dev");
     let before = commit_work(&dir, "nothing", &fix.caller).unwrap();
@@ -37,7 +37,7 @@ fn a_first_commit_of_new_files_needs_no_tracked_one() {
 }
 
 #[test]
-fn what_others_handed_over_comes_in_and_a_conflict_is_settled_by_the_role() {
+fn handoffs_are_merged_and_the_role_resolves_conflicts() {
     let fix = Fixture::new();
     let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
     fs::write(dev.join("f"), "of dev\n").unwrap();
@@ -61,13 +61,13 @@ fn what_others_handed_over_comes_in_and_a_conflict_is_settled_by_the_role() {
 }
 
 #[test]
-fn a_commit_that_is_not_there_is_told() {
+fn an_unknown_commit_is_an_error() {
     let fix = Fixture::new();
     assert!(merge_handoff(&fix.repo, &"0".repeat(40), "build", &fix.caller).is_err());
 }
 
 #[test]
-fn what_a_killed_git_left_of_a_merge_is_taken_back_and_nothing_else() {
+fn only_the_partial_merge_of_a_killed_git_is_rolled_back() {
     let fix = Fixture::new();
     let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
     fs::write(dev.join("f"), "of dev\n").unwrap();
@@ -89,7 +89,7 @@ fn what_a_killed_git_left_of_a_merge_is_taken_back_and_nothing_else() {
 }
 
 #[test]
-fn what_lies_uncommitted_is_committed_before_something_comes_in() {
+fn uncommitted_work_is_committed_before_a_merge() {
     let fix = Fixture::new();
     let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
     fs::write(dev.join("new"), "of dev\n").unwrap();

@@ -40,7 +40,7 @@ fn refused(fix: &Fixture) -> String {
 }
 
 #[test]
-fn ignored_files_that_are_named_come_along_and_nothing_else() {
+fn only_ignored_files_that_match_are_copied() {
     let fix = furnished("[worktree]\ninclude = ['*.local', 'untracked', 'node_modules/']\n");
     write(&fix.repo.join(".worktreeinclude"), "# comment\n.env\n/nothing\n");
     let (_, tree) = fix.made("w");
@@ -59,7 +59,7 @@ fn ignored_files_that_are_named_come_along_and_nothing_else() {
 }
 
 #[test]
-fn a_copy_that_changed_is_work_and_is_saved_but_not_what_tools_make() {
+fn a_changed_copy_is_work_and_is_saved_but_generated_files_are_not() {
     let fix = furnished("[worktree]\ninclude = ['.env', 'node_modules/']\n");
     let (_, tree) = fix.made("w");
     write(&tree.join("node_modules/a/index.js"), "built\n");
@@ -86,7 +86,7 @@ fn a_copy_that_changed_is_work_and_is_saved_but_not_what_tools_make() {
 }
 
 #[test]
-fn links_lead_to_the_base_checkout_and_do_not_show() {
+fn links_point_to_the_base_checkout_and_are_ignored() {
     let fix = furnished("[worktree]\nlink = ['node_modules', 'absent', 'deep/er/odd']\n");
     let (_, tree) = fix.made("w");
     assert_eq!(fs::read_link(tree.join("node_modules")).unwrap(), fix.repo.join("node_modules"));
@@ -97,7 +97,7 @@ fn links_lead_to_the_base_checkout_and_do_not_show() {
 }
 
 #[test]
-fn what_leads_elsewhere_or_hides_work_is_refused_and_all_is_taken_back() {
+fn paths_outside_of_the_repository_and_hidden_work_are_refused_and_rolled_back() {
     let outside = furnished("[worktree]\nlink = ['venv']\n");
     symlink("/etc", outside.repo.join("venv")).unwrap();
     assert_eq!(refused(&outside), "worktree.link: 'venv' points outside of the repository");
@@ -169,7 +169,7 @@ fn submodules_come_from_the_base_checkout_and_are_never_lost() {
 }
 
 #[test]
-fn a_save_beside_submodules_comes_back_without_them_and_they_can_be_brought_again() {
+fn a_save_is_restored_without_submodules_which_can_be_checked_out_again() {
     let fix = furnished("[worktree]\nsubmodules = true\n");
     let other = fix.root.join("other");
     fs::create_dir(&other).unwrap();
@@ -207,7 +207,7 @@ fn a_sparse_base_checkout_has_sparse_worktrees() {
 }
 
 #[test]
-fn a_filter_whose_program_is_missing_is_said_and_nothing_is_left() {
+fn a_missing_filter_program_is_reported_and_rolled_back() {
     let fix = furnished("");
     fix.git(&["config", "filter.lfs.smudge", "git-lfs-that-is-missing smudge -- %f"]);
     fix.git(&["config", "filter.lfs.required", "true"]);

@@ -17,7 +17,7 @@ fn unknown(result: Result<impl std::fmt::Debug, WorktreeError>) -> String {
 }
 
 #[test]
-fn a_plan_has_the_originals_places_and_the_base() {
+fn a_plan_has_the_original_layout_and_the_base() {
     let fix = Fixture::new();
     let head = text(&fix.git(&["rev-parse", "HEAD"]));
     let plan = fix.plan("w");
@@ -25,7 +25,7 @@ fn a_plan_has_the_originals_places_and_the_base() {
     assert_eq!((plan.branch.as_str(), plan.base_repo.as_str()), ("w", fix.repo.to_str().unwrap()));
     assert_eq!(plan.base, BaseRef { branch: Some("main".to_owned()), commit: head.clone() });
     assert!(plan.makes_branch && plan.makes_tree);
-    assert!(!fix.root.join("repo-worktrees").exists(), "planning made something");
+    assert!(!fix.root.join("repo-worktrees").exists(), "planning created something");
 
     let asked = WorktreeRequest { dir: Some("d".to_owned()), branch: Some("a/b".to_owned()), ..fix.asked() };
     let plan = fix.plan_of("w", &asked).unwrap();
@@ -76,7 +76,7 @@ fn a_bare_repository_is_refused_and_left_alone() {
 }
 
 #[test]
-fn an_existing_branch_is_checked_out_and_an_existing_worktree_taken_over() {
+fn an_existing_branch_is_checked_out_and_an_existing_worktree_is_adopted() {
     let fix = Fixture::new();
     fix.git(&["branch", "w"]);
     fix.commit("second", "f", "2\n");
@@ -108,7 +108,7 @@ fn a_missing_worktree_is_made_again_unless_it_is_locked() {
 }
 
 #[test]
-fn making_is_one_git_with_hooks_and_without_a_trace_when_it_fails() {
+fn creation_runs_one_git_with_hooks_and_leaves_no_trace_on_failure() {
     let fix = Fixture::new();
     fix.script(&fix.repo.join(".git/hooks/post-checkout"), "touch hook-ran");
     let counted = fix.with_stub("echo x >> $HOME/count");
@@ -127,7 +127,7 @@ fn making_is_one_git_with_hooks_and_without_a_trace_when_it_fails() {
 }
 
 #[test]
-fn a_branch_that_came_up_meanwhile_is_not_undone() {
+fn a_branch_created_meanwhile_is_not_rolled_back() {
     let fix = Fixture::new();
     let plan = fix.plan("w");
     fix.git(&["branch", "w"]);
@@ -164,7 +164,7 @@ fn a_clean_worktree_goes_and_its_branch_stays() {
 }
 
 #[test]
-fn a_missing_directory_counts_as_removed_and_its_record_goes_unless_locked() {
+fn a_missing_directory_counts_as_removed_and_its_entry_is_removed_unless_locked() {
     let fix = Fixture::new();
     for (name, is_locked) in [("a", false), ("b", true)] {
         let (_, path) = fix.made(name);
@@ -194,7 +194,7 @@ fn every_kind_of_change_is_counted_as_git_counts() {
 }
 
 #[test]
-fn what_cannot_be_judged_stays() {
+fn a_worktree_that_cannot_be_checked_stays() {
     let fix = Fixture::new();
     let (_, path) = fix.made("w");
     fix.git(&["worktree", "lock", "--reason", "mine", path.to_str().unwrap()]);
@@ -303,7 +303,7 @@ fn an_unmerged_index_is_saved_by_stages() {
 }
 
 #[test]
-fn a_removal_that_was_cut_off_is_finished() {
+fn an_interrupted_removal_is_finished() {
     let fix = Fixture::new();
     for (name, has_link) in [("a", true), ("b", false)] {
         let (_, path) = fix.made(name);
@@ -312,7 +312,7 @@ fn a_removal_that_was_cut_off_is_finished() {
         if !has_link {
             fs::remove_file(path.join(".git")).unwrap();
         }
-        assert!(fix.remove(&path, Force::No).is_err(), "a deletion by somebody else is work");
+        assert!(fix.remove(&path, Force::No).is_err(), "a deletion by a user is work");
         fs::write(entry.join("swarm-removing"), "").unwrap();
         fs::write(path.join("new"), "").unwrap();
         assert_eq!(fix.remove(&path, Force::No), Err(WorktreeError::Dirty(2)));
@@ -337,7 +337,7 @@ fn without_git_the_error_says_so() {
 }
 
 #[test]
-fn changes_that_git_was_told_not_to_see_are_work() {
+fn hidden_changes_are_work() {
     let fix = Fixture::new();
     fix.commit("second", "g", "1\n");
     let (_, path) = fix.made("w");
@@ -421,7 +421,7 @@ fn a_change_in_the_same_second_as_the_index_is_saved() {
 }
 
 #[test]
-fn a_branch_goes_only_when_all_of_it_is_on_the_base_and_nobody_is_there() {
+fn a_branch_is_deleted_only_if_it_is_merged_and_not_checked_out() {
     let fix = Fixture::new();
     let git = |args: &[&str]| text(&fix.at(&fix.repo, args));
     for (name, file) in [("landed", "l"), ("open", "o"), ("held", "l")] {

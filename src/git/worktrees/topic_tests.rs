@@ -60,7 +60,7 @@ fn committed_and_uncommitted_work_are_one_difference() {
 }
 
 #[test]
-fn only_what_the_worker_did_counts_when_the_base_goes_on() {
+fn only_the_workers_changes_count_if_the_base_advances() {
     let fix = Fixture::new();
     let row = worktree(&fix);
     fix.commit("base goes on", "other", "x\n");
@@ -70,7 +70,7 @@ fn only_what_the_worker_did_counts_when_the_base_goes_on() {
 }
 
 #[test]
-fn a_worktree_that_is_gone_leaves_its_branch() {
+fn a_missing_worktree_still_has_its_branch() {
     let fix = Fixture::new();
     let row = worktree(&fix);
     let tree = Path::new(&row.path);
@@ -88,7 +88,7 @@ fn a_worktree_that_is_gone_leaves_its_branch() {
 }
 
 #[test]
-fn what_tools_make_is_left_out_and_named() {
+fn generated_files_are_left_out_and_listed() {
     let fix = Fixture::new();
     let row = worktree(&fix);
     let tree = Path::new(&row.path);
@@ -102,7 +102,7 @@ fn what_tools_make_is_left_out_and_named() {
 }
 
 #[test]
-fn too_many_files_and_conflicts_are_told() {
+fn too_many_files_and_conflicts_are_refused() {
     let fix = Fixture::new();
     let row = worktree(&fix);
     let tree = Path::new(&row.path);
@@ -140,7 +140,7 @@ fn settings_of_the_repository_run_nothing() {
 }
 
 #[test]
-fn the_table_knows_places_from_names() {
+fn excluded_directories_and_file_names_are_distinguished() {
     for path in ["a/dist/b", ".venv/x", "target/release/x", "x/y.log", "__debug_bin123", ".agent/x", "a/.cache/b"] {
         assert!(is_never_committed(path), "{path}");
     }

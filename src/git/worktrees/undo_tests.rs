@@ -34,7 +34,7 @@ fn nothing_and_everything_are_undone() {
 }
 
 #[test]
-fn every_half_made_state_is_undone() {
+fn every_partial_state_is_rolled_back() {
     let long = "0123456789\n".repeat(10_000);
     let stages: [Stage; 9] = [
         ("index missing", |_, entry| fs::remove_file(entry.join("index")).unwrap()),
@@ -182,7 +182,7 @@ fn a_git_that_was_killed_is_undone_and_can_be_run_again() {
 }
 
 #[test]
-fn a_lock_that_was_there_before_is_named_and_stays() {
+fn an_older_lock_is_named_and_stays() {
     let fix = Fixture::new();
     let plan = fix.plan("w");
     let lock = fix.repo.join(".git/config.lock");

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_two_names_counts_once_and_links_are_not_followed() {
+    fn hard_links_count_once_and_symbolic_links_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         fs::create_dir(&one).unwrap();

@@ -1,4 +1,5 @@
-//! Flows that are run: who runs them, where their roles work, and what is to land.
+//! Flows that a supervisor runs: their registration, the checks before a start, the requests that start the workers of
+//! turns, and the request that lands the result.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,12 +35,12 @@ const CALLER: &str = "caller.json";
 pub struct DiskFlows {
     paths: Paths,
     executable: PathBuf,
-    /// The rights to run that this process has.
+    /// Run locks that this process holds.
     open: Arc<Mutex<BTreeMap<FlowPlace, Lock>>>,
     watches: Arc<Watches>,
 }
 
-/// `caller.json`: a flow that is run, and as whom.
+/// Content of `caller.json`, which registers a flow as active, with the caller on whose behalf it runs.
 #[derive(Serialize, Deserialize)]
 struct Active {
     place: FlowPlace,
@@ -48,37 +49,39 @@ struct Active {
 }
 
 impl DiskFlows {
-    /// Within a runtime.
+    /// Starts watching files; must be called within a runtime.
     ///
     /// # Errors
-    /// When the kernel refuses to watch files.
+    /// Fails if inotify is not available.
     pub fn start(paths: Paths, executable: PathBuf) -> io::Result<Self> {
         Ok(Self { paths, executable, open: Arc::default(), watches: Watches::start()? })
     }
 }
 
-/// The files of the flow at a place.
+/// Returns the files of the flow at a place.
 ///
 /// # Errors
-/// When it is no name of one.
+/// Fails with a message for users if the root does not exist or a name is invalid.
 pub fn files_of(place: &FlowPlace) -> Result<FlowFiles, String> {
     let root = Path::new(&place.root);
     let space = Workspace::find(Some(root), root).map_err(|error| format!("{}: {error}", place.root))?;
     Ok(space.flow(FlowRef::new(&place.project, &place.flow)?))
 }
 
-/// Where a flow works, and by what configuration.
+/// Directory, repository and configuration of a flow.
 pub struct Site {
-    /// The project's folder, or the root where it has none.
+    /// Folder of the project, or the root if the project has no folder.
     pub dir: PathBuf,
-    /// The repository around it.
+    /// Repository that contains `dir`.
     pub repo: Option<PathBuf>,
     pub config: Config,
 }
 
 impl Site {
+    /// Determines the site of a flow.
+    ///
     /// # Errors
-    /// What is wrong with the configuration.
+    /// Fails with a message for users if the repository or the configuration cannot be read.
     pub fn of(place: &FlowPlace, caller: &Caller) -> Result<Self, String> {
         let root = Path::new(&place.root);
         let dir = Some(root.join(&place.project)).filter(|dir| dir.is_dir()).unwrap_or_else(|| root.to_owned());
@@ -111,7 +114,7 @@ fn read(paths: &Paths, place: &FlowPlace) -> io::Result<Option<Active>> {
     }
 }
 
-/// Whether a supervisor runs it, or is to.
+/// Reports whether a supervisor runs the flow, or is going to.
 pub fn is_run(paths: &Paths, place: &FlowPlace) -> bool {
     registration(paths, place).join(CALLER).exists()
 }
@@ -129,12 +132,14 @@ fn active(paths: &Paths) -> io::Result<Vec<FlowPlace>> {
             Err(error) => return Err(error),
         };
         match serde_json::from_slice::<Active>(&text) {
-            // Removed meanwhile: nobody is to hear of it again.
+            // The flow was removed, so its registration is removed as well.
             Ok(active) if is_gone(&active.place) => {
                 let _ = fs::remove_dir_all(entry.path());
             }
             Ok(active) => places.push(active.place),
-            Err(error) => tracing::error!(dir = %entry.path().display(), %error, "a flow cannot be read"),
+            Err(error) => {
+                tracing::error!(dir = %entry.path().display(), %error, "cannot read the registration of a flow")
+            }
         }
     }
     places.sort();
@@ -146,16 +151,16 @@ fn is_gone(place: &FlowPlace) -> bool {
     files_of(place).is_ok_and(|files| missing(&files.dir().join(super::store::FLOW)))
 }
 
-/// All that is wrong with how a flow is to be run, before anything of it is.
+/// Checks workflow, roles and merge target before a flow is run.
 fn check(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> {
     let open = files.open().map_err(|error| error.to_string())?;
-    // One that is under way may have been edited, and is gone on with as it is.
+    // The workflow of a flow that has started is not validated: agents may have edited it.
     if open.flow.visited().next().is_none() {
         let rules = if open.sidecar.relaxed { OwnerRules::Relaxed } else { OwnerRules::Strict };
         let document = files.workflow(&open.flow).map_err(|error| error.to_string())?;
         if let Some(first) = validate(&document, rules).first() {
             let path = workflow_of(&open.flow);
-            return Err(format!("its workflow is not right: {} (swarm flow check {})", first.message, path.display()));
+            return Err(format!("invalid workflow: {} (run 'swarm flow check {}')", first.message, path.display()));
         }
     }
     check_roles(site, &open.graph)?;
@@ -165,25 +170,25 @@ fn check(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> 
     Ok(())
 }
 
-/// Where what a flow comes to is to land.
+/// Checks that the result of a flow can land.
 ///
 /// # Errors
-/// Why it could not, with a remedy.
+/// Fails with a message for users, with a hint if there is one.
 pub fn check_merge(site: &Site, base: Option<&str>, caller: &Caller) -> Result<(), String> {
     if site.repo.is_none() {
-        return Err(format!("there is no repository at {} in which it could land", site.dir.display()));
+        return Err(format!("cannot land the result: no git repository at {}", site.dir.display()));
     }
     let found = swarm_git::repository::site(&site.caller(caller), base);
     found.map(drop).map_err(|refusal| match refusal.remedy {
-        Some(remedy) => format!("what it comes to could not land: {} ({remedy})", refusal.cause),
-        None => format!("what it comes to could not land: {}", refusal.cause),
+        Some(remedy) => format!("cannot land the result: {} ({remedy})", refusal.cause),
+        None => format!("cannot land the result: {}", refusal.cause),
     })
 }
 
-/// What is wrong with who plays the roles of a workflow.
+/// Checks the settings of all roles of a workflow.
 ///
 /// # Errors
-/// All of it, in one sentence.
+/// Fails with all problems in one message.
 pub fn check_roles(site: &Site, graph: &Graph) -> Result<(), String> {
     let mut wrong: Vec<String> = Vec::new();
     for node in graph.nodes() {
@@ -196,8 +201,7 @@ pub fn check_roles(site: &Site, graph: &Graph) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-/// What is settled when a flow is run for the first time: the branch that its work begins
-/// from and is to land on, and that git passes over its files.
+/// Prepares a flow that is run for the first time: records the base branch, and excludes the flow's files from git.
 fn settle(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> {
     let Some(repo) = &site.repo else { return Ok(()) };
     if files.root().starts_with(repo) {
@@ -239,7 +243,7 @@ fn open(
         locks.lock().unwrap_or_else(PoisonError::into_inner).insert(place.clone(), lock);
     }
     let Some(begin) = begin else {
-        let active = registered.ok_or_else(|| format!("nobody has run flow '{place}'")).inspect_err(|_| forget())?;
+        let active = registered.ok_or_else(|| format!("flow '{place}' is not running")).inspect_err(|_| forget())?;
         return Ok(Opened { caller: active.caller, rules: active.rules });
     };
     let dir = registration(paths, place);
@@ -263,7 +267,7 @@ fn prepare(
     let dir = turns::dir(files.dir(), turn).to_string_lossy().into_owned();
     let sidecar = files.sidecar().map_err(|error| error.to_string())?;
     let cwd = site.dir.to_string_lossy().into_owned();
-    let about = turn.node.clone().unwrap_or_else(|| "looking back".to_owned());
+    let about = turn.node.clone().unwrap_or_else(|| "improvement phase".to_owned());
     let contract = Contract {
         argv: vec![executable.to_string_lossy().into_owned(), turns::VERB.to_owned(), dir],
         cwd: cwd.clone(),
@@ -305,12 +309,13 @@ fn tmux(player: &Player, session: &str) -> Option<TmuxPlace> {
     (player.mode == Mode::Tmux).then_some(place)
 }
 
-/// The branch that a role works on.
+/// Returns the branch that a role works on.
 pub fn branch(place: &FlowPlace, role: &str) -> String {
     format!("swarm/{}/{role}", place.flow)
 }
 
-/// The role of the last node that is over has all that was handed over to it.
+/// Returns the request that lands the result of a flow. The branch of the role that plays the final node contains all
+/// work handed over to it. `None` if the result is not to land.
 fn wish(place: &FlowPlace, caller: &Caller) -> Result<Option<Wish>, String> {
     let files = files_of(place)?;
     let site = Site::of(place, caller)?;
@@ -332,7 +337,8 @@ fn wish(place: &FlowPlace, caller: &Caller) -> Result<Option<Wish>, String> {
     }))
 }
 
-/// Asked before the flow's lock is taken: it may take its time.
+/// Returns the maximum number of repairs for each role of the ended turns. Reads the configuration, which may take
+/// time, and is therefore called before the flow's lock is taken.
 fn repairs(paths: &Paths, place: &FlowPlace, ended: &[Ended]) -> BTreeMap<String, u32> {
     if ended.is_empty() {
         return BTreeMap::new();
@@ -343,13 +349,14 @@ fn repairs(paths: &Paths, place: &FlowPlace, ended: &[Ended]) -> BTreeMap<String
     ended.iter().map(|ended| (ended.turn.role.clone(), of(&ended.turn.role).unwrap_or_default())).collect()
 }
 
-/// Nothing of it is at work any more. What was stays in the flow and is begun anew.
+/// Releases all turns of a flow that is not run any more. Unfinished nodes stay in the flow and are started again
+/// later.
 fn leave(place: &FlowPlace) -> Result<(), String> {
     let left = files_of(place)?.update(|open| {
-        // Whoever asked is gone, and asks again.
+        // The agents that asked are gone, and ask again later.
         open.sidecar.requests.clear();
         for turn in open.sidecar.turns().collect::<Vec<_>>() {
-            super::advance::ask_no_more(open, &turn);
+            super::advance::withdraw_request(open, &turn);
             if !is_open(&open.flow, &turn) {
                 super::advance::release(open, &turn);
             }
@@ -364,7 +371,7 @@ fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> BoxFuture<'static, Result<T, String>> {
     Box::pin(async move {
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("it broke off: {error}")))
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("internal error: {error}")))
     })
 }
 
@@ -391,7 +398,7 @@ impl Flows for DiskFlows {
             let repairs = repairs(&paths, &place, &ended);
             let stage = Stage { files: &files, place: &place, repairs: &repairs };
             match stage.advance(&ended, claim) {
-                // Removed under it: nothing will follow.
+                // The flow was removed while it ran.
                 Err(StoreError::NotFound { .. }) => Ok(Standing { over: true, ..Standing::default() }),
                 advanced => advanced.map_err(|error| error.to_string()),
             }
@@ -421,7 +428,7 @@ impl Flows for DiskFlows {
         let wished = off_thread(move || wish(&about, &caller));
         Box::pin(async move {
             wished.await.unwrap_or_else(|error| {
-                tracing::error!(flow = %place, error, "what it came to does not land");
+                tracing::error!(flow = %place, error, "cannot queue the result of a flow for landing");
                 None
             })
         })
@@ -432,13 +439,13 @@ impl Flows for DiskFlows {
         Box::pin(async move {
             let closed = off_thread(move || {
                 let left = if unfinished { leave(&about) } else { Ok(()) };
-                // Whatever became of that: it was stopped, and is not to go on by itself.
+                // Removed even if that failed: a stopped flow must not continue by itself.
                 let dir = registration(&paths, &about);
                 let removed = fs::remove_file(dir.join(CALLER)).and_then(|()| fs::remove_dir_all(&dir));
                 left.and(removed.map_err(|error| format!("{}: {error}", dir.display())))
             });
             if let Err(error) = closed.await {
-                tracing::error!(flow = %place, error, "a flow that is left is still on record");
+                tracing::error!(flow = %place, error, "cannot remove the registration of a stopped flow");
             }
             if let Ok(files) = files_of(place) {
                 self.watches.forget(files.dir());

@@ -1,8 +1,8 @@
-//! One step of a flow that is run: what ended is brought into its files, what may be
-//! worked on is claimed, each with a turn that its worker is started for.
+//! One step of an active flow: ended turns are settled, and runnable nodes are claimed, each with a new turn for which
+//! a worker is started.
 //!
-//! All of it is one change of the flow. The orders of turns are written before: one that
-//! is cut off leaves orders that nobody names, and those are written over.
+//! The step is one change of the flow. The orders of turns are written before it: an interrupted step leaves orders
+//! that nothing refers to, and later ones overwrite them.
 
 use std::collections::BTreeMap;
 
@@ -25,17 +25,19 @@ use super::store::{FlowFiles, Open, StoreError};
 use super::turns::{self, Order};
 use swarm_sys::clock::now_iso;
 
-/// The flow that this is about, and who plays in it.
+/// The flow to advance.
 pub struct Stage<'a> {
     pub files: &'a FlowFiles,
     pub place: &'a FlowPlace,
-    /// How often a turn may be sent back, by the roles whose turns ended.
+    /// Maximum number of repairs of a turn, for the roles whose turns ended.
     pub repairs: &'a BTreeMap<String, u32>,
 }
 
 impl Stage<'_> {
+    /// Settles the ended turns and, with `claims`, claims what is runnable. Returns the resulting standing of the flow.
+    ///
     /// # Errors
-    /// Why the flow cannot be opened or written; nothing has changed then.
+    /// Fails if the flow cannot be opened or written; nothing has changed then.
     pub fn advance(&self, ended: &[Ended], claims: bool) -> Result<Standing, StoreError> {
         self.files.update(|open| {
             for one in ended {
@@ -48,7 +50,7 @@ impl Stage<'_> {
         })
     }
 
-    /// A turn whose worker is gone. Most have brought their result into the file before.
+    /// Settles a turn whose worker has ended. Most turns have recorded their result before.
     fn settle(&self, open: &mut Open, ended: &Ended) -> Result<(), StoreError> {
         let turn = &ended.turn;
         if !open.sidecar.is_at(turn) {
@@ -59,12 +61,12 @@ impl Stage<'_> {
             return Ok(());
         }
         let cause = match &ended.how {
-            How::NotStarted(cause) => return abort(open, turn, &format!("it could not be started: {cause}")),
+            How::NotStarted(cause) => return abort(open, turn, &format!("cannot start the turn: {cause}")),
             How::Exit(Some(exit)) => match exit.reason {
                 Why::Stopped | Why::Closed | Why::Abandoned => return abort(open, turn, "the turn was stopped"),
-                Why::Timeout => "its time was up",
-                Why::OutOfMemory => "it ran out of memory",
-                Why::Output => "it wrote more than it may",
+                Why::Timeout => "the turn timed out",
+                Why::OutOfMemory => "the turn ran out of memory",
+                Why::Output => "the turn exceeded its output limit",
                 Why::Exited => "the turn ended unexpectedly",
             },
             How::Exit(None) => "the turn ended unexpectedly, with an unknown result",
@@ -74,15 +76,15 @@ impl Stage<'_> {
             release(open, turn);
             return Ok(());
         }
-        self.again(open, turn, cause)
+        self.retry(open, turn, cause)
     }
 
-    /// The same once more, unless it was often enough.
-    fn again(&self, open: &mut Open, turn: &Turn, cause: &str) -> Result<(), StoreError> {
+    /// Starts the turn again under the next number, or aborts it if its repairs are used up.
+    fn retry(&self, open: &mut Open, turn: &Turn, cause: &str) -> Result<(), StoreError> {
         let repairs = open.sidecar.repairs.entry(turn.role.clone()).or_default();
         let most = self.repairs.get(&turn.role).copied().unwrap_or_default();
-        // One that has said what comes next only has to be heard.
-        if *repairs >= most && !turns::has_word(self.files.dir(), turn) {
+        // If its agent has left a handoff, the turn only has to apply it, which is always allowed.
+        if *repairs >= most && !turns::has_handoff(self.files.dir(), turn) {
             return abort(open, turn, cause);
         }
         *repairs += 1;
@@ -90,25 +92,25 @@ impl Stage<'_> {
         let side = open.sidecar.role(&turn.role);
         side.turn += 1;
         order.turn.number = side.turn;
-        turns::forget_word(self.files.dir(), &order.turn)?;
+        turns::remove_handoff(self.files.dir(), &order.turn)?;
         order.was_told |= turns::was_told(self.files.dir(), turn);
-        order.prompt = format!("Your turn was cut off ({cause}). Go on where you were.\n\n{}", order.whole);
+        order.prompt = format!("Your turn was interrupted ({cause}). Continue where you stopped.\n\n{}", order.whole);
         turns::write(self.files.dir(), &order)?;
-        // What it had handed over, and could not bring in any more.
-        turns::take_along(self.files.dir(), turn, &order.turn)?;
+        // A handoff that the agent left and that was not applied is passed to the new turn.
+        turns::copy_handoff(self.files.dir(), turn, &order.turn)?;
         let members = [("nodeId", json!(turn.node)), ("role", json!(turn.role)), ("summary", json!(cause))];
         open.tell("turn.again", members);
         Ok(())
     }
 
     fn claim(&self, open: &mut Open) -> Result<(), StoreError> {
-        // A claim that was cut off may have left a name for what is not there.
+        // An interrupted claim may have left a turn whose order or node was not written.
         let lost: Vec<Turn> = open
             .sidecar
             .turns()
             .filter(|turn| {
                 let entered = |node: &String| open.flow.visited().any(|visited| visited == node);
-                let begun = turn.node.as_ref().is_none_or(entered) && turns::is_there(self.files.dir(), turn);
+                let begun = turn.node.as_ref().is_none_or(entered) && turns::has_order(self.files.dir(), turn);
                 !begun || !is_open(&open.flow, turn)
             })
             .collect();
@@ -124,10 +126,10 @@ impl Stage<'_> {
         let at_work: Vec<String> = open.sidecar.turns().filter_map(|turn| turn.node).collect();
         let initial = open.flow.take_running(|node| !at_work.iter().any(|known| known == node));
         if !initial.is_empty() {
-            // Whoever was asked is gone, and so is who asked.
+            // The agents that asked for permissions are gone, so their requests are denied.
             deny_all_but(open, &at_work);
         }
-        // What is said to a node is made of the state before it was claimed.
+        // Prompts describe the state before the claim.
         let before = open.flow.clone();
         for entry in claim(&mut open.flow, &open.graph, &initial, |_| true) {
             self.begin_node(open, &before, &entry)?;
@@ -142,8 +144,7 @@ impl Stage<'_> {
             open: true,
             spoke_last: side.session.is_some(),
         });
-        // Earlier turns of the same visit took what was handed over, and may not have been
-        // told of it.
+        // Earlier turns of the same visit took the handoffs, and their agents may not have seen them.
         let last = Turn { role: RoleId::key(&entry.role), number: side.turn, node: Some(entry.node.clone()) };
         let about = side.about.as_deref() == Some(&entry.node);
         let earlier =
@@ -157,7 +158,7 @@ impl Stage<'_> {
         });
         let mut commits: BTreeMap<String, String> = commits.collect();
         if entry.taken.is_empty() {
-            // Of what was taken before: what is there already is merged by nothing.
+            // Commits of handoffs taken earlier: merging one again changes nothing.
             let into = open.sidecar.commits.iter().filter_map(|(key, commit)| {
                 let (from, to) = split_edge_key(key)?;
                 (to == entry.node).then(|| (from.to_owned(), commit.clone()))
@@ -167,14 +168,14 @@ impl Stage<'_> {
         let node = open.graph.node(&entry.node).map(|node| node.work.clone()).unwrap_or_default();
         let order = Order { work: node, commits, was_told: about, ..Order::default() };
         let goes_on = entry.interrupted && entry.answer.is_none() && !entry.by_handoff() && earlier.turn == last;
-        // It was left in the middle: it is told the same, and has what it had.
+        // An interrupted turn gets the same prompt again, and its unapplied handoff.
         let said = match goes_on {
             true => Said { whole: earlier.whole, answer: earlier.answer, ..said },
             false => said,
         };
         let begun = self.begin(open, &entry.role, Step::Node(entry.node.clone()), said, order)?;
         if goes_on {
-            turns::take_along(self.files.dir(), &last, &begun)?;
+            turns::copy_handoff(self.files.dir(), &last, &begun)?;
         }
         open.sidecar.words.remove(&entry.node);
         for event in entry.events(conversation.as_ref()) {
@@ -187,11 +188,11 @@ impl Stage<'_> {
         let mode = improvement::mode(&open.flow);
         let Some(Ok(plan)) = mode.map(|mode| Plan::of(&open.graph, mode)) else {
             return Err(StoreError::System(std::io::Error::other(
-                "the workflow has no plan for looking back any more",
+                "the workflow does not have an improvement plan any more",
             )));
         };
         improvement::settle(&mut open.flow, &plan);
-        // A wave ends before the next one begins.
+        // The roles of one wave must end before the next wave starts.
         if open.sidecar.turns().next().is_some() {
             return Ok(());
         }
@@ -205,7 +206,7 @@ impl Stage<'_> {
         let begun = improvement::begin(&mut open.flow, &entry.role);
         let knows = open.sidecar.role(&entry.role).session.is_some();
         let said = self.facts(open, &open.flow).of_role(entry, &begun, knows);
-        self.begin(open, &entry.role, Step::Back, said, Order::default())?;
+        self.begin(open, &entry.role, Step::Improvement, said, Order::default())?;
         open.sidecar.words.remove(&entry.role);
         let kind = if matches!(begun, Begun::Answered(_)) { "human.resumed" } else { "role.active" };
         open.tell(kind, [("role", json!(entry.role))]);
@@ -225,18 +226,18 @@ impl Stage<'_> {
             side.about = Some(node.clone());
         }
         side.at_work = Some(step);
-        let turn = open.sidecar.turns().find(|turn| turn.role == role).expect("it is at work by now");
+        let turn = open.sidecar.turns().find(|turn| turn.role == role).expect("its role is at work");
         open.sidecar.repairs.remove(&role);
         let Said { prompt, whole, inbox, answer } = said;
         let place = self.place.clone();
-        // Of a claim that was cut off under this number.
-        turns::forget_word(self.files.dir(), &turn)?;
+        // An interrupted claim with this number may have left a handoff.
+        turns::remove_handoff(self.files.dir(), &turn)?;
         turns::write(self.files.dir(), &Order { place, turn: turn.clone(), prompt, whole, inbox, answer, ..order })?;
         Ok(turn)
     }
 }
 
-/// Whether it has not come to anything yet.
+/// Reports whether the flow still expects a result of the turn.
 pub fn is_open(flow: &FlowRun, turn: &Turn) -> bool {
     match &turn.node {
         Some(node) => {
@@ -252,7 +253,7 @@ pub fn is_open(flow: &FlowRun, turn: &Turn) -> bool {
     }
 }
 
-/// It has come to something, or never will.
+/// Ends a turn, with or without a result: its role can start another one.
 pub fn release(open: &mut Open, turn: &Turn) {
     let side = open.sidecar.role(&turn.role);
     side.at_work = None;
@@ -262,13 +263,13 @@ pub fn release(open: &mut Open, turn: &Turn) {
     open.sidecar.requests.retain(|_, asked| asked.role != turn.role);
 }
 
-/// Its turn ended without a result; a person is told why.
+/// Ends a turn without a result; the node or role then waits for a person, who is shown the cause.
 ///
 /// # Errors
-/// None of its own.
+/// Never fails; the result type fits the callers.
 pub fn abort(open: &mut Open, turn: &Turn, cause: &str) -> Result<(), StoreError> {
     match &turn.node {
-        // A node that is not at work has come to something meanwhile.
+        // Fails only if the node has got a result meanwhile.
         Some(node) => drop(operator::abort(&mut open.flow, &open.graph, node)),
         None => improvement::abort(&mut open.flow, &turn.role),
     }
@@ -283,14 +284,14 @@ pub fn abort(open: &mut Open, turn: &Turn, cause: &str) -> Result<(), StoreError
     Ok(())
 }
 
-/// Whoever asked is gone, and its node is begun anew.
-pub fn ask_no_more(open: &mut Open, turn: &Turn) {
+/// Withdraws the permission request of a turn whose agent is gone, so that its node can be started again.
+pub fn withdraw_request(open: &mut Open, turn: &Turn) {
     let node = turn.node.clone().unwrap_or_default();
     let wish = Wish::Command { command: String::new() };
     consent::settle(&mut open.flow, &Request { node, role: turn.role.clone(), wish }, Answer::AllowOnce);
 }
 
-/// Whoever asked is gone: its question was answered with no.
+/// Denies the permission request of a turn whose agent is gone.
 fn deny(open: &mut Open, turn: &Turn) {
     let node = turn.node.clone().unwrap_or_default();
     let wish = Wish::Command { command: String::new() };
@@ -307,7 +308,7 @@ fn deny_all_but(open: &mut Open, at_work: &[String]) {
     stale.iter().for_each(|turn| deny(open, turn));
 }
 
-/// What the files say now.
+/// Returns the present standing of the flow.
 pub fn standing(open: &Open) -> Standing {
     let flow = &open.flow;
     let text = |who: &str| open.sidecar.words.get(who).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Stored flows, and all that the other program computes for each.
+//! Compares our results for stored flows with those of the original program.
 
 use serde_json::{Map, Value, json};
 use swarm_actors::flow::block::Signal;
@@ -22,7 +22,7 @@ use super::yaml;
 const ROOT: &str = "/root-of-cases";
 
 #[test]
-fn every_stored_flow_is_what_it_is_there() {
+fn every_stored_flow_gives_the_results_of_the_original() {
     let cases = table_of_cases(ROOT);
     assert_eq!(cases.len(), 69);
     for case in &cases {
@@ -31,7 +31,7 @@ fn every_stored_flow_is_what_it_is_there() {
 }
 
 #[test]
-fn every_flow_comes_about_as_it_did_there() {
+fn every_recorded_step_gives_the_state_of_the_original() {
     let mut steps = 0;
     for case in &table_of_cases(ROOT) {
         let driven = case["driven"].as_array().expect("a list");
@@ -47,7 +47,7 @@ struct Case<'a> {
     name: &'a str,
     project: &'a str,
     flow_id: &'a str,
-    /// Where its files are, and where they are for the flow.
+    /// Actual location of the files, and the location according to the flow.
     folder: std::path::PathBuf,
     workspace: String,
     file: std::path::PathBuf,
@@ -76,7 +76,7 @@ impl<'a> Case<'a> {
         Graph::resolve(&self.document("record/workflow.yaml")?, None).ok()
     }
 
-    /// What is at a path of the flow's, among the files of the case.
+    /// Checks what exists at a path of the flow, among the files of the case.
     fn look(&self, path: &str) -> Artifact {
         let workspace = self.workspace.strip_prefix(ROOT).expect("is below");
         let below = path.strip_prefix(&self.workspace).unwrap_or(path).trim_start_matches('/');
@@ -118,7 +118,7 @@ impl<'a> Case<'a> {
             assert!(refused("workspace-root"), "{name}");
             return;
         }
-        // Behind some names there is a remark.
+        // Some names are followed by a remark.
         let changed = strings(&expected["hydrationChanged"]);
         let changed: Vec<&str> = changed.iter().filter_map(|words| words.split(' ').next()).collect();
         assert_eq!(loaded.changed, changed, "{name}");
@@ -200,10 +200,10 @@ impl<'a> Case<'a> {
     }
 
     fn drive(&self, driven: &[Value]) {
-        // One was given a name afterwards that no flow can have.
+        // One flow was later given an invalid name.
         let id = FlowRef::new(self.project, self.flow_id).or_else(|_| FlowRef::new(self.project, "flow"));
         let id = id.expect("is a flow's name");
-        // One of them lost its workflow afterwards; it ran by the same one as another.
+        // One flow later lost its workflow, which was the same as that of another flow.
         let other = table_of_cases(ROOT).into_iter().find(|case| case["name"] == "two-runnable").expect("is there");
         let graph = self.graph().or_else(|| Case::of(&other).graph()).expect("has a workflow");
         let mut flow = flow_in(&driven[0]["before"], &id, &self.workspace);
@@ -216,7 +216,7 @@ impl<'a> Case<'a> {
             match step["op"].as_str() {
                 Some(op @ ("turn" | "claim")) => self.turn(&mut flow, &graph, &mut runner, step, op, &place),
                 Some("operator") => {
-                    // Without a runner nothing is approved there; here there is always one.
+                    // The original approves nothing without a runner; here there is always one.
                     if step["action"].get("active") == Some(&json!(false)) {
                         assert_eq!(step["before"], step["after"], "{place}");
                     } else {
@@ -225,7 +225,7 @@ impl<'a> Case<'a> {
                     }
                 }
                 Some("improve" | "feedback") => {
-                    let events = self.look_back(&mut flow, &graph, step);
+                    let events = self.improve(&mut flow, &graph, step);
                     assert_eq!(Value::Array(events), step["events"], "{place}");
                 }
                 other => panic!("{other:?} in {place}"),
@@ -239,13 +239,13 @@ impl<'a> Case<'a> {
         assert_eq!(runner.initial, strings(&step["initial"]), "{place}");
         let (claimed, mut events) = runner.claim(flow, graph);
         assert_eq!(claimed, strings(&step["claimed"]), "{place}");
-        let told = if op == "turn" { "claimEvents" } else { "events" };
+        let key = if op == "turn" { "claimEvents" } else { "events" };
         if let Some(then) = step.get("thenClaimed") {
             let (claimed, more) = runner.claim(flow, graph);
             assert_eq!(claimed, strings(then), "{place}");
             events.extend(more);
         }
-        assert_eq!(Value::Array(events), step[told], "{place}");
+        assert_eq!(Value::Array(events), step[key], "{place}");
         if op == "turn" {
             assert_eq!(state_of(flow), timeless(step["afterClaim"].clone()), "claim of {place}");
             let node = step["node"].as_str().expect("a node");
@@ -266,8 +266,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Waves of roles, each ending its step, as far as they came.
-    fn look_back(&self, flow: &mut FlowRun, graph: &Graph, step: &Value) -> Vec<Value> {
+    /// Plays the improvement phase: waves of roles, each of which ends its step, as far as recorded.
+    fn improve(&self, flow: &mut FlowRun, graph: &Graph, step: &Value) -> Vec<Value> {
         let mode = ImprovementMode::of(step["mode"].as_str().expect("a mode")).expect("a mode");
         let plan = Plan::of(graph, mode).expect("there is one");
         let result = &step["after"]["improvementPhase"];
@@ -306,7 +306,7 @@ impl<'a> Case<'a> {
 }
 
 #[test]
-fn what_is_refused_is_refused_in_its_own_words() {
+fn refusals_have_the_messages_of_the_original() {
     let error = FlowRun::load("{\"stateVersion\": 11}", &FlowRef::new("p", "f").expect("is a name"));
     let text = error.expect_err("is another version").to_string();
     assert!(text.contains("version \"11\"") && text.starts_with("Unsupported"), "{text}");

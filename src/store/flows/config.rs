@@ -1,4 +1,4 @@
-//! `[flow]` of `swarm.toml`: which agent plays which role.
+//! Section `[flow]` of `swarm.toml`: assigns agents to roles.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,45 +11,46 @@ pub use swarm_config::sections::Mode;
 use swarm_config::sections::{FlowConfig, RoleConfig};
 use swarm_sys::duration;
 
-/// What flows need of the configuration.
+/// Configuration for flows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     pub flow: FlowConfig,
     agents: BTreeMap<String, AgentConfig>,
 }
 
-/// Who plays a role, and how.
+/// Agent and settings for a role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Player {
     pub agent: Agent,
     pub mode: Mode,
     pub timeout_ms: Option<u64>,
     pub repairs: u32,
-    /// It may be played by a program that nothing holds back, also where nothing is
-    /// allowed without asking.
+    /// The role may be played by a program without access control, even if the consent mode permits nothing.
     pub is_unsafe: bool,
 }
 
 impl Config {
-    /// As the first of these folders has it that has the file, over the user's own.
+    /// Reads the configuration from the first of these folders that contains the file; it overrides the user's own.
     ///
     /// # Errors
-    /// A sentence with the file, the line and what is wrong there.
+    /// Fails with a message that names file, line and problem.
     pub fn read<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Self, String> {
         let folder = folders.into_iter().find(|folder| folder.join(swarm_config::FILE).symlink_metadata().is_ok());
         let sections = swarm_config::load(folder)?;
         Ok(Self { flow: sections.flow, agents: sections.agents })
     }
 
+    /// Returns the agent and the settings for a role. Settings for the instance override those for the base role.
+    ///
     /// # Errors
-    /// A sentence that says what is wrong with it.
+    /// Fails with a message for users if the settings are invalid.
     pub fn player(&self, role: &str) -> Result<Player, String> {
         let base = role.split('_').next().unwrap_or(role);
         let none = RoleConfig::default();
         let of = self.flow.roles.get(role).or_else(|| self.flow.roles.get(base)).unwrap_or(&none);
         let name = of.agent.as_deref().or(self.flow.agent.as_deref()).unwrap_or(defaults::AGENT);
         let mut agent = match &of.command {
-            // Without an agent's name it is one of its own.
+            // Without an agent name, the command is an agent of its own, named after the role.
             Some(command) => {
                 let name = of.agent.as_deref().unwrap_or(base);
                 let known = self.agents.get(name).cloned().unwrap_or_default();
@@ -87,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn a_role_is_played_by_what_is_said_of_its_instance_then_of_itself_then_of_all() {
+    fn settings_of_an_instance_override_those_of_its_role_and_of_all_roles() {
         let config = config(
             "[flow]\nagent = 'codex'\ntimeout = '1h'\n[flow.roles.dev]\nagent = 'claude'\nmodel = 'opus'\n\
              repairs = 1\n[flow.roles.dev_2]\ncommand = ['make', 'it']\ntimeout = 5\nunsafe = true\nmode = 'tmux'\n",
         );
-        let of = |role| config.player(role).expect("somebody plays it");
+        let of = |role| config.player(role).expect("the role has an agent");
         assert_eq!(
             (of("qa").agent.name.as_str(), of("qa").timeout_ms, of("qa").repairs),
             ("codex", Some(3_600_000), 3)
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn invalid_settings_are_refused() {
         assert!(config("[flow.roles.dev]\nagent = 'nobody'").player("dev").is_err_and(|cause| cause.contains("'dev'")));
         assert!(config("[flow]\ntimeout = 'soon'").player("dev").is_err_and(|cause| cause.contains("soon")));
         assert!(toml::from_str::<swarm_config::Sections>("[flow]\nroled = 1").is_err());

@@ -1,6 +1,5 @@
-//! `roles/ROLE/feed.json`: what a person sees of a role's conversation, in the other
-//! program's shape, which shows it again when the flow is opened there. That program
-//! writes the file as a whole and without a lock; what it has in it stays.
+//! `roles/ROLE/feed.json`: the conversation of a role as shown to people, in the format of the original program, which
+//! displays it when it opens the flow. The original rewrites the whole file without a lock; its items are preserved.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,13 +9,13 @@ use swarm_actors::flow::json::Json;
 use super::file;
 use super::turns::folder;
 
-/// The oldest ones go first.
+/// Maximum number of items; the oldest ones are dropped.
 const ITEMS_MAX: usize = 400;
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Of one item.
+/// Maximum length of an item's text, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// What an item is, with its label.
+/// Kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Activation,
@@ -28,6 +27,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Returns the type and the label of the item.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Activation => ("activation", "Activation"),
@@ -44,7 +44,7 @@ pub fn path(flow: &Path, role: &str) -> PathBuf {
     flow.join("roles").join(folder(role)).join("feed.json")
 }
 
-/// What is in it; nothing where there is no file, or one that is none.
+/// Reads the items; empty if there is no readable file.
 pub fn read(flow: &Path, role: &str) -> Vec<Json> {
     load(flow, role).unwrap_or_default()
 }
@@ -53,16 +53,16 @@ fn load(flow: &Path, role: &str) -> io::Result<Vec<Json>> {
     let Some(text) = file::read_text(&path(flow, role), FILE_BYTES_MAX)? else { return Ok(Vec::new()) };
     match Json::parse(&text).map_err(io::Error::other)? {
         Json::List(items) => Ok(items),
-        _ => Err(io::Error::other("it is no list")),
+        _ => Err(io::Error::other("not a list")),
     }
 }
 
-/// A member of an item; empty where it has none.
+/// Returns a text field of an item; empty if it is missing.
 pub fn text<'a>(item: &'a Json, key: &str) -> &'a str {
     item.as_object().and_then(|item| item.text(key)).unwrap_or_default()
 }
 
-/// The roles that have one, by name.
+/// Returns the names of the roles that have a feed, sorted.
 pub fn roles(flow: &Path) -> Vec<String> {
     let folders = std::fs::read_dir(flow.join("roles")).into_iter().flatten().flatten();
     let mut names: Vec<String> = folders
@@ -73,16 +73,16 @@ pub fn roles(flow: &Path) -> Vec<String> {
     names
 }
 
-/// Adds items. Text of the same agent in a row is one.
+/// Appends items. Consecutive texts of the agent are merged into one item.
 ///
 /// # Errors
-/// What the system says: worth a warning, and no more.
+/// Returns any I/O error, which callers should only log.
 pub fn add(flow: &Path, role: &str, items: &[(Kind, String)]) -> io::Result<()> {
     if items.is_empty() {
         return Ok(());
     }
     let path = path(flow, role);
-    // One that cannot be read may just be written: it is left alone.
+    // An unreadable file may just be rewritten by the original program, so it is not replaced.
     let mut all = load(flow, role)?;
     let mut next = next_number(&all, role);
     for (kind, text) in items {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_are_numbered_on_and_a_text_in_a_row_is_one() {
+    fn items_are_numbered_and_consecutive_texts_are_merged() {
         let dir = tempfile::tempdir().expect("a directory");
         let add = |items: &[(Kind, &str)]| {
             let items: Vec<_> = items.iter().map(|(kind, text)| (*kind, (*text).to_owned())).collect();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_and_the_oldest_go() {
+    fn existing_items_are_preserved_and_the_oldest_dropped() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = path(dir.path(), "dev");
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(text(&items[1], "id"), "dev_42");
         std::fs::write(&file, "torn").unwrap();
         assert!(add(dir.path(), "dev", &[(Kind::User, "x".to_owned())]).is_err());
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "torn", "it may just be written");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "torn", "the file may just be rewritten");
         std::fs::remove_file(&file).unwrap();
         add(dir.path(), "dev", &vec![(Kind::Tool, "x".to_owned()); ITEMS_MAX + 3]).unwrap();
         let items = read(dir.path(), "dev");

@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole, locked across processes, and told apart.
+//! File operations for flows: atomic replacement, locks between processes, and detection of changes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use swarm_actors::registry::store::{holder, lock_within};
 
-/// Whoever holds the lock writes small files.
+/// Maximum wait for a lock; its holder only writes small files.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
-/// A child of another thread may hold a lock for so long.
+/// Maximum time that a child forked by another thread may keep an inherited lock until it executes a program.
 const FORK_MAX: Duration = Duration::from_millis(500);
 const PRIVATE: u32 = 0o600;
 
-/// Tells one version of a file from another.
+/// Identifies one version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     inode: u64,
@@ -23,7 +23,7 @@ pub struct Stamp {
     modified: (i64, i64),
 }
 
-/// None where there is no file.
+/// Returns the stamp of a file; `None` if it does not exist.
 pub fn stamp(path: &Path) -> Option<Stamp> {
     fs::metadata(path).ok().map(|meta| Stamp::of(&meta))
 }
@@ -34,10 +34,10 @@ impl Stamp {
     }
 }
 
-/// What a file says; none where there is none.
+/// Reads a text file; `None` if it does not exist.
 ///
 /// # Errors
-/// When it is no plain file or no text, larger than `bytes_max`, or the system refuses.
+/// Fails if it is not a regular file, is larger than `bytes_max` or not valid UTF-8, or on I/O errors.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = match OpenOptions::new().read(true).custom_flags(nonblocking).open(path) {
@@ -49,39 +49,39 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     };
     let meta = file.metadata()?;
     if !meta.is_file() {
-        return Err(io::Error::other("it is not a file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(meta.size().min(bytes_max)).unwrap_or(0) + 1);
     file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
-        return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")));
+        return Err(io::Error::other(format!("larger than {bytes_max} bytes")));
     }
-    String::from_utf8(bytes).map(Some).map_err(|_| io::Error::other("it is no text"))
+    String::from_utf8(bytes).map(Some).map_err(|_| io::Error::other("not valid UTF-8"))
 }
 
-/// The beginning of what a file says, whatever bytes are in it, and whether that is all.
+/// Reads the first `bytes_max` bytes of a file as text, replacing invalid UTF-8, and reports whether that is all.
 ///
 /// # Errors
-/// When it is no plain file, or the system refuses.
+/// Fails if it is not a regular file, or on I/O errors.
 pub fn read_text_up_to(path: &Path, bytes_max: u64) -> io::Result<(String, bool)> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
-        return Err(io::Error::other("it is not a file"));
+        return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
     file.take(bytes_max).read_to_end(&mut bytes)?;
     Ok((String::from_utf8_lossy(&bytes).into_owned(), meta.size() <= bytes_max))
 }
 
-/// A name that no other writer has.
+/// Returns a file name that no other writer uses.
 fn temporary(name: &str) -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
     format!(".{name}.tmp-{}-{}", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Removes what killed writers left half-written in a folder that nobody writes to now.
+/// Removes temporary files of killed writers from a folder without active writers.
 pub fn remove_torn(dir: &Path) {
     for file in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = file.file_name();
@@ -92,18 +92,17 @@ pub fn remove_torn(dir: &Path) {
     }
 }
 
-/// Replaces a file as a whole and durably. One that is there keeps its mode, a new one is
-/// private.
+/// Replaces a file atomically and durably. An existing file keeps its mode, a new one is private.
 ///
 /// # Errors
-/// What the system says; the old one is still there then.
+/// Returns any I/O error; the old file then still exists.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-        return Err(io::Error::other("it is no name of a file"));
+        return Err(io::Error::other("not a valid file name"));
     };
     let mode = fs::metadata(path).map_or(PRIVATE, |meta| meta.permissions().mode() & 0o777);
     let temporary = dir.join(temporary(name));
-    // Of a process that had our number before, and was killed.
+    // Removes a leftover of a killed process that had the same pid.
     let _ = fs::remove_file(&temporary);
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&temporary)?;
@@ -112,21 +111,21 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
             file.set_permissions(fs::Permissions::from_mode(mode))?;
         }
         file.sync_all()?;
-        // Killed before this line, the old one is there; after it, the new one.
+        // A kill before this line leaves the old file, a kill after it the new one.
         fs::rename(&temporary, path)
     })();
     written.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     File::open(dir)?.sync_all()
 }
 
-/// As [`replace`], for what is worth having and not worth a wait for the disk: after a crash
-/// of the machine it may be the old one, or none.
+/// Replaces a file atomically but not durably, without waiting for the disk: after a crash of the machine the file may
+/// be the old one or missing.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn replace_lightly(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-        return Err(io::Error::other("it is no name of a file"));
+        return Err(io::Error::other("not a valid file name"));
     };
     let temporary = dir.join(temporary(name));
     let _ = fs::remove_file(&temporary);
@@ -135,10 +134,10 @@ pub fn replace_lightly(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written.inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Appends lines. What a writer that was killed left of a line is ended first.
+/// Appends lines. If a killed writer left an incomplete line, a newline is inserted first.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn append(path: &Path, lines: &str) -> io::Result<()> {
     use std::os::unix::fs::FileExt as _;
     let mut file = OpenOptions::new().read(true).append(true).create(true).mode(PRIVATE).open(path)?;
@@ -151,28 +150,27 @@ pub fn append(path: &Path, lines: &str) -> io::Result<()> {
     file.write_all(format!("{gap}{lines}").as_bytes())
 }
 
-/// Proof that nobody else of ours changes the flow; ends when dropped.
+/// Lock of a flow against other processes of this program; released when dropped.
 pub struct Lock(#[expect(dead_code, reason = "held for its lock")] File);
 
-/// Takes a lock, which is across processes. Its file is never replaced.
+/// Takes a lock that excludes other processes. The lock file is never replaced.
 ///
 /// # Errors
-/// When it is not to be had for ten seconds, with who holds it; `NotFound` without the
-/// folder.
+/// Fails if the lock is not free within ten seconds, and names its holder; `NotFound` if the folder does not exist.
 pub fn lock(path: &Path) -> io::Result<Lock> {
     let held = lock_within(open_lock(path)?, LOCK_WAIT_MAX)?;
     let locked = || {
         let waited = LOCK_WAIT_MAX.as_secs();
-        io::Error::other(format!("{} is locked for {waited} s by {}", path.display(), holder(path)))
+        io::Error::other(format!("{} is locked by {} (waited {waited} s)", path.display(), holder(path)))
     };
     held.map(Lock).ok_or_else(locked)
 }
 
-/// The same where it is to be had almost at once: a process that was just forked has all
-/// locks of its parent until it executes something.
+/// Takes a lock if it is free; otherwise returns `None`. Waits briefly, because a forked process inherits all locks of
+/// its parent until it executes a program.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn try_lock(path: &Path) -> io::Result<Option<Lock>> {
     let file = open_lock(path)?;
     match file.try_lock() {
@@ -188,10 +186,10 @@ fn open_lock(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false).mode(PRIVATE).custom_flags(flags).open(path)
 }
 
-/// Makes private folders down to `path`, those that are missing.
+/// Creates the missing folders down to `path`, as private ones.
 ///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn make_dirs(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

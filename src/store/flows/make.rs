@@ -1,4 +1,4 @@
-//! New flows.
+//! Creates flows.
 
 use std::io;
 
@@ -15,25 +15,26 @@ use super::store::{FLOW, FlowFiles, StoreError, WORKFLOW, gate_of, sync_record};
 use super::yaml;
 use swarm_sys::clock::now_iso;
 
-/// What a flow is made from.
+/// Parameters of a new flow.
 #[derive(Debug)]
 pub struct Make<'a> {
     pub project: &'a str,
-    /// The text of a workflow that was found to be right.
+    /// Text of a validated workflow.
     pub workflow: &'a str,
     pub sidecar: Sidecar,
-    /// What agents may do without asking; nothing where nothing is said.
+    /// Permissions of agents without asking; `None` for the default, which permits nothing.
     pub consent: Option<Mode>,
 }
 
 impl Workspace {
-    /// Makes a flow of which nothing has happened yet.
+    /// Creates a flow that has not started yet.
     ///
     /// # Errors
-    /// When its name or workflow is none, or what the system says.
+    /// Fails if the project name or the workflow is invalid, or on I/O errors.
     pub fn make(&self, make: &Make<'_>) -> Result<FlowFiles, StoreError> {
         let other = |cause: String| StoreError::System(io::Error::other(cause));
-        let root = self.root().to_str().ok_or_else(|| other(format!("{} is no text", self.root().display())))?;
+        let root =
+            self.root().to_str().ok_or_else(|| other(format!("{} is not valid UTF-8", self.root().display())))?;
         let document = yaml::parse(make.workflow).map_err(other)?;
         let graph = Graph::resolve(&document, None).map_err(|error| other(error.to_string()))?;
         let first = graph.nodes().first().ok_or_else(|| other("the workflow has no nodes".to_owned()))?;
@@ -46,9 +47,10 @@ impl Workspace {
         file::replace(&record.join(WORKFLOW), make.workflow.as_bytes())?;
         sync_record(&record)?;
         file::replace(&files.dir().join("swarm.json"), make.sidecar.render().as_bytes())?;
-        let record_folder = record.to_str().ok_or_else(|| other("the folder of the flow is no text".to_owned()))?;
+        let record_folder =
+            record.to_str().ok_or_else(|| other("the path of the flow is not valid UTF-8".to_owned()))?;
         let new = NewFlow { id: files.id(), workspace_root: root, record_folder, first_node: first.id.as_str() };
-        // Last: the flow is there when this is.
+        // `flow.json` is written last: the flow exists once this file exists.
         let mut flow = FlowRun::new(&new);
         if let Some(mode) = make.consent {
             let mut gate = gate_of(&flow);

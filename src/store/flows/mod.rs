@@ -1,5 +1,6 @@
-//! The files of flows.
+//! Flows on disk: their files, the turns of their roles, and the flows that a supervisor runs.
 
+pub mod active;
 pub mod advance;
 pub mod config;
 pub mod feed;
@@ -7,7 +8,6 @@ mod file;
 mod make;
 pub mod place;
 mod prompt;
-pub mod runner;
 pub mod sidecar;
 pub mod store;
 pub mod turns;

@@ -1,4 +1,4 @@
-//! Where flows lie: `.a-society/state/PROJECT/FLOW/` below the workspace's root.
+//! Locates flows: `.a-society/state/PROJECT/FLOW/` below the root of a workspace.
 
 use std::fs;
 use std::io;
@@ -13,13 +13,13 @@ use super::store::{FLOW, FlowFiles, StoreError};
 
 const HOME: &str = ".a-society";
 
-/// The folder that holds the projects.
+/// A workspace: the folder that contains the projects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workspace {
     root: PathBuf,
 }
 
-/// All flows that have a row, newest first, and what is wrong with the others.
+/// All readable flows, newest first, and messages about the others.
 #[derive(Debug, Default)]
 pub struct Listing {
     pub rows: Vec<FlowSummary>,
@@ -27,11 +27,11 @@ pub struct Listing {
 }
 
 impl Workspace {
-    /// The one that is named, or that of `cwd`: the nearest folder above it with
-    /// `.a-society` in it, else with a repository, else `cwd` itself.
+    /// Returns the `named` workspace, or the one of `cwd`: the nearest ancestor with `.a-society`, otherwise the
+    /// nearest one with `.git`, otherwise `cwd` itself.
     ///
     /// # Errors
-    /// When the folder that is named is not there.
+    /// Fails if the named folder does not exist or is not a directory.
     pub fn find(named: Option<&Path>, cwd: &Path) -> io::Result<Self> {
         if let Some(named) = named {
             let root = cwd.join(named).canonicalize()?;
@@ -59,10 +59,10 @@ impl Workspace {
         FlowFiles::new(self.root.clone(), id, dir)
     }
 
-    /// Every folder that may be a flow.
+    /// Returns the ids of all folders that may be flows.
     ///
     /// # Errors
-    /// When the folders cannot be listed.
+    /// Fails if the folders cannot be listed.
     pub fn ids(&self, project: Option<&str>) -> io::Result<Vec<FlowRef>> {
         let projects = match project {
             Some(project) => vec![project.to_owned()],
@@ -71,16 +71,16 @@ impl Workspace {
         let mut ids = Vec::new();
         for project in projects {
             let flows = names(&self.state().join(&project))?;
-            // A name that is none is not one of a flow.
+            // A folder with an invalid name is not a flow.
             ids.extend(flows.iter().filter_map(|flow| FlowRef::new(&project, flow).ok()));
         }
         Ok(ids)
     }
 
-    /// The flow that was typed: `PROJECT/FLOW`, `FLOW`, or how one of them begins.
+    /// Finds a flow by `PROJECT/FLOW`, `FLOW`, or a unique prefix of `FLOW`.
     ///
     /// # Errors
-    /// When there is none, or more than one.
+    /// Fails if no flow matches, or more than one.
     pub fn resolve(&self, text: &str) -> Result<FlowFiles, StoreError> {
         let (project, prefix) = match text.split_once('/') {
             Some((project, prefix)) => (Some(project), prefix),
@@ -103,8 +103,10 @@ impl Workspace {
         }
     }
 
+    /// Lists the flows of one project or of all.
+    ///
     /// # Errors
-    /// When the folders cannot be listed.
+    /// Fails if the folders cannot be listed.
     pub fn list(&self, project: Option<&str>) -> io::Result<Listing> {
         let mut rows: Vec<(Option<SystemTime>, FlowSummary)> = Vec::new();
         let mut broken = Vec::new();
@@ -115,9 +117,9 @@ impl Workspace {
                     let written = fs::metadata(flow.dir().join(FLOW)).and_then(|meta| meta.modified()).ok();
                     rows.push((written, row));
                 }
-                // A folder without a flow in it.
+                // The folder contains no flow.
                 Ok(None) => {}
-                Err(cause) => broken.push(format!("{} is left out: {cause}", flow.id())),
+                Err(cause) => broken.push(format!("skipping flow '{}': {cause}", flow.id())),
             }
         }
         rows.sort_by(|(a, _), (b, _)| b.cmp(a));
@@ -141,7 +143,7 @@ impl Workspace {
     }
 }
 
-/// The folders in a folder, in the order of their names; none where there is none.
+/// Returns the names of the folders in a folder, sorted; empty if it does not exist.
 fn names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,

@@ -1,4 +1,4 @@
-//! What a role is told when its turn begins, in words: the facts are the scheduler's.
+//! Writes the prompts for the turns of roles. The facts come from the scheduler.
 
 use std::fmt::Write as _;
 
@@ -13,21 +13,23 @@ use super::sidecar::Sidecar;
 use super::store::FlowFiles;
 use swarm_sys::clock::now_iso;
 
-/// Of one artifact so much is put before the agent; the rest it reads itself.
+/// Maximum number of bytes of an artifact that a prompt quotes; the agent reads the rest itself.
 const ARTIFACT_BYTES_MAX: u64 = 64 << 10;
 
-/// What is said to an agent that remembers its conversation, and to one that does not.
+/// Prompts of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
+    /// Prompt for an agent that resumes its conversation.
     pub prompt: String,
+    /// Complete prompt for an agent without memory of the conversation.
     pub whole: String,
-    /// What was handed over.
+    /// Received artifacts with their content.
     pub inbox: String,
-    /// Of a person, where there is one.
+    /// Answer of a person.
     pub answer: Option<String>,
 }
 
-/// A flow, as far as its prompts go.
+/// The parts of a flow that prompts depend on.
 pub struct Facts<'a> {
     pub files: &'a FlowFiles,
     pub flow: &'a FlowRun,
@@ -36,9 +38,8 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// What a node is told. `knows` says whether its role has a conversation, `about`
-    /// whether that is about this node, and `before` what was handed over with earlier
-    /// turns of the same visit.
+    /// Returns the prompts for a node. `knows` says whether its role has a conversation, and `about` whether that
+    /// conversation is about this node. `before` contains the artifacts received in earlier turns of the same visit.
     pub fn of_node(&self, entry: &Entry, knows: bool, about: bool, before: &str) -> Said {
         let Some(node) = self.graph.node(&entry.node) else { return Said::default() };
         let (head, contract, end) = (self.head(entry), self.contract(node), self.how_to_end(node));
@@ -47,15 +48,18 @@ impl Facts<'_> {
         let question = self.sidecar.words.get(&entry.node);
         let whole = match &entry.answer {
             Some(answer) => {
-                let asked = question.map(|text| format!("## What you had asked\n\n{text}\n\n")).unwrap_or_default();
-                format!("{head}{contract}{inbox}{asked}## What a person says to that\n\n{answer}\n\n{state}{end}")
+                let asked = question.map(|text| format!("## Your question\n\n{text}\n\n")).unwrap_or_default();
+                format!("{head}{contract}{inbox}{asked}## Answer of a person\n\n{answer}\n\n{state}{end}")
             }
             None => format!("{head}{contract}{inbox}{state}{end}"),
         };
         let prompt = match &entry.answer {
             Some(answer) if about && knows => answer.clone(),
             None if !entry.by_handoff() && about && knows => {
-                format!("{head}Your turn was cut off. Go on where you were.\n\n{state}{}", self.short_end(node))
+                format!(
+                    "{head}Your turn was interrupted. Continue where you stopped.\n\n{state}{}",
+                    self.short_end(node)
+                )
             }
             None if !entry.first_visit && knows && before.is_empty() => {
                 format!("{head}{new}{state}{}", self.short_end(node))
@@ -74,10 +78,10 @@ impl Facts<'_> {
     fn contract(&self, node: &Node) -> String {
         let mut text = String::new();
         if let Some(task) = &self.sidecar.task {
-            let _ = write!(text, "## The task of the flow\n\n{task}\n\n");
+            let _ = write!(text, "## Task of the flow\n\n{task}\n\n");
         }
         if !node.work.is_empty() {
-            text.push_str("## What this node is for\n\n");
+            text.push_str("## Work of this node\n\n");
             for work in &node.work {
                 let _ = writeln!(text, "- {}", work.trim_end());
             }
@@ -88,22 +92,22 @@ impl Facts<'_> {
         }
         if node.human_colab {
             text.push_str(
-                "A person works with you on this node and is asked before you hand over to the next one. \
-                 Ask what is not clear.\n\n",
+                "A person works with you on this node and must approve the handoff to the next one. \
+                 Ask if anything is unclear.\n\n",
             );
         }
         if node.work.iter().any(|work| work.to_lowercase().contains("workflow.yaml")) {
             let file = format!("{}/workflow.yaml", self.flow.record_folder());
             let _ = write!(
                 text,
-                "The workflow is {file}. When you have changed it: swarm flow check {file} --flow {}\n\n",
+                "The workflow is {file}. After changing it, run: swarm flow check {file} --flow {}\n\n",
                 self.flow.id()
             );
         }
         text
     }
 
-    /// What was handed over, each with what is in it.
+    /// Describes the received artifacts with their content, and the handoffs that were superseded.
     fn inbox(&self, entry: &Entry) -> String {
         let mut text = String::new();
         for taken in &entry.taken {
@@ -118,8 +122,8 @@ impl Facts<'_> {
         for sent in &entry.superseded {
             let _ = write!(
                 text,
-                "What you had sent to {} was not read, because it sent back to you first ({}). Send it anew when it \
-                 is right.\n\n",
+                "Your handoff to {} was not read, because it sent work back to you first ({}). Send it again when it \
+                 is correct.\n\n",
                 sent.to,
                 sent.artifacts.join(", ")
             );
@@ -130,16 +134,16 @@ impl Facts<'_> {
     fn content(&self, path: &str) -> String {
         match file::read_text_up_to(&self.files.root().join(path), ARTIFACT_BYTES_MAX) {
             Ok((text, true)) => text.trim_end().to_owned(),
-            Ok((text, false)) => format!("{}\n\n(It goes on: read the file.)", text.trim_end()),
-            Err(error) => format!("(It cannot be read: {error})"),
+            Ok((text, false)) => format!("{}\n\n(Truncated: read the file.)", text.trim_end()),
+            Err(error) => format!("(Cannot read the file: {error})"),
         }
     }
 
     fn how_to_end(&self, node: &Node) -> String {
         let mut text = format!(
-            "## How to end your turn\n\nWrite what you hand over as a new file below {} ($SWARM_RECORD), never one that \
-             was handed over before. Changes to files of the repository are committed for you and go along. Then say \
-             to whom, by a command that answers at once, and stop:\n\n",
+            "## How to end your turn\n\nWrite the artifact that you hand over as a new file below {} ($SWARM_RECORD); a \
+             file that was handed over before is refused. Changes to files of the repository are committed for you and \
+             passed on. Then run one of these commands, which report errors at once, and stop:\n\n",
             self.flow.record_folder()
         );
         let ahead: Vec<&str> = self.graph.successors(&node.id).collect();
@@ -161,9 +165,9 @@ impl Facts<'_> {
             text.push_str("    swarm flow emit --close      (everything is done)\n");
         }
         text.push_str(
-            "\nOr end your last message with one fenced block that says the same:\n\n```handoff\ntarget_node_id: NODE\n\
-             artifact_path: FILE\n```\n\nSeveral targets are a list of such entries. Signals are `type: prompt-human`, \
-             `type: await-handoff` and `type: forward-pass-closed`.\n",
+            "\nOr end your last message with one equivalent fenced block:\n\n```handoff\ntarget_node_id: NODE\n\
+             artifact_path: FILE\n```\n\nFor several targets, write a list of such entries. Signals are \
+             `type: prompt-human`, `type: await-handoff` and `type: forward-pass-closed`.\n",
         );
         text
     }
@@ -172,27 +176,30 @@ impl Facts<'_> {
         let neighbours = self.graph.successors(&node.id).chain(self.graph.predecessors(&node.id));
         let neighbours: Vec<&str> = neighbours.collect();
         format!(
-            "End your turn as before: swarm flow emit, or a handoff block. You may hand over to {}; the file must be a \
-             new one.\n",
+            "End your turn as before, with swarm flow emit or a handoff block. You may hand over to {}; the artifact \
+             must be a new file.\n",
             neighbours.join(", ")
         )
     }
 
-    /// What a role is told that looks back.
+    /// Returns the prompts for a role's step of the improvement phase.
     pub fn of_role(&self, entry: &PlanEntry, begun: &Begun, knows: bool) -> Said {
-        let task = self.look_back(entry);
+        let task = self.improvement_task(entry);
         let Begun::Answered(answer) = begun else {
             let again = *begun == Begun::Again && knows;
-            let prompt =
-                if again { format!("Your step was cut off. Go on where you were.\n\n{task}") } else { task.clone() };
+            let prompt = if again {
+                format!("Your step was interrupted. Continue where you stopped.\n\n{task}")
+            } else {
+                task.clone()
+            };
             return Said { prompt, whole: task, ..Said::default() };
         };
-        let whole = format!("{task}\n## What a person says to your question\n\n{answer}\n");
+        let whole = format!("{task}\n## Answer of a person to your question\n\n{answer}\n");
         let prompt = if knows { answer.clone() } else { whole.clone() };
         Said { prompt, whole, answer: Some(answer.clone()), ..Said::default() }
     }
 
-    fn look_back(&self, entry: &PlanEntry) -> String {
+    fn improvement_task(&self, entry: &PlanEntry) -> String {
         let name = self.flow.record_name.as_deref().or(self.graph.name.as_deref()).unwrap_or("the flow");
         let findings = self.flow.phase().and_then(|phase| phase.get("findingsProduced")?.as_object().cloned());
         let found = |role: &str| findings.as_ref().and_then(|all| all.text(role)).map(str::to_owned);
@@ -201,8 +208,8 @@ impl Facts<'_> {
             Step::MetaAnalysis => {
                 let _ = write!(
                     text,
-                    "The work of flow {name} is done. Look back upon your own part of it as {}: what went well, what \
-                     cost time, what was unclear in what you were told or given, and what should be done otherwise next \
+                    "The work of flow {name} is done. Review your own part of it as {}: what went well, what cost \
+                     time, what was unclear in your instructions or inputs, and what should be done differently next \
                      time. Be concrete.\n\n",
                     entry.role
                 );
@@ -211,8 +218,8 @@ impl Facts<'_> {
             Step::Feedback => {
                 let _ = write!(
                     text,
-                    "All roles have looked back upon flow {name}. Make one text of their findings for those who \
-                     maintain the workflow and the tools: what to change, in the order of what it is worth.\n\n"
+                    "All roles have reviewed their part of flow {name}. Combine their findings into one text for the \
+                     maintainers of the workflow and the tools: what to change, most valuable changes first.\n\n"
                 );
                 (improvement::feedback_path(self.flow), "--feedback")
             }
@@ -231,15 +238,15 @@ impl Facts<'_> {
         };
         let _ = write!(
             text,
-            "Write it to {}, then stop with\n\n    swarm flow emit {end} {assigned}\n\nor with this block at the end of \
-             your last message:\n\n```handoff\ntype: {kind}\n{key}: {assigned}\n```\n",
+            "Write it to {}, then end your turn with\n\n    swarm flow emit {end} {assigned}\n\nor with this block at the \
+             end of your last message:\n\n```handoff\ntype: {kind}\n{key}: {assigned}\n```\n",
             file.display()
         );
         text
     }
 }
 
-/// What is still to come, what was sent, and what is owed.
+/// Lists the handoffs not yet received, sent, and not yet sent.
 fn state(entry: &Entry) -> String {
     let mut text = String::new();
     for (what, nodes) in

@@ -1,4 +1,4 @@
-//! What the replays have in common: the data, and how states are compared.
+//! Shared code of the replay tests: test data, and comparison of states.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub fn table(name: &str) -> Vec<Value> {
     serde_json::from_str(&text(name)).expect("is JSON")
 }
 
-/// The members of a state that steps are compared by.
+/// Fields of a state that are compared after each step.
 const STATE: [&str; 11] = [
     "status",
     "runningNodes",
@@ -52,7 +52,7 @@ pub fn whole(flow: &FlowRun) -> Value {
     timeless(serde_json::to_value(flow.to_json()).expect("is JSON"))
 }
 
-/// Any time is like any other.
+/// Replaces all times by a placeholder.
 pub fn timeless(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
@@ -69,7 +69,7 @@ pub fn timeless(value: Value) -> Value {
     }
 }
 
-/// A flow in a state that was recorded.
+/// Loads a flow in a recorded state.
 pub fn flow_in(state: &Value, id: &FlowRef, root: &str) -> FlowRun {
     let mut doc = state.as_object().expect("an object").clone();
     doc.insert("flowId".into(), json!(id.flow));
@@ -92,11 +92,11 @@ pub fn strings(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
 }
 
-/// One program that runs flows, as far as it shows in its events.
+/// Model of a program that runs flows, with the state that its events depend on.
 #[derive(Default)]
 pub struct Runner {
     conversations: HashMap<String, Conversation>,
-    /// What was running before and is not claimed again.
+    /// Nodes that were running before a restart and have not been claimed again.
     pub initial: Vec<String>,
 }
 
@@ -122,9 +122,8 @@ impl Runner {
         events
     }
 
-    /// A turn in which the agent says one thing after another until one is taken, and
-    /// asks a person when it has nothing more to say. These are the events, and how many
-    /// were refused.
+    /// Plays a turn: the agent sends one text after another until one is accepted, and finally asks a person. Returns
+    /// the events, and the number of refused texts.
     pub fn turn(
         &mut self,
         flow: &mut FlowRun,
@@ -138,7 +137,7 @@ impl Runner {
         let asks = "```handoff\ntype: prompt-human\n```".to_owned();
         for (refused, text) in texts.iter().chain([&asks]).enumerate() {
             let before = flow.render();
-            match said(flow, graph, node, text, &look) {
+            match apply(flow, graph, node, text, &look) {
                 Ok(ended) => {
                     let open = ended == Ended::Asked;
                     let now = Conversation { node: node.to_owned(), open, spoke_last: true };
@@ -160,7 +159,7 @@ impl Runner {
     }
 }
 
-fn said(
+fn apply(
     flow: &mut FlowRun,
     graph: &Graph,
     node: &str,
@@ -186,7 +185,7 @@ fn ended_event(ended: &Ended, node: &str, role: &str) -> Value {
     }
 }
 
-/// What a signal is in the table of blocks.
+/// Converts a signal to its form in the table of blocks.
 pub fn signal_value(signal: &Signal) -> Value {
     let target = |target: &Target| json!({"target_node_id": target.node, "artifact_path": target.artifact});
     match signal {
@@ -205,7 +204,7 @@ pub fn signal_value(signal: &Signal) -> Value {
     }
 }
 
-/// The stored flows; `root` is the folder in which they pretend to be.
+/// Returns the stored flows; `root` is the folder that their paths refer to.
 pub fn table_of_cases(root: &str) -> Vec<Value> {
     let text = text("expected.json").replace("@@ROOT@@", root);
     let Value::Object(table) = serde_json::from_str(&text).expect("is JSON") else { panic!("no table") };

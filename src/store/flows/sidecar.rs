@@ -1,5 +1,4 @@
-//! `swarm.json`: what only this program has to know of a flow. The other one leaves it
-//! alone.
+//! `swarm.json`: state of a flow that only this program needs. The original program does not touch the file.
 
 use std::collections::BTreeMap;
 
@@ -9,46 +8,43 @@ use swarm_model::flows::Turn;
 
 use swarm_agents::Session;
 
-/// A later layout that an older program must not take for its own gets another number.
+/// Format version; increased if an older program must not read the file.
 pub const SIDECAR_VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sidecar {
     pub version: u32,
-    /// What the work of the flow is made from, and where it is to land: a branch, or a
-    /// commit or tag.
+    /// Start point of the flow's work, and its merge target: a branch, or a commit or tag.
     pub base: Option<String>,
-    /// What a person asked for when the flow was made.
+    /// Task given by a person when the flow was created.
     pub task: Option<String>,
-    /// The rules of the owner's role do not hold.
+    /// The rules for the owner role are not enforced.
     pub relaxed: bool,
-    /// What it comes to goes into the merge queue when it is over.
+    /// The result is added to the merge queue when the flow is completed.
     pub merge: bool,
-    /// By role instance.
+    /// State of each role instance.
     pub roles: BTreeMap<String, RoleSide>,
-    /// The commit that goes with what was handed over last, by edge key.
+    /// Commit that belongs to the last handoff, by edge key.
     pub commits: BTreeMap<String, String>,
-    /// How often the present turn was sent back to its agent, by role.
+    /// Number of repairs of the present turn, by role.
     pub repairs: BTreeMap<String, u32>,
-    /// What those ask that wait for a person, or why their turn ended: by node, or by
-    /// role while roles look back.
+    /// Questions to a person, or causes for which a turn ended; by node, or by role in the improvement phase.
     pub words: BTreeMap<String, String>,
-    /// Questions of permission, by number; those that were answered until their asker has
-    /// read it.
+    /// Permission requests by number. Answered ones are kept until the agent has read the answer.
     pub requests: BTreeMap<u64, Asked>,
-    /// The last number of one: none is given twice.
+    /// Number of the last permission request; numbers are not reused.
     pub last_request: u64,
 }
 
-/// A question of permission.
+/// A permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     pub role: String,
     pub turn: u64,
-    /// None while the role looks back.
+    /// `None` in the improvement phase.
     pub node: Option<String>,
-    /// The tool and what it is to be used with, as the rules of consent know them.
+    /// Name of the tool, as used by the consent rules.
     pub tool: String,
     pub input: serde_json::Value,
     pub asked_at: String,
@@ -56,33 +52,34 @@ pub struct Asked {
     pub answer: Option<String>,
 }
 
-/// One conversation, and where it works.
+/// Conversation and worktree of one role instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RoleSide {
     pub worker: String,
     pub worktree: Option<String>,
-    /// With which agent the conversation is.
+    /// Agent that leads the conversation.
     pub agent: Option<String>,
-    /// By which the agent's program goes on with it.
+    /// Session with which the agent resumes the conversation.
     pub session: Option<Session>,
-    /// The last turn that was begun.
+    /// Number of the last turn that was started.
     pub turn: u64,
-    /// What that is about, until it has come to something.
+    /// Step that the last turn works on; `None` once it has a result.
     pub at_work: Option<Step>,
-    /// The node that the conversation is about, until that has handed over.
+    /// Node that the conversation is about, until the node has handed over.
     pub about: Option<String>,
-    /// When its last turn ended.
+    /// End of the last turn.
     pub ended_at: Option<String>,
 }
 
-/// What a turn is about.
+/// Step that a turn works on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
     Node(String),
-    /// Looking back, in the improvement phase.
-    Back,
+    /// A step of the improvement phase.
+    #[serde(rename = "back")]
+    Improvement,
 }
 
 impl Default for Sidecar {
@@ -104,12 +101,14 @@ impl Default for Sidecar {
 }
 
 impl Sidecar {
+    /// Parses the file.
+    ///
     /// # Errors
-    /// The parser's sentence, or that it is of a later program.
+    /// Fails with a message for users if the text is not valid, or has another version.
     pub fn parse(text: &str) -> Result<Self, String> {
         let sidecar: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if sidecar.version != SIDECAR_VERSION {
-            return Err(format!("its version is {}, and only {SIDECAR_VERSION} is understood", sidecar.version));
+            return Err(format!("unsupported version {} (this program supports {SIDECAR_VERSION})", sidecar.version));
         }
         Ok(sidecar)
     }
@@ -122,18 +121,18 @@ impl Sidecar {
         self.roles.entry(RoleId::key(role)).or_default()
     }
 
-    /// The turns that have not come to anything yet, in the order of their roles.
+    /// Returns the turns that have no result yet, in the order of their roles.
     pub fn turns(&self) -> impl Iterator<Item = Turn> {
         self.roles.iter().filter_map(|(role, side)| {
             let node = match side.at_work.as_ref()? {
                 Step::Node(node) => Some(node.clone()),
-                Step::Back => None,
+                Step::Improvement => None,
             };
             Some(Turn { role: role.clone(), number: side.turn, node })
         })
     }
 
-    /// Whether this is the turn that its role is at.
+    /// Reports whether this is the present turn of its role, without a result yet.
     pub fn is_at(&self, turn: &Turn) -> bool {
         self.turns().any(|known| known == *turn)
     }

@@ -33,7 +33,7 @@ fn made() -> (tempfile::TempDir, Workspace, FlowFiles) {
     (dir, space, files)
 }
 
-/// A flow whose first node asked something.
+/// Creates a flow whose first node has asked a question.
 fn asking() -> (tempfile::TempDir, Workspace, FlowFiles) {
     let made = made();
     made.2
@@ -81,7 +81,7 @@ fn a_new_flow_is_private_and_complete() {
 }
 
 #[test]
-fn an_answer_is_kept_and_told_and_a_second_one_changes_nothing() {
+fn an_answer_is_recorded_and_reported_and_a_second_one_changes_nothing() {
     let (_dir, _space, files) = asking();
     assert_eq!(answer(&files, "go").expect("taken"), "owner-intake");
     let before = flow_json(&files);
@@ -93,7 +93,7 @@ fn an_answer_is_kept_and_told_and_a_second_one_changes_nothing() {
 }
 
 #[test]
-fn what_is_not_changed_is_not_written() {
+fn unchanged_files_are_not_written() {
     let (_dir, _space, files) = made();
     let path = files.dir().join(FLOW);
     let before = file::stamp(&path);
@@ -111,7 +111,7 @@ fn the_mode_that_another_program_gave_a_file_is_kept() {
 }
 
 #[test]
-fn what_is_not_for_us_is_refused_in_clear_words_and_left_as_it_is() {
+fn unusable_flows_are_refused_with_a_message_and_left_unchanged() {
     let (_dir, _space, files) = made();
     let (path, good) = (files.dir().join(FLOW), flow_json(&files));
     let cases = [
@@ -130,7 +130,7 @@ fn what_is_not_for_us_is_refused_in_clear_words_and_left_as_it_is() {
     }
     fs::write(&path, &good).expect("written");
     fs::write(files.dir().join("record/workflow.yaml"), "a: [").expect("written");
-    assert!(refusal(&files).contains("workflow.yaml cannot be read"));
+    assert!(refusal(&files).starts_with("cannot read ") && refusal(&files).contains("workflow.yaml: "));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_torn_file_is_waited_for() {
     let looks = Inotify::init(InitFlags::IN_CLOEXEC).expect("made");
     looks.add_watch(&path, AddWatchFlags::IN_CLOSE_NOWRITE).expect("watched");
     let writer = thread::spawn(move || {
-        // Somebody has read it as it is.
+        // The reader has seen the torn file.
         looks.read_events().expect("read");
         fs::write(path, good).expect("written");
     });
@@ -172,7 +172,7 @@ fn what_another_program_writes_meanwhile_is_not_lost() {
 }
 
 #[test]
-fn of_many_that_answer_at_once_one_is_taken() {
+fn one_of_many_concurrent_answers_is_accepted() {
     let (_dir, _space, files) = asking();
     let start = Barrier::new(8);
     let taken: usize = thread::scope(|scope| {
@@ -191,7 +191,7 @@ fn of_many_that_answer_at_once_one_is_taken() {
 }
 
 #[test]
-fn every_stored_flow_is_read_and_written_as_it_was() {
+fn every_stored_flow_is_written_back_unchanged() {
     let mut seen = 0;
     for case in fs::read_dir(data("cases")).expect("cases").flatten() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -221,7 +221,7 @@ fn every_stored_flow_is_read_and_written_as_it_was() {
 }
 
 #[test]
-fn flows_are_found_by_how_they_begin() {
+fn flows_are_found_by_prefix() {
     let (_dir, space, files) = made();
     let other = space
         .make(&Make { project: "next", workflow: LINE, sidecar: Sidecar::default(), consent: None })
@@ -238,7 +238,7 @@ fn flows_are_found_by_how_they_begin() {
 }
 
 #[test]
-fn the_list_shows_what_cannot_be_opened_and_says_what_is_broken() {
+fn the_list_contains_unopenable_flows_and_names_broken_ones() {
     let (_dir, space, files) = made();
     let broken = space
         .make(&Make { project: "demo", workflow: LINE, sidecar: Sidecar::default(), consent: None })
@@ -251,7 +251,7 @@ fn the_list_shows_what_cannot_be_opened_and_says_what_is_broken() {
 }
 
 #[test]
-fn the_workspace_is_the_nearest_one_above() {
+fn the_workspace_is_the_nearest_enclosing_one() {
     let dir = tempfile::tempdir().expect("a directory");
     let root = dir.path().canonicalize().expect("there");
     let deep = root.join("p/src");

@@ -1,4 +1,4 @@
-//! The tables of what the other program's pure functions answer.
+//! Compares our pure functions with tables of results of the original program.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::replay::{flow_in, graph_of, signal_value, table, text, timeless};
 use super::yaml;
 
 #[test]
-fn blocks_are_read_as_there() {
+fn blocks_are_parsed_as_in_the_original() {
     let rows = table("handoff-parse.json");
     for row in &rows {
         let text = row["text"].as_str().expect("a text");
@@ -27,7 +27,7 @@ fn blocks_are_read_as_there() {
             let refusal = read.expect_err(text);
             assert_eq!((refusal.code.word(), refusal.summary.as_str()), pair(error), "{text}");
         } else {
-            // It breaks off there; here the agent is told.
+            // The original crashes here; we refuse the block with a message to the agent.
             assert_eq!(read.map_err(|refusal| refusal.code), Err(Code::InvalidTargetShape), "{text}");
         }
         if text.to_lowercase().matches("```handoff").count() < 2 {
@@ -42,18 +42,18 @@ fn pair(error: &Value) -> (&str, &str) {
 }
 
 #[test]
-fn as_much_is_wrong_with_workflows_as_there() {
+fn workflows_have_as_many_errors_as_in_the_original() {
     let rows = table("graph-validate.json");
     for row in &rows {
         let text = row["yaml"].as_str().expect("a text");
-        // What cannot be parsed is one mistake.
+        // A parse error counts as one error.
         let found: Vec<String> = match yaml::parse(text) {
             Err(error) => vec![error],
             Ok(document) => findings(&document, &row["flow"]),
         };
         match row.get("errors") {
             Some(errors) => assert_eq!(found.len(), *errors, "{text}\n{}\n{found:#?}", row["flow"]),
-            None => assert!(!found.is_empty(), "it breaks off there: {text}"),
+            None => assert!(!found.is_empty(), "the original crashes: {text}"),
         }
     }
     assert_eq!(rows.len(), 49);
@@ -73,7 +73,7 @@ fn flow_with(state: &Value) -> FlowRun {
 }
 
 #[test]
-fn plans_of_looking_back_are_the_same() {
+fn improvement_plans_are_those_of_the_original() {
     let rows = table("improvement-plan.json");
     for row in &rows {
         let graph = graph_of(row["yaml"].as_str().expect("a text"));
@@ -104,7 +104,7 @@ pub fn plan_value(plan: &Plan) -> Value {
 }
 
 #[test]
-fn roles_are_named_as_there() {
+fn roles_are_parsed_as_in_the_original() {
     let rows = table("role-id.json");
     for row in &rows {
         let role = RoleId::parse(row["role"].as_str().expect("a text"));
@@ -124,7 +124,7 @@ fn roles_are_named_as_there() {
 }
 
 #[test]
-fn consent_is_kept_and_given_as_there() {
+fn consent_works_as_in_the_original() {
     let table: Value = serde_json::from_str(&text("consent.json")).expect("is JSON");
     let rows = |key: &str| table[key].as_array().expect("a list").clone();
     for row in rows("autoAllowed") {
@@ -139,7 +139,7 @@ fn consent_is_kept_and_given_as_there() {
     rows("scripts").iter().for_each(play);
 }
 
-/// Checks, answers and modes, one after another.
+/// Replays a script of checks, answers and mode changes.
 fn play(script: &Value) {
     let mut gate = Gate::of(Some(&Json::from(&script["initial"])));
     let mut checks: BTreeMap<String, &str> = BTreeMap::new();
@@ -205,13 +205,17 @@ fn request_value(request: &Request) -> Value {
 }
 
 #[test]
-fn what_a_node_does_not_say_is_taken_from_the_project() {
+fn missing_fields_of_a_node_come_from_the_project() {
     let own = json!({"workflow": {"nodes": [{"id": "a", "role": "dev", "work": null}, {"id": "b", "role": "qa"}],
         "edges": [{"from": "a", "to": "b"}]}});
     let project = json!({"workflow": {"nodes": [{"id": "a", "role": "other", "work": ["x"], "human-colab": true},
         {"id": "c", "role": "unused"}], "edges": [{"from": "b", "to": "c"}]}});
     let graph = Graph::resolve(&own, Some(&project)).expect("is a workflow");
     let a = graph.node("a").expect("is there");
-    assert_eq!((a.role.as_str(), a.human_colab, a.work.len()), ("dev", true, 0), "what is said, be it nothing, wins");
+    assert_eq!(
+        (a.role.as_str(), a.human_colab, a.work.len()),
+        ("dev", true, 0),
+        "a field that is present, even null, wins"
+    );
     assert_eq!((graph.nodes().len(), graph.edges().count()), (2, 1));
 }

@@ -1,4 +1,4 @@
-//! Random walks that the other program took: each step from the state before it to the
+//! Replays random walks of the original program: each step must lead from the recorded state before it to the recorded
 //! state after it.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use super::replay::{Runner, flow_in, graph_of, record_folder, state_of, strings,
 const ROOT: &str = "/ws";
 
 #[test]
-fn every_step_of_every_walk_is_the_same() {
+fn every_step_of_every_walk_gives_the_recorded_state() {
     let mut steps = 0;
     let walks = text("traces.jsonl");
     for line in walks.lines() {
@@ -68,7 +68,7 @@ fn replay(walk: &Value) -> usize {
     steps.len()
 }
 
-/// Does what a person did. Says whether it was refused.
+/// Performs the action of a person, and reports whether it was refused.
 pub fn operate(flow: &mut FlowRun, graph: &Graph, action: &Value, look: impl Fn(&str) -> Artifact) -> bool {
     let field = |key: &str| action[key].as_str();
     let node = field("nodeId").unwrap_or_default();

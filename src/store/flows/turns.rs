@@ -1,5 +1,4 @@
-//! The folder of one turn, `turns/ROLE/NUMBER/` of a flow: what it is told, and what is
-//! known of it afterwards.
+//! The folder of one turn, `turns/ROLE/NUMBER/` in a flow: its order, prompt and handoff.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,49 +13,49 @@ use swarm_model::flows::Turn;
 use super::file;
 use swarm_sys::paths::digest;
 
-/// How the command of a worker that plays a role goes on behind the program.
+/// First argument of the command that executes a turn.
 pub const VERB: &str = "__role";
-/// There when its agent was started with it.
+/// File that exists once the agent was started with the prompt.
 pub const TOLD: &str = "told";
 const ORDER: &str = "order.json";
-/// The same as the text that its agent gets.
+/// File with the prompt as text.
 pub const PROMPT: &str = "prompt.md";
-/// Where an agent may leave its handoff block.
+/// File in which an agent may leave its handoff block.
 pub const HANDOFF: &str = "handoff.yaml";
-/// A longer handoff file is none.
+/// Maximum size of a handoff file in bytes; a longer one is ignored.
 pub const HANDOFF_BYTES_MAX: u64 = 1 << 20;
 const ORDER_BYTES_MAX: u64 = 64 << 20;
 
-/// What a turn is begun with.
+/// Content of `order.json`: input of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     pub place: FlowPlace,
     pub turn: Turn,
-    /// All that is said to the agent.
+    /// Prompt for an agent that resumes its conversation.
     pub prompt: String,
-    /// The same for an agent that does not remember what it was told before.
+    /// Complete prompt for an agent without memory of the conversation.
     pub whole: String,
-    /// Its agent was told all of it by an earlier turn of the same visit.
+    /// The agent got the complete prompt in an earlier turn of the same visit.
     #[serde(default)]
     pub was_told: bool,
-    /// What was handed over, in words.
+    /// Received artifacts with their content, as text.
     #[serde(default)]
     pub inbox: String,
-    /// What a person has said, where the turn is begun for that.
+    /// Answer of a person, if the turn was started because of it.
     #[serde(default)]
     pub answer: Option<String>,
-    /// What the node is there for: its shell blocks are the program of the `shell` agent.
+    /// Work items of the node; their shell blocks are the program of the `shell` agent.
     pub work: Vec<String>,
-    /// Commits that were handed over, by who handed them over.
+    /// Commits that were handed over, by the node that handed them over.
     pub commits: BTreeMap<String, String>,
 }
 
-/// Where the folder of a turn is.
+/// Returns the folder of a turn.
 pub fn dir(flow: &Path, turn: &Turn) -> PathBuf {
     flow.join("turns").join(folder(&turn.role)).join(turn.number.to_string())
 }
 
-/// A folder's name for a role. A workflow may be edited at any time, and name what is none.
+/// Returns the folder name for a role. An edited workflow may contain an invalid role name, which is hashed.
 pub fn folder(role: &str) -> String {
     match RoleId::parse(role) {
         Ok(role) => role.instance,
@@ -64,50 +63,53 @@ pub fn folder(role: &str) -> String {
     }
 }
 
-/// Whether the agent of a turn was started with what it was to be told.
+/// Reports whether the agent of a turn was started with its prompt.
 pub fn was_told(flow: &Path, turn: &Turn) -> bool {
     fs::exists(dir(flow, turn).join(TOLD)).unwrap_or(false)
 }
 
-/// Whether there is a word of its agent that was not brought in.
-pub fn has_word(flow: &Path, turn: &Turn) -> bool {
+/// Reports whether the agent left a handoff file.
+pub fn has_handoff(flow: &Path, turn: &Turn) -> bool {
     fs::exists(dir(flow, turn).join(HANDOFF)).unwrap_or(false)
 }
 
+/// Writes the order of a turn durably.
+///
 /// # Errors
-/// What the system says.
+/// Returns any I/O error.
 pub fn write(flow: &Path, order: &Order) -> io::Result<()> {
     let dir = dir(flow, &order.turn);
     file::make_dirs(&dir)?;
     file::replace(&dir.join(ORDER), &serde_json::to_vec_pretty(order)?)
 }
 
+/// Reads the order in the folder of a turn.
+///
 /// # Errors
-/// What the system or the parser says.
+/// Returns I/O and parse errors.
 pub fn read(dir: &Path) -> io::Result<Order> {
     let text = file::read_text(&dir.join(ORDER), ORDER_BYTES_MAX)?;
     let text = text.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Whether it was begun; a claim that was cut off may be known of and not be there.
-pub fn is_there(flow: &Path, turn: &Turn) -> bool {
+/// Reports whether the order of a turn was written; an interrupted claim may have left a turn without one.
+pub fn has_order(flow: &Path, turn: &Turn) -> bool {
     fs::exists(dir(flow, turn).join(ORDER)).unwrap_or(false)
 }
 
-/// There is no word of its agent yet.
+/// Removes the handoff file of a turn; an absent one is not an error.
 ///
 /// # Errors
-/// What the system says.
-pub fn forget_word(flow: &Path, turn: &Turn) -> io::Result<()> {
+/// Returns any other I/O error.
+pub fn remove_handoff(flow: &Path, turn: &Turn) -> io::Result<()> {
     match fs::remove_file(dir(flow, turn).join(HANDOFF)) {
         Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Removes what killed processes left half-written; under the flow's lock, when the turn
-/// is over.
+/// Removes temporary files of killed processes when a turn is over. Requires the flow's lock.
 pub fn tidy(flow: &Path, turn: &Turn) {
     let of_role = flow.join("roles").join(folder(&turn.role));
     for dir in [flow.to_owned(), dir(flow, turn), of_role, flow.join("record")] {
@@ -115,12 +117,12 @@ pub fn tidy(flow: &Path, turn: &Turn) {
     }
 }
 
-/// What an agent handed over goes with the turn that is begun in the place of its own.
+/// Copies the handoff file of a turn to the turn that replaces it.
 ///
 /// # Errors
-/// What the system says.
-pub fn take_along(flow: &Path, from: &Turn, to: &Turn) -> io::Result<()> {
-    // What is no file of a sane length says nothing.
+/// Returns any I/O error of the write.
+pub fn copy_handoff(flow: &Path, from: &Turn, to: &Turn) -> io::Result<()> {
+    // An unreadable or oversized file is ignored.
     match file::read_text(&dir(flow, from).join(HANDOFF), HANDOFF_BYTES_MAX) {
         Ok(Some(block)) => file::replace(&dir(flow, to).join(HANDOFF), block.as_bytes()),
         Ok(None) | Err(_) => Ok(()),

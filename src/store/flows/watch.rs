@@ -1,5 +1,5 @@
-//! Who writes to the files of flows that are run: people by other processes, and another
-//! program, which tells nobody.
+//! Watches the files of active flows for changes by other processes, including the original program, which does not
+//! announce its changes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,17 +21,17 @@ const FLAGS: AddWatchFlags = AddWatchFlags::IN_MOVED_TO
     .union(AddWatchFlags::IN_MOVE_SELF)
     .union(AddWatchFlags::IN_ONLYDIR);
 
-/// One watch of the kernel for all flows: a user may have few.
+/// One inotify instance for all flows, because instances per user are limited.
 pub struct Watches {
     inotify: Inotify,
     flows: Mutex<BTreeMap<WatchDescriptor, Arc<Notify>>>,
 }
 
 impl Watches {
-    /// Within a runtime.
+    /// Starts the task that reads inotify events; must be called within a runtime.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Fails if inotify is not available.
     pub fn start() -> io::Result<Arc<Self>> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let readable = Readable::new(inotify.as_fd().try_clone_to_owned()?)?;
@@ -57,16 +57,16 @@ impl Watches {
         }
     }
 
-    /// Resolves at the next change of the flow's file in `dir`, also at one since this was
-    /// asked last. Never where it cannot be watched: then those who write tell of it.
+    /// Resolves at the next change of `flow.json` in `dir`, or at once if it changed since the last call. Never
+    /// resolves if the folder cannot be watched; changes are then noticed only if their writers announce them.
     pub fn changed(&self, dir: &Path) -> BoxFuture<'static, ()> {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
-        // The same folder has the same watch.
-        let told = self.inotify.add_watch(dir, FLAGS).map(|watch| Arc::clone(flows.entry(watch).or_default()));
-        match told {
-            Ok(told) => Box::pin(async move { told.notified().await }),
+        // Adding a watch for the same folder again returns the same descriptor.
+        let change = self.inotify.add_watch(dir, FLAGS).map(|watch| Arc::clone(flows.entry(watch).or_default()));
+        match change {
+            Ok(change) => Box::pin(async move { change.notified().await }),
             Err(error) => {
-                tracing::warn!(dir = %dir.display(), %error, "a flow is not watched");
+                tracing::warn!(dir = %dir.display(), %error, "cannot watch a flow");
                 Box::pin(std::future::pending())
             }
         }
@@ -74,7 +74,7 @@ impl Watches {
 
     pub fn forget(&self, dir: &Path) {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
-        // Asked for only to be told which one it is.
+        // Adding the watch again only returns its descriptor.
         let Ok(watch) = self.inotify.add_watch(dir, FLAGS) else { return };
         let _ = self.inotify.rm_watch(watch);
         flows.remove(&watch);

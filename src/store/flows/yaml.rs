@@ -1,8 +1,7 @@
-//! YAML of workflows, records and handoff blocks, as values.
+//! Parses YAML of workflows, records and handoff blocks into JSON values.
 //!
-//! The other program reads them by the rules of YAML 1.2 with merge keys: `yes` is a text
-//! there, a key that comes twice is a mistake, and a text holds one document. What a date
-//! is there is a text here. Everything is bounded, because agents write it.
+//! Follows the original program, which uses YAML 1.2 with merge keys: `yes` is text, duplicate keys are errors, and a
+//! text contains one document. Unlike there, dates are text. All sizes are limited, because agents write these files.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,15 +12,15 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::Spanned;
 use swarm_actors::flow::json::Json;
 
-/// A longer text is none.
+/// Maximum length of a document in bytes.
 pub const YAML_BYTES_MAX: usize = 4 << 20;
-/// Levels of lists and maps in each other.
+/// Maximum nesting of lists and maps.
 const DEPTH_MAX: usize = 32;
 const NODES_MAX: usize = 200_000;
-/// What aliases may stand for in all.
+/// Maximum number of nodes that aliases expand to in total.
 const REPLAYED_MAX: usize = 20_000;
 
-/// A document, and in which line each part of it stands.
+/// A document with the line number of each part.
 #[derive(Debug)]
 pub struct Document {
     pub value: Value,
@@ -29,8 +28,8 @@ pub struct Document {
 }
 
 impl Document {
-    /// The line of a part such as `workflow.nodes[2].role`, or of what is around it; none
-    /// in an empty document.
+    /// Returns the line of a part such as `workflow.nodes[2].role`, or of the nearest enclosing part; `None` for an
+    /// empty document.
     pub fn line(&self, path: &str) -> Option<u64> {
         let mut path = path;
         loop {
@@ -45,16 +44,18 @@ impl Document {
     }
 }
 
+/// Parses a document.
+///
 /// # Errors
-/// The parser's sentence, with the line.
+/// Returns the parser's message, with the line.
 pub fn parse(text: &str) -> Result<Value, String> {
     read(text).map(|document| document.value)
 }
 
-/// The same with lines.
+/// Parses a document with the lines of its parts.
 ///
 /// # Errors
-/// The parser's sentence, with the line.
+/// Returns the parser's message, with the line.
 pub fn read(text: &str) -> Result<Document, String> {
     if text.len() > YAML_BYTES_MAX {
         return Err(format!("the document is longer than {YAML_BYTES_MAX} bytes"));
@@ -163,7 +164,7 @@ impl<'de> Visitor<'de> for AnyNode {
         Ok(Node::Number(number.into()))
     }
 
-    /// What is no number of JSON is nothing that a workflow may hold.
+    /// NaN and infinities, which JSON cannot represent, become null; no workflow contains them.
     fn visit_f64<E>(self, number: f64) -> Result<Node, E> {
         Ok(Number::from_f64(number).map_or(Node::Null, Node::Number))
     }
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scalars_are_what_the_other_program_takes_them_for() {
+    fn scalars_have_the_types_of_the_original_program() {
         let text =
             "a: yes\nb: true\nc: ~\nd: 5\ne: 1.5\nf: 'x'\ng: 0x10\nh: on\ni:\nj: True\nk: 2026-01-01\nl: no\nm: n\n";
         let value = json!({
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_null() {
+    fn an_empty_document_is_null() {
         for text in ["", "\n\n", "# only a remark\n", "~\n", "---\n", "\u{feff}"] {
             assert_eq!(parse(text), Ok(Value::Null), "{text:?}");
         }
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_found_by_their_line() {
+    fn parts_have_line_numbers() {
         let text = "workflow:\n  name: W\n  nodes:\n    - id: a\n      role: owner\n    - {id: b,\n       work: [x]}\n  edges: []\n";
         let document = read(text).expect("parses");
         for (path, line) in [

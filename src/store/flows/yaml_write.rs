@@ -1,10 +1,10 @@
-//! YAML of the files that are generated: blocks, and quotes only where they are needed.
+//! Writes YAML for generated files, in block style, with quotes only if necessary.
 
 use std::fmt::Write as _;
 
 use swarm_actors::flow::json::Json;
 
-/// The text of a document, with a newline at its end.
+/// Renders a document, with a newline at its end.
 pub fn render(value: &Json) -> String {
     let mut out = String::new();
     block(&mut out, value, 0);
@@ -15,7 +15,7 @@ fn block(out: &mut String, value: &Json, depth: usize) {
     match value {
         Json::Object(members) if !members.is_empty() => {
             for (at, (key, member)) in members.iter().enumerate() {
-                // The first key of an entry of a list stands behind its hyphen.
+                // The first key of a list entry follows its hyphen.
                 if at > 0 || !out.ends_with("- ") {
                     indent(out, depth);
                 }
@@ -53,7 +53,7 @@ fn indent(out: &mut String, depth: usize) {
     (0..depth).for_each(|_| out.push_str("  "));
 }
 
-/// Plain where no reader takes it for anything else; what JSON quotes, YAML reads.
+/// Renders a scalar: plain if every reader takes it for text, otherwise quoted as in JSON, which is valid YAML.
 fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || " _-./,()".contains(c);
     let begins = text.chars().next().is_some_and(char::is_alphabetic);
@@ -73,7 +73,7 @@ mod tests {
     use crate::flows::yaml;
 
     #[test]
-    fn what_is_written_is_read_as_the_same() {
+    fn written_documents_are_read_back_unchanged() {
         for value in [
             json!({"record": {"name": "My: title # x", "summary": null}}),
             json!({"record": {"name": "yes", "summary": "two\nlines \"and\" quotes"}}),

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use swarm_model::json::Members as _;
 use swarm_model::run::progress::{Mode, Progress, Run, Stage};
 
 use super::home::{Home, from_iso, iso};
@@ -104,7 +105,7 @@ fn migrate(value: &mut Value, modified: &str) {
     ] {
         state.entry(key).or_insert_with(|| missing.into());
     }
-    let dir = state["specsDir"].as_str().unwrap_or_default();
+    let dir = state.text("specsDir").unwrap_or_default();
     let dir = dir.strip_prefix("./").unwrap_or(dir).trim_end_matches('/').to_owned();
     let rows = state.entry("workstreams").or_insert_with(|| Value::Array(Vec::new()));
     for row in rows.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -124,21 +125,21 @@ fn migrate(value: &mut Value, modified: &str) {
 
 /// Normalizes status words. The specification contradicts itself: both spellings are read, one is written.
 fn accept_both_spellings(value: &mut Value) {
-    let status = match value["status"].as_str() {
-        Some("pending") => Some("planning"),
-        Some("done") => Some("completed"),
-        _ => None,
-    };
-    if let Some(status) = status {
-        value["status"] = status.into();
+    let Some(state) = value.as_object_mut() else { return };
+    respell(state, &[("pending", "planning"), ("done", "completed")]);
+    let rows = state.get_mut("workstreams").and_then(Value::as_array_mut).into_iter().flatten();
+    for row in rows.filter_map(Value::as_object_mut) {
+        // `paused` is an interrupted workstream that can resume.
+        respell(row, &[("paused", "pending"), ("completed", "done")]);
     }
-    for row in value["workstreams"].as_array_mut().into_iter().flatten() {
-        match row["status"].as_str() {
-            // An interrupted workstream that can resume.
-            Some("paused") => row["status"] = "pending".into(),
-            Some("completed") => row["status"] = "done".into(),
-            _ => {}
-        }
+}
+
+/// Replaces a status word by the one that is written, if the list of both has it.
+fn respell(members: &mut Map<String, Value>, words: &[(&str, &'static str)]) {
+    if let Some(status) = members.get_mut("status")
+        && let Some((_, ours)) = words.iter().find(|(theirs, _)| status.as_str() == Some(*theirs))
+    {
+        *status = (*ours).into();
     }
 }
 
@@ -234,5 +235,40 @@ pub fn word(stage: &Stage, over: bool) -> &'static str {
         | Stage::Waiting => "pending",
         Stage::Done => "done",
         Stage::Failed => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn respelled(mut value: Value) -> Value {
+        migrate(&mut value, "2030-01-31T14:05:00.000Z");
+        accept_both_spellings(&mut value);
+        value
+    }
+
+    #[test]
+    fn values_of_the_wrong_type_are_left_for_the_parser_to_refuse() {
+        for value in [json!(null), json!([]), json!([{"status": "done"}]), json!("done"), json!(7)] {
+            assert_eq!(respelled(value.clone()), value);
+            assert!(serde_json::from_value::<ArialState>(value).is_err());
+        }
+        for rows in [json!(null), json!("x"), json!([null, 7, [], "paused"]), json!({"status": "paused"})] {
+            let value = respelled(json!({"specsDir": 7, "status": ["done"], "workstreams": rows}));
+            assert_eq!((&value["workstreams"], &value["status"]), (&rows, &json!(["done"])));
+            assert!(serde_json::from_value::<ArialState>(value).is_err());
+        }
+    }
+
+    #[test]
+    fn both_spellings_of_a_status_are_read() {
+        let rows = ["paused", "completed", "running"].map(|status| json!({"id": status, "status": status}));
+        let value = respelled(json!({"status": "done", "workstreams": rows}));
+        let rows = value["workstreams"].as_array().expect("rows");
+        let statuses: Vec<_> = rows.iter().filter_map(|row| row["status"].as_str()).collect();
+        assert_eq!((value["status"].as_str(), statuses), (Some("completed"), vec!["pending", "done", "running"]));
     }
 }

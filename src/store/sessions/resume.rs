@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::Value;
 use swarm_actors::worker::caller_of;
+use swarm_model::json::Members as _;
 use swarm_model::{Resume, Session, SessionPlan, Spec};
 
 use super::folder::Folder;
@@ -127,7 +128,8 @@ fn of_codex(sessions: &Path, cwd: &Path, since: SystemTime, named: Option<&str>,
     let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
     let look = |path: &PathBuf, named: Option<&str>| {
         let meta = first_line(path)?;
-        let (id, led) = (meta["payload"]["id"].as_str()?, meta["payload"]["cwd"].as_str()?);
+        let payload = meta.member("payload")?;
+        let (id, led) = (payload.text("id")?, payload.text("cwd")?);
         let same = match named {
             Some(named) => id == named,
             None => modified(path)? >= since && (Path::new(led) == cwd || Path::new(led) == real),

@@ -1,0 +1,231 @@
+//! View of a run without a terminal: one line of text per event that matters to a person, without colour and without
+//! cursor movement. Also the words that the live view shares.
+
+use swarm_model::run::words::{Line, Word};
+use swarm_store::runs::home::from_iso;
+
+use crate::cli::render::escape;
+
+/// Number of digits of a commit that people see.
+const COMMIT_DIGITS: usize = 12;
+
+/// Formatter of the plain lines of one view.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain {
+    /// Start of the run in Unix milliseconds, from which elapsed times are counted. `None` before the first line.
+    began_ms: Option<u64>,
+}
+
+impl Plain {
+    /// Creates the formatter of a view that begins within a run. `began_ms` is the start of that run if it is known.
+    pub fn new(began_ms: Option<u64>) -> Self {
+        Self { began_ms }
+    }
+
+    /// Returns the text for one event, for example `[00:42] auth: landed as 19a7a7d7d382`. `None` if the event is not
+    /// shown.
+    pub fn show(&mut self, line: &Line) -> Option<String> {
+        let at_ms = from_iso(&line.time);
+        if matches!(line.word, Word::RunStarted { .. }) {
+            self.began_ms = at_ms;
+        }
+        self.began_ms = self.began_ms.or(at_ms);
+        let elapsed_ms = at_ms.unwrap_or_default().saturating_sub(self.began_ms.unwrap_or_default());
+        text(line).map(|text| format!("[{}] {text}", elapsed(elapsed_ms)))
+    }
+}
+
+/// Formats an elapsed time: `00:42`, and from one hour on `1:00:42`.
+fn elapsed(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes:02}:{seconds:02}") }
+}
+
+/// Returns one event as text in one line. `None` for activities, and for events whose outcome arrives as another event.
+fn text(line: &Line) -> Option<String> {
+    let of_run = match &line.word {
+        Word::RunStarted { workstreams, pending, .. } => Some(begun(&line.run, *workstreams, *pending)),
+        Word::RunPaused => Some("paused: no new workstreams start".to_owned()),
+        Word::RunResumed => Some("resumed".to_owned()),
+        Word::RunStopping => Some("stopping".to_owned()),
+        Word::RunCompleted { status, done, failed, pending } => Some(totals(status, *done, *failed, *pending)),
+        _ => None,
+    };
+    let shown = of_run.or_else(|| {
+        let id = line.workstream.as_deref().unwrap_or("?");
+        of_workstream(&line.word).map(|text| format!("{id}: {text}"))
+    })?;
+    Some(escape(&shown).into_owned())
+}
+
+fn of_workstream(word: &Word) -> Option<String> {
+    Some(match word {
+        Word::Started { attempt: 0 | 1, .. } => "started".to_owned(),
+        Word::Started { attempt, .. } => format!("started attempt {attempt}"),
+        Word::Completed { summary: Some(summary), .. } => format!("finished: {}", swarm_agents::short(summary)),
+        Word::Completed { .. } => "finished".to_owned(),
+        Word::Failed { error, .. } => format!("failed: {error}"),
+        Word::Retrying { attempt, error, in_ms } => format!("attempt {attempt} failed, {}: {error}", retrying(*in_ms)),
+        Word::Paused { .. } => STOPPED.to_owned(),
+        Word::Done { commit } => done(commit.as_deref()),
+        Word::SpecChanged { file, .. } => changed(file),
+        Word::NeedsInput { cause } => format!("waiting: {cause}"),
+        Word::Context { delivered, text } => context(*delivered, text),
+        Word::MergeStarted { base } => format!("queued to land on {base}"),
+        Word::MergeVerifying { commit } => format!("verifying {}", short_commit(commit)),
+        Word::MergeResolving { files } => format!("resolving conflicts in {}", files.join(", ")),
+        Word::MergeConflict { files, branch } => conflict(files, branch),
+        Word::MergeWaiting { error } => to_land(error),
+        // A rejection is followed by 'retrying' or 'failed' with the reason, a completed merge by 'done'.
+        Word::MergeCompleted { .. } | Word::MergeRejected { .. } | Word::Activity { .. } => return None,
+        Word::RunStarted { .. }
+        | Word::RunPaused
+        | Word::RunResumed
+        | Word::RunStopping
+        | Word::RunCompleted { .. } => return None,
+    })
+}
+
+/// What is said of a workstream that was stopped with its run.
+pub const STOPPED: &str = "stopped; the next run continues it";
+
+/// Returns the first line of a run.
+pub fn begun(run: &str, workstreams: usize, pending: usize) -> String {
+    format!("run {run}: {pending} of {workstreams} workstreams pending")
+}
+
+/// Returns the last line of a run: its status and totals.
+pub fn totals(status: &str, done: usize, failed: usize, pending: usize) -> String {
+    let rest = if pending > 0 { format!(", {pending} pending ('swarm run' continues)") } else { String::new() };
+    format!("{status}: {done} done, {failed} failed{rest}")
+}
+
+/// Returns `retrying`, with the pause before the next attempt if there is one.
+pub fn retrying(in_ms: u64) -> String {
+    match in_ms.div_ceil(1000) {
+        0 => "retrying".to_owned(),
+        seconds @ 1..60 => format!("retrying in {seconds}s"),
+        seconds @ 60..3600 => format!("retrying in {}m {}s", seconds / 60, seconds % 60),
+        seconds => format!("retrying in {}h {}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// Returns the result of a workstream that is done, with the commit of its work on the base if it had to land.
+pub fn done(commit: Option<&str>) -> String {
+    commit.map_or_else(|| "done".to_owned(), |commit| format!("landed as {}", short_commit(commit)))
+}
+
+/// Returns what happened to a text from `swarm run context`.
+pub fn context(delivered: bool, text: &str) -> String {
+    let how = if delivered { "context delivered" } else { "context not delivered" };
+    format!("{how}: {text}")
+}
+
+pub fn changed(file: &str) -> String {
+    format!("{file} has changed; using the new version")
+}
+
+pub fn conflict(files: &[String], branch: &str) -> String {
+    format!("conflicts with the base in {}; work kept on {branch}", files.join(", "))
+}
+
+pub fn to_land(error: &str) -> String {
+    format!("waiting to land: {error}")
+}
+
+fn short_commit(commit: &str) -> &str {
+    commit.get(..COMMIT_DIGITS).unwrap_or(commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use swarm_model::run::progress::Spent;
+
+    use super::*;
+
+    fn said(word: Word) -> Option<String> {
+        let workstream = Some("auth".to_owned());
+        text(&Line { time: String::new(), run: "r1".to_owned(), number: None, workstream, word })
+    }
+
+    #[test]
+    fn every_event_is_one_plain_line_or_none() {
+        let text = str::to_owned;
+        let files = || vec![text("a.rs"), text("b.rs")];
+        let commit = || text("0123456789abcdef");
+        let completed = |summary: Option<&str>| Word::Completed {
+            attempt: 1,
+            summary: summary.map(str::to_owned),
+            spent: Spent::default(),
+        };
+        let over = |failed, pending| Word::RunCompleted { status: text("failed"), done: 1, failed, pending };
+        let retrying = |in_ms| Word::Retrying { attempt: 1, error: text("red"), in_ms };
+        let started = |attempt| Word::Started { attempt, worker: text("repo.auth") };
+        for (word, line) in [
+            (Word::RunStarted { workstreams: 4, pending: 3, failed: 1 }, Some("run r1: 3 of 4 workstreams pending")),
+            (Word::RunPaused, Some("paused: no new workstreams start")),
+            (Word::RunResumed, Some("resumed")),
+            (Word::RunStopping, Some("stopping")),
+            (over(2, 3), Some("failed: 1 done, 2 failed, 3 pending ('swarm run' continues)")),
+            (over(2, 0), Some("failed: 1 done, 2 failed")),
+            (started(1), Some("auth: started")),
+            (started(2), Some("auth: started attempt 2")),
+            (completed(Some("did it\nand more")), Some("auth: finished: did it")),
+            (completed(None), Some("auth: finished")),
+            (Word::Failed { attempt: 2, error: text("code 3\nbad") }, Some("auth: failed: code 3\\nbad")),
+            (retrying(0), Some("auth: attempt 1 failed, retrying: red")),
+            (retrying(1500), Some("auth: attempt 1 failed, retrying in 2s: red")),
+            (retrying(90_000), Some("auth: attempt 1 failed, retrying in 1m 30s: red")),
+            (retrying(5_400_000), Some("auth: attempt 1 failed, retrying in 1h 30m: red")),
+            (Word::Paused { attempt: 1 }, Some("auth: stopped; the next run continues it")),
+            (Word::Done { commit: Some(commit()) }, Some("auth: landed as 0123456789ab")),
+            (Word::Done { commit: None }, Some("auth: done")),
+            (
+                Word::SpecChanged { attempt: 2, file: text("specs/auth.md") },
+                Some("auth: specs/auth.md has changed; using the new version"),
+            ),
+            (Word::Activity { text: text("Bash: make") }, None),
+            (Word::NeedsInput { cause: text("Which? (a | b)\x1b[2J") }, Some("auth: waiting: Which? (a | b)\\x1b[2J")),
+            (Word::Context { delivered: true, text: text("hi") }, Some("auth: context delivered: hi")),
+            (Word::Context { delivered: false, text: text("hi") }, Some("auth: context not delivered: hi")),
+            (Word::MergeStarted { base: text("main") }, Some("auth: queued to land on main")),
+            (Word::MergeVerifying { commit: commit() }, Some("auth: verifying 0123456789ab")),
+            (Word::MergeResolving { files: files() }, Some("auth: resolving conflicts in a.rs, b.rs")),
+            (Word::MergeCompleted { commit: commit() }, None),
+            (
+                Word::MergeConflict { files: files(), branch: text("arial/auth") },
+                Some("auth: conflicts with the base in a.rs, b.rs; work kept on arial/auth"),
+            ),
+            (Word::MergeRejected { error: text("red") }, None),
+            (Word::MergeWaiting { error: text("edits") }, Some("auth: waiting to land: edits")),
+        ] {
+            assert_eq!(said(word.clone()).as_deref(), line, "{word:?}");
+        }
+    }
+
+    #[test]
+    fn elapsed_times_count_from_the_start_of_the_run() {
+        let at = |time: &str, word| Line {
+            time: time.to_owned(),
+            run: "r1".to_owned(),
+            number: None,
+            workstream: None,
+            word,
+        };
+        let begun = || Word::RunStarted { workstreams: 1, pending: 1, failed: 0 };
+        let mut plain = Plain::default();
+        for (line, text) in [
+            (at("2030-01-31T12:00:00.900Z", Word::RunPaused), "[00:00] paused: no new workstreams start"),
+            (at("2030-01-31T12:00:10.000Z", begun()), "[00:00] run r1: 1 of 1 workstreams pending"),
+            (at("2030-01-31T12:00:52.900Z", Word::RunResumed), "[00:42] resumed"),
+            (at("2030-01-31T13:00:52.000Z", Word::RunResumed), "[1:00:42] resumed"),
+            (at("2030-01-31T11:00:00.000Z", Word::RunResumed), "[00:00] resumed"),
+            (at("no time", Word::RunResumed), "[00:00] resumed"),
+        ] {
+            assert_eq!(plain.show(&line).as_deref(), Some(text));
+        }
+        let mut within = Plain::new(from_iso("2030-01-31T12:00:00Z"));
+        assert_eq!(within.show(&at("2030-01-31T12:01:05Z", Word::RunResumed)).as_deref(), Some("[01:05] resumed"));
+    }
+}
