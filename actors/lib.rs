@@ -9,10 +9,9 @@
 //!   registry   the only writer of state.json
 //!   worker     one actor per worker: start, watch, restart, stop, remove
 //!   merge      one actor per merge queue: lands finished work on the base branch
-//!   heartbeat  sessions of workers: beats, ownership, and workers that are stuck
+//!   sessions   sessions of workers: beats, ownership, and workers that are stuck
 //!   loops      one actor per loop: restarts an agent with a fresh context until its task is done
-//!   flow       rules of flows: roles that hand work to each other, with people in the loop
-//!   flows      one actor per running flow: starts a worker for each turn of a role
+//!   flow       one actor per running flow: starts a worker for each turn of a role; `flow::rules` has the rules
 //!   run        one actor per run: turns specs or jobs into landed work (order, attempts, dependencies)
 //!   nudges     text that is typed into windows on a schedule
 //! ```
@@ -20,13 +19,12 @@
 //! Requests go down only (supervisor → run, loops, flows → merge, worker → registry); reports go up as casts.
 
 pub mod flow;
-pub mod flows;
-pub mod heartbeat;
 pub mod loops;
 pub mod merge;
 pub mod nudges;
 pub mod registry;
 pub mod run;
+pub mod sessions;
 pub mod supervisor;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -2,7 +2,7 @@
 //! here touches a file, a clock or a process.
 
 mod event;
-pub mod flows;
+pub mod flow;
 pub mod json;
 mod limits;
 pub mod loops;
@@ -20,8 +20,8 @@ mod session;
 mod session_plan;
 mod view;
 
+pub use crate::flow::{FlowLine, FlowOrder, FlowPlace, FlowRequest, FlowRules};
 pub use event::{Event, EventKind};
-pub use flows::{FlowLine, FlowOrder, FlowPlace, FlowRequest, FlowRules};
 pub use limits::{By, Held, Hits, Limits, LimitsText, Typed, parse_cores, parse_memory, parse_pids, parse_size};
 pub use loops::{LoopLine, LoopOrder, LoopRequest};
 pub use merge::{MergeLine, MergeOrder, MergeRequest, MergeSettings, QueueView, Target};

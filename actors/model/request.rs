@@ -5,12 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::flows::FlowLine;
 use super::loops::LoopLine;
 use super::merge::MergeLine;
 use super::nudges::NudgeLine;
 use super::records::{Contract, Environment, Rlimit};
 use super::run::RunLine;
+use crate::flow::FlowLine;
 
 /// Process that made the request: what a worker inherits from it, and what tools run with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

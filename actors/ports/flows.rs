@@ -3,7 +3,7 @@
 use std::io;
 
 use super::BoxFuture;
-use swarm_model::flows::{Begin, Ended, Standing, Turn};
+use swarm_model::flow::{Begin, Ended, Standing, Turn};
 use swarm_model::run::Wish;
 use swarm_model::{Caller, FlowPlace, FlowRules, SpawnRequest};
 

@@ -17,13 +17,13 @@ use super::error::SupervisorError;
 use super::machine::{Child, Effect, Event, Machine};
 use super::message::{Exit, Request, SupervisorMessage};
 use super::{nudges, requests};
-use crate::flows::FlowHandle;
-use crate::heartbeat::HeartbeatHandle;
+use crate::flow::FlowHandle;
 use crate::loops::LoopHandle;
 use crate::merge::MergeHandle;
 use crate::nudges::NudgesHandle;
 use crate::registry::RegistryHandle;
 use crate::run::RunHandle;
+use crate::sessions::SessionsHandle;
 use crate::worker::{Report, Reporter, WorkerArguments, WorkerHandle};
 use swarm_model::{Answer, EventKind, FlowPlace, Refusal, RefusalKind, Target};
 use swarm_ports::Ports;
@@ -51,7 +51,7 @@ pub struct State {
     pub(super) queued: BTreeMap<String, Target>,
     /// By the directories of their files.
     pub(super) runs: Children<String, RunHandle>,
-    pub(super) heartbeat: HeartbeatHandle,
+    pub(super) heartbeat: SessionsHandle,
     /// By the names of their workers.
     pub(super) loops: Children<String, LoopHandle>,
     pub(super) flows: Children<FlowPlace, FlowHandle>,

@@ -10,8 +10,8 @@ use super::below::Below;
 use super::children::not_started;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
-use crate::flows::{FlowArguments, FlowHandle, Told};
-use swarm_model::flows::Begin;
+use crate::flow::{FlowArguments, FlowHandle, Told};
+use swarm_model::flow::Begin;
 use swarm_model::{Answer, FlowLine, FlowOrder, FlowPlace, FlowRequest, Refusal, RefusalKind};
 
 /// How long the workers of a flow that is stopped may take to end.

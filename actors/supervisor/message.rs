@@ -57,7 +57,7 @@ pub enum SupervisorMessage {
     /// The same about flows.
     FlowRequest(Box<FlowRequest>, UnboundedSender<Answer>),
     /// From a flow.
-    Flow(FlowPlace, crate::flows::Told),
+    Flow(FlowPlace, crate::flow::Told),
     /// The same about nudges.
     NudgeRequest(Box<NudgeRequest>, UnboundedSender<Answer>),
     /// From the task that carried out a request.
@@ -65,7 +65,7 @@ pub enum SupervisorMessage {
     /// From a worker.
     Report(Report),
     /// From the heartbeat.
-    Heartbeat(crate::heartbeat::Told),
+    Heartbeat(crate::sessions::Told),
     /// From a merge queue.
     Merge(Target, Told),
     /// From a run.

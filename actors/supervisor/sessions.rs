@@ -7,18 +7,15 @@ use ractor::{ActorProcessingErr, ActorRef};
 use super::actor::State;
 use super::error::SupervisorError;
 use super::message::SupervisorMessage;
-use crate::heartbeat::{HeartbeatHandle, Told};
+use crate::sessions::{SessionsHandle, Told};
 use crate::worker::tried;
 use swarm_model::{EventKind, Refusal, RefusalKind};
 use swarm_ports::Ports;
 
-pub async fn start(
-    ports: &Ports,
-    supervisor: &ActorRef<SupervisorMessage>,
-) -> Result<HeartbeatHandle, SupervisorError> {
+pub async fn start(ports: &Ports, supervisor: &ActorRef<SupervisorMessage>) -> Result<SessionsHandle, SupervisorError> {
     let myself = supervisor.clone();
     let tell = Arc::new(move |told| drop(myself.cast(SupervisorMessage::Heartbeat(told))));
-    let started = HeartbeatHandle::start(ports.clone(), tell, supervisor.get_cell()).await;
+    let started = SessionsHandle::start(ports.clone(), tell, supervisor.get_cell()).await;
     started.map_err(|error| SupervisorError::Start("heartbeat", error.to_string()))
 }
 

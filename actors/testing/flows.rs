@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::script::Script;
-use swarm_model::flows::{Begin, Ended, How, Standing, Turn, request_of, request_prefix, worker_name};
+use swarm_model::flow::{Begin, Ended, How, Standing, Turn, request_of, request_prefix, worker_name};
 use swarm_model::run::Wish;
 use swarm_model::{Caller, Contract, FlowPlace, SpawnRequest};
 use swarm_ports::{BoxFuture, Flows, Opened};

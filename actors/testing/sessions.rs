@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::clock::FakeClock;
 use super::kernel::Kernel;
 use super::script::Script;
-use crate::heartbeat::recovery::{self, Facts, Known};
+use crate::sessions::recovery::{self, Facts, Known};
 use swarm_model::Recovery;
 use swarm_model::{Fence, Resume, Session, SessionPlan, SessionStatus, Spec};
 use swarm_ports::{Beaten, BoxFuture, Clock as _, Life, LifeEnd, Opening, SessionError, Sessions, Sight};

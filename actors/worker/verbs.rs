@@ -193,7 +193,7 @@ impl State {
             return Ok(spawned);
         }
         let contract = subject.contract(caller).ok_or_else(|| error::not_found(self.name()))?;
-        if let Some(flow) = contract.tags.iter().find_map(|tag| tag.strip_prefix(swarm_model::flows::TAG)) {
+        if let Some(flow) = contract.tags.iter().find_map(|tag| tag.strip_prefix(swarm_model::flow::TAG)) {
             // It would be in the way of the turn that its flow begins next.
             let cause = format!("'{}' plays a role in flow {flow}, which begins its turns itself", self.name());
             let remedy = format!("swarm flow run {flow}; where it waits, swarm flow answer {flow} TEXT");

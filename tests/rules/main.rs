@@ -154,6 +154,9 @@ fn the_state_of_a_machine_changes_only_by_events() {
     assert!(machines >= 4, "only {machines} machines found");
 }
 
+/// Names of variables that hold the key of a member.
+const KEY_NAMES: [&str; 5] = ["key", "field", "member", "name", "id"];
+
 /// Places where code reads or writes a member of a JSON value by index, with the line: `value["key"]`, `value[key]`.
 fn unchecked_members(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
@@ -165,7 +168,7 @@ fn unchecked_members(code: &str) -> Vec<(usize, String)> {
             let is_key = match inner.strip_prefix('"') {
                 // Parts of strings, such as `line["failed ".len()..]`, are no members.
                 Some(word) => word.ends_with('"') && !inner.contains(".len()"),
-                None => is_named_key(inner) && is_read_as_json(after),
+                None => KEY_NAMES.contains(&inner) || (is_name(inner) && is_read_as_json(after)),
             };
             if is_key {
                 found.push((line, text.trim().to_owned()));
@@ -175,8 +178,8 @@ fn unchecked_members(code: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Reports whether an index is a plain name, such as `key` or `STATUS`.
-fn is_named_key(inner: &str) -> bool {
+/// Reports whether an index is a plain name, such as `at` or `STATUS`.
+fn is_name(inner: &str) -> bool {
     let inner = inner.trim_start_matches('*');
     inner.starts_with(|c: char| c.is_ascii_alphabetic()) && inner.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
@@ -189,26 +192,32 @@ fn is_read_as_json(after: &str) -> bool {
     after.starts_with('[') || after.strip_prefix('.').is_some_and(is_use)
 }
 
-/// The indexes that are allowed although they look like members of JSON.
-const ALLOWED_INDEXES: [(&str, &str); 0] = [];
+/// The files below a folder that are compiled for tests only, by `#[cfg(test)]` before `mod NAME;`.
+fn test_files(files: &[(PathBuf, String)]) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for (path, code) in files {
+        for after in code.split("#[cfg(test)]\n").skip(1) {
+            let declared = after.lines().next().and_then(|line| line.trim().strip_suffix(';'));
+            let Some((_, name)) = declared.and_then(|line| line.split_once("mod ")) else { continue };
+            found.insert(path.with_file_name(format!("{name}.rs")));
+        }
+    }
+    found
+}
 
 #[test]
 fn foreign_json_is_read_with_checks() {
-    let sample = "a[\"b\"] = 1;\nf(x)[\"b\"]\nv[0][\"b\"]\nv[key].as_u64()\nv[KEY][\"x\"]\n\
+    let sample = "a[\"b\"] = 1;\nf(x)[\"b\"]\nv[0][\"b\"]\nv[key].as_str()\nv[KEY][\"x\"]\n\
                   line[\"failed \".len()..]\nlet x = [\"a\"];\nvec![\"a\"]\nf(&[\"a\"])\nlist[at].as_str()\nreturn [\"a\"]";
     let lines: BTreeSet<usize> = unchecked_members(sample).iter().map(|(line, _)| *line).collect();
     assert_eq!(lines, BTreeSet::from([1, 2, 3, 4, 5]), "the rule finds what it should");
-    for folder in ["src", "actors"] {
-        for (path, code) in sources(folder) {
-            let code = if is_test(&path) { "" } else { without_tests(&code) };
-            for (line, text) in unchecked_members(code) {
-                let allowed = ALLOWED_INDEXES.iter().any(|(name, part)| path.ends_with(name) && text.contains(part));
-                assert!(
-                    allowed,
-                    "{}:{line}: {text}: read JSON with swarm_model::json::Members, write it with as_object_mut",
-                    path.display()
-                );
-            }
+    let mut wrong = Vec::new();
+    for files in ["src", "actors"].map(sources) {
+        let for_tests = test_files(&files);
+        for (path, code) in files.iter().filter(|(path, _)| !is_test(path) && !for_tests.contains(path)) {
+            let found = unchecked_members(without_tests(code)).into_iter();
+            wrong.extend(found.map(|(line, text)| format!("{}:{line}: {text}", path.display())));
         }
     }
+    assert!(wrong.is_empty(), "read JSON with swarm_model::json::Members, write it with as_object_mut: {wrong:#?}");
 }

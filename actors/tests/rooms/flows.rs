@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use swarm_actors::supervisor::Exit;
 use swarm_actors::testing::Fault;
-use swarm_model::flows::Turn;
+use swarm_model::flow::Turn;
 use swarm_model::{Answer, Ended, FineState, FlowOrder, FlowPlace, FlowRequest, FlowRules, Refusal};
 
 use crate::fixture::{Rig, caller};

@@ -172,7 +172,7 @@ fn workspace() -> Option<Workspace> {
 /// Returns each flow by its id, and again as PROJECT/FLOW.
 fn flows() -> Vec<Candidate> {
     let listed = workspace().and_then(|space| space.list(None).ok()).unwrap_or_default();
-    let about = |row: &swarm_actors::flow::document::FlowSummary| {
+    let about = |row: &swarm_actors::flow::rules::document::FlowSummary| {
         format!("{} {}", row.status, row.record_name.as_deref().unwrap_or_default()).trim_end().to_owned()
     };
     let plain = listed.rows.iter().map(|row| Candidate::new(row.id.flow.clone(), about(row)));

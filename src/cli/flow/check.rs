@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use swarm_actors::flow::live;
-use swarm_actors::flow::validate::{Finding, OwnerRules, validate};
+use swarm_actors::flow::rules::live;
+use swarm_actors::flow::rules::validate::{Finding, OwnerRules, validate};
 
 use super::args::CheckArgs;
 use crate::cli::error::Failure;

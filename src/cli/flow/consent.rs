@@ -1,10 +1,10 @@
 //! `swarm flow requests`, `allow` and `deny`: everything that waits for a person, and agents' permission requests.
 
 use serde_json::json;
-use swarm_actors::flow::consent::{self, Answer, Gate, Request, Wish};
-use swarm_actors::flow::improvement;
-use swarm_actors::flow::operator;
-use swarm_actors::flow::state::Reason;
+use swarm_actors::flow::rules::consent::{self, Answer, Gate, Request, Wish};
+use swarm_actors::flow::rules::improvement;
+use swarm_actors::flow::rules::operator;
+use swarm_actors::flow::rules::state::Reason;
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::{AllowArgs, FlowOf};

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use swarm_actors::flow::block::{Refusal, Signal, interpret};
-use swarm_actors::flow::handoff::Artifact;
-use swarm_actors::flow::improvement;
-use swarm_actors::flow::names::FlowRef;
-use swarm_actors::flow::plan::Plan;
+use swarm_actors::flow::rules::block::{Refusal, Signal, interpret};
+use swarm_actors::flow::rules::handoff::Artifact;
+use swarm_actors::flow::rules::improvement;
+use swarm_actors::flow::rules::names::FlowRef;
+use swarm_actors::flow::rules::plan::Plan;
 use swarm_model::RefusalKind;
-use swarm_model::flows::Turn;
+use swarm_model::flow::Turn;
 
 use super::args::EmitArgs;
 use crate::cli::error::Failure;

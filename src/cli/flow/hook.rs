@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use swarm_actors::flow::consent::{self, Answer, Request, Wish};
+use swarm_actors::flow::rules::consent::{self, Answer, Request, Wish};
 use swarm_model::json::Members as _;
 
 use super::emit::Here;

@@ -1,10 +1,10 @@
 //! `swarm flow new`: creates a flow from a workflow.
 
 use serde_json::json;
-use swarm_actors::flow::consent::Mode;
-use swarm_actors::flow::graph::Graph;
-use swarm_actors::flow::names::{FlowRef, RoleId};
-use swarm_actors::flow::validate::validate;
+use swarm_actors::flow::rules::consent::Mode;
+use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::names::{FlowRef, RoleId};
+use swarm_actors::flow::rules::validate::validate;
 use swarm_model::{FlowPlace, FlowRules, Refusal, RefusalKind};
 
 use super::args::NewArgs;

@@ -1,12 +1,12 @@
 //! `swarm flow ls`, `status` and `graph`: read-only views of flows.
 
 use serde_json::{Value, json};
-use swarm_actors::flow::consent::Mode;
-use swarm_actors::flow::document::{FlowRun, FlowSummary};
-use swarm_actors::flow::improvement;
-use swarm_actors::flow::json::Json;
-use swarm_actors::flow::names::RoleId;
-use swarm_actors::flow::status::{Doing, FlowStatus, NodeStatus, Stall, status as status_of};
+use swarm_actors::flow::rules::consent::Mode;
+use swarm_actors::flow::rules::document::{FlowRun, FlowSummary};
+use swarm_actors::flow::rules::improvement;
+use swarm_actors::flow::rules::json::Json;
+use swarm_actors::flow::rules::names::RoleId;
+use swarm_actors::flow::rules::status::{Doing, FlowStatus, NodeStatus, Stall, status as status_of};
 
 use super::args::{FlowOf, GraphArgs, LsArgs};
 use super::consent::waiting;
@@ -238,14 +238,14 @@ fn status_value(open: &Open, status: &FlowStatus) -> serde_json::Map<String, Val
 pub fn graph(args: &GraphArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let open = super::flow_of(&args.of)?.open()?;
     if args.of.common.json {
-        let node = |node: &swarm_actors::flow::graph::Node| {
+        let node = |node: &swarm_actors::flow::rules::graph::Node| {
             json!({
                 "id": node.id, "role": node.role, "human_colab": node.human_colab,
                 "await_all_inputs": node.await_all_inputs,
             })
         };
         let edge = |(from, to): (&str, &str)| {
-            let done = open.flow.is_completed(&swarm_actors::flow::names::edge_key(from, to));
+            let done = open.flow.is_completed(&swarm_actors::flow::rules::names::edge_key(from, to));
             json!({"from": from, "to": to, "done": done})
         };
         let nodes: Value = open.graph.nodes().iter().map(node).collect();

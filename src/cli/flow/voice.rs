@@ -2,14 +2,14 @@
 //! its lock.
 
 use serde_json::{Value, json};
-use swarm_actors::flow::consent::{self, Mode};
-use swarm_actors::flow::document::FlowRun;
-use swarm_actors::flow::handoff::Ended;
-use swarm_actors::flow::improvement::{self, Feedback};
-use swarm_actors::flow::names::RoleId;
-use swarm_actors::flow::operator::{self, Denied, To};
-use swarm_actors::flow::plan::{ImprovementMode, Plan};
-use swarm_actors::flow::state::Reason;
+use swarm_actors::flow::rules::consent::{self, Mode};
+use swarm_actors::flow::rules::document::FlowRun;
+use swarm_actors::flow::rules::handoff::Ended;
+use swarm_actors::flow::rules::improvement::{self, Feedback};
+use swarm_actors::flow::rules::names::RoleId;
+use swarm_actors::flow::rules::operator::{self, Denied, To};
+use swarm_actors::flow::rules::plan::{ImprovementMode, Plan};
+use swarm_actors::flow::rules::state::Reason;
 use swarm_model::RefusalKind;
 
 use super::args::{AnswerArgs, ApproveArgs, Common, ConsentArgs, DeclineArgs, FeedbackArgs, ImproveArgs};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use swarm_actors::heartbeat::recovery::decide;
+use swarm_actors::sessions::recovery::decide;
 use swarm_model::Recovery;
 use swarm_model::Session;
 

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use swarm_actors::flow::block::{Code, Refusal, Target};
-use swarm_actors::flow::document::FlowRun;
-use swarm_actors::flow::improvement::relative;
+use swarm_actors::flow::rules::block::{Code, Refusal, Target};
+use swarm_actors::flow::rules::document::FlowRun;
+use swarm_actors::flow::rules::improvement::relative;
 
 /// Maximum size of a file that is copied, in bytes.
 const BYTES_MAX: u64 = 16 << 20;

@@ -1,15 +1,15 @@
 //! Applies an agent's signal to the flow: commits the worktree first, then changes the flow's file once.
 
 use serde_json::{Value, json};
-use swarm_actors::flow::block::{Code, Refusal, Signal};
-use swarm_actors::flow::consent::{self, Answer, Request, Wish};
-use swarm_actors::flow::handoff::{self, Ended};
-use swarm_actors::flow::improvement::{self, RoleEnded};
-use swarm_actors::flow::names::edge_key;
-use swarm_actors::flow::operator;
-use swarm_actors::flow::plan::Plan;
-use swarm_actors::flow::state::Reason;
-use swarm_actors::flow::validate::OwnerRules;
+use swarm_actors::flow::rules::block::{Code, Refusal, Signal};
+use swarm_actors::flow::rules::consent::{self, Answer, Request, Wish};
+use swarm_actors::flow::rules::handoff::{self, Ended};
+use swarm_actors::flow::rules::improvement::{self, RoleEnded};
+use swarm_actors::flow::rules::names::edge_key;
+use swarm_actors::flow::rules::operator;
+use swarm_actors::flow::rules::plan::Plan;
+use swarm_actors::flow::rules::state::Reason;
+use swarm_actors::flow::rules::validate::OwnerRules;
 
 use super::{Fail, Role, artifact, word};
 use swarm_store::flows::feed::Kind;

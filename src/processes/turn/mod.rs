@@ -21,8 +21,8 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use swarm_actors::flow::block::Refusal;
-use swarm_actors::flow::consent::Mode as Consent;
+use swarm_actors::flow::rules::block::Refusal;
+use swarm_actors::flow::rules::consent::Mode as Consent;
 use swarm_model::Caller;
 use swarm_model::run::{FaultKind, Outcome};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::Value;
-use swarm_actors::flow::block::{self, BLOCK_BYTES_MAX, Code, Refusal, Signal, Which};
-use swarm_actors::flow::consent::Mode;
+use swarm_actors::flow::rules::block::{self, BLOCK_BYTES_MAX, Code, Refusal, Signal, Which};
+use swarm_actors::flow::rules::consent::Mode;
 
 use super::Fail;
 use swarm_agents::{Agent, Kind, consent};

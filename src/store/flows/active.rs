@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::flow::graph::Graph;
-use swarm_actors::flow::names::{FlowRef, RoleId};
-use swarm_actors::flow::validate::{OwnerRules, validate};
+use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::names::{FlowRef, RoleId};
+use swarm_actors::flow::rules::validate::{OwnerRules, validate};
 use swarm_actors::worker::LOG_LIMIT_BYTES;
-use swarm_model::flows::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
+use swarm_model::flow::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
 use swarm_model::run::Wish;
 use swarm_model::{
     Caller, Contract, FlowPlace, FlowRules, MergeSettings, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest,

@@ -7,16 +7,16 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use swarm_actors::flow::consent::{self, Answer, Request, Wish};
-use swarm_actors::flow::document::FlowRun;
-use swarm_actors::flow::entry::{Conversation, Entry};
-use swarm_actors::flow::improvement::{self, Begun, ResumePath};
-use swarm_actors::flow::names::{RoleId, edge_key, split_edge_key};
-use swarm_actors::flow::operator;
-use swarm_actors::flow::plan::{Plan, PlanEntry};
-use swarm_actors::flow::schedule::claim;
-use swarm_actors::flow::state::Reason;
-use swarm_model::flows::{Ended, How, News, Standing, Turn, worker_name};
+use swarm_actors::flow::rules::consent::{self, Answer, Request, Wish};
+use swarm_actors::flow::rules::document::FlowRun;
+use swarm_actors::flow::rules::entry::{Conversation, Entry};
+use swarm_actors::flow::rules::improvement::{self, Begun, ResumePath};
+use swarm_actors::flow::rules::names::{RoleId, edge_key, split_edge_key};
+use swarm_actors::flow::rules::operator;
+use swarm_actors::flow::rules::plan::{Plan, PlanEntry};
+use swarm_actors::flow::rules::schedule::claim;
+use swarm_actors::flow::rules::state::Reason;
+use swarm_model::flow::{Ended, How, News, Standing, Turn, worker_name};
 use swarm_model::{FlowPlace, Reason as Why};
 
 use super::prompt::{Facts, Said};

@@ -1,18 +1,18 @@
 //! Compares our results for stored flows with those of the original program.
 
 use serde_json::{Map, Value, json};
-use swarm_actors::flow::block::Signal;
-use swarm_actors::flow::consent::deny_stale;
-use swarm_actors::flow::document::{FlowRun, FlowSummary};
-use swarm_actors::flow::graph::Graph;
-use swarm_actors::flow::handoff::Artifact;
-use swarm_actors::flow::improvement::{self, Feedback, ResumePath};
-use swarm_actors::flow::names::FlowRef;
-use swarm_actors::flow::plan::{ImprovementMode, Plan, Step};
-use swarm_actors::flow::record::{Record, Rewrite, sync};
-use swarm_actors::flow::schedule::{derive, outstanding};
-use swarm_actors::flow::validate::OwnerRules;
-use swarm_actors::flow::{live, operator};
+use swarm_actors::flow::rules::block::Signal;
+use swarm_actors::flow::rules::consent::deny_stale;
+use swarm_actors::flow::rules::document::{FlowRun, FlowSummary};
+use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::handoff::Artifact;
+use swarm_actors::flow::rules::improvement::{self, Feedback, ResumePath};
+use swarm_actors::flow::rules::names::FlowRef;
+use swarm_actors::flow::rules::plan::{ImprovementMode, Plan, Step};
+use swarm_actors::flow::rules::record::{Record, Rewrite, sync};
+use swarm_actors::flow::rules::schedule::{derive, outstanding};
+use swarm_actors::flow::rules::validate::OwnerRules;
+use swarm_actors::flow::rules::{live, operator};
 
 use super::replay::{Runner, data, flow_in, state_of, strings, table_of_cases, timeless, whole};
 use super::tables_tests::plan_value;

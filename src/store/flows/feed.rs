@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use swarm_actors::flow::json::Json;
+use swarm_actors::flow::rules::json::Json;
 
 use super::file;
 use super::turns::folder;

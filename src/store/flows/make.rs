@@ -3,10 +3,10 @@
 use std::io;
 
 use rustix::rand::{GetRandomFlags, getrandom};
-use swarm_actors::flow::consent::{self, Mode};
-use swarm_actors::flow::document::{FlowRun, NewFlow};
-use swarm_actors::flow::graph::Graph;
-use swarm_actors::flow::names::{FlowRef, flow_id};
+use swarm_actors::flow::rules::consent::{self, Mode};
+use swarm_actors::flow::rules::document::{FlowRun, NewFlow};
+use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::names::{FlowRef, flow_id};
 
 use super::file;
 use super::place::Workspace;

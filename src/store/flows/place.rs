@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use swarm_actors::flow::document::{FLOW_BYTES_MAX, FlowRun, FlowSummary};
-use swarm_actors::flow::names::FlowRef;
+use swarm_actors::flow::rules::document::{FLOW_BYTES_MAX, FlowRun, FlowSummary};
+use swarm_actors::flow::rules::names::FlowRef;
 
 use super::file;
 use super::store::{FLOW, FlowFiles, StoreError};

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use swarm_actors::flow::document::FlowRun;
-use swarm_actors::flow::entry::{Entry, Side};
-use swarm_actors::flow::graph::{Graph, Node};
-use swarm_actors::flow::improvement::{self, Begun};
-use swarm_actors::flow::plan::{PlanEntry, Step};
+use swarm_actors::flow::rules::document::FlowRun;
+use swarm_actors::flow::rules::entry::{Entry, Side};
+use swarm_actors::flow::rules::graph::{Graph, Node};
+use swarm_actors::flow::rules::improvement::{self, Begun};
+use swarm_actors::flow::rules::plan::{PlanEntry, Step};
 
 use super::file;
 use super::sidecar::Sidecar;

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
-use swarm_actors::flow::block::{Refusal, Signal, Target, Which, parse};
-use swarm_actors::flow::document::FlowRun;
-use swarm_actors::flow::entry::{Conversation, Entry, EntryEvent};
-use swarm_actors::flow::graph::Graph;
-use swarm_actors::flow::handoff::{Artifact, Ended, finish};
-use swarm_actors::flow::names::FlowRef;
-use swarm_actors::flow::schedule::{claim, take_initial};
-use swarm_actors::flow::validate::OwnerRules;
+use swarm_actors::flow::rules::block::{Refusal, Signal, Target, Which, parse};
+use swarm_actors::flow::rules::document::FlowRun;
+use swarm_actors::flow::rules::entry::{Conversation, Entry, EntryEvent};
+use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::handoff::{Artifact, Ended, finish};
+use swarm_actors::flow::rules::names::FlowRef;
+use swarm_actors::flow::rules::schedule::{claim, take_initial};
+use swarm_actors::flow::rules::validate::OwnerRules;
 
 use super::yaml;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::flow::names::RoleId;
-use swarm_model::flows::Turn;
+use swarm_actors::flow::rules::names::RoleId;
+use swarm_model::flow::Turn;
 
 use swarm_agents::Session;
 

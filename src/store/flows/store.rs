@@ -16,14 +16,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use swarm_actors::flow::consent::Gate;
-use swarm_actors::flow::document::{FLOW_BYTES_MAX, FlowRun, LoadError};
-use swarm_actors::flow::graph::Graph;
-use swarm_actors::flow::handoff::Artifact;
-use swarm_actors::flow::json::Json;
-use swarm_actors::flow::names::FlowRef;
-use swarm_actors::flow::plan::{ImprovementMode, Plan};
-use swarm_actors::flow::record::{self, Record, Rewrite};
+use swarm_actors::flow::rules::consent::Gate;
+use swarm_actors::flow::rules::document::{FLOW_BYTES_MAX, FlowRun, LoadError};
+use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::handoff::Artifact;
+use swarm_actors::flow::rules::json::Json;
+use swarm_actors::flow::rules::names::FlowRef;
+use swarm_actors::flow::rules::plan::{ImprovementMode, Plan};
+use swarm_actors::flow::rules::record::{self, Record, Rewrite};
 use swarm_model::json::Members as _;
 
 use super::file::{self, Lock, Stamp};

@@ -4,10 +4,10 @@ use std::sync::Barrier;
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde_json::json;
-use swarm_actors::flow::block::Signal;
-use swarm_actors::flow::handoff::{self};
-use swarm_actors::flow::operator::{self, Denied, To};
-use swarm_actors::flow::validate::OwnerRules;
+use swarm_actors::flow::rules::block::Signal;
+use swarm_actors::flow::rules::handoff;
+use swarm_actors::flow::rules::operator::{self, Denied, To};
+use swarm_actors::flow::rules::validate::OwnerRules;
 
 use super::*;
 use crate::flows::Make;

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use swarm_actors::flow::block::{Code, Which, extract, parse};
-use swarm_actors::flow::consent::{Answer, Gate, Mode, Request, Wish, is_harmless, normalize, request};
-use swarm_actors::flow::graph::Graph;
-use swarm_actors::flow::json::Json;
-use swarm_actors::flow::names::{FlowRef, RoleId};
-use swarm_actors::flow::plan::{ImprovementMode, Plan, Step};
-use swarm_actors::flow::validate::{OwnerRules, validate};
-use swarm_actors::flow::{document::FlowRun, live};
+use swarm_actors::flow::rules::block::{Code, Which, extract, parse};
+use swarm_actors::flow::rules::consent::{Answer, Gate, Mode, Request, Wish, is_harmless, normalize, request};
+use swarm_actors::flow::rules::document::FlowRun;
+use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::json::Json;
+use swarm_actors::flow::rules::live;
+use swarm_actors::flow::rules::names::{FlowRef, RoleId};
+use swarm_actors::flow::rules::plan::{ImprovementMode, Plan, Step};
+use swarm_actors::flow::rules::validate::{OwnerRules, validate};
 
 use super::replay::{flow_in, graph_of, signal_value, table, text, timeless};
 use super::yaml;

@@ -4,11 +4,11 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use swarm_actors::flow::document::FlowRun;
-use swarm_actors::flow::graph::Graph;
-use swarm_actors::flow::handoff::Artifact;
-use swarm_actors::flow::names::FlowRef;
-use swarm_actors::flow::operator::{self, To};
+use swarm_actors::flow::rules::document::FlowRun;
+use swarm_actors::flow::rules::graph::Graph;
+use swarm_actors::flow::rules::handoff::Artifact;
+use swarm_actors::flow::rules::names::FlowRef;
+use swarm_actors::flow::rules::operator::{self, To};
 
 use super::replay::{Runner, flow_in, graph_of, record_folder, state_of, strings, text, timeless};
 

@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use swarm_actors::flow::names::RoleId;
+use swarm_actors::flow::rules::names::RoleId;
 use swarm_model::FlowPlace;
-use swarm_model::flows::Turn;
+use swarm_model::flow::Turn;
 
 use super::file;
 use swarm_sys::paths::digest;

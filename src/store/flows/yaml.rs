@@ -10,7 +10,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::Spanned;
-use swarm_actors::flow::json::Json;
+use swarm_actors::flow::rules::json::Json;
 
 /// Maximum length of a document in bytes.
 pub const YAML_BYTES_MAX: usize = 4 << 20;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use swarm_actors::flow::json::Json;
+use swarm_actors::flow::rules::json::Json;
 
 /// Renders a document, with a newline at its end.
 pub fn render(value: &Json) -> String {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use swarm_actors::heartbeat::recovery::{self, Facts, Known, STALE_MS};
+use swarm_actors::sessions::recovery::{self, Facts, Known, STALE_MS};
 use swarm_model::Recovery;
 use swarm_model::{Session, SessionPlan};
 

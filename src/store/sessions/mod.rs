@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
-use swarm_actors::heartbeat::recovery::{self, Known};
+use swarm_actors::sessions::recovery::{self, Known};
 use swarm_model::Recovery;
 pub use swarm_model::SESSION_FOLDER as FOLDER;
 use swarm_model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use swarm_actors::heartbeat::recovery;
+use swarm_actors::sessions::recovery;
 use swarm_model::Session;
 
 use super::check::check;

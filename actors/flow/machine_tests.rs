@@ -1,6 +1,6 @@
 use super::machine::{Effect, Event, Machine};
 use swarm_model::FlowRules;
-use swarm_model::flows::{Ended, How, Standing, Turn};
+use swarm_model::flow::{Ended, How, Standing, Turn};
 
 fn turn(role: &str, number: u64) -> Turn {
     Turn { role: role.to_owned(), number, node: Some(format!("{role}-node")) }

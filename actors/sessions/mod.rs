@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
-use message::HeartbeatMessage;
+use message::SessionsMessage;
 pub use message::Told;
 
 use swarm_ports::{Life, LifeEnd, Ports};
@@ -37,17 +37,17 @@ pub type Teller = Arc<dyn Fn(Told) + Send + Sync>;
 
 /// The way to the heartbeat.
 #[derive(Clone)]
-pub struct HeartbeatHandle {
-    actor: ActorRef<HeartbeatMessage>,
+pub struct SessionsHandle {
+    actor: ActorRef<SessionsMessage>,
 }
 
-impl HeartbeatHandle {
+impl SessionsHandle {
     /// Starts the actor under `parent`.
     ///
     /// # Errors
     /// When the runtime refuses to start it.
     pub async fn start(ports: Ports, tell: Teller, parent: ActorCell) -> Result<Self, SpawnErr> {
-        let arguments = actor::HeartbeatArguments { ports, tell };
+        let arguments = actor::SessionsArguments { ports, tell };
         let (actor, _) = actor::Heartbeat::spawn_linked(None, actor::Heartbeat, arguments, parent).await?;
         Ok(Self { actor })
     }
@@ -58,11 +58,11 @@ impl HeartbeatHandle {
 
     /// An agent runs: it was started, or found running.
     pub fn began(&self, life: Life) {
-        let _ = self.actor.cast(HeartbeatMessage::Began(Arc::new(life)));
+        let _ = self.actor.cast(SessionsMessage::Began(Arc::new(life)));
     }
 
     /// An agent has ended, perhaps long ago.
     pub fn ended(&self, life: Life, end: LifeEnd) {
-        let _ = self.actor.cast(HeartbeatMessage::Ended(Arc::new(life), end));
+        let _ = self.actor.cast(SessionsMessage::Ended(Arc::new(life), end));
     }
 }

@@ -3,7 +3,7 @@
 use ractor::RpcReplyPort;
 
 use super::error::FlowError;
-use swarm_model::flows::{Ended, Turn};
+use swarm_model::flow::{Ended, Turn};
 
 #[derive(Debug)]
 pub enum FlowMessage {

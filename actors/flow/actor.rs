@@ -13,9 +13,9 @@ use super::error::FlowError;
 use super::machine::{Effect, Event, Machine};
 use super::message::{FlowMessage, Told};
 use crate::run::Fleet;
-use swarm_model::flows::Begin;
-use swarm_model::flows::worker_name;
-use swarm_model::flows::{News, Standing, Turn};
+use swarm_model::flow::Begin;
+use swarm_model::flow::worker_name;
+use swarm_model::flow::{News, Standing, Turn};
 use swarm_model::{Caller, EventKind, FlowPlace};
 use swarm_ports::Ports;
 

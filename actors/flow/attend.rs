@@ -8,7 +8,7 @@ use ractor::ActorRef;
 use super::message::FlowMessage;
 use crate::run::Fleet;
 use crate::worker::{ended, tried};
-use swarm_model::flows::{Ended, How, Turn};
+use swarm_model::flow::{Ended, How, Turn};
 use swarm_model::{Caller, Event, EventKind, FlowPlace};
 use swarm_ports::Ports;
 

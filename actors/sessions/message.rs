@@ -7,7 +7,7 @@ use swarm_model::{EventKind, Fence, Rungs};
 use swarm_ports::{Beaten, Life, LifeEnd, SessionError, Sight};
 
 #[derive(Debug)]
-pub enum HeartbeatMessage {
+pub enum SessionsMessage {
     Began(Arc<Life>),
     Ended(Arc<Life>, LifeEnd),
     /// From the task that could not write its end, with how often that was tried.

@@ -8,12 +8,12 @@ use tokio::task::AbortHandle;
 
 use super::Teller;
 use super::machine::{Effect, Event, Machine};
-use super::message::{HeartbeatMessage, Told};
+use super::message::{SessionsMessage, Told};
 use swarm_ports::{Alarm, Ports, Typing};
 
 pub struct Heartbeat;
 
-pub struct HeartbeatArguments {
+pub struct SessionsArguments {
     pub ports: Ports,
     pub tell: Teller,
 }
@@ -21,7 +21,7 @@ pub struct HeartbeatArguments {
 pub struct State {
     ports: Ports,
     tell: Teller,
-    myself: ActorRef<HeartbeatMessage>,
+    myself: ActorRef<SessionsMessage>,
     machine: Machine,
     interval_ms: u64,
     /// When the last tick was due, since boot.
@@ -30,16 +30,16 @@ pub struct State {
 }
 
 impl Actor for Heartbeat {
-    type Msg = HeartbeatMessage;
+    type Msg = SessionsMessage;
     type State = State;
-    type Arguments = HeartbeatArguments;
+    type Arguments = SessionsArguments;
 
     async fn pre_start(
         &self,
-        myself: ActorRef<HeartbeatMessage>,
-        arguments: HeartbeatArguments,
+        myself: ActorRef<SessionsMessage>,
+        arguments: SessionsArguments,
     ) -> Result<State, ActorProcessingErr> {
-        let HeartbeatArguments { ports, tell } = arguments;
+        let SessionsArguments { ports, tell } = arguments;
         let interval_ms = ports.sessions.interval_ms();
         let machine = Machine::new(interval_ms);
         Ok(State { ports, tell, myself, machine, interval_ms, ticked_ms: None, timer: None })
@@ -47,23 +47,23 @@ impl Actor for Heartbeat {
 
     async fn handle(
         &self,
-        _: ActorRef<HeartbeatMessage>,
-        message: HeartbeatMessage,
+        _: ActorRef<SessionsMessage>,
+        message: SessionsMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         let event = match message {
-            HeartbeatMessage::Began(life) => Event::Began(life),
-            HeartbeatMessage::Ended(life, end) => Event::Ended(life, end),
-            HeartbeatMessage::Unended(life, end, tried) => Event::Unended(life, end, tried),
-            HeartbeatMessage::Ran(life, ran) => {
+            SessionsMessage::Began(life) => Event::Began(life),
+            SessionsMessage::Ended(life, end) => Event::Ended(life, end),
+            SessionsMessage::Unended(life, end, tried) => Event::Unended(life, end, tried),
+            SessionsMessage::Ran(life, ran) => {
                 if let Err(error) = &ran {
                     tracing::warn!(worker = life.worker, %error, "a session could not be written");
                 }
                 Event::Ran(life, ran)
             }
-            HeartbeatMessage::Tick => Event::Tick,
-            HeartbeatMessage::Beaten(beaten, round) => Event::Beaten(beaten, round),
-            HeartbeatMessage::Looked(life, sight, screen) => Event::Looked(life, sight, screen),
+            SessionsMessage::Tick => Event::Tick,
+            SessionsMessage::Beaten(beaten, round) => Event::Beaten(beaten, round),
+            SessionsMessage::Looked(life, sight, screen) => Event::Looked(life, sight, screen),
         };
         for effect in state.machine.on(event) {
             state.perform(effect);
@@ -71,7 +71,7 @@ impl Actor for Heartbeat {
         Ok(())
     }
 
-    async fn post_stop(&self, _: ActorRef<HeartbeatMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
+    async fn post_stop(&self, _: ActorRef<SessionsMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
         if let Some(timer) = state.timer.take() {
             timer.abort();
         }
@@ -86,24 +86,24 @@ impl State {
         match effect {
             Effect::Run(life, known) => drop(tokio::spawn(async move {
                 let ran = sessions.run(&life, known).await;
-                let _ = myself.cast(HeartbeatMessage::Ran(life, ran));
+                let _ = myself.cast(SessionsMessage::Ran(life, ran));
             })),
             Effect::End(life, end, tried) => drop(tokio::spawn(async move {
                 if let Err(error) = sessions.end(&life, end).await {
                     tracing::warn!(worker = life.worker, %error, "the end of a session could not be written");
-                    let _ = myself.cast(HeartbeatMessage::Unended(life, end, tried));
+                    let _ = myself.cast(SessionsMessage::Unended(life, end, tried));
                 }
             })),
             Effect::Beat(lives, round) => drop(tokio::spawn(async move {
                 let beaten = sessions.beat(lives.clone()).await;
                 let beaten = lives.into_iter().zip(beaten).map(|((life, _), (beaten, sight))| (life, beaten, sight));
                 let beaten = beaten.collect();
-                let _ = myself.cast(HeartbeatMessage::Beaten(beaten, round));
+                let _ = myself.cast(SessionsMessage::Beaten(beaten, round));
             })),
             Effect::Arm => self.arm(),
             Effect::Look(life, sight) => drop(tokio::spawn(async move {
                 let screen = terminals.screen(&life.worker, 0).await.ok();
-                let _ = myself.cast(HeartbeatMessage::Looked(life, sight, screen));
+                let _ = myself.cast(SessionsMessage::Looked(life, sight, screen));
             })),
             Effect::Type { worker, text } => drop(tokio::spawn(async move {
                 let typing = Typing { clear: false, enter: true };
@@ -137,7 +137,7 @@ impl State {
         let (myself, clock) = (self.myself.clone(), Arc::clone(&self.ports.clock));
         let timer = tokio::spawn(async move {
             clock.alarm(Alarm { boot_ms: Some(due_ms), wall_ms: None }).await;
-            let _ = myself.cast(HeartbeatMessage::Tick);
+            let _ = myself.cast(SessionsMessage::Tick);
         });
         self.timer = Some(timer.abort_handle());
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use swarm_model::FlowRules;
-use swarm_model::flows::{Ended, Standing, Turn};
+use swarm_model::flow::{Ended, Standing, Turn};
 
 /// Pause before the first retry if the files cannot be read or written, in milliseconds. Each
 /// further pause is twice as long.
