@@ -13,6 +13,7 @@ pub mod nudges;
 mod records;
 mod recovery;
 mod request;
+mod route;
 mod row;
 pub mod run;
 pub mod screen;
@@ -37,6 +38,7 @@ pub use request::{
     Answer, Build, Caller, CleanRequest, Hello, KillRequest, RecoverRequest, Refusal, RefusalKind, RespawnRequest,
     Scope, SpawnRequest, Spawned, WorkerLine, WorktreeRequest,
 };
+pub use route::{LoopAnswer, Reply, Route};
 pub use row::{Row, RowError, RowKey, RowTmux, RowWorktree, SwarmMeta, Wire, WireStatus};
 pub use run::{RunLine, RunOrder, RunRequest};
 pub use session::{Fence, SESSION_BYTES_MAX, Session, SessionOwner, SessionStatus, session_fault};

@@ -10,7 +10,7 @@ use crate::worker::Workers;
 use swarm_model::merge::queue::Item;
 use swarm_model::run::Wish;
 use swarm_model::{
-    Answer, Caller, CleanRequest, KillRequest, Refusal, RefusalKind, Scope, SpawnRequest, Spawned, WorkerLine,
+    Caller, CleanRequest, KillRequest, Refusal, RefusalKind, Reply, Route, Scope, SpawnRequest, Spawned, WorkerLine,
 };
 use swarm_ports::BoxFuture;
 
@@ -18,58 +18,46 @@ use swarm_ports::BoxFuture;
 pub struct Below(pub ActorRef<SupervisorMessage>);
 
 impl Below {
-    async fn ask(&self, request: Request) -> Result<Answer, Refusal> {
+    async fn ask<R: Route>(&self, request: Request) -> Result<R::Answer, Refusal> {
         let (answers, mut receiver) = mpsc::unbounded_channel();
         let _ = self.0.cast(SupervisorMessage::Request(request, answers));
-        loop {
-            match receiver.recv().await {
-                Some(Answer::Accepted | Answer::Warning(_)) => {}
-                Some(Answer::Refused(refusal)) => return Err(refusal),
-                Some(Answer::Done) | None => {
-                    return Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending"));
-                }
-                Some(answer) => return Ok(answer),
+        while let Some(line) = receiver.recv().await {
+            match Reply::of::<R>(line) {
+                Some(Reply::Answer(answer)) => return Ok(answer),
+                Some(Reply::Refused(refusal)) => return Err(refusal),
+                Some(Reply::Warning(_)) | None => {}
             }
         }
+        Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending"))
     }
-}
 
-impl Below {
+    async fn remove(&self, name: &str, caller: &Caller, force_dirty: bool) -> Result<WorkerLine, Refusal> {
+        let scope = Scope::Names(vec![name.to_owned()]);
+        let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty };
+        self.ask::<CleanRequest>(Request::Clean(Box::new(request))).await
+    }
+
     /// Forgets a worker that has ended, and its worktree: what work it holds is saved first.
     pub async fn clean_whatever(&self, name: &str, caller: &Caller) -> Result<WorkerLine, Refusal> {
-        let scope = Scope::Names(vec![name.to_owned()]);
-        let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty: true };
-        match self.ask(Request::Clean(Box::new(request))).await? {
-            Answer::Worker(line) => Ok(line),
-            answer => Err(Refusal::new(RefusalKind::Internal, format!("a removal was answered by {answer:?}"))),
-        }
+        self.remove(name, caller, true).await
     }
 }
 
 impl Workers for Below {
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Spawned, Refusal>> {
-        Box::pin(async move {
-            match self.ask(Request::Spawn(Box::new(request))).await? {
-                Answer::Spawned(spawned) => Ok(spawned),
-                answer => Err(Refusal::new(RefusalKind::Internal, format!("a start was answered by {answer:?}"))),
-            }
-        })
+        Box::pin(async move { self.ask::<SpawnRequest>(Request::Spawn(Box::new(request))).await })
     }
 
     fn kill<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let scope = Scope::Names(vec![name.to_owned()]);
             let request = KillRequest { caller: caller.clone(), scope, rm_worktree: false, force_dirty: false };
-            self.ask(Request::Kill(Box::new(request))).await.map(drop)
+            self.ask::<KillRequest>(Request::Kill(Box::new(request))).await.map(drop)
         })
     }
 
     fn clean<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>> {
-        Box::pin(async move {
-            let scope = Scope::Names(vec![name.to_owned()]);
-            let request = CleanRequest { caller: caller.clone(), scope, rm_worktree: true, force_dirty: false };
-            self.ask(Request::Clean(Box::new(request))).await.map(drop)
-        })
+        Box::pin(async move { self.remove(name, caller, false).await.map(drop) })
     }
 }
 

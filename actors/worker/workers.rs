@@ -10,8 +10,8 @@ use swarm_ports::{BoxFuture, Ports};
 const TRIES_MAX: u32 = 7;
 /// … and how long before the second time; twice as long before each one after.
 const TRY_PAUSE: Duration = Duration::from_millis(500);
-/// Between two looks at records that say neither that it runs nor that it ended.
-const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// Pause after records that could not be read, or a lease that could not be waited for.
+const ERROR_PAUSE: Duration = Duration::from_millis(200);
 
 pub trait Workers: Send + Sync {
     /// Starts a worker, or tells of the one that this very request started before.
@@ -39,10 +39,12 @@ pub async fn ended(ports: &Ports, name: &str, generation: u64) -> Option<ExitRec
                 match living {
                     Some(process) => drop(ports.processes.gone(process.clone()).await),
                     None if !facts.lease.held => return facts.exit,
-                    None => tokio::time::sleep(LOOK_PAUSE).await,
+                    // A process below the shim, or one that is just starting, holds the lease.
+                    None if ports.records.lease_is_let_go(name, generation).await => {}
+                    None => tokio::time::sleep(ERROR_PAUSE).await,
                 }
             }
-            Err(_) => tokio::time::sleep(LOOK_PAUSE).await,
+            Err(_) => tokio::time::sleep(ERROR_PAUSE).await,
         }
     }
 }

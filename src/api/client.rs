@@ -10,9 +10,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use serde::Serialize;
 use swarm_actors::registry::store;
-use swarm_model::{Answer, Hello, Refusal, RefusalKind};
+use swarm_model::{Answer, Hello, Refusal, RefusalKind, Reply, Route};
 
 use crate::api::{BUILD_HEADER, SENT_HEADER, build_text};
 use swarm_sys::clock::boot_ms;
@@ -40,11 +39,24 @@ enum Broken {
     Refused(Refusal),
 }
 
-/// Sends `body` to `route` and hands every answer before `Done` to `each`.
+/// Sends the request to its route and hands every reply to `each`.
 ///
 /// # Errors
-/// Fails if the request could not be carried out at all; refusals of single workers arrive as answers.
-pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn FnMut(Answer)) -> Result<(), Refusal> {
+/// Fails if the request could not be carried out at all; refusals of single workers arrive as replies.
+pub fn post<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Reply<R::Answer>)) -> Result<(), Refusal> {
+    post_raw(paths, request, &mut |line| {
+        if let Some(reply) = Reply::of::<R>(line) {
+            each(reply);
+        }
+    })
+}
+
+/// The same for callers that handle the lines of several routes alike. The last line, `Done`, is
+/// left out.
+///
+/// # Errors
+/// As [`post`].
+pub fn post_raw<R: Route>(paths: &Paths, request: &R, each: &mut dyn FnMut(Answer)) -> Result<(), Refusal> {
     let mut answered = BTreeSet::new();
     let mut fresh = |answer: Answer| {
         // A repeated request is answered again from the start; answers that were already delivered are dropped.
@@ -63,9 +75,9 @@ pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn F
             each(answer);
         }
     };
-    let mut text = serde_json::to_vec(body).map_err(|error| internal(&error.to_string()))?;
+    let mut text = serde_json::to_vec(request).map_err(|error| internal(&error.to_string()))?;
     for attempt in 1..=ATTEMPTS_MAX {
-        match attempt_post(paths, route, &text, &mut fresh) {
+        match attempt_post(paths, R::PATH, &text, &mut fresh) {
             Ok(()) => return Ok(()),
             Err(Broken::Refused(refusal)) => return Err(refusal),
             Err(Broken::Upgrade) => replace(paths)?,

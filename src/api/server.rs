@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use swarm_actors::supervisor::{Exit, Request, SupervisorHandle};
 use swarm_model::{
     Answer, CleanRequest, FlowRequest, Hello, KillRequest, LoopRequest, MergeRequest, NudgeRequest, RecoverRequest,
-    RespawnRequest, RunRequest, SpawnRequest,
+    RespawnRequest, Route as _, RunRequest, SpawnRequest,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
@@ -51,16 +51,16 @@ pub struct Context {
 pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
     let admitted = middleware::from_fn(admit);
     let work = Router::new()
-        .route("/v1/workers", post(spawn).get(workers))
-        .route("/v1/kill", post(kill))
-        .route("/v1/clean", post(clean))
-        .route("/v1/respawn", post(respawn))
-        .route("/v1/recover", post(recover))
-        .route("/v1/merge", post(merge).get(queues))
-        .route("/v1/run", post(run).get(runs))
-        .route("/v1/loop", post(ralph))
-        .route("/v1/flow", post(flow))
-        .route("/v1/nudges", post(nudge).get(nudges))
+        .route(SpawnRequest::PATH, post(spawn).get(workers))
+        .route(KillRequest::PATH, post(kill))
+        .route(CleanRequest::PATH, post(clean))
+        .route(RespawnRequest::PATH, post(respawn))
+        .route(RecoverRequest::PATH, post(recover))
+        .route(MergeRequest::PATH, post(merge).get(queues))
+        .route(RunRequest::PATH, post(run).get(runs))
+        .route(LoopRequest::PATH, post(ralph))
+        .route(FlowRequest::PATH, post(flow))
+        .route(NudgeRequest::PATH, post(nudge).get(nudges))
         .layer(admitted);
     let router = work
         .route("/v1/workers/{name}", get(worker))

@@ -7,7 +7,7 @@ use super::args::CleanArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::screen::Screen;
-use crate::api::client::post;
+use crate::api::client::post_raw;
 use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
 
@@ -18,7 +18,7 @@ pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
         let caller = caller::collect()?.caller;
         let (rm_worktree, force_dirty) = (!args.no_rm_worktree, args.force_dirty);
         let request = CleanRequest { caller, scope, rm_worktree, force_dirty };
-        post(paths, "/v1/clean", &request, &mut |answer| told.tell(answer, "cleaned", screen))?;
+        post_raw(paths, &request, &mut |answer| told.tell(answer, "cleaned", screen))?;
     }
     told.end("swarm.cleaned/1", screen)
 }

@@ -7,7 +7,7 @@ use super::args::KillArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::screen::Screen;
-use crate::api::client::post;
+use crate::api::client::post_raw;
 use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
 
@@ -18,7 +18,7 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
         let caller = caller::collect()?.caller;
         let (rm_worktree, force_dirty) = (args.rm_worktree, args.force_dirty);
         let request = KillRequest { caller, scope, rm_worktree, force_dirty };
-        post(paths, "/v1/kill", &request, &mut |answer| told.tell(answer, "killed", screen))?;
+        post_raw(paths, &request, &mut |answer| told.tell(answer, "killed", screen))?;
     }
     told.end("swarm.killed/1", screen)
 }

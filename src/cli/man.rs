@@ -82,7 +82,6 @@ fn overview(top: &Command) -> String {
     let mut page = Page::new(&top);
     let usage = top.clone().override_usage("swarm VERB [OPTIONS]");
     page.add(&rendered(|out| man(&usage).render_synopsis_section(out)));
-    page.add(&rendered(|out| man(&top).render_description_section(out)));
     let mut verbs = section("VERBS");
     for (heading, names) in GROUPS {
         verbs.control("SS", [heading]);
@@ -106,7 +105,6 @@ fn page(verb: &Command) -> String {
     let verb = documented(verb);
     let mut page = Page::new(&verb);
     page.add(&rendered(|out| man(&with_usage(&verb)).render_synopsis_section(out)));
-    page.add(&rendered(|out| man(&verb).render_description_section(out)));
     page.add(&rendered(|out| man(&verb).render_options_section(out)));
     if shown(&verb).next().is_some() {
         page.add(&section("ACTIONS").render());
@@ -171,7 +169,9 @@ impl Page {
 
 fn man(command: &Command) -> Man {
     let title = command.get_display_name().unwrap_or("swarm").to_uppercase();
-    Man::new(command.clone()).title(title).source(concat!("swarm ", env!("CARGO_PKG_VERSION"))).manual("swarm")
+    let man = Man::new(command.clone()).title(title).source(concat!("swarm ", env!("CARGO_PKG_VERSION")));
+    // `roff` does not quote empty arguments: without a date, the next argument would take its place.
+    man.date("\"\"").manual("swarm")
 }
 
 fn rendered(render: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> String {
@@ -267,9 +267,12 @@ mod tests {
         assert_eq!(pages.len(), shown(&top).count() + 1);
         for (name, text) in &pages {
             assert_eq!(text.matches(&Roff::new().render()).count(), 1, "{name}: {text}");
-            assert!(text.contains("\n.TH SWARM") && text.contains("\n.SH EXAMPLES\n"), "{name}");
+            assert!(
+                text.contains("\n.TH SWARM") && text.contains(" 1 \"\" \"swarm ") && text.contains("\n.SH EXAMPLES\n"),
+                "{name}"
+            );
             assert!(text.contains("\n.SH \"EXIT STATUS\"\n.TP\n0") || text.contains("0 on success"), "{name}");
-            assert!(text.is_ascii() && !text.contains("\\-\\-help"), "{name}");
+            assert!(text.is_ascii() && !text.contains("\nPrint help"), "{name}");
         }
         let spawn = &pages.iter().find(|(name, _)| name == "swarm-spawn.1").expect("there").1;
         assert!(spawn.contains(".TP\n\\fB\\-\\-restart\\fR \\fI<POLICY>\\fR"), "{spawn}");

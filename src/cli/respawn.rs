@@ -7,7 +7,7 @@ use super::args::RespawnArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::screen::Screen;
-use crate::api::client::post;
+use crate::api::client::post_raw;
 use swarm_store::loops;
 use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
@@ -24,7 +24,7 @@ pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
             force_dirty: args.force_dirty,
         };
         let (mut settled, mut refused) = (false, false);
-        post(paths, "/v1/respawn", &request, &mut |answer| {
+        post_raw(paths, &request, &mut |answer| {
             refused |= matches!(answer, Answer::Refused(_));
             settled |= matches!(answer, Answer::Spawned(_) | Answer::Refused(_));
             told.tell(answer, "respawned", screen);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use swarm_model::{
-    Answer, Caller, Contract, Every, NameError, NudgeOrder, NudgeSettings, Refusal, RefusalKind, RestartPolicy,
+    Caller, Contract, Every, NameError, NudgeOrder, NudgeSettings, Refusal, RefusalKind, Reply, RestartPolicy,
     SessionRules, SpawnRequest, Spawned, TmuxPlace, WatchRules, WorkerName, WorktreeRequest,
 };
 
@@ -59,18 +59,10 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 /// Asks the supervisor to start the worker. Passes its warnings to `warn`.
 pub fn start(request: &SpawnRequest, paths: &Paths, warn: &mut dyn FnMut(String)) -> Result<Spawned, Failure> {
     let mut settled = None;
-    post(paths, "/v1/workers", request, &mut |answer| match answer {
-        Answer::Spawned(spawned) => settled = Some(Ok(spawned)),
-        Answer::Refused(refusal) => settled = Some(Err(refusal.into())),
-        Answer::Warning(text) => warn(text),
-        Answer::Worker(_)
-        | Answer::Merge(_)
-        | Answer::Run(_)
-        | Answer::Loop(_)
-        | Answer::Flow(_)
-        | Answer::Nudge(_)
-        | Answer::Accepted
-        | Answer::Done => {}
+    post(paths, request, &mut |reply| match reply {
+        Reply::Answer(spawned) => settled = Some(Ok(spawned)),
+        Reply::Refused(refusal) => settled = Some(Err(refusal.into())),
+        Reply::Warning(text) => warn(text),
     })?;
     settled.unwrap_or_else(|| Err(no_answer()))
 }

@@ -1,7 +1,7 @@
 //! `swarm flow run`, `resume` and `stop`: start and stop the supervisor's work on a flow.
 
 use serde_json::json;
-use swarm_model::{Answer, FlowOrder, FlowPlace, FlowRequest, FlowRules, Refusal, RefusalKind};
+use swarm_model::{FlowOrder, FlowPlace, FlowRequest, FlowRules, Refusal, RefusalKind, Reply};
 
 use super::args::{RunArgs, StopArgs};
 use crate::api::client;
@@ -100,18 +100,10 @@ fn send(paths: &Paths, place: FlowPlace, order: FlowOrder, warn: &mut dyn FnMut(
     }
     let request = FlowRequest { caller, place, order };
     let (mut done, mut refused): (Option<String>, Option<Refusal>) = (None, None);
-    client::post(paths, "/v1/flow", &request, &mut |answer| match answer {
-        Answer::Flow(line) => done = Some(line.done),
-        Answer::Warning(text) => warn(&text),
-        Answer::Refused(refusal) => refused = Some(refusal),
-        Answer::Spawned(_)
-        | Answer::Worker(_)
-        | Answer::Merge(_)
-        | Answer::Run(_)
-        | Answer::Loop(_)
-        | Answer::Nudge(_)
-        | Answer::Accepted
-        | Answer::Done => {}
+    client::post(paths, &request, &mut |reply| match reply {
+        Reply::Answer(line) => done = Some(line.done),
+        Reply::Warning(text) => warn(&text),
+        Reply::Refused(refusal) => refused = Some(refusal),
     })?;
     match refused {
         Some(refusal) => Err(refusal.into()),

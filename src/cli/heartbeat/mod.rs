@@ -5,9 +5,7 @@ pub mod args;
 mod show;
 
 use serde_json::json;
-use swarm_model::{
-    Answer, Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings, Refusal, RefusalKind, WorkerView,
-};
+use swarm_model::{Every, NudgeLine, NudgeOrder, NudgeRequest, NudgeSettings, Refusal, RefusalKind, Reply, WorkerView};
 
 use self::args::{HeartbeatAction, StartArgs};
 use super::caller;
@@ -70,18 +68,10 @@ fn change(worker: &str, order: NudgeOrder, as_json: bool, paths: &Paths, screen:
 pub fn ask(worker: &str, order: NudgeOrder, paths: &Paths) -> Result<NudgeLine, Refusal> {
     let request = NudgeRequest { caller: caller::collect()?.caller, worker: worker.to_owned(), order };
     let mut told = None;
-    client::post(paths, "/v1/nudges", &request, &mut |answer| match answer {
-        Answer::Nudge(line) => told = Some(Ok(line)),
-        Answer::Refused(refusal) => told = Some(Err(refusal)),
-        Answer::Spawned(_)
-        | Answer::Worker(_)
-        | Answer::Merge(_)
-        | Answer::Run(_)
-        | Answer::Loop(_)
-        | Answer::Flow(_)
-        | Answer::Warning(_)
-        | Answer::Accepted
-        | Answer::Done => {}
+    client::post(paths, &request, &mut |reply| match reply {
+        Reply::Answer(line) => told = Some(Ok(line)),
+        Reply::Refused(refusal) => told = Some(Err(refusal)),
+        Reply::Warning(_) => {}
     })?;
     let silent = || Refusal::new(RefusalKind::Internal, "the supervisor closed the connection without a result");
     told.unwrap_or_else(|| Err(silent()))

@@ -7,7 +7,7 @@ mod show;
 mod wait;
 
 use serde_json::{Value, json};
-use swarm_model::{Answer, MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind};
+use swarm_model::{MergeLine, MergeOrder, MergeRequest, Refusal, RefusalKind, Reply};
 
 use self::args::{AddArgs, ItemArgs, MergeAction, QueueArgs};
 use self::queues::Queues;
@@ -73,27 +73,19 @@ fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) ->
     let request = MergeRequest { caller: caller::collect()?.caller, order };
     let mut objects: Vec<Value> = Vec::new();
     let (mut code, mut broken) = (0, None);
-    client::post(paths, "/v1/merge", &request, &mut |answer| match answer {
-        Answer::Merge(line) => {
+    client::post(paths, &request, &mut |reply| match reply {
+        Reply::Answer(line) => {
             objects.push(object(&line));
             if !as_json && broken.is_none() {
                 broken = say(&line, screen).err();
             }
         }
-        Answer::Refused(refusal) => {
+        Reply::Refused(refusal) => {
             code = 1;
             screen.refusal(&refusal);
             objects.push(json!({"name": refusal.name, "error": refusal.cause, "hint": refusal.remedy}));
         }
-        Answer::Warning(text) => screen.warning(&text),
-        Answer::Spawned(_)
-        | Answer::Worker(_)
-        | Answer::Run(_)
-        | Answer::Loop(_)
-        | Answer::Flow(_)
-        | Answer::Nudge(_)
-        | Answer::Accepted
-        | Answer::Done => {}
+        Reply::Warning(text) => screen.warning(&text),
     })?;
     if let Some(failure) = broken {
         return Err(failure);

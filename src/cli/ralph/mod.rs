@@ -8,7 +8,7 @@ mod spawn;
 
 use serde_json::json;
 use swarm_model::loops::progress::Status;
-use swarm_model::{Answer, LoopOrder, LoopRequest, Refusal, RefusalKind, Spawned};
+use swarm_model::{LoopAnswer, LoopOrder, LoopRequest, Refusal, RefusalKind, Reply, Spawned};
 
 use self::args::{CleanArgs, NameArgs, RalphAction, StopArgs};
 use super::answers::no_answer;
@@ -101,24 +101,17 @@ fn send(order: LoopOrder, paths: &Paths, screen: &mut Screen) -> Result<Done, Fa
     }
     let request = LoopRequest { caller: collected, order };
     let (mut done, mut refused): (Done, Option<Refusal>) = (Done::default(), None);
-    client::post(paths, "/v1/loop", &request, &mut |answer| match answer {
-        Answer::Loop(line) => {
+    client::post(paths, &request, &mut |reply| match reply {
+        Reply::Answer(LoopAnswer::Line(line)) => {
             for (severity, text) in &line.notes {
                 let prefix = if severity == "plain" { String::new() } else { format!("{severity}: ") };
                 screen.aside(&prefix, text);
             }
             done.lines.push(line.done);
         }
-        Answer::Spawned(spawned) => done.spawned = Some(spawned),
-        Answer::Warning(text) => screen.warning(&text),
-        Answer::Refused(refusal) => refused = Some(refusal),
-        Answer::Worker(_)
-        | Answer::Merge(_)
-        | Answer::Run(_)
-        | Answer::Flow(_)
-        | Answer::Nudge(_)
-        | Answer::Accepted
-        | Answer::Done => {}
+        Reply::Answer(LoopAnswer::Spawned(spawned)) => done.spawned = Some(spawned),
+        Reply::Warning(text) => screen.warning(&text),
+        Reply::Refused(refusal) => refused = Some(refusal),
     })?;
     match refused {
         Some(refusal) => Err(refusal.into()),

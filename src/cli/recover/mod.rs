@@ -240,7 +240,7 @@ impl Applied {
 fn recover(name: &str, paths: &Paths, screen: &mut Screen) -> Result<Answer, Failure> {
     let request = RecoverRequest { caller: caller::collect()?.caller, name: name.to_owned() };
     let mut last = None;
-    client::post(paths, "/v1/recover", &request, &mut |answer| match answer {
+    client::post_raw(paths, &request, &mut |answer| match answer {
         Answer::Warning(text) => screen.warning(&text),
         Answer::Spawned(_) | Answer::Refused(_) => last = Some(answer),
         Answer::Worker(_)

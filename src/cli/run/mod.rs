@@ -14,7 +14,7 @@ mod tidy;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use swarm_model::{Answer, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
+use swarm_model::{Refusal, RefusalKind, Reply, RunLine, RunOrder, RunRequest};
 
 use self::args::{Plain, PlanArgs, RunAction, RunArgs};
 use super::caller;
@@ -100,18 +100,10 @@ fn change(
 fn send(paths: &Paths, order: RunOrder) -> Result<RunLine, Failure> {
     let request = RunRequest { caller: caller::collect()?.caller, order };
     let mut told: Option<Result<RunLine, Refusal>> = None;
-    client::post(paths, "/v1/run", &request, &mut |answer| match answer {
-        Answer::Run(line) => told = Some(Ok(line)),
-        Answer::Refused(refusal) => told = Some(Err(refusal)),
-        Answer::Spawned(_)
-        | Answer::Worker(_)
-        | Answer::Merge(_)
-        | Answer::Loop(_)
-        | Answer::Flow(_)
-        | Answer::Nudge(_)
-        | Answer::Warning(_)
-        | Answer::Accepted
-        | Answer::Done => {}
+    client::post(paths, &request, &mut |reply| match reply {
+        Reply::Answer(line) => told = Some(Ok(line)),
+        Reply::Refused(refusal) => told = Some(Err(refusal)),
+        Reply::Warning(_) => {}
     })?;
     match told {
         Some(Ok(line)) => Ok(line),

@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
 use swarm_model::run::progress::{Run, Stage};
 use swarm_model::run::worker_name;
-use swarm_model::{Answer, Caller, CleanRequest, Refusal, RefusalKind, Scope};
+use swarm_model::{Caller, CleanRequest, Refusal, RefusalKind, Reply, Scope};
 
 use super::args::{ContextArgs, Plain};
 use crate::api::client;
@@ -99,8 +99,8 @@ fn clean(name: &str, caller: &Caller, paths: &Paths, kept: &mut Vec<(String, Str
     let scope = Scope::Names(vec![name.to_owned()]);
     let request = CleanRequest { caller, scope, rm_worktree: false, force_dirty: false };
     let mut is_gone = true;
-    client::post(paths, "/v1/clean", &request, &mut |answer| {
-        if let Answer::Refused(refusal) = answer
+    client::post(paths, &request, &mut |reply| {
+        if let Reply::Refused(refusal) = reply
             && refusal.kind != RefusalKind::NotFound
         {
             is_gone = false;
