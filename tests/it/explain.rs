@@ -1,4 +1,4 @@
-//! `swarm explain`: why a worker is as it is, from which file, and what to do next.
+//! `swarm explain`: why a worker is in its state, which file says so, and what to do next.
 
 use serde_json::Value;
 

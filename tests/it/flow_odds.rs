@@ -1,5 +1,5 @@
-//! Flows at work, and what is odd about them: the README's example as it stands, other
-//! programs, what could not land, who waits.
+//! Running flows in odd circumstances: the README's example as printed, other programs, work that cannot land,
+//! and who waits.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::common::{Rig, SOON, wait_until};
 use crate::flow_run::{Site, line};
 
-/// What is in the README between these two lines, behind `from`.
+/// Text of the README between these two lines, after `from`.
 fn block<'a>(readme: &'a str, from: usize, open: &str, close: &str) -> (&'a str, usize) {
     let begin = from + readme[from..].find(open).expect("a block") + open.len();
     let end = begin + readme[begin..].find(close).expect("its end");
