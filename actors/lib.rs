@@ -1,23 +1,23 @@
-//! The middle of `swarm`: what a worker is, what is kept of it, and the actors
-//! that decide. It knows no terminal, no git, no tmux, no socket and no
-//! process: those are behind the traits in [`ports`], which the binary fills.
+//! The core of `swarm`: the actors that supervise workers, runs, loops, flows and merge queues.
+//!
+//! This crate knows no terminal, git, tmux, socket or process. They are behind the traits of [`swarm_ports`], which
+//! the binary implements. The values that actors exchange (names, rows, records, requests, events) are in
+//! [`swarm_model`].
 //!
 //! ```text
-//!   model      the vocabulary (names, rows, records, requests, events)
-//!   ports      what the rooms ask of the world
-//!   supervisor the root actor: owns the rooms, restarts them, ends the process
+//!   supervisor the root actor: owns all other actors, restarts them, ends the process
 //!   registry   the only writer of state.json
 //!   worker     one actor per worker: start, watch, restart, stop, remove
-//!   merge      the queue in which finished work reaches its base branch
-//!   heartbeat  the session of each worker: its beats, and whether it is still ours
-//!   loops      one agent, again and again with a fresh context
-//!   flow       the rules of flows: roles that hand work to each other, with people in the loop
-//!   flows      flows at work: turns of roles, each a worker's
-//!   run        specs or jobs become finished work: order, attempts, dependencies
+//!   merge      one actor per merge queue: lands finished work on the base branch
+//!   heartbeat  sessions of workers: beats, ownership, and workers that are stuck
+//!   loops      one actor per loop: restarts an agent with a fresh context until its task is done
+//!   flow       rules of flows: roles that hand work to each other, with people in the loop
+//!   flows      one actor per running flow: starts a worker for each turn of a role
+//!   run        one actor per run: turns specs or jobs into landed work (order, attempts, dependencies)
 //!   nudges     text that is typed into windows on a schedule
 //! ```
 //!
-//! Rooms ask only downwards (supervisor → run, loops, flows → merge, worker → registry) and cast upwards.
+//! Requests go down only (supervisor → run, loops, flows → merge, worker → registry); reports go up as casts.
 
 pub mod flow;
 pub mod flows;

@@ -1,34 +1,32 @@
 //! `swarm` supervises fleets of coding agents. This file is the table of
 //! contents: which process this one is, and where its code is.
 
-#![cfg_attr(not(test), no_main)]
-
-mod adapters;
-mod agents;
 mod api;
-mod attempt;
 mod cli;
-mod config;
-mod daemon;
 mod doctor;
-mod duration;
-#[cfg(not(test))]
-mod entry;
-mod forkserver;
-mod guard;
-mod memory;
-mod paths;
-mod role;
-mod runner;
-mod shim;
+mod notify;
+mod processes;
 mod wiring;
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
-/// Runs this process and returns its exit code.
-fn start(words: Vec<OsString>) -> u8 {
+use nix::sys::signal::{SigHandler, Signal, signal};
+use swarm_store::flows::turns;
+use swarm_store::runs::order;
+use swarm_sys::commands::runner;
+
+use crate::processes::{attempt, forkserver, guard, shim, supervisor, turn};
+
+fn main() -> ExitCode {
+    ignore_file_size_signal();
+    start(&std::env::args_os().collect::<Vec<_>>()).into()
+}
+
+/// Runs the process that the first argument names, and returns its exit code.
+fn start(words: &[OsString]) -> u8 {
     let arguments = words.iter().skip(2).cloned();
-    // These are executed as /proc/…/exe, and would be called that.
+    // An internal process is executed through /proc/…/exe, which would be its name in `ps` and `pgrep`.
     if words.get(1).is_some_and(|verb| verb.as_encoded_bytes().starts_with(b"__")) {
         let _ = nix::sys::prctl::set_name(c"swarm");
     }
@@ -49,23 +47,24 @@ fn start(words: Vec<OsString>) -> u8 {
             close_inherited();
             runner::main(arguments)
         }
-        Some(adapters::runs::order::VERB) => attempt::main(arguments),
-        Some(adapters::flows::turns::VERB) => role::main(arguments),
+        Some(order::VERB) => attempt::main(arguments),
+        Some(turns::VERB) => turn::main(arguments),
         Some("__complete") => cli::complete(arguments),
         Some("__resolve") => attempt::resolve(arguments),
-        Some("__supervisor") => daemon::main(arguments),
-        _ => cli::main(&words),
+        Some("__supervisor") => supervisor::main(arguments),
+        _ => cli::main(words),
     }
 }
 
-#[cfg(test)]
-fn main() {
-    std::process::exit(start(std::env::args_os().collect()).into());
+/// Makes a write beyond the caller's file size limit fail with an error, as a write to a closed pipe does already.
+fn ignore_file_size_signal() {
+    // SAFETY: ignoring installs no handler, so nothing runs in signal context.
+    #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
+    let _ = unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) };
 }
 
-/// What the caller of the first command, or a tmux server, happened to have open
-/// is not for processes that outlive them, and not for workers. First of all,
-/// while this process has nothing open itself beyond the standard streams.
+/// Closes every inherited descriptor except the standard streams. Processes that outlive their caller, and the
+/// workers below them, must not keep the caller's files open. Called before this process opens anything itself.
 fn close_inherited() {
     // SAFETY: no descriptor from 3 on has an owner yet.
     #[expect(unsafe_code, reason = "closing by number takes no owned descriptor")]

@@ -1,5 +1,4 @@
-//! The composition root of the supervisor: the only place that knows both the
-//! ports and what fills them.
+//! Composition root of the supervisor: the only place that knows both the ports and their adapters.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,42 +7,41 @@ use std::sync::Arc;
 use swarm_ports::Ports;
 use tracing_subscriber::EnvFilter;
 
-use crate::adapters::clock::SystemClock;
-use crate::adapters::events::EventLog;
-use crate::adapters::flows::runner::DiskFlows;
-use crate::adapters::git::Git;
-use crate::adapters::git::hook::Home;
-use crate::adapters::landing::GitLandings;
-use crate::adapters::launcher::ShimLauncher;
-use crate::adapters::logs::LogKeeper;
-use crate::adapters::loops::DiskLoops;
-use crate::adapters::nudges::DiskNudges;
-use crate::adapters::process::SystemProcesses;
-use crate::adapters::records::DiskRecords;
-use crate::adapters::runs::DiskRuns;
-use crate::adapters::session::DiskSessions;
-use crate::adapters::terminals::TmuxTerminals;
-use crate::paths::Paths;
+use crate::processes::launcher::ShimLauncher;
+use swarm_git::Git;
+use swarm_git::landing::GitLandings;
+use swarm_git::worktrees::hook::Home;
+use swarm_store::events::EventLog;
+use swarm_store::flows::runner::DiskFlows;
+use swarm_store::logs::LogKeeper;
+use swarm_store::loops::DiskLoops;
+use swarm_store::nudges::DiskNudges;
+use swarm_store::processes::SystemProcesses;
+use swarm_store::records::DiskRecords;
+use swarm_store::runs::DiskRuns;
+use swarm_store::sessions::DiskSessions;
+use swarm_store::terminals::TmuxTerminals;
+use swarm_sys::clock::SystemClock;
+use swarm_sys::paths::Paths;
 
 pub struct Wired {
     pub ports: Ports,
     pub events: Arc<EventLog>,
 }
 
-/// Everything the actors need, over the real world. Within a runtime.
+/// Creates the real adapters for all ports. Must be called within a runtime.
 ///
 /// # Errors
-/// When the kernel refuses to watch files.
+/// Fails if the boot id cannot be read or the kernel refuses to watch files.
 pub fn ports(paths: &Paths) -> io::Result<Wired> {
-    // Everything below asks again, and gets this answer.
-    crate::adapters::procfs::known_boot_id()?;
+    // Read once here; later calls use the cached value.
+    swarm_sys::procfs::known_boot_id()?;
     let events = Arc::new(EventLog::new(paths.events()));
-    // The running file, also after an upgrade replaced it: shims and supervisor are of one build.
+    // The running executable even if an upgrade has replaced the file, so that shims and supervisor are of one build.
     let executable = PathBuf::from(format!("/proc/{}/exe", std::process::id()));
-    // What a row shows of an agent's command, and a respawn executes: the file as it is
-    // installed, where it is still there.
+    // The installed file, if it still exists: rows show it in commands, and a respawn executes it.
     let installed = std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| executable.clone());
-    // Agents run it for as long as they live: only under a name that outlives this process.
+    // Agents run hooks as long as they live, so the path must remain valid after this process.
     let hooks = Some(installed.clone()).filter(|path| *path != executable);
     let ports = Ports {
         clock: Arc::new(SystemClock::new()),
@@ -64,7 +62,7 @@ pub fn ports(paths: &Paths) -> io::Result<Wired> {
     Ok(Wired { ports, events })
 }
 
-/// JSON lines to standard error, which the guard pointed at `supervisor.log`.
+/// Logs JSON lines to standard error, which the guard has redirected to `supervisor.log`.
 pub fn trace() {
     let filter = EnvFilter::try_from_env("SWARM_LOG").unwrap_or_else(|_| EnvFilter::new("info,ractor=warn"));
     let subscriber = tracing_subscriber::fmt()
@@ -77,8 +75,7 @@ pub fn trace() {
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a panic")));
 }
 
-/// Standard error that never fails: a full disk must not end the supervisor
-/// because it wanted to say so.
+/// Standard error that ignores write errors: a full disk must not end the supervisor when it logs that.
 struct Quiet(io::Stderr);
 
 impl io::Write for Quiet {

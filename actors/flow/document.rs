@@ -13,7 +13,7 @@ pub const STATE_VERSION: &str = "11";
 /// Maximum size of `flow.json` in bytes. Larger files are not loaded.
 pub const FLOW_BYTES_MAX: u64 = 32 << 20;
 
-/// One flow.
+/// State of one flow: the document, and the record's name and summary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowRun {
     pub(super) doc: Members,
@@ -60,7 +60,7 @@ pub struct NewFlow<'a> {
     pub first_node: &'a str,
 }
 
-/// One row of the list of flows. Flows of an unsupported version have a row too.
+/// Row of the list of flows. Flows of an unsupported version have a row too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSummary {
     pub id: FlowRef,

@@ -1,4 +1,4 @@
-//! What a node receives when its turn starts, as facts. The prompt is worded elsewhere.
+//! Input of a node's turn when it starts, as facts. The prompt is worded elsewhere.
 
 use super::graph::Node;
 

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::json::Json;
 use super::names::{edge_key, split_edge_key};
 
-/// One node of a workflow.
+/// Node of a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     pub id: String,

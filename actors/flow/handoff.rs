@@ -12,7 +12,7 @@ use super::schedule::outstanding;
 use super::state::{RUNNING, Reason};
 use super::validate::OwnerRules;
 
-/// What the path of an artifact refers to. Relative paths start at the workspace root.
+/// Kind of file at the path of an artifact. Relative paths start at the workspace root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Artifact {
     File,

@@ -327,12 +327,12 @@ impl<'de> Visitor<'de> for AnyJson {
         Ok(Json::Bool(value))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "numbers are doubles there")]
+    #[expect(clippy::cast_precision_loss, reason = "JavaScript's numbers are doubles")]
     fn visit_u64<E>(self, number: u64) -> Result<Json, E> {
         Ok(Json::Number(number as f64))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "numbers are doubles there")]
+    #[expect(clippy::cast_precision_loss, reason = "JavaScript's numbers are doubles")]
     fn visit_i64<E>(self, number: i64) -> Result<Json, E> {
         Ok(Json::Number(number as f64))
     }
@@ -390,7 +390,7 @@ impl Serialize for Json {
         match self {
             Self::Null => serializer.serialize_unit(),
             Self::Bool(value) => serializer.serialize_bool(*value),
-            #[expect(clippy::cast_possible_truncation, reason = "it is an integer that a double holds exactly")]
+            #[expect(clippy::cast_possible_truncation, reason = "an integer that a double represents exactly")]
             Self::Number(number) if number.fract() == 0.0 && number.abs() <= INTEGER_MAX => {
                 serializer.serialize_i64(*number as i64)
             }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::json;
 use super::names::{FIRST_NODE, OWNER, RoleId};
 
-/// One problem of a workflow.
+/// Problem of a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Path such as `workflow.nodes[2].role`. Empty for the document itself.

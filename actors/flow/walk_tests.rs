@@ -18,7 +18,7 @@ use super::validate::OwnerRules;
 
 const ROLES: [&str; 5] = ["owner", "dev", "dev_2", "qa", "owner"];
 
-/// One action of an agent or a person.
+/// Action of an agent or a person.
 #[derive(Clone, Debug)]
 enum Act {
     Restart,
@@ -36,7 +36,7 @@ enum Act {
 /// Selection of a node, resolved when the action runs.
 #[derive(Clone, Debug)]
 enum Pick {
-    /// One of the nodes that the action fits; any node if there is none.
+    /// A node that the action fits; any node if there is none.
     Fit(usize),
     Any(usize),
 }

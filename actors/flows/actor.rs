@@ -1,5 +1,5 @@
-//! The shell around [`machine`](super::machine): goes by the flow's files, has turns
-//! attended, and goes on listening meanwhile.
+//! Actor around [`machine`](super::machine): reads and advances the flow's files, has the turns
+//! attended, and stays responsive meanwhile.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub struct FlowActor;
 #[derive(Clone)]
 pub struct FlowArguments {
     pub place: FlowPlace,
-    /// None where one that was run before goes on.
+    /// `None` resumes a flow that was run before.
     pub begin: Option<Begin>,
     pub ports: Ports,
     pub fleet: Arc<dyn Fleet>,
-    /// Upwards, without waiting.
+    /// Reports to the supervisor without waiting.
     pub tell: Arc<dyn Fn(Told) + Send + Sync>,
 }
 
@@ -37,7 +37,7 @@ pub struct State {
     myself: ActorRef<FlowMessage>,
     caller: Caller,
     machine: Machine,
-    /// Who was known to wait for a person.
+    /// Waits for people that were already announced.
     waits: BTreeSet<News>,
     resting: Vec<RpcReplyPort<bool>>,
     tasks: Vec<AbortHandle>,
@@ -57,7 +57,7 @@ impl Actor for FlowActor {
         let opened = flows.open(&arguments.place, arguments.begin.as_ref()).await.map_err(FlowError::Open)?;
         let _ = myself.cast(FlowMessage::Wake);
         let (listener, place) = (myself.clone(), arguments.place.clone());
-        // People and other programs write to it as well.
+        // People and other programs write to the flow's files too.
         let watch = tokio::spawn(async move {
             loop {
                 flows.changed(&place).await;
@@ -122,7 +122,7 @@ impl State {
                     return Some(Event::Advanced(standing));
                 }
                 Err(error) => {
-                    tracing::error!(flow = %place, error, "the flow waits for its files");
+                    tracing::error!(flow = %place, error, "cannot read or write the flow's files; retrying");
                     return Some(Event::Failed(ended));
                 }
             },
@@ -132,7 +132,7 @@ impl State {
                 self.emit(worker, EventKind::FlowTurn { flow: place.to_string(), node, role, number });
                 let (attendant, myself, attended) = (self.attendant(), self.myself.clone(), turn.clone());
                 self.task(async move {
-                    // Ends with this task.
+                    // Aborted with this task.
                     let mut alone = JoinSet::new();
                     alone.spawn(async move { attendant.attend(attended).await });
                     if alone.join_next().await.is_some_and(|ended| ended.is_err()) {
@@ -160,7 +160,8 @@ impl State {
         None
     }
 
-    /// `unfinished`: what was at work is kept for whoever runs it next.
+    /// Closes the flow and stops the actor. `unfinished` keeps the running turns in the files, so
+    /// that a later run resumes them.
     async fn leave(&mut self, unfinished: bool) {
         self.arguments.ports.flows.close(&self.arguments.place, unfinished).await;
         (self.arguments.tell)(Told::Over);
@@ -174,7 +175,7 @@ impl State {
         Ok(())
     }
 
-    /// Tells of those that wait for a person and did not before.
+    /// Emits an event for each new wait for a person.
     fn announce(&mut self, standing: &Standing) {
         let waits: BTreeSet<News> = standing.waits.iter().cloned().collect();
         for news in waits.difference(&self.waits) {

@@ -1,5 +1,5 @@
-//! What a flow does beside its actor: it starts the workers of turns and waits for their
-//! end. All of it may be done again after a crash, and finds what is there.
+//! Work of a flow outside its actor: starting the workers of turns and waiting for their end. Every
+//! step can be repeated after a crash and finds what already exists.
 
 use std::sync::Arc;
 
@@ -42,21 +42,21 @@ impl Attendant {
 
     pub async fn kill(&self, worker: &str) {
         let caller = Caller { request: self.ports.clock.token(), ..self.caller.clone() };
-        // It may just be starting, or have ended by itself: whoever attends it tells that.
+        // The worker may still be starting, or have ended by itself. Its attendant reports either.
         if let Err(refusal) = tried(|| self.fleet.kill(worker, &caller)).await {
-            tracing::warn!(worker, cause = %refusal.cause, "it could not be stopped");
+            tracing::warn!(worker, cause = %refusal.cause, "cannot stop the worker of a turn");
         }
     }
 
-    /// Brings what the flow came to into the merge queue of its base, where that is asked
-    /// for. Asked again after a crash, the queue finds it by its key.
+    /// Adds the flow's result to the merge queue of its base, if its plan asks for that. Safe to
+    /// repeat after a crash: the queue knows the item by its key.
     pub async fn land(&self) {
         let Some(wish) = self.ports.flows.wish(&self.place, &self.caller).await else { return };
         if self.fleet.item(&wish.key).await.is_some() {
             return;
         }
         if let Err(refusal) = tried(|| self.fleet.land(wish.clone())).await {
-            let cause = format!("what flow {} came to: {}", self.place, refusal.cause);
+            let cause = format!("result of flow {}: {}", self.place, refusal.cause);
             let (at_ms, kind) = (self.ports.clock.wall_ms(), EventKind::MergeRefused { cause });
             self.ports.events.emit(Event { at_ms, worker: Some(wish.worker), generation: None, request: None, kind });
         }

@@ -1,63 +1,64 @@
-//! Whose worker is waited for, and when the files are looked at again.
+//! Decisions of a running flow: which turns to attend, and when to advance its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use swarm_model::FlowRules;
 use swarm_model::flows::{Ended, Standing, Turn};
 
-/// How long files that could not be read or written are left alone, in milliseconds …
+/// Pause before the first retry if the files cannot be read or written, in milliseconds. Each
+/// further pause is twice as long.
 const PAUSE_MS: u64 = 1_000;
-/// … twice as long each time, up to this.
+/// Longest pause before a retry, in milliseconds.
 const PAUSE_MS_MAX: u64 = 60_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The files may say something else now.
+    /// The files may have changed.
     Changed,
     Advanced(Standing),
-    /// They could not be read or written. What ended is told again.
+    /// The files could not be read or written. The ended turns are reported again with the next
+    /// attempt.
     Failed(Vec<Ended>),
-    /// The worker of a turn runs.
+    /// The worker of a turn has started.
     Started(Turn),
     Ended(Ended),
-    /// A person wants the turn at this node, or of this role, to end.
+    /// A person stops this turn.
     StopTurn(Turn),
-    /// Whoever waited for its worker failed: somebody else is to.
+    /// The task that attended the turn failed; another one has to take over.
     Unattended(Turn),
     Stop,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Bring what ended into the files, claim where that is asked for, and say what is at
-    /// work then.
+    /// Record the ended turns in the files, claim nodes if `claim`, and report the running turns.
     Advance { ended: Vec<Ended>, claim: bool },
     /// Start the worker of a turn, or find it, and wait for its end.
     Attend(Turn),
-    /// End its worker.
+    /// Kill the worker of a turn.
     Kill(Turn),
-    /// Advance again after so many milliseconds.
+    /// Advance again after this many milliseconds.
     Arm(u64),
-    /// Whoever waits for that: nothing is at work.
+    /// Answer the callers that wait for the flow to rest.
     Rested,
-    /// Nothing will follow.
+    /// The flow is over: close it.
     Finish,
-    /// A person wants it left: what was at work is kept for later.
+    /// Leave the flow: running turns are kept for a later run.
     Leave,
 }
 
-/// What is known of a flow beside its files.
+/// State of a running flow that is not in its files.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     rules: FlowRules,
-    /// By role: one turn each.
+    /// Running turns by role, one for each.
     at_work: BTreeMap<String, Turn>,
     ended: Vec<Ended>,
-    /// Roles whose agent stands still until a person answers.
+    /// Roles whose agent waits for a person's permission.
     asking: BTreeSet<String>,
-    /// Roles whose turn is to end: its worker is killed as soon as it is there.
+    /// Roles whose turn must end. Its worker is killed as soon as it exists.
     doomed: BTreeSet<String>,
-    /// Turns were begun, and by the rules no others are to.
+    /// Whether turns were started. With `once`, no others follow.
     begun: bool,
     stopping: bool,
     failures: u32,
@@ -77,12 +78,12 @@ impl Machine {
         self.over
     }
 
-    /// Nothing is at work but for those who stand still until a person answers.
+    /// Reports whether no turn is running, except those that wait for a person's permission.
     pub fn rests(&self) -> bool {
         self.at_work.keys().all(|role| self.asking.contains(role))
     }
 
-    /// It is being left, and begins nothing more.
+    /// Reports whether the flow is over or being stopped and starts nothing more.
     pub fn is_leaving(&self) -> bool {
         self.stopping || self.over
     }
@@ -141,14 +142,14 @@ impl Machine {
         self.failures = 0;
         self.asking = standing.asking.into_iter().collect();
         let mut effects = Vec::new();
-        // A person has said no to what its agent asked.
+        // A person denied the agent's request.
         for role in standing.denied {
             if let Some(turn) = self.at_work.get(&role).filter(|_| self.doomed.insert(role.clone())) {
                 effects.push(Effect::Kill(turn.clone()));
             }
         }
         for turn in standing.turns {
-            // A role whose last worker is still there waits for its end; what was begun
+            // A role whose last worker still exists waits for its end; a turn that was claimed
             // meanwhile is found in the files again.
             let is_full = self.rules.max.is_some_and(|max| self.at_work.len() >= max.max(1));
             if !is_full && !self.at_work.contains_key(&turn.role) {

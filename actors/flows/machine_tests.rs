@@ -25,8 +25,8 @@ fn each_turn_is_attended_once_and_a_role_waits_for_its_last_worker() {
     let (first, second) = (turn("dev", 1), turn("dev", 2));
     assert_eq!(machine.on(Event::Advanced(standing([&first]))), vec![Effect::Attend(first.clone())]);
     assert_eq!(machine.on(Event::Changed), advance(Vec::new()));
-    assert_eq!(machine.on(Event::Advanced(standing([&first]))), Vec::new(), "it is attended already");
-    // Its own process handed over and is just ending, when the next one was claimed.
+    assert_eq!(machine.on(Event::Advanced(standing([&first]))), Vec::new(), "already attended");
+    // Its own process handed over and is about to end when the next turn is claimed.
     assert_eq!(machine.on(Event::Advanced(standing([&second]))), Vec::new());
     assert!(!machine.rests());
     assert_eq!(machine.on(Event::Ended(ended(first.clone()))), advance(vec![ended(first)]));
@@ -34,7 +34,7 @@ fn each_turn_is_attended_once_and_a_role_waits_for_its_last_worker() {
 }
 
 #[test]
-fn no_more_turns_are_at_work_than_allowed() {
+fn the_limit_of_concurrent_turns_holds() {
     let mut machine = Machine::new(FlowRules { max: Some(1), once: false });
     let both = [turn("dev", 1), turn("dev_2", 1)];
     assert_eq!(machine.on(Event::Advanced(standing([&both[0], &both[1]]))), vec![Effect::Attend(both[0].clone())]);
@@ -43,7 +43,7 @@ fn no_more_turns_are_at_work_than_allowed() {
 }
 
 #[test]
-fn one_round_claims_once_and_leaves() {
+fn with_once_a_flow_claims_one_round_and_leaves() {
     let mut machine = Machine::new(FlowRules { max: None, once: true });
     assert_eq!(machine.on(Event::Changed), advance(Vec::new()));
     let only = turn("dev", 1);
@@ -54,7 +54,7 @@ fn one_round_claims_once_and_leaves() {
 }
 
 #[test]
-fn what_ended_is_told_until_the_files_have_it() {
+fn an_ended_turn_is_reported_until_the_files_have_it() {
     let mut machine = Machine::default();
     let only = turn("dev", 1);
     machine.on(Event::Advanced(standing([&only])));
@@ -72,7 +72,7 @@ fn what_ended_is_told_until_the_files_have_it() {
 }
 
 #[test]
-fn a_flow_that_is_stopped_ends_its_turns_and_claims_nothing_more() {
+fn a_stopped_flow_kills_its_turns_and_claims_nothing_more() {
     let mut machine = Machine::default();
     let both = [turn("dev", 1), turn("qa", 4)];
     machine.on(Event::Advanced(standing([&both[0], &both[1]])));
@@ -83,7 +83,7 @@ fn a_flow_that_is_stopped_ends_its_turns_and_claims_nothing_more() {
 }
 
 #[test]
-fn a_flow_that_is_over_is_finished_once_nothing_is_at_work() {
+fn a_flow_that_is_over_finishes_once_no_turn_runs() {
     let mut machine = Machine::default();
     let only = turn("owner", 3);
     machine.on(Event::Advanced(standing([&only])));
@@ -95,23 +95,27 @@ fn a_flow_that_is_over_is_finished_once_nothing_is_at_work() {
 }
 
 #[test]
-fn a_turn_that_is_to_end_is_ended_also_when_its_worker_is_just_starting() {
+fn a_turn_is_stopped_even_if_its_worker_is_still_starting() {
     let mut machine = Machine::default();
     let (dev, qa) = (turn("dev", 1), turn("qa", 1));
     machine.on(Event::Advanced(standing([&dev, &qa])));
     assert_eq!(machine.on(Event::Started(dev.clone())), Vec::new());
     assert_eq!(machine.on(Event::StopTurn(dev.clone())), vec![Effect::Kill(dev.clone())]);
-    assert_eq!(machine.on(Event::Started(dev.clone())), vec![Effect::Kill(dev.clone())], "it was not there before");
+    assert_eq!(
+        machine.on(Event::Started(dev.clone())),
+        vec![Effect::Kill(dev.clone())],
+        "its worker did not exist before"
+    );
     machine.on(Event::Ended(ended(dev)));
     let next = turn("dev", 2);
     machine.on(Event::Advanced(standing([&next, &qa])));
-    assert_eq!(machine.on(Event::Started(next)), Vec::new(), "the next one is another");
+    assert_eq!(machine.on(Event::Started(next)), Vec::new(), "the next turn is not doomed");
     machine.on(Event::Stop);
     assert_eq!(machine.on(Event::Started(qa.clone())), vec![Effect::Kill(qa)]);
 }
 
 #[test]
-fn a_turn_whose_question_was_answered_with_no_is_ended_once() {
+fn a_turn_with_a_denied_request_is_killed_once() {
     let mut machine = Machine::default();
     let dev = turn("dev", 1);
     machine.on(Event::Advanced(standing([&dev])));

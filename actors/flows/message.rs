@@ -1,4 +1,4 @@
-//! The flow actor's whole protocol.
+//! Protocol of the flow actor.
 
 use ractor::RpcReplyPort;
 
@@ -7,26 +7,26 @@ use swarm_model::flows::{Ended, Turn};
 
 #[derive(Debug)]
 pub enum FlowMessage {
-    /// The file was changed by somebody else.
+    /// Another process changed the files.
     Wake,
-    /// From the timer, or from the actor itself: go by what the files say now.
+    /// From the timer or the actor itself: act on the current files.
     Advance,
-    /// From the task that attends a turn.
+    /// From the task that attends a turn: its worker runs.
     Started(Turn),
     Ended(Box<Ended>),
-    /// The same, where that task itself failed.
+    /// The task that attended a turn failed.
     Unattended(Turn),
     StopNode(String, RpcReplyPort<Result<(), FlowError>>),
     Stop,
-    /// Work on it: refused by one that is being left.
+    /// Work on the flow. Answered with `false` by a flow that is being left.
     Run(RpcReplyPort<bool>),
-    /// Answered when nothing is at work: whether the flow is over.
+    /// Answered once no turn is running: whether the flow is over.
     Rests(RpcReplyPort<bool>),
 }
 
-/// What a flow tells upwards.
+/// Reports of a flow to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It has ended, and everything of it is on disk.
+    /// The flow's actor ended; everything is on disk.
     Over,
 }

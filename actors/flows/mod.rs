@@ -1,20 +1,19 @@
-//! A flow at work: turns of its roles, each a worker's.
+//! Flow actors: each runs the turns of one flow as workers.
 //!
 //! ```text
 //!            claimed                 handed over, asked, suspended
-//!  (file) ───────────▶ turn at work ───────────────────────────────▶ (file)
+//!  (file) ───────────▶ turn running ───────────────────────────────▶ (file)
 //!                        │      ▲
-//!                        │ ends without a result: again, so often as is allowed
+//!                        │ ends without a result: repeated up to the repair limit
 //!                        ▼      │
-//!                     (the file says for whom it waits)
+//!                     (the file says whom it waits for)
 //! ```
 //!
-//! One actor for each flow that somebody has run. All that has happened is in the
-//! flow's own files, which people, agents and another program write as well; the actor
-//! keeps in memory whose worker it waits for, and nothing else. After a crash it finds
-//! by the files which turns are at work, and by the request of a turn its worker: each
-//! is started once. A turn's own process brings its result into the file, so that none
-//! is lost when there is no supervisor.
+//! There is one actor for each flow that was run. All progress is in the flow's own files, which people,
+//! agents and the original runtime write too; the actor only remembers which workers it waits for. After
+//! a crash it finds the running turns in the files, and the worker of each turn by its request, so that
+//! each worker is started once. A turn's own process writes its result into the file, so that no result
+//! is lost while no supervisor runs.
 
 mod actor;
 mod attend;
@@ -29,20 +28,20 @@ pub use error::FlowError;
 use message::FlowMessage;
 pub use message::Told;
 
-/// How long a question may take, in milliseconds.
+/// Timeout of a call to the actor, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
 
-/// The way to one flow.
+/// Handle of one flow actor.
 #[derive(Clone, Debug)]
 pub struct FlowHandle {
     actor: ActorRef<FlowMessage>,
 }
 
 impl FlowHandle {
-    /// Starts the actor under `parent`: a flow that is run now, or one that goes on.
+    /// Starts the actor under `parent`, for a new run or to resume an earlier one.
     ///
     /// # Errors
-    /// When it cannot be opened, somebody else runs it, or the runtime refuses.
+    /// Fails if the flow cannot be opened, another process runs it, or the actor runtime refuses.
     pub async fn start(arguments: FlowArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
         let (actor, _) = actor::FlowActor::spawn_linked(None, actor::FlowActor, arguments, parent).await?;
         Ok(Self { actor })
@@ -52,12 +51,13 @@ impl FlowHandle {
         self.actor.get_cell()
     }
 
-    /// Has it work on what there is. False where it is being left, and begins nothing more.
+    /// Makes the actor work on the flow. Returns `false` if the flow is being left and starts
+    /// nothing more.
     pub async fn run(&self) -> bool {
         ractor::call_t!(self.actor, FlowMessage::Run, CALL_MS_MAX).unwrap_or(false)
     }
 
-    /// The file was changed; returns at once.
+    /// Reports a change of the flow's files. Returns at once.
     pub fn wake(&self) {
         let _ = self.actor.cast(FlowMessage::Wake);
     }
@@ -65,18 +65,18 @@ impl FlowHandle {
     /// Ends the turn at a node.
     ///
     /// # Errors
-    /// When none is at work there, or the actor has ended.
+    /// Fails if no turn is running there, or the actor has ended.
     pub async fn stop_node(&self, node: String) -> Result<(), FlowError> {
         ractor::call_t!(self.actor, FlowMessage::StopNode, CALL_MS_MAX, node).unwrap_or(Err(FlowError::Closed))
     }
 
-    /// Ends all turns, and then the actor. What they were at is kept for later.
+    /// Ends all turns, then the actor. Unfinished turns are kept for a later run.
     pub fn stop(&self) {
         let _ = self.actor.cast(FlowMessage::Stop);
     }
 
-    /// Returns when nothing of the flow is at work: whether it is over. None when the
-    /// actor has ended before.
+    /// Waits until no turn is running, and returns whether the flow is over. `None` if the actor
+    /// ended first.
     pub async fn rests(&self) -> Option<bool> {
         ractor::call!(self.actor, FlowMessage::Rests).ok()
     }

@@ -1,5 +1,5 @@
-//! The shell around [`machine`](super::machine): makes what happened durable, carries
-//! out what follows, and goes on listening meanwhile.
+//! Actor around [`machine`](super::machine): makes each decision durable, then carries out its
+//! effects, and stays responsive meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,29 @@ use swarm_model::loops::words::Word;
 use swarm_model::{EventKind, Refusal, RefusalKind, Spawned};
 use swarm_ports::{Filed, Ports};
 
-/// How long records that could not be written are left alone.
+/// Pause before files that could not be written are written again.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
-/// How often it is noted that the window changes, in milliseconds.
+/// Minimum interval between notes that the window changes, in milliseconds.
 const NOTE_MS: u64 = 15_000;
 
 pub struct LoopActor;
 
-/// How a loop comes to be.
+/// Origin of a loop.
 #[derive(Clone, Debug)]
 pub enum Begin {
     Plan(Box<Plan>),
-    /// Another program began it, and has left it. It rests until something happens to it.
+    /// A loop that another program started and left. It rests until something happens to it.
     Adopt(Box<Loop>),
 }
 
 #[derive(Clone)]
 pub struct LoopArguments {
     pub name: String,
-    /// None where a loop that is on record goes on.
+    /// `None` resumes the loop that is on disk.
     pub begin: Option<Begin>,
     pub ports: Ports,
     pub workers: Arc<dyn Workers>,
-    /// Upwards, without waiting.
+    /// Reports to the supervisor without waiting.
     pub tell: Arc<dyn Fn(Told) + Send + Sync>,
 }
 
@@ -47,15 +47,16 @@ pub struct State {
     arguments: LoopArguments,
     myself: ActorRef<LoopMessage>,
     it: Machine,
-    /// What follows from what is not durable yet.
+    /// Effects of decisions that are not durable yet.
     held: Vec<Effect>,
-    /// What is to be told and is not yet among the lines of the loop, with its time.
+    /// Log lines that are not part of the loop's state yet, each with its Unix time in
+    /// milliseconds.
     words: Vec<(u64, Word)>,
-    /// The lines of the loop are those of a write that did not succeed yet.
+    /// Whether the lines in the loop's state belong to a write that has not succeeded yet.
     lines_open: bool,
     replies: Vec<RpcReplyPort<Result<(), LoopError>>>,
     flushing: bool,
-    /// What the original's file may say when nobody else wrote to it.
+    /// Contents that `state.json` may have if no other program wrote to it.
     known: Vec<Wire>,
     attendant: Option<AbortHandle>,
     tasks: Vec<AbortHandle>,
@@ -108,7 +109,7 @@ impl Actor for LoopActor {
             }
             LoopMessage::Begun(reply) => match &state.first {
                 Some(Ok(spawned)) => drop(reply.send(Ok(spawned.clone()))),
-                // Nothing of it will ever run.
+                // No worker of the loop will ever run.
                 Some(Err(_)) | None if !state.it.is_active() && !state.flushing => {
                     drop(reply);
                     state.leave();
@@ -138,9 +139,9 @@ impl State {
         it.earlier = earlier.map_err(|error| LoopError::Open(error.to_string()))?;
         let mut state = Self::new(myself, arguments, Machine::new(it));
         state.take(&Event::Began);
-        // Durable before anybody hears of it, and before anything is started.
+        // Durable before the start is reported and before anything runs.
         if let Err(error) = state.save().await {
-            // What is half written is not to be begun by anybody.
+            // No other process may start a half-written loop.
             state.take_back().await;
             return Err(LoopError::Save(error.to_string()).into());
         }
@@ -158,7 +159,7 @@ impl State {
         let mut state = Self::new(myself, arguments, Machine::new(it));
         state.known = vec![state.it.wire()];
         state.take(&Event::Adopted);
-        // Durable before anything follows from its being ours.
+        // The adoption must be durable before anything depends on it.
         loop {
             match state.save().await {
                 Ok(None) => break,
@@ -181,7 +182,7 @@ impl State {
         let known = it.wires_before.iter().copied().chain([it.wire()]).collect();
         let mut state = Self::new(myself, arguments, it);
         state.known = known;
-        // What was to be told may not be in the log yet.
+        // The last lines may not be in the log yet.
         state.lines_open = true;
         state.held = effects;
         state.notice_others().await;
@@ -214,7 +215,7 @@ impl State {
         &self.arguments.ports
     }
 
-    /// A person, or the original, may have written into the original's file.
+    /// Applies a change of `state.json` by a person or another program.
     async fn notice_others(&mut self) {
         let Some(wire) = self.ports().loops.wire(self.it.name()).await else { return };
         if !self.known.is_empty() && !self.known.contains(&wire) {
@@ -223,16 +224,16 @@ impl State {
     }
 
     fn hear(&mut self, wire: Wire) {
-        tracing::info!(worker = self.it.name(), ?wire, "another program changed its loop");
+        tracing::info!(worker = self.it.name(), ?wire, "another program changed the loop");
         self.known = vec![wire];
         self.take(&Event::Others(wire));
     }
 
-    /// One event: decided at once, and carried out when it is durable.
+    /// Takes one event: decides at once, and holds the effects until the decision is durable.
     fn take(&mut self, event: &Event) {
         let now_ms = self.ports().clock.wall_ms();
         let effects = self.it.on(event, now_ms);
-        // What a window shows is no news while nothing follows from it.
+        // The content of a window is not worth a write unless it has effects.
         if !effects.is_empty() || !matches!(event, Event::Seen { .. }) {
             self.ask_for_flush();
         }
@@ -252,7 +253,7 @@ impl State {
         }
     }
 
-    /// Everything that is in the mailbox by then goes into the same write.
+    /// Schedules one write for everything that is in the mailbox until then.
     fn ask_for_flush(&mut self) {
         if !self.flushing {
             self.flushing = true;
@@ -260,7 +261,8 @@ impl State {
         }
     }
 
-    /// Makes it durable; `Some` is what another program wrote meanwhile, which goes first.
+    /// Writes the loop. Returns `Some` if another program wrote to `state.json` meanwhile; that
+    /// change must be applied first.
     async fn save(&mut self) -> std::io::Result<Option<Wire>> {
         let loops = Arc::clone(&self.ports().loops);
         if !self.lines_open && !self.words.is_empty() {
@@ -282,13 +284,13 @@ impl State {
         match self.save().await {
             Ok(None) => {}
             Ok(Some(wire)) => {
-                // Nothing follows before that is in it as well.
+                // Effects wait until this change is durable too.
                 self.hear(wire);
                 let _ = self.myself.cast(LoopMessage::Flush);
                 return;
             }
             Err(error) => {
-                tracing::error!(worker = self.it.name(), %error, "the loop waits for its records");
+                tracing::error!(worker = self.it.name(), %error, "cannot write the loop's files; retrying");
                 let told = LoopError::Save(error.to_string());
                 self.replies.drain(..).for_each(|reply| drop(reply.send(Err(told.clone()))));
                 self.myself.send_after(SAVE_PAUSE, || LoopMessage::Flush);
@@ -301,7 +303,8 @@ impl State {
             self.perform(effect).await;
         }
         if self.known.len() == 1 && self.known != self.it.wires_before && self.it.goes_on() {
-            // On record as well: what was written before is another's word if it is found again.
+            // Record that the former contents are superseded: if one of them reappears, another
+            // program wrote it.
             self.ask_for_flush();
         }
         if !self.it.is_active() && !self.flushing {
@@ -358,11 +361,11 @@ impl State {
 
     async fn take_back(&self) {
         if let Err(error) = self.ports().loops.withdraw(&self.it).await {
-            tracing::error!(worker = self.it.name(), %error, "what a loop left that did not begin stays");
+            tracing::error!(worker = self.it.name(), %error, "cannot remove the files of a loop that did not start");
         }
     }
 
-    /// Whoever began it is told why nothing is there.
+    /// Removes the loop's files and tells the caller that started it why.
     async fn withdraw(&mut self, cause: String) {
         self.take_back().await;
         let refusal = match self.first.take() {

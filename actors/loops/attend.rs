@@ -1,5 +1,5 @@
-//! What a loop does beside its actor: it starts workers, types prompts and looks at
-//! windows. All of it may be done again after a crash, and finds what is there.
+//! Work of a loop outside its actor: starting workers, typing prompts and reading windows. Every
+//! step can be repeated after a crash and finds what already exists.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use swarm_model::screen::{Screen, judge};
 use swarm_model::{Caller, Contract, Ended, ExitRecord, Reason, Refusal, RefusalKind, SpawnRequest};
 use swarm_ports::{Ports, TerminalError, Typing};
 
-/// How long an agent may take until it asks for work; then it is given its prompt anyhow.
+/// Maximum wait for an agent to become ready. After it, the prompt is typed anyway.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// A screen that was answered with Enter is looked at again after this time.
+/// Delay before a screen that was answered with Enter is read again.
 const ANSWERED_PAUSE: Duration = Duration::from_millis(500);
-/// However much is written, a window is looked at this often.
+/// Minimum interval between two reads of a window, however much is written to it.
 const LOOK_PAUSE: Duration = Duration::from_secs(2);
-/// Lines above the window in which the words are looked for that end a loop.
+/// Lines of scrollback that are searched for the done pattern.
 const SCROLLBACK_LINES: usize = 2000;
-/// When the first iteration's agent has to be past its first screens.
+/// Time after the prompt by which the first iteration's agent must be past its startup screens.
 const PREFLIGHT: Duration = Duration::from_secs(10);
-/// How long what is typed may take to show.
+/// Maximum wait for typed text to show in the window.
 const ECHO_MAX: Duration = Duration::from_millis(500);
-/// How long the last output of a window may still be on its way to the log.
+/// Maximum delay between a window's last output and its arrival in the log.
 const SETTLE: Duration = Duration::from_millis(250);
-/// Longest time between two looks at a window.
+/// Longest interval between two reads of a window.
 const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How often a window that tmux cannot show is asked for again.
+/// Maximum retries for a window that tmux fails to show.
 const TOOL_TRIES_MAX: u32 = 5;
 
 pub struct Attendant {
     pub ports: Ports,
     pub workers: Arc<dyn Workers>,
     pub actor: ActorRef<LoopMessage>,
-    /// As it was when the work was begun.
+    /// State of the loop when this work started.
     pub it: Loop,
 }
 
@@ -55,7 +55,7 @@ impl Attendant {
         self.it.name()
     }
 
-    /// One iteration, from where it is to the end of its worker.
+    /// Runs one iteration from its present stage to the end of its worker.
     pub async fn attend(&self) {
         let iteration = self.it.iteration;
         if let Some(process) = self.it.follows() {
@@ -75,12 +75,12 @@ impl Attendant {
         self.tell(Event::Ended { iteration, code: exit.as_ref().and_then(code), asked, done });
     }
 
-    /// Whether it went with its machine, which leaves no word of its end, or with its tmux
-    /// server, and not by itself.
+    /// Reports whether the worker was lost instead of ending by itself: with its machine (no exit
+    /// record) or with its tmux server.
     async fn is_lost(&self, generation: u64, exit: Option<&ExitRecord>) -> bool {
         match exit {
             Some(exit) if exit.reason != Reason::Closed => return false,
-            // A server that closes its windows may be there for a moment yet.
+            // A server that closes its windows may still respond for a moment.
             Some(_) => tokio::time::sleep(SETTLE).await,
             None => {}
         }
@@ -94,7 +94,8 @@ impl Attendant {
         }
     }
 
-    /// The worker of this iteration, and the prompt where it is still to be typed.
+    /// Returns the generation of this iteration's worker, and the prompt if it is still to be
+    /// typed. `None` if there is no worker; the actor was told why.
     async fn start(&self) -> Option<(u64, Option<String>)> {
         let iteration = self.it.iteration;
         if let (Stage::Watching { .. }, Some(generation)) = (&self.it.stage, self.it.stage.generation()) {
@@ -102,7 +103,7 @@ impl Attendant {
         }
         let prompt = match self.ports.loops.prompt(&self.it.plan).await {
             Ok(prompt) => prompt,
-            // One that is lost by now cannot be typed, but its worker runs.
+            // The prompt file is gone and cannot be typed, but the worker runs.
             Err(cause) => match self.it.stage.generation() {
                 Some(generation) => {
                     self.tell(Event::NotPrompted { iteration, cause });
@@ -151,14 +152,15 @@ impl Attendant {
             replaces: Some(request_prefix(&plan.id)),
             takes_over: self.it.theirs.as_ref().map(|theirs| theirs.started.clone()),
         };
-        // The first is answered at once: somebody waits for it, and can say it again.
+        // A failed first start is reported at once: its caller waits and can retry.
         if !self.it.has_run {
             return self.workers.spawn(request).await;
         }
         tried(|| self.workers.spawn(request.clone())).await
     }
 
-    /// One for each worker that is to be: what was lost is not taken for it.
+    /// Returns the request of this worker. A lost worker gets a new request, so that its row is not
+    /// taken for the new one's.
     fn request(&self) -> String {
         let request = request_of(&self.it.plan.id, self.it.iteration);
         match self.it.lost {
@@ -173,7 +175,7 @@ impl Attendant {
         Caller { request: request.to_owned(), repeated: 0, environment, ..plan.caller.clone() }
     }
 
-    /// Types the prompt, where that is to be done, and looks at the window for ever.
+    /// Types the prompt, if there is one to type, then watches the window forever.
     pub(super) async fn look_after(&self, prompt: Option<String>) {
         let iteration = self.it.iteration;
         let given = match prompt {
@@ -182,14 +184,15 @@ impl Attendant {
         };
         match given {
             Ok(baseline) => self.watch(&baseline, Instant::now()).await,
-            // Its end is told by who waits for that.
+            // The task that waits for the worker reports its end.
             Err(TerminalError::Gone(_) | TerminalError::Away(_)) => {}
             Err(TerminalError::Tool(cause)) => self.tell(Event::NotPrompted { iteration, cause }),
         }
     }
 
-    /// Types the prompt, and presses Enter once it is durable what the window shows before
-    /// that: all else is the agent's answer. No step is taken again that may have been.
+    /// Types the prompt, and presses Enter once the content of the window before Enter is durable:
+    /// everything beyond that is the agent's answer. After a crash, no step that may have happened
+    /// is repeated.
     async fn give(&self, prompt: &str) -> Result<String, TerminalError> {
         let (name, iteration) = (self.name(), self.it.iteration);
         let was_begun = matches!(self.it.stage, Stage::Typing { .. });
@@ -198,14 +201,14 @@ impl Attendant {
             self.ready().await?;
             self.durable(Event::Typing { iteration }).await?;
             let echoed = self.ports.logs.written(name);
-            // The end of the last line is what Enter is for.
+            // The trailing line break is replaced by Enter.
             let prompt = prompt.trim_end_matches(['\n', '\r']);
-            // A part of it may stand there.
+            // A part of the prompt may already be in the input line.
             let typing = Typing { clear: was_begun, enter: false };
             self.ports.terminals.type_text(name, prompt, typing).await?;
             let _ = tokio::time::timeout(ECHO_MAX, echoed).await;
             if prompt.contains('\n') {
-                // Programs that draw their own screen take their time to draw it.
+                // Full-screen programs need time to draw it.
                 tokio::time::sleep(ECHO_MAX).await;
             }
         }
@@ -222,8 +225,8 @@ impl Attendant {
         Ok(())
     }
 
-    /// Where everything died before it was known whether Enter was pressed: it was not, if
-    /// nothing has happened since.
+    /// After a crash before the Enter was recorded: presses Enter if the window has not changed
+    /// since.
     async fn enter_again(&self) -> Result<(), TerminalError> {
         if self.it.entered {
             return Ok(());
@@ -239,7 +242,7 @@ impl Attendant {
 
     async fn durable(&self, event: Event) -> Result<(), TerminalError> {
         let told = ractor::call_t!(self.actor, LoopMessage::Ask, CALL_MS_MAX, event);
-        let failed = || TerminalError::Tool("its records cannot be written".to_owned());
+        let failed = || TerminalError::Tool("cannot write the loop's files".to_owned());
         if matches!(told, Ok(Ok(()))) { Ok(()) } else { Err(failed()) }
     }
 
@@ -256,7 +259,7 @@ impl Attendant {
         }
     }
 
-    /// Waits until the agent asks for work, but not for ever.
+    /// Waits until the agent is ready for input, for at most `READY_MAX`.
     async fn ready(&self) -> Result<(), TerminalError> {
         let deadline = Instant::now() + READY_MAX;
         loop {
@@ -280,12 +283,12 @@ impl Attendant {
         }
     }
 
-    /// Looks when something was written, and when the time of a silence is up.
+    /// Reads the window after output, and when the inactivity timeout is up.
     async fn watch(&self, baseline: &str, typed: Instant) {
         let plan = &self.it.plan;
         let pattern = self.pattern();
         let scrollback = if plan.check_done_continuous { SCROLLBACK_LINES } else { 0 };
-        // Without a limit somebody has to look at times all the same: a timer needs an end.
+        // Even without a timeout the timer needs an end.
         let patience = match plan.inactivity_timeout_s {
             0 => PATIENCE_MAX,
             seconds => Duration::from_secs(seconds).min(PATIENCE_MAX),
@@ -298,7 +301,7 @@ impl Attendant {
                 Ok(shown) => shown,
                 Err(TerminalError::Gone(_) | TerminalError::Away(_)) => return,
                 Err(TerminalError::Tool(cause)) => {
-                    tracing::warn!(worker = self.name(), cause, "its window cannot be looked at");
+                    tracing::warn!(worker = self.name(), cause, "cannot read the worker's window");
                     tokio::time::sleep(READY_MAX).await;
                     continue;
                 }
@@ -322,17 +325,18 @@ impl Attendant {
         }
     }
 
-    /// It was read when the loop was begun.
+    /// The pattern was validated when the loop started.
     fn pattern(&self) -> Option<Regex> {
         self.it.plan.done_pattern.as_ref().and_then(|text| sight::pattern(text).ok())
     }
 
-    /// Whether what the worker wrote since its prompt says so. Its window is gone by now.
+    /// Reports whether the worker's output since its prompt matches the done pattern. Uses the log,
+    /// since the window is gone.
     pub(super) async fn has_said_done(&self) -> bool {
         let Some(pattern) = self.pattern() else { return false };
         tokio::time::sleep(SETTLE).await;
         let Ok(it) = ractor::call_t!(self.actor, LoopMessage::Look, CALL_MS_MAX) else { return false };
-        // It has its prompt where it was watched; only then there is an answer.
+        // Only a worker that was watched got its prompt, and only its output is an answer.
         let is_prompted = matches!(it.stage, Stage::Watching { .. } | Stage::Ending { then: Then::Next });
         if it.iteration != self.it.iteration || !is_prompted {
             return false;
@@ -341,18 +345,18 @@ impl Attendant {
         sight::says_done(&output, &it.baseline, &pattern)
     }
 
-    /// Ends the worker; `drop` forgets it, with its worktree where that holds no work.
+    /// Ends the worker. `drop` also cleans it, with its worktree if that has no work in it.
     pub async fn end(&self, drop: bool) {
         let caller = self.caller(&format!("{}/end", request_of(&self.it.plan.id, self.it.iteration)));
         let name = self.name();
         match tried(|| self.workers.kill(name, &caller)).await {
             Err(refusal) if refusal.kind != RefusalKind::NotFound => {
-                tracing::error!(worker = name, cause = %refusal.cause, "it could not be ended");
+                tracing::error!(worker = name, cause = %refusal.cause, "cannot end the worker");
             }
             Ok(()) | Err(_) => {}
         }
         if drop && let Err(refusal) = tried(|| self.workers.clean(name, &caller)).await {
-            tracing::warn!(worker = name, cause = %refusal.cause, "it is not forgotten");
+            tracing::warn!(worker = name, cause = %refusal.cause, "cannot clean the worker");
         }
         let done = self.has_said_done().await;
         self.tell(Event::Gone { iteration: self.it.iteration, done });
@@ -361,19 +365,19 @@ impl Attendant {
     pub async fn nudge(&self, text: &str) {
         let typing = Typing { clear: false, enter: true };
         if let Err(error) = self.ports.terminals.type_text(self.name(), text, typing).await {
-            tracing::warn!(worker = self.name(), %error, "the nudge could not be typed");
+            tracing::warn!(worker = self.name(), %error, "cannot type the context nudge");
         }
     }
 
     pub async fn wait_until(&self, at_ms: u64) {
-        // However the clock was set meanwhile.
+        // Bounded, in case the clock was set meanwhile.
         let wait_ms = at_ms.saturating_sub(self.ports.clock.wall_ms()).min(BACKOFF_S_MAX * 1000);
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         self.tell(Event::Due { iteration: self.it.iteration });
     }
 }
 
-/// As a shell shows it.
+/// Returns the exit code as a shell shows it.
 fn code(exit: &ExitRecord) -> Code {
     Some(match exit.ended {
         Ended::Code(code) => code,
@@ -381,7 +385,7 @@ fn code(exit: &ExitRecord) -> Code {
     })
 }
 
-/// Whether a prompt stands there, as far as its last line tells.
+/// Reports whether the screen shows the prompt, judged by its last line.
 fn shows(screen: &str, prompt: &str) -> bool {
     let last = prompt.lines().map(str::trim).rfind(|line| !line.is_empty());
     last.is_none_or(|last| screen.contains(last))

@@ -1,11 +1,11 @@
-//! Why a loop did not do what was asked.
+//! Reason why a request to a loop failed.
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoopError {
-    /// Its records are not there, or say that it cannot be.
+    /// The loop's files are absent, unreadable or invalid.
     #[error("{0}")]
     Open(String),
-    #[error("the records of the loop cannot be written: {0}")]
+    #[error("cannot write the loop's files: {0}")]
     Save(String),
     #[error("the loop ended before it could answer")]
     Closed,

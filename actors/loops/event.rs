@@ -1,35 +1,36 @@
-//! What happens to a loop, and what follows from it: plain values.
+//! Events of a loop and their effects: plain values.
 
 use super::sight::Sight;
 use swarm_model::loops::progress::{ExitReason, Wire};
 use swarm_model::loops::words::{Code, Word};
 
-/// What happens to a loop. What is about an iteration that is not the present one is void.
+/// Event of a loop. Events of an iteration other than the present one are ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     Began,
-    /// It was taken over from another program.
+    /// The loop was adopted from another program.
     Adopted,
     /// The worker of this iteration runs.
     Started {
         iteration: u32,
         generation: u64,
     },
-    /// It cannot be started.
+    /// The worker cannot be started.
     NotStarted {
         iteration: u32,
         cause: String,
     },
-    /// There is no prompt to give it.
+    /// The prompt file cannot be read.
     NoPrompt {
         iteration: u32,
         cause: String,
     },
-    /// It is about to be typed.
+    /// The prompt is about to be typed.
     Typing {
         iteration: u32,
     },
-    /// It is typed; the window shows this, and its log is so long. Enter is next.
+    /// The prompt is typed but not entered. `baseline` is the content of the window, `log_from` the
+    /// length of the worker's log in bytes. Enter is next.
     Prompted {
         iteration: u32,
         baseline: String,
@@ -38,7 +39,7 @@ pub enum Event {
     Entered {
         iteration: u32,
     },
-    /// It could not be typed into a window that is there.
+    /// The prompt could not be typed, although the window exists.
     NotPrompted {
         iteration: u32,
         cause: String,
@@ -47,23 +48,24 @@ pub enum Event {
         iteration: u32,
         sight: Sight,
     },
-    /// The worker ended. `asked` by somebody who is not this loop; `done` says its output.
+    /// The worker ended. `asked`: somebody other than this loop ended it. `done`: its output
+    /// matches the done pattern.
     Ended {
         iteration: u32,
         code: Code,
         asked: bool,
         done: bool,
     },
-    /// The worker went with its machine or its tmux server, not by itself.
+    /// The worker was lost with its machine or its tmux server.
     Lost {
         iteration: u32,
     },
-    /// The worker that was to be ended is gone. `done` says its output.
+    /// The worker that the loop ended is gone. `done`: its output matches the done pattern.
     Gone {
         iteration: u32,
         done: bool,
     },
-    /// The time of the next one has come.
+    /// The pause before the next start is over.
     Due {
         iteration: u32,
     },
@@ -71,38 +73,38 @@ pub enum Event {
         reason: String,
     },
     Resume,
-    /// Somebody wants it looked after.
+    /// The loop is to be supervised from now on.
     Attend,
-    /// Its worker is being killed, or cleaned away.
+    /// A person kills or cleans the worker.
     Killed,
-    /// Another program wrote this into the original's file.
+    /// Another program wrote this to `state.json`.
     Others(Wire),
 }
 
-/// What is to be done, in this order.
+/// Effect of an event. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Start the worker of this iteration, or find it; give it the prompt, watch it, and
-    /// tell how it ends. Whoever did so before stops.
+    /// Start the worker of this iteration, or find it; type the prompt, watch the window and report
+    /// the worker's end. Replaces the task that did so before.
     Attend,
-    /// Stop looking at it.
+    /// Stop the task that attends the worker.
     Forsake,
-    /// End its worker and tell when it is gone; `drop` forgets it too.
+    /// End the worker and report when it is gone. `drop` also cleans it.
     End {
         drop: bool,
     },
-    /// Type this into its window.
+    /// Type this text into the worker's window.
     Type {
         text: String,
     },
-    /// Tell when this time has come.
+    /// Report when this time (Unix milliseconds) has come.
     Arm {
         at_ms: u64,
     },
     Tell(Word),
-    /// For those who listen: begun or gone on with, an iteration, paused, resumed, ended.
+    /// Emit an event for subscribers.
     Announce(News),
-    /// Nothing of it ever ran: it is to be forgotten.
+    /// No worker of the loop ever ran: remove its files.
     Withdraw {
         cause: String,
     },

@@ -1,4 +1,4 @@
-//! The decisions of a loop as a pure function: progress, event, now → progress, effects.
+//! Decisions of a loop, as a pure function: (progress, event, now) to (progress, effects).
 
 use super::sight::{STUCK, Sight};
 use std::ops::Deref;
@@ -10,7 +10,7 @@ use swarm_model::loops::words::{Code, Word};
 
 pub use super::event::{Effect, Event, News};
 
-/// A loop and its decisions. Only events change what it does.
+/// A loop and its decisions. Only events change its state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
     it: Loop,
@@ -25,19 +25,19 @@ impl Deref for Machine {
 }
 
 impl Machine {
-    /// Decides for a loop that begins, or for one as its record has it.
+    /// Creates a machine for a new loop, or for one loaded from disk.
     pub fn new(it: Loop) -> Self {
         Self { it }
     }
 
-    /// Takes one event at `now_ms`, in Unix milliseconds, and returns what is to be done.
+    /// Takes one event at `now_ms` (Unix milliseconds) and returns its effects.
     pub fn on(&mut self, event: &Event, now_ms: u64) -> Vec<Effect> {
         let mut turn = Turn { it: &mut self.it, now_ms, effects: Vec::new() };
         turn.take(event);
         turn.effects
     }
 
-    /// What was under way when the last process that looked after this loop went.
+    /// Returns the effects that continue the loop after a restart of the supervisor.
     pub fn resume(&self) -> Vec<Effect> {
         resume(&self.it)
     }
@@ -48,14 +48,14 @@ impl Machine {
         self.it.lines_at = log_length;
     }
 
-    /// Adds lines to the present group, and notes what the original's file may say before the next write.
+    /// Adds lines to the present group, and records the contents that `state.json` may have before the next write.
     pub fn record(&mut self, mut lines: Vec<(u64, Word)>, wires: &[Wire]) {
         self.it.told += lines.len() as u64;
         self.it.lines.append(&mut lines);
         self.it.wires_before = wires.to_vec();
     }
 
-    /// Drops what an earlier loop left, once a withdrawal is no longer possible.
+    /// Drops the files of an earlier loop, once this loop can no longer be withdrawn.
     pub fn forget_earlier(&mut self) {
         self.it.earlier = None;
     }
@@ -82,12 +82,12 @@ fn end(it: &Loop) -> Effect {
     Effect::End { drop: it.exit_reason == Some(ExitReason::PreflightFailed) }
 }
 
-/// Pause after the nth failure in a row, in seconds.
+/// Returns the pause after the nth failure in a row, in seconds.
 fn backoff_s(failures: u32) -> u64 {
     (1_u64 << failures.saturating_sub(1).min(16)).min(BACKOFF_S_MAX)
 }
 
-/// One event and what follows from it.
+/// Handling of one event, with its effects.
 struct Turn<'a> {
     it: &'a mut Loop,
     now_ms: u64,
@@ -129,7 +129,7 @@ impl Turn<'_> {
             }
             Event::NotPrompted { iteration, cause } => {
                 if at_work(self, *iteration) {
-                    self.warn(&format!("the prompt could not be typed: {cause}"));
+                    self.warn(&format!("cannot type the prompt: {cause}"));
                     self.end_worker(Then::Failed);
                 }
             }
@@ -190,11 +190,12 @@ impl Turn<'_> {
     fn adopted(&mut self) {
         let has_ended = self.it.iteration_ended_ms.is_some_and(|at_ms| at_ms >= self.it.iteration_started_ms);
         let unseen = matches!(self.it.stage, Stage::Between { .. }) && !has_ended;
-        let aside = if unseen { "; nobody saw how its worker ended" } else { "" };
-        self.warn(&format!("the loop was begun by another program, and goes on here{aside}"));
+        let aside = if unseen { "; the exit code of its worker is unknown" } else { "" };
+        self.warn(&format!("loop adopted from another program{aside}"));
     }
 
-    /// The next iteration, or the same `again`, unless it was the last.
+    /// Starts the next iteration, or the same one again if `again`. Ends the loop if it is done or
+    /// this was the last iteration.
     fn next(&mut self, again: bool) {
         let it = &mut *self.it;
         if it.done_seen {
@@ -219,7 +220,7 @@ impl Turn<'_> {
         self.effects.push(Effect::Attend);
     }
 
-    /// What comes behind an iteration whose worker is gone.
+    /// Decides what follows an iteration whose worker is gone.
     fn onward(&mut self) {
         match self.it.status {
             Status::Running => self.next(false),
@@ -228,7 +229,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Until somebody resumes it.
+    /// Rests until the loop is resumed.
     fn rest(&mut self, again: bool) {
         self.it.stage = Stage::Between { again };
     }
@@ -237,7 +238,7 @@ impl Turn<'_> {
         self.it.stage = Stage::Over;
     }
 
-    /// It ends for this reason, once its worker is gone.
+    /// Ends the loop for this reason. Its worker must be gone.
     fn finish(&mut self, reason: ExitReason) {
         self.conclude(reason);
         self.over();
@@ -258,7 +259,7 @@ impl Turn<'_> {
         self.effects.push(end);
     }
 
-    /// The seconds that it took.
+    /// Closes the present iteration and returns its duration in seconds.
     fn close_iteration(&mut self) -> u64 {
         let seconds = self.now_ms.saturating_sub(self.it.iteration_started_ms) / 1000;
         self.it.iteration_ended_ms = Some(self.now_ms);
@@ -298,7 +299,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A failure that counts: after a pause the next, or the same `again`.
+    /// Counts a failure. After a pause, the next iteration follows, or the same one if `again`.
     fn failed(&mut self, code: Code, again: bool) {
         self.it.consecutive_failures += 1;
         self.it.total_failures += 1;
@@ -334,7 +335,7 @@ impl Turn<'_> {
         }
     }
 
-    /// It was quicker than the answer to Enter: what follows is for whoever attends the loop.
+    /// Handles a worker that ended before Enter was recorded. The task that attends the loop later handles its end.
     fn ended_unattended(&mut self) {
         if let Some(generation) = self.it.stage.generation() {
             self.it.stage = Stage::Watching { generation };
@@ -411,19 +412,19 @@ impl Turn<'_> {
         }
         match code {
             Some(0) => self.onward(),
-            // Of another program's worker nobody is told more than that it ended.
+            // For a worker of another program, only its end is known, not its exit code.
             None if is_theirs => self.onward(),
             code => self.failed(code, false),
         }
     }
 
-    /// The same once more: it is no failure of the agent.
+    /// Starts the same iteration again, since losing the worker is no failure of the agent.
     fn lost(&mut self) {
         if self.it.lost >= LOST_MAX {
             return self.ended(None, false, false);
         }
         self.it.lost += 1;
-        self.warn("its worker was lost with its machine or tmux server, and is started again");
+        self.warn("worker lost with its machine or tmux server, restarting it");
         match self.it.status {
             Status::Running => {
                 let until_ms = self.now_ms + backoff_s(self.it.lost) * 1000;
@@ -437,7 +438,7 @@ impl Turn<'_> {
 
     fn gone(&mut self, then: Then, done: bool) {
         match then {
-            // Said in time, whatever it was ended for.
+            // The output counts whatever the reason for ending the worker was.
             Then::Next => {
                 self.it.done_seen |= done;
                 self.onward();
@@ -463,7 +464,7 @@ impl Turn<'_> {
         if self.it.status != Status::Paused && !self.it.is_disconnected() {
             return;
         }
-        // One that is at work with the prompt goes on with it: a second one would type it too.
+        // A task that is still typing the prompt keeps running: a second one would type it too.
         let is_prompting = self.it.is_active() && !self.it.entered;
         self.it.status = Status::Running;
         self.it.exit_reason = None;
@@ -472,7 +473,7 @@ impl Turn<'_> {
         match self.it.stage {
             Stage::Between { again } => self.next(again),
             Stage::Over => self.next(false),
-            // With a fresh measure of its silence.
+            // Restarts the inactivity timeout.
             _ if self.it.stage.is_at_work() && !is_prompting => self.effects.push(Effect::Attend),
             _ => {}
         }
@@ -500,7 +501,7 @@ impl Turn<'_> {
         self.conclude(ExitReason::Killed);
         self.effects.push(Effect::Forsake);
         if may_come_up {
-            // The kill may have come too early for it.
+            // The kill may have come before the worker existed.
             self.end_worker(Then::Over);
         } else {
             if self.it.stage.is_at_work() {
@@ -510,7 +511,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The original's file wins: it is what people and the other program write to.
+    /// Applies a change by another program. `state.json` wins, because people and the original program write to it.
     fn others(&mut self, wire: Wire) {
         self.it.max_iterations = wire.max_iterations;
         match (self.it.status, wire.status) {

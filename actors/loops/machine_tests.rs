@@ -1,4 +1,4 @@
-//! The machine by tables and by whatever comes in any order.
+//! Tests of the machine: tables, and invariants under any order of events.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ fn plan(max: u32) -> Plan {
     Plan { name: "w".into(), max_iterations: max, inactivity_timeout_s: 180, ..Plan::default() }
 }
 
-/// A loop whose first prompt is typed.
+/// Returns a loop whose first prompt is entered.
 fn watched(plan: Plan) -> Machine {
     let mut it = Machine::new(Loop::new(plan, 0));
     it.on(&Event::Began, 0);
@@ -68,7 +68,7 @@ fn with_a_maximum_of_n_exactly_n_iterations_run() {
 }
 
 #[test]
-fn failures_in_a_row_wait_longer_and_the_fifth_ends_it() {
+fn failures_in_a_row_back_off_and_the_fifth_ends_the_loop() {
     let mut it = watched(plan(50));
     for (n, backoff) in [(1, 1), (2, 2), (3, 4), (4, 8)] {
         let event = ended(&it, 3);
@@ -89,7 +89,7 @@ fn failures_in_a_row_wait_longer_and_the_fifth_ends_it() {
 }
 
 #[test]
-fn a_success_forgives_the_failures_before_it() {
+fn a_success_resets_the_consecutive_failures() {
     let mut it = watched(plan(50));
     let event = ended(&it, 1);
     it.on(&event, 0);
@@ -101,7 +101,7 @@ fn a_success_forgives_the_failures_before_it() {
 }
 
 #[test]
-fn what_a_window_shows_decides() {
+fn the_content_of_the_window_decides() {
     let of = |plan: Plan, sight: Sight| {
         let mut it = watched(plan);
         let event = seen(&it, sight);
@@ -114,7 +114,7 @@ fn what_a_window_shows_decides() {
     let (told, stage, reason) = of(continuous, done.clone());
     assert_eq!(told, ["DONE loop complete after 1 iterations reason=done_pattern"]);
     assert_eq!((stage, reason), (ending(Then::Over), Some(ExitReason::DonePattern)));
-    assert_eq!(of(plan(9), done).1, Stage::Watching { generation: 1 }, "only at its end");
+    assert_eq!(of(plan(9), done).1, Stage::Watching { generation: 1 }, "only at the end of the worker");
     let (told, stage, reason) = of(plan(9), Sight { fatal: true, ..Sight::default() });
     assert_eq!(told, ["FATAL iteration 1 -- compaction detected, killing"]);
     assert_eq!((stage, reason), (ending(Then::Next), Some(ExitReason::Compaction)));
@@ -137,7 +137,7 @@ fn what_a_window_shows_decides() {
 }
 
 #[test]
-fn a_stuck_screen_is_told_once_in_an_iteration_and_one_nudge_is_typed() {
+fn each_iteration_warns_once_of_a_stuck_screen_and_nudges_once() {
     let mut it = watched(Plan { max_context: Some(50), ..plan(9) });
     let sight = Sight { stuck: vec![0, 1], context: Some(55), ..Sight::default() };
     let event = seen(&it, sight);
@@ -151,7 +151,7 @@ fn a_stuck_screen_is_told_once_in_an_iteration_and_one_nudge_is_typed() {
 }
 
 #[test]
-fn a_pause_lets_the_iteration_go_on_and_nothing_else() {
+fn a_pause_lets_only_the_present_iteration_continue() {
     let mut it = watched(Plan { check_done_continuous: true, ..plan(9) });
     let told = words(&it.on(&Event::Pause { reason: "user".into() }, 0));
     assert_eq!(told, ["PAUSE loop paused reason=user"]);
@@ -164,7 +164,7 @@ fn a_pause_lets_the_iteration_go_on_and_nothing_else() {
     assert_eq!(it.status, Status::Paused);
     let told = words(&it.on(&Event::Resume, 0));
     assert_eq!((told, it.status), (vec!["START iteration 2/9".to_owned()], Status::Running));
-    // In the middle of a wait it ends the wait.
+    // A pause during a backoff ends the backoff.
     prompt(&mut it);
     let event = ended(&it, 1);
     it.on(&event, 0);
@@ -174,7 +174,7 @@ fn a_pause_lets_the_iteration_go_on_and_nothing_else() {
 }
 
 #[test]
-fn the_end_of_the_last_iteration_is_told_when_a_pause_is_over() {
+fn a_loop_that_is_done_while_paused_ends_when_resumed() {
     let mut it = watched(plan(1));
     it.on(&Event::Pause { reason: "user".into() }, 0);
     let event = Event::Ended { iteration: 1, code: Some(0), asked: false, done: true };
@@ -185,11 +185,11 @@ fn the_end_of_the_last_iteration_is_told_when_a_pause_is_over() {
 }
 
 #[test]
-fn a_kill_ends_it_wherever_it_is() {
+fn a_kill_ends_the_loop_at_any_stage() {
     let mut starting = Machine::new(Loop::new(plan(3), 0));
     starting.on(&Event::Began, 0);
     let effects = starting.on(&Event::Killed, 0);
-    assert!(effects.contains(&Effect::End { drop: false }), "one that is just coming up is ended: {effects:?}");
+    assert!(effects.contains(&Effect::End { drop: false }), "a starting worker is ended: {effects:?}");
     starting.on(&Event::Gone { iteration: 1, done: false }, 0);
     assert_eq!(starting.stage, Stage::Over);
     for paused in [false, true] {
@@ -205,7 +205,7 @@ fn a_kill_ends_it_wherever_it_is() {
 }
 
 #[test]
-fn a_first_start_that_fails_leaves_nothing_and_a_later_one_is_tried_again() {
+fn a_failed_first_start_leaves_nothing_and_a_later_one_is_retried() {
     let mut it = Machine::new(Loop::new(plan(3), 0));
     it.on(&Event::Began, 0);
     let effects = it.on(&Event::NotStarted { iteration: 1, cause: "no tmux".into() }, 0);
@@ -216,14 +216,14 @@ fn a_first_start_that_fails_leaves_nothing_and_a_later_one_is_tried_again() {
     let told = words(&it.on(&Event::NotStarted { iteration: 2, cause: "no tmux".into() }, 0));
     assert_eq!(told[1], "FAIL iteration 2 exit=1 attempt=1/5 backoff=1s");
     let told = words(&it.on(&Event::Due { iteration: 2 }, 0));
-    assert_eq!((told, it.iteration), (vec![], 2), "the same iteration once more");
+    assert_eq!((told, it.iteration), (vec![], 2), "the same iteration again");
     let told = words(&it.on(&Event::NoPrompt { iteration: 2, cause: "prompt file not found: /p".into() }, 0));
     assert_eq!(told[0], "ERROR prompt file not found: /p");
     assert_eq!(it.status, Status::Failed);
 }
 
 #[test]
-fn what_another_program_writes_holds() {
+fn changes_by_another_program_apply() {
     let mut it = watched(plan(3));
     it.on(&Event::Others(Wire { status: Status::Paused, max_iterations: 7 }), 0);
     assert_eq!((it.status, it.max_iterations), (Status::Paused, 7));
@@ -234,7 +234,7 @@ fn what_another_program_writes_holds() {
 }
 
 #[test]
-fn one_that_nobody_is_to_look_after_is_left_when_its_prompt_is_typed() {
+fn an_unsupervised_loop_is_left_once_its_prompt_is_entered() {
     let mut it = Machine::new(Loop::new(Plan { no_run: true, ..plan(3) }, 0));
     it.on(&Event::Began, 0);
     it.on(&Event::Started { iteration: 1, generation: 1 }, 0);
@@ -248,7 +248,7 @@ fn one_that_nobody_is_to_look_after_is_left_when_its_prompt_is_typed() {
 }
 
 #[test]
-fn one_that_nobody_looks_after_rests_however_soon_its_agent_ends() {
+fn an_unsupervised_loop_rests_however_soon_its_agent_ends() {
     let ended = Event::Ended { iteration: 1, code: Some(0), asked: false, done: false };
     let prompted = Event::Prompted { iteration: 1, baseline: String::new(), log_from: 0 };
     for before in [vec![], vec![Event::Typing { iteration: 1 }], vec![Event::Typing { iteration: 1 }, prompted]] {
@@ -306,10 +306,10 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Whatever comes: never past the last iteration, never a second end, nothing begun
-    /// while paused, and one worker at a time.
+    /// Invariants: never past the last iteration, never a second end, no start while paused, and
+    /// one worker at a time.
     #[test]
-    fn whatever_comes_the_rules_hold(events in proptest::collection::vec(any_event(), 1..80), max in 1_u32..4) {
+    fn invariants_hold_under_any_events(events in proptest::collection::vec(any_event(), 1..80), max in 1_u32..4) {
         let plan = Plan { check_done_continuous: true, max_context: Some(60), ..plan(max) };
         let mut it = Machine::new(Loop::new(plan, 0));
         let (mut ends, mut starts) = (0, 0);
@@ -323,14 +323,14 @@ proptest! {
             prop_assert!(it.iteration <= max);
             prop_assert!(ends <= 1);
             prop_assert_eq!(starts, it.iteration as usize);
-            // Who paused it is the only one who has it go on.
+            // Only a resume ends a pause.
             if before.status == Status::Paused && !matches!(event, Event::Resume | Event::Killed) {
                 let was_asked = matches!(event, Event::Ended { asked: true, .. }) && it.status == Status::Stopped;
                 let gone = !before.has_run && it.status == Status::Failed;
                 prop_assert!(it.status == Status::Paused || was_asked || gone, "{:?} {:?}", event, it);
                 prop_assert!(it.iteration == before.iteration);
             }
-            // A new worker only where none of this loop can be.
+            // A new worker starts only if no worker of this loop can exist.
             if it.stage == Stage::Starting && before.stage != Stage::Starting {
                 prop_assert!(before.stage != Stage::Over);
                 let is_gone = matches!(event, Event::Due { .. } | Event::Resume | Event::Gone { .. } | Event::Ended { .. });

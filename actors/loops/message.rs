@@ -1,4 +1,4 @@
-//! The loop actor's whole protocol.
+//! Protocol of the loop actor.
 
 use ractor::RpcReplyPort;
 
@@ -9,23 +9,23 @@ use swarm_model::{Refusal, Spawned};
 
 #[derive(Debug)]
 pub enum LoopMessage {
-    /// From a person, or from a task that goes on only when it is durable.
+    /// From a person, or from a task that must wait until the event is durable.
     Ask(Event, RpcReplyPort<Result<(), LoopError>>),
-    /// The loop as it is now.
+    /// Returns the present state of the loop.
     Look(RpcReplyPort<Loop>),
-    /// From the task that carries out an effect.
+    /// From a task that carries out an effect.
     Happened(Event),
-    /// The worker of the first iteration runs, as its start was answered; or does not.
+    /// Result of the first iteration's start.
     First(Result<Spawned, Refusal>),
-    /// Whoever began it wants to know of that.
+    /// Waits for the result of the first iteration's start.
     Begun(RpcReplyPort<Result<Spawned, Refusal>>),
-    /// What has come up to now is to be made durable, and then carried out.
+    /// Makes pending events durable, then carries out their effects.
     Flush,
 }
 
-/// What a loop tells upwards.
+/// Reports of a loop to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Nobody has to look after it any more, for now or for good; all of it is on disk.
+    /// The loop needs no supervision, for now or for good; everything is on disk.
     Over,
 }

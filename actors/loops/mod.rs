@@ -1,9 +1,9 @@
-//! A loop: one agent, started again and again with a fresh context, until it is done.
+//! Loop actors: each restarts one agent with a fresh context until its task is done.
 //!
 //! ```text
 //!             started          ready, typed             ends, or is ended
 //!  starting ──────────▶ prompting ─────────▶ watching ─────────────────────┐
-//!   ▲  ▲ │ fails            │ ends               │ said to be done,        │
+//!   ▲  ▲ │ fails            │ ends               │ done, compacting,       │
 //!   │  │ ▼                  │                    ▼ stuck, silent, full     │
 //!   │ backing off ◀─────────┴── failed ──┐     ending ─────────────────────┤
 //!   │  │ pause                           │                               ▼
@@ -11,10 +11,10 @@
 //!   └─ between ◀──────────────────────────────── paused ─────────┘
 //! ```
 //!
-//! One actor for each loop that somebody has to look after. How far it is, is durable
-//! before anything follows from it; workers are started under a request that names the
-//! iteration, so that after a crash the one that is there is found. It never types into a
-//! window that it did not start, and never ends a worker while it is paused.
+//! There is one actor for each loop that needs supervision. Its progress is durable before its effects
+//! are carried out. Workers are started under a request that names the iteration, so that the worker is
+//! found again after a crash. A loop never types a prompt into a window that it did not start, and never
+//! ends a worker while it is paused.
 
 mod actor;
 mod attend;
@@ -36,23 +36,22 @@ use swarm_model::loops::progress::Loop;
 
 use swarm_model::{Refusal, RefusalKind, Spawned};
 
-/// How long a request may take, in milliseconds: a slow disk is the longest part.
+/// Timeout of a request in milliseconds. A slow disk takes the longest.
 const CALL_MS_MAX: u64 = 30_000;
-/// The same for the first start: a worktree of a large repository.
+/// Timeout of the first start in milliseconds. A worktree of a large repository takes the longest.
 const START_MS_MAX: u64 = 15 * 60 * 1000;
 
-/// The way to one loop.
+/// Handle of one loop actor.
 #[derive(Clone, Debug)]
 pub struct LoopHandle {
     actor: ActorRef<LoopMessage>,
 }
 
 impl LoopHandle {
-    /// Starts the actor under `parent`: a loop that begins, or one that goes on as its
-    /// records say.
+    /// Starts the actor under `parent`, for a new loop or for one that resumes from its files.
     ///
     /// # Errors
-    /// When its files cannot be read or written, or the runtime refuses.
+    /// Fails if the loop's files cannot be read or written, or the actor runtime refuses.
     pub async fn start(arguments: LoopArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
         let (actor, _) = actor::LoopActor::spawn_linked(None, actor::LoopActor, arguments, parent).await?;
         Ok(Self { actor })
@@ -62,41 +61,43 @@ impl LoopHandle {
         self.actor.get_cell()
     }
 
-    /// Something happens to it. When this returns `Ok` it is durable.
+    /// Sends an event. `Ok` means that it is durable.
     ///
     /// # Errors
-    /// Why it is not; it is done all the same once its records can be written.
+    /// Fails if the event is not durable yet. It still takes effect once the files can be written.
     pub async fn ask(&self, event: Event) -> Result<(), LoopError> {
         ractor::call_t!(self.actor, LoopMessage::Ask, CALL_MS_MAX, event).unwrap_or(Err(LoopError::Closed))
     }
 
+    /// Returns the present state of the loop.
+    ///
     /// # Errors
-    /// When the actor has ended.
+    /// Fails if the actor has ended.
     pub async fn look(&self) -> Result<Loop, LoopError> {
         ractor::call_t!(self.actor, LoopMessage::Look, CALL_MS_MAX).map_err(|_| LoopError::Closed)
     }
 
-    /// Waits for the worker of its first iteration.
+    /// Waits for the worker of the first iteration.
     ///
     /// # Errors
-    /// Why there is none, and then no loop either.
+    /// Returns the reason why there is no worker. The loop then does not exist either.
     pub async fn begun(&self) -> Result<Spawned, Refusal> {
         let closed = || Refusal::new(RefusalKind::Stopping, "the loop ended before its worker was started");
         ractor::call_t!(self.actor, LoopMessage::Begun, START_MS_MAX).unwrap_or_else(|_| Err(closed()))
     }
 }
 
-/// Under which request the worker of an iteration is started: the same after a crash.
+/// Returns the request that starts the worker of an iteration. Stable across crashes.
 pub fn request_of(id: &str, iteration: u32) -> String {
     format!("{}{iteration}", request_prefix(id))
 }
 
-/// What the requests of all iterations of a loop begin with.
+/// Returns the common prefix of the requests of all iterations of a loop.
 pub fn request_prefix(id: &str) -> String {
     format!("{REQUESTS}{id}/")
 }
 
-/// Whether a loop asks, not a person.
+/// Reports whether the request is a loop's, not a person's.
 pub fn is_own_request(request: &str) -> bool {
     request.starts_with(REQUESTS)
 }

@@ -1,4 +1,4 @@
-//! What a window says about its agent. Pure.
+//! Reads the state of an agent from the content of its window. Pure functions.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -6,47 +6,49 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
-/// Screens at which an agent stands still, and what is said of them.
+/// Texts of screens at which an agent is stuck, and the warning for each.
 pub const STUCK: [(&str, &str); 4] = [
     ("Select login method", "Worker stuck at login prompt. Check auth credentials."),
     ("Choose the text style", "Worker stuck at theme picker. Check settings.local.json."),
     ("looks best with your terminal", "Worker stuck at theme picker. Check settings.local.json."),
     ("Paste code here", "Worker stuck at OAuth code entry. Use ANTHROPIC_API_KEY instead."),
 ];
-/// From here on the agent's context is not its own any more.
+/// Texts that show that the agent is compacting its context.
 const FATAL: [&str; 1] = ["Compacting conversation"];
-/// Lines, from the last one up, whose change shows that the agent is at work.
+/// Number of last lines whose change shows that the agent is active.
 const LIVELY_LINES: usize = 20;
-/// What an input line begins with, as agents and shells draw it.
+/// Marks at the start of an input line, as agents and shells draw it.
 const MARKS: [char; 8] = ['>', '❯', '›', '»', '│', '┃', '$', '%'];
-/// Lines, from the last one up, that may tell how full the context is.
+/// Number of last lines that may show how full the context is.
 const CONTEXT_LINES: usize = 3;
 
-/// One look at a window.
+/// Result of one read of a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sight {
-    /// Differs when what is shown differs.
+    /// Hash of the last lines. Differs if they differ.
     pub hash: u64,
     pub done: bool,
-    /// Positions in [`STUCK`].
+    /// Indexes into [`STUCK`].
     pub stuck: Vec<usize>,
     pub fatal: bool,
-    /// How full the context is, in percent.
+    /// Context use in percent.
     pub context: Option<u32>,
-    /// How long it has shown the same.
+    /// Time since the last change, in milliseconds.
     pub quiet_ms: u64,
-    /// The first iteration's agent has had its time to get past its first screens.
+    /// Whether the first iteration's agent has had its time to get past its startup screens.
     pub preflight: bool,
 }
 
-/// What the window shows beyond `baseline`, which is mostly the prompt itself.
+/// Evaluates the content of a window. `baseline` is its content when the prompt was typed, mostly
+/// the prompt itself.
 pub fn look(text: &str, baseline: &str, pattern: Option<&Regex>) -> Sight {
     let text = plain(text);
     let fresh = fresh(&text, baseline);
     let lively = last_lines(&text, LIVELY_LINES);
     let mut hasher = DefaultHasher::new();
     lively.hash(&mut hasher);
-    // Whatever was there before the prompt was typed: it was typed into it.
+    // Not compared with the baseline: stuck screens may be older than the prompt, which was then
+    // typed into them.
     let recent = lively.join("\n");
     let is_shown = |(at, (words, _)): (usize, &(&str, &str))| recent.contains(words).then_some(at);
     Sight {
@@ -60,27 +62,27 @@ pub fn look(text: &str, baseline: &str, pattern: Option<&Regex>) -> Sight {
     }
 }
 
-/// Whether what a worker wrote since its prompt says that it is done.
+/// Reports whether a worker's output since its prompt matches the done pattern.
 pub fn says_done(written: &str, baseline: &str, pattern: &Regex) -> bool {
     pattern.is_match(&answered(&plain(written), baseline))
 }
 
-/// Reads a pattern as it was typed; `^` and `$` are the ends of a line.
+/// Compiles a done pattern; `^` and `$` match at the ends of each line.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the reason why the pattern is not valid.
 pub fn pattern(text: &str) -> Result<Regex, String> {
     RegexBuilder::new(text).multi_line(true).build().map_err(|error| match error {
-        regex::Error::Syntax(said) => said.lines().last().unwrap_or("it cannot be read").trim().to_owned(),
+        regex::Error::Syntax(said) => said.lines().last().unwrap_or("invalid pattern").trim().to_owned(),
         error => error.to_string(),
     })
 }
 
-/// What of `text` was not there at `baseline`: what follows it, or, where the window was
-/// drawn anew since, the lines that are there more often than then.
+/// Returns the part of `text` that is newer than `baseline`: the rest after it or, if the window
+/// was redrawn, the lines that occur more often than in the baseline.
 ///
-/// What scrolled away cannot be there any more. So its lines count as old only from the top
-/// of the window, from where the baseline began, or from the mark of an input line.
+/// Lines that scrolled away are no longer in the window. Lines therefore count as old only from the
+/// top of the window, from the baseline's first line, or from the mark of an input line.
 fn fresh(text: &str, baseline: &str) -> String {
     let baseline = baseline.trim_end();
     if let Some(rest) = text.strip_prefix(baseline) {
@@ -110,9 +112,9 @@ fn fresh(text: &str, baseline: &str) -> String {
     text.lines().filter(is_new).collect::<Vec<_>>().join("\n")
 }
 
-/// What was written behind a prompt, without the prompt itself: a program that draws its
-/// own screen shows it once more, from its mark on. Any other line is the agent's own, also
-/// one that the prompt has too.
+/// Returns the output after a prompt without the prompt itself: a full-screen program shows the
+/// prompt again, from its mark on. Any other line is the agent's own, even if the prompt has it
+/// too.
 fn answered(written: &str, baseline: &str) -> String {
     let known: Vec<&str> = shown(baseline).collect();
     let mut next = known.len();
@@ -132,18 +134,18 @@ fn answered(written: &str, baseline: &str) -> String {
     written.lines().filter(is_new).collect::<Vec<_>>().join("\n")
 }
 
-/// The lines that are not blank.
+/// Returns the trimmed lines that are not blank.
 fn shown(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty())
 }
 
-/// The last percentage in the last lines that are not blank.
+/// Returns the largest of the first percentages of the last lines that are not blank.
 fn context(text: &str) -> Option<u32> {
     let lines = text.lines().rev().filter(|line| !line.trim().is_empty()).take(CONTEXT_LINES);
     lines.filter_map(percentage).max()
 }
 
-/// The first `NUMBER%` of a line.
+/// Returns the first `NUMBER%` of a line.
 fn percentage(line: &str) -> Option<u32> {
     line.match_indices('%').find_map(|(at, _)| {
         let digits = line[..at].len() - line[..at].trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -151,13 +153,13 @@ fn percentage(line: &str) -> Option<u32> {
     })
 }
 
-/// The last lines, without the empty rest of a screen that is not full.
+/// Returns the last lines, without the blank rest of the screen.
 fn last_lines(text: &str, count: usize) -> Vec<&str> {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     lines[lines.len().saturating_sub(count)..].to_vec()
 }
 
-/// Without changes of colour (`ESC [ … m`).
+/// Removes color sequences (`ESC [ … m`).
 fn plain(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -187,7 +189,7 @@ mod tests {
         let baseline = "$ say All done when through\n";
         assert!(!done(baseline, baseline));
         assert!(done("$ say All done when through\nworking\nAll tasks done\n", baseline));
-        // Scrolled, or drawn anew.
+        // Scrolled or redrawn.
         assert!(!done("banner\n$ say All done when through\nworking\n", baseline));
         assert!(done("banner\n$ say All done when through\nAll done\n", baseline));
         assert!(done("All done\n\n\n", ""));
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_line_are_those_of_a_pattern() {
+    fn anchors_match_at_line_ends() {
         let is_done = |pattern: &str, text: &str, baseline: &str| {
             look(text, baseline, Some(&super::pattern(pattern).expect("reads"))).done
         };
@@ -212,25 +214,25 @@ mod tests {
     }
 
     #[test]
-    fn last_words_count_that_the_prompt_has_too() {
+    fn an_answer_that_repeats_the_prompt_counts() {
         let pattern = pattern("^ *ALL DONE").expect("reads");
         for baseline in ["do it, then say\nALL DONE\n", "tip\n> do it, then say\n  ALL DONE\n"] {
             assert!(says_done("\nworking\nALL DONE\n", baseline, &pattern), "{baseline}");
-            // The prompt scrolled away meanwhile.
+            // The prompt has scrolled away.
             assert!(look("working\nALL DONE\n", baseline, Some(&pattern)).done, "{baseline}");
         }
-        // A program that draws its own screen shows the prompt again, once or more often.
+        // A full-screen program shows the prompt again, once or several times.
         let drawn = "> do it, then say\n\n  ALL DONE\n* Working\n";
         let baseline = "tip\n> do it, then say\n\n  ALL DONE\n";
         assert!(!says_done(&drawn.repeat(3), baseline, &pattern));
         assert!(says_done(&format!("{drawn}  ALL DONE\n"), baseline, &pattern));
         assert!(!look(drawn, baseline, Some(&pattern)).done);
         assert!(look(&format!("{drawn}  ALL DONE\n"), baseline, Some(&pattern)).done);
-        assert!(!look("  ALL DONE\nworking\n", baseline, Some(&pattern)).done, "what is left of it at the top");
+        assert!(!look("  ALL DONE\nworking\n", baseline, Some(&pattern)).done, "the rest of the prompt at the top");
     }
 
     #[test]
-    fn stuck_and_fatal_screens_are_known_unless_they_were_typed() {
+    fn stuck_and_fatal_screens_are_recognized() {
         let sight = look("\u{1b}[1mSelect login method\u{1b}[0m:\n > 1\n\n\n", "", None);
         assert_eq!((sight.stuck, sight.fatal), (vec![0], false));
         assert!(look("x\n* Compacting conversation…\n", "x\n", None).fatal);
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_shown_last_makes_a_difference() {
+    fn only_the_last_lines_change_the_hash() {
         let hash = |text: &str| look(text, "", None).hash;
         let lines = |first: &str| format!("{first}\n{}", "x\n".repeat(20));
         assert_eq!(hash(&lines("a")), hash(&lines("b")));
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_pattern_is_told_in_a_sentence() {
+    fn a_bad_pattern_has_a_short_message() {
         assert_eq!(pattern("a(").expect_err("is bad"), "error: unclosed group");
         assert!(pattern(r"\d+ (?i)DONE").is_ok());
     }

@@ -1,5 +1,5 @@
-//! The worker of another program, with which a loop was taken over: it is followed in its
-//! window like one of ours. Its exit code is nobody's to know.
+//! Workers of an adopted loop that another program started. They are followed in their windows like
+//! our own, but their exit codes are unknown.
 
 use super::attend::Attendant;
 use super::machine::Event;
@@ -7,13 +7,14 @@ use crate::worker::LOG_LIMIT_BYTES;
 use swarm_model::ProcessId;
 
 impl Attendant {
-    /// One iteration whose worker is there and has its prompt, to its end.
+    /// Follows one iteration whose worker already runs and has its prompt, to the worker's end.
     pub(super) async fn follow(&self, process: &ProcessId) {
         let (iteration, name) = (self.it.iteration, self.it.name());
-        // Watched first: it is made private there.
+        // Watched before output is piped to it, since this creates the log with private
+        // permissions.
         self.ports.logs.keep(name, &[format!("{name}.tmux.log")], LOG_LIMIT_BYTES, None);
         if let Err(error) = self.ports.terminals.keep_output(name).await {
-            tracing::warn!(worker = name, %error, "what its window writes is not told, it is looked at now and then");
+            tracing::warn!(worker = name, %error, "cannot capture the output of the worker's window; it is only read now and then");
         }
         let mut gone = self.ports.processes.gone(process.clone());
         tokio::select! {

@@ -1,5 +1,4 @@
-//! The shell around [`machine`](super::machine): one event at a time, the
-//! journal before everything.
+//! Actor around the [`machine`](super::machine): takes one event at a time, and journals it before its effects.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use swarm_model::merge::queue::{Item, ItemId, Phase, Queue, State as ItemState};
 use swarm_model::{QueueView, Target};
 use swarm_ports::{Clock, Landings};
 
-/// How long a journal that could not be written is left alone.
+/// Pause before another try to write the journal.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
 
 pub struct Merge;
@@ -25,7 +24,7 @@ pub struct MergeArguments {
     pub target: Target,
     pub landings: Arc<dyn Landings>,
     pub clock: Arc<dyn Clock>,
-    /// Upwards, without waiting.
+    /// Reports to the supervisor without waiting.
     pub tell: Arc<dyn Fn(Told) + Send + Sync>,
 }
 
@@ -33,14 +32,15 @@ pub struct State {
     arguments: MergeArguments,
     myself: ActorRef<MergeMessage>,
     queue: Machine,
-    /// What of it is journaled.
+    /// Part of the queue that is journaled.
     kept: Queue,
-    /// It is not known what the journal holds: why it could not be written.
+    /// Why the journal could not be written, so that its content is unknown. `None` if the last write succeeded.
     stuck: Option<String>,
-    /// Answers that came while the journal could not be written.
+    /// Results that arrived while the journal could not be written.
     waiting: VecDeque<Event>,
-    /// The effects that are under way.
+    /// Tasks that carry out effects.
     tasks: Vec<AbortHandle>,
+    /// Last reported value of [`Told::Busy`].
     busy: bool,
 }
 
@@ -59,7 +59,7 @@ impl Actor for Merge {
         let queue = Machine::new(loaded.unwrap_or_default());
         let (waiting, tasks, kept) = (VecDeque::new(), Vec::new(), Queue::clone(&queue));
         let mut state = State { arguments, myself, queue, kept, stuck: None, waiting, tasks, busy: false };
-        // A function of the journal alone: a crash before the next save comes to the same.
+        // Depends only on the journal, so a crash before the next write leads to the same state.
         let effects = state.queue.resume();
         state.perform(effects).await;
         state.tell_business();
@@ -95,7 +95,7 @@ impl Actor for Merge {
 }
 
 impl State {
-    /// Carries out what was asked, once it is journaled.
+    /// Handles a request. Returns the number of the added item, once it is journaled.
     async fn ask(&mut self, ask: Ask) -> Result<Option<ItemId>, MergeError> {
         let added = matches!(ask, Ask::Add(_)).then_some(self.queue.next);
         let event = match ask {
@@ -110,7 +110,7 @@ impl State {
                 Event::Drop(id)
             }
             Ask::Retry(id) => {
-                self.may(id, "tried again", ItemState::may_be_retried)?;
+                self.may(id, "retried", ItemState::may_be_retried)?;
                 if let Some(item) = self.queue.item(id).filter(|item| item.tip.is_empty()) {
                     return Err(MergeError::NoTip(id, item.name.clone()));
                 }
@@ -123,12 +123,13 @@ impl State {
         Ok(added)
     }
 
+    /// Checks that the item exists, and that its state permits the request `done`.
     fn may(&self, id: ItemId, done: &'static str, may_be: fn(&ItemState) -> bool) -> Result<(), MergeError> {
         let item = self.queue.item(id).ok_or(MergeError::Unknown(id))?;
         if may_be(&item.state) { Ok(()) } else { Err(MergeError::State(id, item.state.word(), done)) }
     }
 
-    /// Takes the answers in their order, as far as the journal lets.
+    /// Applies the waiting results in order, until the journal cannot be written.
     async fn take_waiting(&mut self) {
         while let Some(event) = self.waiting.front().cloned() {
             if self.take(event).await.is_err() {
@@ -138,28 +139,28 @@ impl State {
         }
     }
 
-    /// The last save failed, and no other has replaced what it may have left.
+    /// Writes the journal again if the last write failed.
     async fn save_again(&mut self) {
         if self.stuck.is_some() {
-            // When it fails again, so does the next one.
+            // If this fails, it sets a timer for the next try.
             let _ = self.save(&self.kept.clone()).await;
         }
     }
 
-    /// Writes the journal; when that fails it is tried again in a while.
+    /// Writes the journal. If that fails, sets a timer for another try.
     async fn save(&mut self, kept: &Queue) -> Result<(), MergeError> {
         let branch = &self.arguments.target.branch;
         let Err(error) = self.arguments.landings.save(&self.arguments.target, kept).await else {
             if self.stuck.take().is_some() {
-                tracing::info!(%branch, "the merge queue's journal can be written again");
+                tracing::info!(%branch, "the journal of the merge queue can be written again");
             }
             return Ok(());
         };
         let why = error.to_string();
         if self.stuck.as_ref() != Some(&why) {
-            tracing::error!(%branch, error = %why, "the merge queue waits for its journal");
+            tracing::error!(%branch, error = %why, "cannot write the journal of the merge queue, trying again");
         }
-        // Perhaps it is there and only not durable: what holds is written again.
+        // The failed write may be on disk without being durable, so write the valid state again.
         self.stuck = Some(why.clone());
         self.myself.send_after(SAVE_PAUSE, || MergeMessage::SaveAgain);
         Err(MergeError::Journal(why))
@@ -170,8 +171,8 @@ impl State {
         QueueView { target, queue, stuck: self.stuck.clone() }
     }
 
-    /// One event: decided, journaled as far as it has to outlive a crash, and only
-    /// then carried out. When the journal cannot be written nothing has happened.
+    /// Applies one event: decides, journals the part that must survive a crash, and only then carries out the
+    /// effects. If the journal cannot be written, nothing has changed.
     async fn take(&mut self, event: Event) -> Result<(), MergeError> {
         let mut decided = self.queue.clone();
         let effects = decided.on(event, self.arguments.clock.wall_ms());
@@ -207,7 +208,7 @@ impl State {
         }
     }
 
-    /// Carries out one effect beside this actor, which goes on answering.
+    /// Carries out one effect in a task, so that the actor can answer meanwhile.
     fn begin(&mut self, effect: Effect) {
         let (arguments, myself, queue) = (self.arguments.clone(), self.myself.clone(), self.queue.clone());
         let task = tokio::spawn(async move {
@@ -228,12 +229,12 @@ impl State {
     }
 }
 
-/// What of an effect is worth telling, and for the sake of which items it is.
+/// Returns the step that an effect starts, and its items. `None` if the effect is not reported.
 fn step(queue: &Queue, effect: &Effect) -> Option<(Step, Vec<Item>)> {
     match effect {
         Effect::Verify { commit, of } => {
             let Phase::Verifying { chain, .. } = &queue.phase else { return None };
-            // A commit holds all links up to its own.
+            // A commit contains all links up to its own.
             let last = chain.iter().position(|link| link.item == *of)?;
             let items = chain[..=last].iter().filter_map(|link| queue.item(link.item).cloned());
             Some((Step::Verifying { commit: commit.clone() }, items.collect()))

@@ -1,19 +1,21 @@
-//! Why a queue did not do what was asked.
+//! Reason why a request to a merge queue failed.
 
 use swarm_model::merge::queue::ItemId;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
-    #[error("there is no item {0} in this queue")]
+    #[error("item {0} not found in this queue")]
     Unknown(ItemId),
-    #[error("item {0} is {1}, so it cannot be {2}")]
+    /// The state of the item does not permit the request.
+    #[error("item {0} is {1} and cannot be {2}")]
     State(ItemId, &'static str, &'static str),
-    #[error("item {0} has no commit yet; `swarm merge add {1}` looks at the work again")]
+    /// The item waits for a commit, so there is nothing to retry.
+    #[error("item {0} has no commit yet; run 'swarm merge add {1}' to queue the work again")]
     NoTip(ItemId, String),
-    /// Nothing was changed.
-    #[error("the merge queue's journal cannot be written: {0}")]
+    /// The journal cannot be written. Nothing was changed.
+    #[error("cannot write the journal of the merge queue: {0}")]
     Journal(String),
-    #[error("the merge queue's journal cannot be read: {0}")]
+    #[error("cannot read the journal of the merge queue: {0}")]
     Unreadable(String),
     #[error("the merge queue ended before it could answer")]
     Closed,

@@ -1,30 +1,30 @@
-//! The merge queue as a pure function: queue, event → effects.
+//! Decisions of a merge queue as a pure function: queue, event → queue, effects.
 //!
 //! ```text
 //!   idle ─▶ building ─▶ verifying ─▶ landing ─▶ idle …
 //!              │            │            └─ base moved: build again
 //!              │            └─ red: bisect, land what is green, reject one
-//!              └─ conflict: the item leaves, the others go on
+//!              └─ conflict: the item leaves, the others continue
 //! ```
 //!
-//! A chain is verified at its tip. When that is red, twice, the longest green
-//! prefix is looked for by bisection; it lands, the link after it is rejected,
-//! and what came after is queued again. So one bad item of a batch costs a
-//! logarithm of verifications and never the others' place.
+//! A chain is verified at its tip. If that fails, bisection searches for the longest good prefix. A link is rejected
+//! only after two failures on the same commit; then the prefix lands, and the links after the rejected one are queued
+//! again. One bad item of a batch therefore costs a logarithmic number of verifications, and never the place of the
+//! others.
 
 use std::ops::Deref;
 
 use swarm_model::merge::queue::{Addition, Item, ItemId, Link, Phase, Queue, Red, Search, State};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 
-/// Looks at one commit that may come to nothing before its items wait.
+/// Number of consecutive verifications of one commit without a result after which its items wait.
 const LOST_MAX: u32 = 3;
 
-/// What the world answers, or a person asks for.
+/// Result of an effect, or request of a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Added(Addition),
-    /// Answers of effects.
+    /// Result of [`Effect::ReadBase`].
     BaseRead(Result<String, String>),
     Built(Build),
     Verified(Verdict),
@@ -36,9 +36,8 @@ pub enum Event {
     Retry(ItemId),
 }
 
-/// What is to be done once the queue is durable. Each but `Settled` is answered
-/// by one event. One step of the chain is under way at a time; resolvers work
-/// beside it.
+/// Effect, carried out once the queue is durable. Each one but `Settled` is answered by one event. Only one step of
+/// the chain is under way at a time; resolvers run beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     ReadBase,
@@ -46,12 +45,12 @@ pub enum Effect {
         item: ItemId,
         onto: String,
     },
-    /// `of` is the item whose link it is.
+    /// Verify a commit. `of` is the item whose link it is.
     Verify {
         commit: String,
         of: ItemId,
     },
-    /// Move the base from `from` to `to` if it is still there.
+    /// Move the base from `from` to `to`, if it is still at `from`.
     Land {
         from: String,
         to: String,
@@ -61,11 +60,11 @@ pub enum Effect {
         onto: String,
         files: Vec<String>,
     },
-    /// The item has reached its end for now.
+    /// The item has settled.
     Settled(ItemId),
 }
 
-/// A queue and its decisions. Only events change it.
+/// State of a merge queue, which only events change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     queue: Queue,
@@ -80,12 +79,12 @@ impl Deref for Machine {
 }
 
 impl Machine {
-    /// Decides for a queue as its journal has it.
+    /// Creates the machine of a queue as journaled.
     pub fn new(queue: Queue) -> Self {
         Self { queue }
     }
 
-    /// Takes one event at `now_ms`, in Unix milliseconds, and returns what is to be done.
+    /// Applies one event at `now_ms`, in Unix milliseconds, and returns its effects.
     pub fn on(&mut self, event: Event, now_ms: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
@@ -116,7 +115,7 @@ impl Machine {
         let id = self.queue.next;
         self.queue.next += 1;
         let replaced = |earlier: &&mut Item| earlier.name == addition.name && earlier.state.may_be_retried();
-        // What did not land is on record; what is to be done about it is done here.
+        // The new item replaces earlier ones of the same name that did not land.
         for earlier in self.queue.items.iter_mut().filter(replaced) {
             earlier.replaced = true;
         }
@@ -127,9 +126,8 @@ impl Machine {
         }
     }
 
-    /// After a start of the supervisor: what was under way is done again, from
-    /// what git says. A landing is asked for once more; git answers whether it
-    /// has happened.
+    /// Returns the effects that continue after a start of the supervisor. Building and verifying start again. A
+    /// landing is requested once more; git reports whether it has happened.
     pub fn resume(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
         match self.queue.phase.clone() {
@@ -138,7 +136,7 @@ impl Machine {
             Phase::Landing { base, chain } => effects.push(land(base, &chain)),
         }
         for item in &mut self.queue.items {
-            // Nothing of a resolver's attempt is kept before it has said so.
+            // The work of a resolver counts only once it has reported a result.
             if item.state == State::Resolving {
                 item.state = State::Queued;
             }
@@ -147,14 +145,14 @@ impl Machine {
         effects
     }
 
-    /// Starts on the next items when nothing is under way.
+    /// Starts the next items if nothing is under way.
     fn begin(&mut self, effects: &mut Vec<Effect>) {
         let todo = self.queue.turn();
         if self.queue.phase != Phase::Idle || self.queue.paused || todo.is_empty() {
             return;
         }
         if let Some(first) = self.queue.item(todo[0]) {
-            // What is added meanwhile does not change how these are judged.
+            // Items that are added later do not change the rules for these.
             self.queue.rules = first.rules.clone();
         }
         for id in &todo {
@@ -203,8 +201,8 @@ impl Machine {
         let onto = chain.last().map_or(&*base, |link| &link.commit).clone();
         match build {
             Build::Made(commit) => chain.push(Link { item: id, commit }),
-            // With others below it that have not landed, it may be because of them: what it
-            // is shows alone. They go on first.
+            // The cause may be items below this one that have not landed. They continue first, and this item is
+            // built again later.
             Build::Nothing | Build::Failed(_) | Build::Conflict(_) if !self.is_first_link() => {
                 self.set(id, State::Queued)
             }
@@ -259,12 +257,12 @@ impl Machine {
         }
     }
 
-    /// Which link to verify next, and whether for the second time: a commit is
-    /// bad when it was bad twice, but only the one that is rejected for it has to be.
+    /// Returns the link to verify next, and whether it is for the second time. `None` if the search is over. A link
+    /// is bad only if it failed twice, but only the link that will be rejected is verified a second time.
     fn next_look(&self, chain: &[Link], search: &Search) -> Option<(usize, bool)> {
         let green = search.green;
         match &search.red {
-            // Still looking for the first bad one, between what is green and what is red.
+            // The first bad link is between the last good and the first failed one.
             Some(red) if red.at > green => Some((green + (red.at - green - 1) / 2, false)),
             Some(red) if !red.sure => Some((red.at, true)),
             Some(_) => None,
@@ -274,8 +272,7 @@ impl Machine {
         }
     }
 
-    /// Everything is known: what is green lands, the first bad one is rejected,
-    /// what came after it has its turn again.
+    /// Ends the search: lands the good links, rejects the first bad one, and queues those after it again.
     fn decide(&mut self, base: String, mut chain: Vec<Link>, search: Search, effects: &mut Vec<Effect>) {
         let mut later = chain.split_off(search.green);
         if let Some(red) = search.red {
@@ -319,8 +316,8 @@ impl Machine {
         }
     }
 
-    /// The item has its turn again, with what the resolver made or without. When
-    /// it conflicts still and no try is left, that is told with the files.
+    /// Queues the item again, with the new tip if the resolver made one. If the item still conflicts and no try is
+    /// left, the next build settles it as a conflict.
     fn resolved(&mut self, id: ItemId, resolution: Resolution) {
         let Some(item) = self.queue.item_mut(id).filter(|item| item.state == State::Resolving) else { return };
         item.resolved += 1;
@@ -344,8 +341,8 @@ impl Machine {
         }
     }
 
-    /// Something outside stops a chain. Perhaps it is because of one of them only:
-    /// then each is looked at alone, so that it stops nobody else.
+    /// Handles an obstacle that stops a chain. It may concern only one item, so the items of a longer chain are built
+    /// again, each alone, so that one item does not stop the others.
     fn stopped(&mut self, chain: &[Link], reason: &str, files: Vec<String>, effects: &mut Vec<Effect>) {
         if chain.len() < 2 {
             return self.all_wait(reason, files, effects);

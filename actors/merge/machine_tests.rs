@@ -5,20 +5,20 @@ use proptest::prelude::*;
 use super::*;
 use swarm_model::merge::queue::{Addition, Rules};
 
-/// A repository in which a commit is the list of the items in it.
+/// Model of a repository, in which a commit is the list of the items that it contains.
 #[derive(Clone, Debug, Default)]
 struct World {
     base: Vec<ItemId>,
-    /// Items that turn every commit red that they are in.
+    /// Items whose commits fail the verification.
     bad: BTreeSet<ItemId>,
-    /// Items that conflict with another item when that is below them.
+    /// Items that conflict with another item if that is below them.
     conflicts: BTreeMap<ItemId, ItemId>,
-    /// Items whose landing is kept off by somebody's edits.
+    /// Items whose landing is blocked by uncommitted edits.
     edited: BTreeSet<ItemId>,
-    /// Verifications that fail although nothing is wrong, by their number.
+    /// Numbers of verifications that fail although nothing is wrong.
     flakes: BTreeSet<usize>,
     verifications: usize,
-    /// Every state of the base there was.
+    /// All states of the base so far.
     history: Vec<Vec<ItemId>>,
 }
 
@@ -31,7 +31,7 @@ fn read(commit: &str) -> Vec<ItemId> {
 }
 
 impl World {
-    /// What the world answers to the effect that waits for an answer.
+    /// Returns the result of an effect.
     fn answer(&mut self, effect: &Effect) -> Event {
         match effect {
             Effect::ReadBase => Event::BaseRead(Ok(name(&self.base))),
@@ -75,7 +75,7 @@ impl World {
     }
 }
 
-/// The step of the chain that waits for an answer; there is never more than one.
+/// Returns the step of the chain that waits for a result. There is never more than one.
 fn waiting(effects: &[Effect]) -> Option<Effect> {
     let beside = |effect: &&Effect| !matches!(effect, Effect::Settled(_) | Effect::Resolve { .. });
     let asked: Vec<&Effect> = effects.iter().filter(beside).collect();
@@ -83,7 +83,7 @@ fn waiting(effects: &[Effect]) -> Option<Effect> {
     asked.first().map(|effect| (*effect).clone())
 }
 
-/// The resolvers that were set to work.
+/// Returns the items whose resolvers were started.
 fn resolvers(effects: &[Effect]) -> Vec<ItemId> {
     let item = |effect: &Effect| if let Effect::Resolve { item, .. } = effect { Some(*item) } else { None };
     effects.iter().filter_map(item).collect()
@@ -102,14 +102,14 @@ fn add(queue: &mut Machine, count: u64) -> Vec<Effect> {
     effects
 }
 
-/// Runs until nothing waits; dies and is started again before the steps in `crashes`.
+/// Runs until nothing waits. Crashes and restarts at the steps in `crashes`.
 fn run(queue: &mut Machine, world: &mut World, effects: &[Effect], crashes: &BTreeSet<usize>) {
     let mut asked = waiting(effects);
     for step in 0..5_000 {
         let Some(effect) = asked else { return };
         let event = world.answer(&effect);
         if crashes.contains(&step) {
-            // The effect was carried out, and the answer died with the process.
+            // The effect was carried out, but its result is lost in the crash.
             let journal = serde_json::to_string(&queue.kept()).expect("is written");
             *queue = Machine::new(serde_json::from_str(&journal).expect("is read"));
             asked = waiting(&queue.resume());
@@ -145,7 +145,7 @@ fn one_bad_of_32_in_batches_of_8_costs_twelve_verifications_at_most() {
 }
 
 #[test]
-fn a_flaky_verification_rejects_nobody_and_is_told() {
+fn a_flaky_verification_rejects_nothing_and_is_recorded() {
     let mut queue = with_rules(4, false);
     let mut world = World { flakes: [1].into(), ..World::default() };
     queue.on(Event::Pause, 0);
@@ -172,7 +172,7 @@ fn priority_comes_before_age() {
 }
 
 #[test]
-fn a_conflict_with_a_neighbour_is_looked_at_alone_and_the_others_go_on() {
+fn a_conflict_with_another_item_of_a_batch_is_built_alone_and_the_others_continue() {
     let mut queue = with_rules(8, false);
     let mut world = World { conflicts: [(1, 0)].into(), ..World::default() };
     queue.on(Event::Pause, 0);
@@ -181,20 +181,20 @@ fn a_conflict_with_a_neighbour_is_looked_at_alone_and_the_others_go_on() {
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
     assert_eq!(world.base, [0, 2]);
     assert_eq!(queue.items[1].state, State::Conflict { files: vec!["f".into()] });
-    // Nobody asks for it again but a person.
+    // Only a person can retry the item.
     assert_eq!(waiting(&queue.on(Event::Pause, 0)), None);
     assert_eq!(waiting(&queue.on(Event::Retry(1), 0)), None);
     assert_eq!(waiting(&queue.on(Event::Resume, 0)), Some(Effect::ReadBase));
 }
 
 #[test]
-fn the_resolver_has_its_tries_and_then_a_person() {
+fn after_the_tries_of_the_resolver_a_person_must_act() {
     let mut queue = with_rules(1, false);
     queue.queue.rules.resolver = Some("resolve".to_owned());
     let mut world = World { conflicts: [(0, 7)].into(), base: vec![7], ..World::default() };
     let mut effects = add(&mut queue, 2);
     for tried in 0..2 {
-        // The others go on while it works.
+        // The other items continue while the resolver runs.
         let mut at_work = Vec::new();
         while let Some(effect) = waiting(&effects) {
             effects = queue.on(world.answer(&effect), 0);
@@ -202,12 +202,12 @@ fn the_resolver_has_its_tries_and_then_a_person() {
         }
         assert_eq!((at_work, landed(&queue)), (vec![0], vec![1]));
         assert_eq!((queue.items[0].resolved, queue.items[0].state.word()), (tried, "resolving"));
-        assert_eq!(waiting(&queue.on(Event::Drop(0), 0)), None, "its resolver is at it");
+        assert_eq!(waiting(&queue.on(Event::Drop(0), 0)), None, "the resolver is running");
         effects = queue.on(Event::Resolved(0, Resolution::Failed("cannot".into())), 0);
     }
     run(&mut queue, &mut world, &effects, &BTreeSet::new());
     assert_eq!(queue.items[0].state, State::Conflict { files: vec!["f".into()] });
-    // Asked for by a person it has its tries again, and what the resolver makes lands.
+    // A retry resets the tries, and the tip of the resolver lands.
     let mut effects = queue.on(Event::Retry(0), 0);
     while let Some(effect) = waiting(&effects) {
         effects = queue.on(world.answer(&effect), 0);
@@ -219,7 +219,7 @@ fn the_resolver_has_its_tries_and_then_a_person() {
 }
 
 #[test]
-fn only_the_item_that_touches_a_persons_edits_waits() {
+fn only_the_item_that_touches_uncommitted_edits_waits() {
     let mut queue = with_rules(8, false);
     let mut world = World { edited: [1].into(), ..World::default() };
     queue.on(Event::Pause, 0);
@@ -231,7 +231,7 @@ fn only_the_item_that_touches_a_persons_edits_waits() {
 }
 
 #[test]
-fn what_cannot_be_found_out_is_tried_again_and_then_waits() {
+fn a_verification_without_result_is_repeated_and_then_the_item_waits() {
     let mut queue = with_rules(1, false);
     let mut effects = add(&mut queue, 1);
     let mut verifications = 0;
@@ -250,7 +250,7 @@ fn what_cannot_be_found_out_is_tried_again_and_then_waits() {
 }
 
 #[test]
-fn what_is_landing_cannot_be_dropped() {
+fn an_item_cannot_be_dropped_while_it_lands() {
     let mut queue = with_rules(1, false);
     queue.queue.rules.verify = None;
     let mut world = World::default();
@@ -263,9 +263,10 @@ fn what_is_landing_cannot_be_dropped() {
 }
 
 proptest! {
-    /// M1, M3, M4, M6 and M7 of the queue, as far as decisions go.
+    /// Invariants of the queue for any batch size, bad items, conflicts, crashes and foreign commits: every good item
+    /// lands exactly once, bad items never land, the base only moves forward, and every item settles.
     #[test]
-    fn what_is_good_lands_once_and_nothing_else_does(
+    fn good_items_land_once_and_bad_items_never(
         count in 1_u64..20,
         batch in 1_usize..9,
         verify_each in any::<bool>(),
@@ -284,7 +285,7 @@ proptest! {
         while let Some(effect) = asked {
             prop_assert!(step < 5_000, "no end: {:?}", queue);
             if moves.contains(&step) {
-                // Somebody commits to the base.
+                // Another process commits to the base.
                 world.base.push(1_000 + u64::try_from(step).expect("small"));
             }
             let before = world.base.clone();
@@ -310,9 +311,9 @@ proptest! {
             prop_assert!(!rejected || bad.contains(&item.id), "{:?}", item);
             prop_assert!(!landed || !bad.contains(&item.id), "{:?}", item);
             let free = !bad.contains(&item.id) && !conflicts.contains_key(&item.id);
-            prop_assert!(!free || landed, "a good one was left: {:?}", item);
+            prop_assert!(!free || landed, "a good item did not land: {:?}", item);
         }
-        // Every state of the base that the queue made was green.
+        // Every state of the base that the queue created passes the verification.
         for state in &world.history {
             prop_assert!(state.iter().all(|item| !bad.contains(item)));
         }

@@ -1,4 +1,4 @@
-//! The merge actor's whole protocol.
+//! Protocol of the merge actor.
 
 use ractor::RpcReplyPort;
 
@@ -7,24 +7,23 @@ use super::machine::Event;
 use swarm_model::QueueView;
 use swarm_model::merge::queue::{Addition, Item, ItemId};
 
-/// What a queue is asked and told.
+/// Message to the actor of a merge queue.
 #[derive(Debug)]
 pub enum MergeMessage {
-    /// From people and workers; answered when it is durable.
+    /// Request of a person or worker. Answered once it is durable.
     Ask(Ask, RpcReplyPort<Result<Option<ItemId>, MergeError>>),
-    /// The queue as it is now.
+    /// Asks for the present state of the queue.
     Look(RpcReplyPort<QueueView>),
-    /// From the task that carried out an effect.
+    /// Result from the task that carried out an effect.
     Answered(Event),
-    /// The journal could not be written; from the timer.
+    /// From the timer: try again to write the journal.
     SaveAgain,
 }
 
-/// What may be asked for.
+/// Request of a person or worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Finished work: a worker or branch and the commit that is to land. Asked for
-    /// again under the same key it is the same item.
+    /// Add finished work of a worker or branch. A repeated request with the same key returns the same item.
     Add(Addition),
     Drop(ItemId),
     Retry(ItemId),
@@ -32,22 +31,22 @@ pub enum Ask {
     Resume,
 }
 
-/// What the queue tells upwards.
+/// Report of a merge queue to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Whether it needs this process.
+    /// Whether the queue needs this process.
     Busy(bool),
-    /// A command of the user's runs now for the sake of these items.
+    /// A step for these items has started.
     Begun(Step, Vec<Item>),
-    /// An item reached its end for now.
+    /// An item has settled.
     Settled(Box<Item>),
 }
 
-/// A step that may take long: it runs a command of the user's.
+/// Step that may take long, because it runs a command of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// This commit is looked at.
+    /// The verification runs on this commit.
     Verifying { commit: String },
-    /// Somebody resolves the conflicts in these files.
+    /// The resolver works on the conflicts in these files.
     Resolving { files: Vec<String> },
 }

@@ -1,9 +1,9 @@
-//! Landing: finished work reaches the base branch one verified step at a time.
+//! Merge queue actors: each lands finished work on a base branch, one verified step at a time.
 //!
-//! One actor for each repository and base branch. Its [`queue`] lies in a journal,
-//! its decisions are a pure function ([`machine`]); what git and people do arrives
-//! as events, and no effect is carried out before the queue is durable. Killed at
-//! any moment, the next one resumes from the journal and from what git says.
+//! There is one actor for each repository and base branch. Its [`queue`](swarm_model::merge::queue) is journaled, and
+//! its decisions are a pure function ([`machine`]). Results of git and requests of people arrive as events, and no
+//! effect is carried out before the queue is durable. After a kill at any moment, the next actor resumes from the
+//! journal and from the state of the repository.
 
 mod actor;
 mod error;
@@ -20,20 +20,20 @@ use swarm_model::merge::queue::ItemId;
 
 use swarm_model::QueueView;
 
-/// How long a request may take, in milliseconds: a slow disk is the longest part.
+/// Timeout of a request in milliseconds. A slow disk takes the longest.
 const CALL_MS_MAX: u64 = 30_000;
 
-/// The way to one queue.
+/// Handle of one merge actor.
 #[derive(Clone, Debug)]
 pub struct MergeHandle {
     actor: ActorRef<MergeMessage>,
 }
 
 impl MergeHandle {
-    /// Starts the actor under `parent`. It resumes what its journal says.
+    /// Starts the actor under `parent`. It resumes the queue from its journal.
     ///
     /// # Errors
-    /// When the journal cannot be read, or the runtime refuses.
+    /// Fails if the journal cannot be read, or the actor runtime refuses.
     pub async fn start(arguments: MergeArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
         let (actor, _) = actor::Merge::spawn_linked(None, actor::Merge, arguments, parent).await?;
         Ok(Self { actor })
@@ -43,17 +43,18 @@ impl MergeHandle {
         self.actor.get_cell()
     }
 
-    /// Asks for a change. When this returns `Ok` it is durable; the number is that
-    /// of an item that was added.
+    /// Requests a change. `Ok` means that it is durable. Returns the number of an item that was added.
     ///
     /// # Errors
-    /// Why nothing was changed.
+    /// Returns the reason why nothing was changed.
     pub async fn ask(&self, ask: Ask) -> Result<Option<ItemId>, MergeError> {
         ractor::call_t!(self.actor, MergeMessage::Ask, CALL_MS_MAX, ask).unwrap_or(Err(MergeError::Closed))
     }
 
+    /// Returns the present state of the queue.
+    ///
     /// # Errors
-    /// When the actor has ended.
+    /// Fails if the actor has ended.
     pub async fn look(&self) -> Result<QueueView, MergeError> {
         ractor::call_t!(self.actor, MergeMessage::Look, CALL_MS_MAX).map_err(|_| MergeError::Closed)
     }

@@ -1,10 +1,11 @@
-//! What happened, as one line of `events.jsonl` and of `GET /v1/events`.
+//! Events: lines of `events.jsonl` and of `GET /v1/events`.
 
 use serde::{Deserialize, Serialize};
 
 use super::limits::Hits;
 use super::records::{Ended, Reason};
 
+/// Event of a worker, or of the supervisor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Milliseconds since the Unix epoch.
@@ -13,14 +14,14 @@ pub struct Event {
     pub worker: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// The request that caused it.
+    /// Request that caused the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// The stable names are the values of `type`.
+/// Kind of an event. The values of `type` are stable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type")]
 pub enum EventKind {
@@ -52,27 +53,27 @@ pub enum EventKind {
     WorkerCleaned,
     #[serde(rename = "worktree.saved")]
     WorktreeSaved { reference: String, commit: String },
-    /// What had been saved of `worker` is gone: why, and which commit it was.
+    /// Saved work of `worker` was deleted: its reference and commit, and why.
     #[serde(rename = "save.expired")]
     SaveExpired { reference: String, commit: String, why: String },
     #[serde(rename = "start.aborted")]
     StartAborted { cause: String },
-    /// Finished work of `worker` (or of a branch) waits to land.
+    /// Finished work of `worker`, or of a branch, was added to a merge queue.
     #[serde(rename = "merge.queued")]
     MergeQueued {
         item: u64,
         base: String,
-        /// Untracked paths of a kind that is not landed.
+        /// Untracked paths that do not land, because tools generate files of their kind.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_out: Vec<String>,
     },
-    /// The verification runs on this commit, which holds the item.
+    /// The verification runs on `commit`, which contains the item.
     #[serde(rename = "merge.verifying")]
     MergeVerifying { item: u64, base: String, commit: String },
-    /// The resolver is at the conflicts that the item has in these files.
+    /// The resolver works on the conflicts of the item in `files`.
     #[serde(rename = "merge.resolving")]
     MergeResolving { item: u64, base: String, files: Vec<String> },
-    /// An item came to its end for now; `state` as in `merge ls`.
+    /// A queue item settled: nothing more happens to it unless a person acts. `state` has the words of `merge ls`.
     #[serde(rename = "merge.settled")]
     MergeSettled {
         item: u64,
@@ -82,43 +83,41 @@ pub enum EventKind {
         cause: Option<String>,
         files: Vec<String>,
     },
-    /// Finished work could not even be queued.
+    /// Finished work could not be added to a merge queue.
     #[serde(rename = "merge.refused")]
     MergeRefused { cause: String },
-    /// `worker` stands still: what is seen of it, and what is done about it (`told`,
-    /// `nudged`, `interrupted`, `restarted`, `given-up`).
+    /// `worker` is stuck: the evidence, and the step taken (`told`, `nudged`, `interrupted`, `restarted`, `given-up`).
     #[serde(rename = "worker.stuck")]
     WorkerStuck { signal: String, evidence: String, step: String },
-    /// `worker` goes on by itself again.
+    /// `worker` makes progress again by itself.
     #[serde(rename = "worker.unstuck")]
     WorkerUnstuck,
-    /// The session of `worker` belongs to another launch or program by now, so it is stopped.
+    /// The session of `worker` now belongs to another launch or program, so the worker is stopped.
     #[serde(rename = "session.lost")]
     SessionLost { found: String },
-    /// A beat of a nudge was typed into the window of `worker`; its number.
+    /// Beat number `beat` of a nudge was typed into the window of `worker`.
     #[serde(rename = "nudge.sent")]
     NudgeSent { beat: u64 },
-    /// A beat did not arrive, or nobody knows.
+    /// A beat of a nudge was not typed, or it is unknown whether it was.
     #[serde(rename = "nudge.missed")]
     NudgeMissed { cause: String },
     #[serde(rename = "nudge.expired")]
     NudgeExpired,
-    /// It ended because its worker did.
+    /// A nudge stopped because its worker ended.
     #[serde(rename = "nudge.stopped")]
     NudgeStopped { cause: String },
-    /// A run began, or goes on that was stopped; what it tells is in its own home.
+    /// A run started or resumed. The events of the run itself are in its `home`.
     #[serde(rename = "run.began")]
     RunBegan { run: String, home: String },
-    /// A node or role of a flow waits for a person from now on; `node` is empty where the
-    /// flow itself does.
+    /// A node or role of a flow now waits for a person. `node` is empty if the flow itself waits.
     #[serde(rename = "flow.waiting")]
     FlowWaiting { flow: String, node: String, role: String, reason: String, text: String },
-    /// `worker` is started for a turn of its role.
+    /// `worker` is being started for a turn of `role`.
     #[serde(rename = "flow.turn")]
     FlowTurn { flow: String, node: Option<String>, role: String, number: u64 },
     #[serde(rename = "flow.ended")]
     FlowEnded { flow: String },
-    /// A loop of `worker` begins, or goes on that another process looked after.
+    /// A loop of `worker` started, or was taken over from another process.
     #[serde(rename = "loop.started")]
     LoopStarted { iteration: u32, max: u32 },
     #[serde(rename = "loop.iteration")]
@@ -127,7 +126,7 @@ pub enum EventKind {
     LoopPaused { reason: String },
     #[serde(rename = "loop.resumed")]
     LoopResumed,
-    /// `reason` as in `ralph status`.
+    /// A loop ended. `reason` has the words of `ralph status`.
     #[serde(rename = "loop.ended")]
     LoopEnded { reason: String, iterations: u32 },
     #[serde(rename = "loop.warning")]

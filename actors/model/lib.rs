@@ -1,5 +1,5 @@
-//! The vocabulary shared by all rooms and by the edge: plain values, serde and
-//! nothing else. No file, clock or process is touched here.
+//! Values shared by all crates of `swarm`: names, rows, records, requests and events, with their JSON forms. Nothing
+//! here touches a file, a clock or a process.
 
 mod event;
 pub mod flows;

@@ -1,50 +1,50 @@
-//! Limits of one worker: as they were asked for, what holds each of them, and
-//! what of them was run into. Reading them from text is here too, so that flags
-//! and configuration take the same words.
+//! Resource limits of one worker: as requested, what enforces each of them, and which of them were hit. The parsers are
+//! here too, so that flags and configuration accept the same text.
 
 use serde::{Deserialize, Serialize};
 
-/// A group with less could not even begin its command.
+/// Minimum memory limit. A control group with less cannot even start its command.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
-/// The kernel takes no smaller share of a processor.
+/// Minimum share of a processor that the kernel accepts, in thousandths.
 const CPU_MILLI_MIN: u32 = 10;
-/// More processors than any machine has.
+/// Maximum processor limit in thousandths, more than any machine has.
 const CPU_MILLI_MAX: u32 = 1_000_000;
-/// The kernel counts no further.
+/// Maximum number of processes that the kernel accepts.
 const PIDS_MAX: u32 = 4 << 20;
-/// More digits behind the point say nothing.
+/// Number of fractional digits that are read. Further digits are ignored.
 const DIGITS_MAX: usize = 9;
-/// More digits before it are too much of everything, and would overflow.
+/// Maximum number of integer digits. A longer number exceeds every limit, and would overflow.
 const WHOLE_DIGITS_MAX: usize = 20;
 
-/// What was asked for. None of it is no limit.
+/// Requested resource limits. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Of all its processes together.
+    /// Memory of all processes of the worker together, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Thousandths of a processor.
+    /// Processor time, in thousandths of a processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_milli: Option<u32>,
-    /// Processes and threads at the same time.
+    /// Number of concurrent processes and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
-    /// Written to its logs in one life, with what was rotated away.
+    /// Output of one generation in bytes, including log parts that were rotated away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_bytes: Option<u64>,
 }
 
 impl Limits {
+    /// Reports whether no limit is requested.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether the kernel has to hold one of them.
+    /// Reports whether the kernel must enforce any of the limits.
     pub fn needs_kernel(&self) -> bool {
         self.memory_bytes.is_some() || self.cpu_milli.is_some() || self.pids.is_some()
     }
 
-    /// These, and the others where nothing was asked for.
+    /// Returns these limits, with those of `others` that are not set here.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -56,8 +56,7 @@ impl Limits {
     }
 }
 
-/// Limits as a configuration has them: `memory = "2G"`, `cpu = 1.5`, `pids = 200`,
-/// `max_output = "1G"`.
+/// Limits as the configuration has them: `memory = "2G"`, `cpu = 1.5`, `pids = 200`, `max_output = "1G"`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsText {
@@ -67,7 +66,7 @@ pub struct LimitsText {
     pub max_output: Option<Typed>,
 }
 
-/// A text, or a number that needs no unit.
+/// Value in the configuration: a string, or a number without a unit.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Typed {
@@ -77,8 +76,10 @@ pub enum Typed {
 }
 
 impl LimitsText {
+    /// Parses all limits.
+    ///
     /// # Errors
-    /// A sentence that begins with the key that is wrong.
+    /// Returns a message that starts with the key of the first invalid limit.
     pub fn parse(&self) -> Result<Limits, String> {
         Ok(Limits {
             memory_bytes: read("memory", self.memory.as_ref(), parse_memory)?,
@@ -99,10 +100,11 @@ fn read<T>(key: &str, typed: Option<&Typed>, parse: fn(&str) -> Result<T, String
     parse(&text).map(Some).map_err(|cause| format!("{key}: {cause}"))
 }
 
-/// `512M`, `1.5G`, `1048576`: binary units, with or without `B` or `iB`.
+/// Parses a size such as `512M`, `1.5G` or `1048576`, and returns it in bytes. Units are binary, with or without `B` or
+/// `iB`.
 ///
 /// # Errors
-/// A sentence for the usage error.
+/// Fails if the text is not a size, is 0, or exceeds `i64::MAX` bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size (expected 512M, 2G or a number of bytes)");
     let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
@@ -117,52 +119,52 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let bytes = scaled(number, 1 << shift).ok_or_else(wrong)?;
     match i64::try_from(bytes) {
-        Ok(0) => Err("it must be above 0".to_owned()),
+        Ok(0) => Err("must be above 0".to_owned()),
         Ok(bytes) => Ok(bytes.unsigned_abs()),
-        Err(_) => Err(format!("'{text}' is more than there can be")),
+        Err(_) => Err(format!("'{text}' is too large")),
     }
 }
 
-/// A size that is enough to begin with.
+/// Parses a memory limit, and returns it in bytes.
 ///
 /// # Errors
-/// A sentence for the usage error.
+/// Fails as [`parse_size`] does, and if the limit is below 1 MiB.
 pub fn parse_memory(text: &str) -> Result<u64, String> {
     parse_size(text).and_then(|bytes| match bytes {
-        ..MEMORY_BYTES_MIN => Err(format!("'{text}' is too little for any command (at least 1M)")),
+        ..MEMORY_BYTES_MIN => Err(format!("'{text}' is too small for any command (minimum 1M)")),
         bytes => Ok(bytes),
     })
 }
 
-/// `0.5`, `2`: processors, in thousandths.
+/// Parses a number of processors such as `0.5` or `2`, and returns it in thousandths.
 ///
 /// # Errors
-/// A sentence for the usage error.
+/// Fails if the text is not a decimal number, or is not from 0.01 to 1000.
 pub fn parse_cores(text: &str) -> Result<u32, String> {
     let milli = scaled(text, 1000).ok_or_else(|| format!("'{text}' is not a number of cores (expected 0.5 or 2)"))?;
     match u32::try_from(milli) {
-        Ok(..CPU_MILLI_MIN) => Err(format!("'{text}' is too little (at least 0.01)")),
+        Ok(..CPU_MILLI_MIN) => Err(format!("'{text}' is too small (minimum 0.01)")),
         Ok(milli @ ..=CPU_MILLI_MAX) => Ok(milli),
-        Ok(_) | Err(_) => Err(format!("'{text}' is more than any machine has")),
+        Ok(_) | Err(_) => Err(format!("'{text}' is too large (maximum {})", CPU_MILLI_MAX / 1000)),
     }
 }
 
-/// How many processes there may be; threads count, as the kernel counts them.
+/// Parses a number of processes. Threads count as processes, as they do for the kernel.
 ///
 /// # Errors
-/// A sentence for the usage error.
+/// Fails if the text is not a whole number, is 0, or exceeds what the kernel accepts.
 pub fn parse_pids(text: &str) -> Result<u32, String> {
     let wrong = || format!("'{text}' is not a number of processes (expected 200)");
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u32>() {
-        Ok(0) => Err("it must be above 0".to_owned()),
+        Ok(0) => Err("must be above 0".to_owned()),
         Ok(pids @ ..=PIDS_MAX) if is_number => Ok(pids),
-        Ok(_) | Err(_) if is_number => Err(format!("'{text}' is more than the kernel counts ({PIDS_MAX})")),
+        Ok(_) | Err(_) if is_number => Err(format!("'{text}' is too large (maximum {PIDS_MAX})")),
         Ok(_) | Err(_) => Err(wrong()),
     }
 }
 
-/// A decimal number times `unit`, rounded down.
+/// Returns a decimal number times `unit`, rounded down. `None` if the text is not a decimal number.
 fn scaled(number: &str, unit: u64) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let is_number = whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
@@ -180,7 +182,7 @@ fn scaled(number: &str, unit: u64) -> Option<u128> {
     Some(whole * u128::from(unit) + part * u128::from(unit) / 10_u128.pow(digits))
 }
 
-/// What holds a limit.
+/// What enforces a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -188,15 +190,16 @@ pub enum By {
     GroupV2,
     #[serde(rename = "cgroup-v1")]
     GroupV1,
-    /// The kernel, for each process by itself.
+    /// The kernel, for each process separately.
     Rlimit,
-    /// The supervisor, which is told of every write.
+    /// The supervisor, which is notified of every write.
     Swarm,
 }
 
-/// Limits of a start, each with what holds it; beside none it is not in force.
+/// Resource limits of a start, each with what enforces it. A requested limit without it is not in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
+    /// Limits that were requested.
     #[serde(default)]
     pub asked: Limits,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -207,18 +210,18 @@ pub struct Held {
     pub pids: Option<By>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<By>,
-    /// Directories of its control groups.
+    /// Directories of the worker's control groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// What its logs held before it began.
+    /// Size of the worker's logs before the start, in bytes.
     #[serde(default)]
     pub logged_before_bytes: u64,
 }
 
-const NO_GROUP: &str = "no control group can be made here";
+const NO_GROUP: &str = "no control group can be created here";
 
 impl Held {
-    /// What was asked for and is not in force, a sentence each.
+    /// Returns a message for each requested limit that is not in force.
     pub fn warnings(&self) -> Vec<String> {
         let missing = |asked: bool, by: Option<By>| asked && by.is_none();
         let lines = [
@@ -226,40 +229,41 @@ impl Held {
             (missing(self.asked.cpu_milli.is_some(), self.cpu), format!("--cpu is not in force: {NO_GROUP}")),
             (
                 missing(self.asked.pids.is_some(), self.pids),
-                format!("--pids is not in force: {NO_GROUP}, and other limits count all processes of the user"),
+                format!("--pids is not in force: {NO_GROUP}, and RLIMIT_NPROC counts all processes of the user"),
             ),
             (
                 missing(self.asked.max_output_bytes.is_some(), self.output),
-                "--max-output is not in force: its logs cannot be looked at".to_owned(),
+                "--max-output is not in force: cannot watch the worker's logs".to_owned(),
             ),
         ];
         lines.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, line)| line).collect()
     }
 
-    /// What is in force, but means less.
+    /// Returns a message for each limit that is in force in a weaker form.
     pub fn notes(&self) -> Vec<String> {
-        let line = format!("--memory holds for each of its processes by itself: {NO_GROUP}");
+        let line = format!("--memory applies to each process separately: {NO_GROUP}");
         (self.memory == Some(By::Rlimit)).then_some(line).into_iter().collect()
     }
 }
 
-/// What of its limits it ran into.
+/// Resource limits that a worker ran into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hits {
-    /// Processes that the kernel ended for want of memory.
+    /// Number of processes that the kernel killed for lack of memory.
     #[serde(default)]
     pub oom_kills: u64,
-    /// Processes that the kernel did not make.
+    /// Number of processes that the kernel refused to create.
     #[serde(default)]
     pub pids_refused: u64,
 }
 
 impl Hits {
+    /// Reports whether no limit was hit.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// As a fact about an end that has another reason; nothing where there is none.
+    /// Describes the hits, for a worker that ended for another reason. `None` if no limit was hit.
     pub fn words(&self) -> Option<String> {
         let processes = |count: u64| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
         let killed = (self.oom_kills > 0).then(|| format!("{} out of memory", processes(self.oom_kills)));

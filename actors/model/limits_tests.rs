@@ -11,13 +11,13 @@ fn sizes_are_read_in_all_their_forms() {
 }
 
 #[test]
-fn what_is_no_size_is_refused_with_a_sentence() {
+fn invalid_sizes_are_refused_with_a_reason() {
     for text in ["", "M", "-1", "1 M", "1X", "1.2.3", ".", "1.", ".5G", "0x10", "1e3", "1_000", "inf", "M1", "1MM", "é"]
     {
         assert!(parse_size(text).is_err_and(|cause| cause.contains("is not a size")), "{text:?}");
     }
     for text in ["0", "0M", "0.0G"] {
-        assert_eq!(parse_size(text), Err("it must be above 0".to_owned()));
+        assert_eq!(parse_size(text), Err("must be above 0".to_owned()));
     }
     for text in [
         "9223372036854775808",
@@ -25,7 +25,7 @@ fn what_is_no_size_is_refused_with_a_sentence() {
         "99999999999999999999999999999999999999999T",
         "1000000000000000000000000000",
     ] {
-        assert!(parse_size(text).is_err_and(|cause| cause.ends_with("is more than there can be")), "{text}");
+        assert!(parse_size(text).is_err_and(|cause| cause.ends_with("is too large")), "{text}");
     }
     assert!(parse_memory("1023K").is_err() && parse_memory("1M") == Ok(1 << 20));
 }
@@ -45,7 +45,7 @@ fn cores_and_processes_are_read() {
 }
 
 #[test]
-fn a_configuration_has_the_same_words() {
+fn the_configuration_accepts_the_same_text() {
     let text = r#"{"memory": "2G", "cpu": 1.5, "pids": 200, "max_output": "1G"}"#;
     let read = |text: &str| serde_json::from_str::<LimitsText>(text).expect("it has the form").parse();
     let limits =
@@ -59,14 +59,14 @@ fn a_configuration_has_the_same_words() {
 }
 
 #[test]
-fn what_is_typed_wins_over_what_is_configured() {
+fn flags_override_the_configuration() {
     let typed = Limits { pids: Some(5), ..Limits::default() };
     let configured = Limits { pids: Some(200), cpu_milli: Some(500), ..Limits::default() };
     assert_eq!(typed.or(configured), Limits { pids: Some(5), cpu_milli: Some(500), ..Limits::default() });
 }
 
 #[test]
-fn only_what_was_asked_for_is_missed() {
+fn only_requested_limits_are_reported_as_missing() {
     let limits = Limits { memory_bytes: Some(1 << 20), pids: Some(5), ..Limits::default() };
     let none = Held { asked: limits, ..Held::default() };
     let missed = none.warnings();
@@ -77,7 +77,7 @@ fn only_what_was_asked_for_is_missed() {
 }
 
 #[test]
-fn what_lies_on_disk_is_small_and_read_again() {
+fn held_limits_survive_a_round_trip() {
     let held = Held {
         asked: Limits { pids: Some(5), ..Limits::default() },
         pids: Some(By::GroupV1),
@@ -90,7 +90,7 @@ fn what_lies_on_disk_is_small_and_read_again() {
 }
 
 #[test]
-fn facts_are_told_in_words() {
+fn hits_are_described_in_words() {
     let hits = |oom_kills, pids_refused| Hits { oom_kills, pids_refused }.words();
     assert_eq!(hits(0, 0), None);
     assert_eq!(hits(1, 0).as_deref(), Some("1 process out of memory"));
@@ -99,7 +99,7 @@ fn facts_are_told_in_words() {
 }
 
 #[test]
-fn records_of_older_programs_are_read_and_those_without_limits_look_like_them() {
+fn older_records_are_read_and_records_without_limits_look_like_them() {
     use crate::{Contract, Ended, ExitRecord, Lease};
     let usage = r#""usage":{"user_us":1,"system_us":2,"rss_max_kb":3}"#;
     let exit = format!(

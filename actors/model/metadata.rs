@@ -1,4 +1,4 @@
-//! `metadata` of a row: whatever programs keep there, and our own entry in it.
+//! `metadata` of a row: entries of any program, and this program's own entry `swarm`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::value::RawValue;
@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 
 use super::row::SwarmMeta;
 
-/// A level of nesting takes two bytes, and the parser takes 128 levels.
+/// Length in bytes from which the nesting is checked. A level takes two bytes, and the parser accepts 128 levels.
 const CHECKED_FROM_BYTES: usize = 256;
 
-/// Kept as text, because a registry of a thousand workers is read for every
-/// list; only our own entry is looked into.
+/// Metadata of a row. Kept as text, because each list reads the rows of up to a thousand workers; only the entry
+/// `swarm` is parsed.
 #[derive(Clone, Debug)]
 pub struct Metadata {
     /// One JSON object.
@@ -19,28 +19,28 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Metadata with nothing in it but our entry.
+    /// Creates metadata that has only the entry `swarm`.
     pub fn of(swarm: SwarmMeta) -> Self {
         Self { text: Self::merged(Map::new(), &swarm), swarm: Some(swarm) }
     }
 
-    /// The same with this entry for ours.
+    /// Returns a copy in which the entry `swarm` is replaced.
     #[must_use]
     pub fn with(&self, swarm: SwarmMeta) -> Self {
         Self { text: Self::merged(self.members(), &swarm), swarm: Some(swarm) }
     }
 
-    /// Our entry, when there is one that can be read.
+    /// Returns the entry `swarm`. `None` if it is missing or malformed.
     pub fn swarm(&self) -> Option<&SwarmMeta> {
         self.swarm.as_ref()
     }
 
-    /// Everything, for programs that do not know the keys.
+    /// Returns all entries.
     pub fn members(&self) -> Map<String, Value> {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 
-    /// The same with other programs' entries of `earlier` that are missing here.
+    /// Returns a copy with the entries of `earlier` that are missing here.
     #[must_use]
     pub fn inherit(&self, earlier: &Self) -> Self {
         let mut members = earlier.members();
@@ -56,7 +56,7 @@ impl Metadata {
         Value::Object(members).to_string().into()
     }
 
-    /// `None` when the text is no object.
+    /// Returns `None` if the text is not an object, or is nested too deeply to be written again.
     fn read(text: &str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Ours<'a> {
@@ -66,8 +66,7 @@ impl Metadata {
         if !text.starts_with('{') {
             return None;
         }
-        // What cannot be written again, because it is nested too deeply, is not
-        // taken. Nothing short is.
+        // Text that is nested too deeply cannot be written again. Short text never is.
         if text.len() >= CHECKED_FROM_BYTES && serde_json::from_str::<Map<String, Value>>(text).is_err() {
             return None;
         }
@@ -89,7 +88,7 @@ impl From<Map<String, Value>> for Metadata {
     }
 }
 
-/// By content: how it is written does not matter.
+/// Compares the content, not the formatting.
 impl PartialEq for Metadata {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text || self.members() == other.members()
@@ -105,7 +104,7 @@ impl Serialize for Metadata {
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?;
-        Self::read(raw.get()).ok_or_else(|| de::Error::custom("metadata is no object, or nested too deeply"))
+        Self::read(raw.get()).ok_or_else(|| de::Error::custom("metadata is not an object or is nested too deeply"))
     }
 }
 
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_read_and_theirs_is_kept() {
+    fn our_entry_is_parsed_and_all_others_are_kept() {
         let text = r#"{"z": [1, {"a": null}], "swarm": {"id": "t", "generation": 3, "host": "h"}}"#;
         let metadata = read(text).expect("reads");
         assert_eq!(metadata.swarm().map(|meta| (meta.id.as_str(), meta.generation)), Some(("t", 3)));
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_not_ours_is_no_entry() {
+    fn a_malformed_entry_counts_as_missing() {
         for text in [r#"{"swarm": 7}"#, r#"{"swarm": null}"#, r#"{"swarm": {"id": 1}}"#, "{}"] {
             assert_eq!(read(text).expect("reads").swarm(), None, "{text}");
         }
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_life_inherits_what_it_does_not_say_itself() {
+    fn a_new_start_inherits_missing_entries() {
         let meta = |id: &str| SwarmMeta {
             id: id.into(),
             generation: 1,

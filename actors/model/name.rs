@@ -1,40 +1,39 @@
-//! Names of workers. A name becomes a file name, a tmux window, a directory and
-//! a git branch, so the set of characters is the intersection of what all four
-//! read without surprise.
+//! Names of workers. A name becomes a file name, a tmux window, a directory and a git branch, so it may have only
+//! characters that none of the four treats specially.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A name that a *new* worker may have: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`,
-/// without `..`, not ending in `.` or `.lock` (git refuses such branches).
+/// Valid name for a *new* worker: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, without `..`, and not ending in `.` or `.lock`
+/// (git refuses such branches).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkerName(String);
 
-/// Why a name was refused.
+/// Reason why a name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error("the name is empty")]
     Empty,
-    #[error("the name is {0} bytes long, 64 are allowed")]
+    #[error("the name has {0} bytes (maximum 64)")]
     TooLong(usize),
-    #[error("the name has {0:?} in it")]
+    #[error("the name contains {0:?}")]
     Character(char),
-    #[error("the name begins with {0:?}, not with a letter or digit")]
+    #[error("the name starts with {0:?}, not with a letter or digit")]
     Start(char),
-    #[error("the name has {0:?} in it, which git or tmux would misread")]
+    #[error("the name {0}, which git or tmux would misread")]
     Sequence(&'static str),
 }
 
 impl WorkerName {
-    /// Longest name in bytes.
+    /// Maximum length of a name in bytes.
     pub const LENGTH_MAX: usize = 64;
 
-    /// Checks `text` against the rule for new names.
+    /// Checks that `text` is a valid name for a new worker.
     ///
     /// # Errors
-    /// The first rule that the text breaks.
+    /// Returns the first rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let Some(first) = text.chars().next() else { return Err(NameError::Empty) };
         if text.len() > Self::LENGTH_MAX {
@@ -48,13 +47,13 @@ impl WorkerName {
             return Err(NameError::Start(first));
         }
         if text.contains("..") {
-            return Err(NameError::Sequence(".."));
+            return Err(NameError::Sequence("contains '..'"));
         }
         if text.ends_with('.') {
-            return Err(NameError::Sequence("a dot at its end"));
+            return Err(NameError::Sequence("ends with '.'"));
         }
         if text.ends_with(".lock") {
-            return Err(NameError::Sequence(".lock at its end"));
+            return Err(NameError::Sequence("ends with '.lock'"));
         }
         Ok(Self(text.to_owned()))
     }
@@ -83,8 +82,8 @@ impl From<WorkerName> for String {
     }
 }
 
-/// The known name nearest to `wanted`, when it is near enough to be a slip of
-/// the fingers (at most a third of its letters differ).
+/// Returns the known name nearest to `wanted`. `None` if no name is near enough to be meant: at most a third of the
+/// letters may differ, at least one and at most three.
 pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (wanted.chars().count() / 3).clamp(1, 3);
     known
@@ -95,8 +94,8 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
         .map(|(_, name)| name)
 }
 
-/// Edit distance (insertions, deletions, substitutions, two neighbours exchanged: the
-/// optimal string alignment), three rows at a time.
+/// Returns the edit distance in insertions, deletions, substitutions and swaps of neighbours (optimal string
+/// alignment). Keeps three rows of the table.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut above: Vec<usize> = (0..=b.len()).collect();
@@ -121,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_four_tools_read_alike_are_taken() {
+    fn portable_names_are_accepted() {
         for name in ["a", "7", "job-1", "Job_1.b", "x.y.z", &"n".repeat(64)] {
             assert_eq!(WorkerName::parse(name).map(|n| n.to_string()), Ok(name.to_owned()));
         }
@@ -152,7 +151,7 @@ mod tests {
             "_x",
         ];
         for name in hostile.into_iter().chain([n300().as_str()]) {
-            assert!(WorkerName::parse(name).is_err(), "{name:?} was taken");
+            assert!(WorkerName::parse(name).is_err(), "{name:?} was accepted");
         }
     }
 
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_finds_its_name_and_a_stranger_none() {
+    fn a_typo_finds_the_nearest_name_and_an_unrelated_word_none() {
         assert_eq!(nearest("bulider", ["builder", "tester"]), Some("builder"));
         assert_eq!(nearest("job", ["jab", "tester"]), Some("jab"));
         assert_eq!(nearest("spwan", ["merge", "spawn"]), Some("spawn"));

@@ -1,6 +1,5 @@
-//! What lies on disk for one generation of one worker: the launch contract, the
-//! lease, how it ended, and what is wanted of it. Unknown keys of a newer
-//! program are ignored on reading; a record is replaced only by its one writer.
+//! Records on disk of one generation (one start of a worker name): the launch contract, the lease, the exit record and
+//! the wanted state. Readers ignore unknown keys of newer versions. Each record has exactly one writer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,85 +9,86 @@ use serde::{Deserialize, Serialize};
 use super::limits::{Held, Hits, Limits};
 use super::session_plan::{SessionRules, WatchRules};
 
-/// 128 random bits in lower-case hex: the identity of one start.
+/// Launch token: 128 random bits in lower-case hex, which identify one start.
 pub type Token = String;
 
-/// Variables in their order. Shared, because every step of a start needs them.
+/// Environment variables in order. Shared, because every step of a start needs them.
 pub type Environment = Arc<Vec<(String, String)>>;
 
 fn is_empty(environment: &Environment) -> bool {
     environment.is_empty()
 }
 
-/// The directory of a generation below `w/`.
+/// Returns the name of a generation's directory below `w/`.
 pub fn worker_dir_name(name: &str, generation: u64) -> String {
     format!("{name}.{generation}")
 }
 
 /// `spec.json`: everything needed to start the worker, and to start it again.
-/// Written as `spec.pending`; the child itself renames it at the moment before
-/// it executes the command, so `spec.json` means "was executed".
+///
+/// The file is written as `spec.pending`. The child renames it immediately before it executes the command, so
+/// `spec.json` means "was executed".
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     pub name: String,
     pub generation: u64,
     pub token: Token,
-    /// The request that asked for this start; a repeated request finds it.
+    /// Request that asked for this start. If it is repeated, it finds this worker.
     pub request: String,
-    /// Naive local time with microseconds, as the row carries it.
+    /// Naive local time with microseconds, as in the row.
     pub started: String,
     pub contract: Contract,
-    /// The worktree as it was made, with what this start made of it.
+    /// Worktree, and which parts of it this start creates. `None` without a worktree.
     #[serde(default)]
     pub worktree: Option<WorktreePlan>,
-    /// Paths of stdout and stderr (process) or of the pane's output (tmux).
+    /// Names below `logs/` of the files for stdout and stderr, or for the pane's output in tmux.
     pub logs: Vec<String>,
-    /// How an earlier life is gone on with; none for a start from the beginning.
+    /// How to resume an earlier generation. `None` for a start from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
-    /// What is executed, with hooks of ours; none for a program that takes none.
+    /// Command to execute, with hooks added. `None` if the program takes no hooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooked: Option<Vec<String>>,
 }
 
-/// How a worker that was left goes on: in its own conversation where there is one.
+/// How a worker resumes earlier work: in its own conversation, if the agent keeps one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// Executed instead of the contract's command.
+    /// Command to execute instead of the contract's. `None`: the contract's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<String>>,
-    /// The file that says what was done; the worker finds it in `SWARM_RECOVERY`.
+    /// Path of the file that describes the earlier work. The worker finds it in `SWARM_RECOVERY`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The conversation, where it is known.
+    /// Id of the agent's conversation. `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
 }
 
 impl Spec {
-    /// What is executed.
+    /// Returns the command to execute.
     pub fn argv(&self) -> &[String] {
         self.hooked.as_deref().unwrap_or_else(|| self.unhooked())
     }
 
-    /// The same without our hooks.
+    /// Returns the command to execute, without hooks.
     pub fn unhooked(&self) -> &[String] {
         self.resume.as_ref().and_then(|resume| resume.argv.as_ref()).unwrap_or(&self.contract.argv)
     }
 }
 
-/// The launch contract: what `respawn` and `recover` replay.
+/// Launch contract: what was asked for, and what `respawn` and `recover` repeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Contract {
     pub argv: Vec<String>,
-    /// Directory as the row shows it.
+    /// Working directory, as the row shows it.
     pub cwd: String,
-    /// The caller's whole environment. Kept here and nowhere else.
+    /// Complete environment of the caller. Stored nowhere else.
     pub environment: Environment,
-    /// Variables for the worker's own process alone: neither tmux nor a tool gets them.
+    /// Variables for the worker's own process only. Neither tmux nor any tool gets them.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub private: Environment,
-    /// `--env` pairs, which win over the environment and are on the wire.
+    /// `--env` pairs. They override `environment` and are written to `state.json`.
     pub env: BTreeMap<String, String>,
     pub tags: Vec<String>,
     pub umask: u32,
@@ -100,31 +100,31 @@ pub struct Contract {
     pub tmux: Option<TmuxPlace>,
     #[serde(default)]
     pub restart: RestartPolicy,
-    /// Longest life in milliseconds, counted through suspend.
+    /// Time limit in milliseconds, time in suspend included. `None`: no limit.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// Size in bytes at which a log is rotated.
+    /// Size in bytes at which a log file is rotated.
     pub log_limit_bytes: u64,
-    /// Enter the merge queue when it has ended with success.
+    /// Add the work to the merge queue once the worker ends with success.
     #[serde(default)]
     pub merge: bool,
-    /// Its own, for a server that it may want to run; whoever works in a worktree has one.
+    /// Port for a server that the worker may run. Every worker with a worktree gets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     #[serde(default)]
     pub session: SessionRules,
-    /// What else the row is to say in `metadata`.
+    /// Further entries for `metadata` of the row.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// It is looked after when it stands still.
+    /// When the worker counts as stuck. `None`: it is not watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<WatchRules>,
-    /// What it may take of the machine.
+    /// Resource limits.
     #[serde(default, skip_serializing_if = "Limits::is_none")]
     pub limits: Limits,
 }
 
-/// One resource limit of the caller, by its number in `<sys/resource.h>`.
+/// Resource limit of the caller's process, by its number in `<sys/resource.h>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rlimit {
     pub resource: u32,
@@ -132,35 +132,35 @@ pub struct Rlimit {
     pub hard: u64,
 }
 
-/// Where a tmux worker is to live.
+/// Requested place of a tmux worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TmuxPlace {
     pub session: String,
-    /// The name given to `--tmux-socket` (`tmux -L`), none for the default.
+    /// Name given to `--tmux-socket` (`tmux -L`). `None` is the default server.
     pub socket: Option<String>,
-    /// The resolved path of the server's socket, known once a window was made.
+    /// Resolved path of the server's socket. `None` until a window exists.
     #[serde(default)]
     pub socket_path: Option<String>,
 }
 
-/// The base that a worktree was made from.
+/// Base of a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseRef {
-    /// Branch name, or none when HEAD was detached or a commit was given.
+    /// Name of the branch. `None` if HEAD was detached or a commit was given.
     pub branch: Option<String>,
     pub commit: String,
 }
 
-/// A worktree that a start makes or takes over.
+/// Worktree that a start creates or takes over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorktreePlan {
     pub path: String,
     pub branch: String,
     pub base_repo: String,
     pub base: BaseRef,
-    /// This start creates the branch (it was not there before).
+    /// Whether this start creates the branch. `false` if it existed before.
     pub makes_branch: bool,
-    /// This start creates the directory (it was not there before).
+    /// Whether this start creates the directory. `false` if it existed before.
     pub makes_tree: bool,
 }
 
@@ -173,8 +173,8 @@ pub enum RestartPolicy {
     Always,
 }
 
-/// A process that cannot be confused with another one: a pid, its start time in
-/// clock ticks since boot (`/proc/PID/stat` field 22) and the boot it lives in.
+/// Identity of a process: its pid, its start time in clock ticks since boot (`/proc/PID/stat` field 22), and the boot
+/// id. Unlike a pid alone, the kernel never reuses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: i32,
@@ -182,8 +182,8 @@ pub struct ProcessId {
     pub boot: String,
 }
 
-/// `lease`: proof of life. The content names who; the lock that the shim holds
-/// on the file proves that it still is.
+/// `lease`: proof of life. The content identifies the worker and its shim; the lock that the shim holds on the file
+/// proves that the shim is alive.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
     pub token: Token,
@@ -192,24 +192,24 @@ pub struct Lease {
     pub shim: ProcessId,
     #[serde(default)]
     pub pane: Option<TmuxPane>,
-    /// The restart policy, so that readers need not open the contract.
+    /// Restart policy, so that readers need not open the contract.
     #[serde(default)]
     pub restart: RestartPolicy,
-    /// Its limits and what holds them; none where none was asked for.
+    /// Resource limits, and what enforces each. `None` if none was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Held>,
 }
 
-/// Where a tmux worker does live, by ids that tmux never reuses in one server.
+/// Actual place of a tmux worker, by ids that one tmux server never reuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TmuxPane {
-    /// `%7`
+    /// Pane id, such as `%7`.
     pub pane: String,
     pub socket_path: String,
     pub server_pid: i32,
 }
 
-/// `exit.json`: how it ended. Written once, durably, before the lease goes.
+/// `exit.json`: how the worker ended. Written once, durably, before the lease is released.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExitRecord {
     pub token: Token,
@@ -222,15 +222,15 @@ pub struct ExitRecord {
     pub ended_at_ms: u64,
     pub duration_ms: u64,
     pub usage: Usage,
-    /// Processes of the tree that outlived SIGKILL, by pid.
+    /// Pids of processes of the worker's tree that survived SIGKILL.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub survivors: Vec<i32>,
-    /// What of its limits it ran into.
+    /// Resource limits that the worker ran into.
     #[serde(default, skip_serializing_if = "Hits::is_none")]
     pub hits: Hits,
 }
 
-/// How a process ended, as `waitpid` tells it.
+/// How a process ended, as `waitpid` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ended {
@@ -244,27 +244,27 @@ impl Ended {
     }
 }
 
-/// What made the worker end.
+/// Why the worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// It ended by itself, or by a signal that was not ours.
+    /// The command ended by itself, or by a signal that swarm did not send.
     Exited,
-    /// `swarm kill` or a respawn ended it.
+    /// Ended by `swarm kill` or a respawn.
     Stopped,
-    /// Its window was closed or its terminal went away.
+    /// The window was closed, or the terminal hung up.
     Closed,
-    /// Its time limit ended it.
+    /// The time limit was reached.
     Timeout,
-    /// The kernel ended it for want of memory.
+    /// Killed by the kernel for lack of memory.
     OutOfMemory,
-    /// It wrote more than it may.
+    /// The output limit was exceeded.
     Output,
-    /// Its state directory was removed.
+    /// The state directory was removed.
     Abandoned,
 }
 
-/// Resources of the worker and of what it waited for.
+/// Resources used by the worker, including children that it waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub user_us: u64,
@@ -272,30 +272,30 @@ pub struct Usage {
     pub rss_max_kb: u64,
 }
 
-/// `wanted.json`: the wanted state, apart from the actual one.
+/// `wanted.json`: the wanted state, separate from the actual one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     pub state: WantedState,
-    /// Restarts since the worker was last up for ten minutes.
+    /// Restarts since the worker last ran for ten minutes.
     pub restarts: u32,
-    /// When the next start is due, milliseconds since the Unix epoch.
+    /// Time of the next start in Unix milliseconds. `None` if none is due.
     #[serde(default)]
     pub next_start_ms: Option<u64>,
-    /// Times of the recent restarts, for the intensity limit.
+    /// Times of recent restarts in Unix milliseconds, for the intensity limit.
     #[serde(default)]
     pub recent_ms: Vec<u64>,
-    /// How often it was recovered since a person started it.
+    /// Number of recoveries since a person started the worker.
     #[serde(default)]
     pub recoveries: u32,
-    /// It is being ended in order to be started again.
+    /// Whether the worker is being ended in order to be started again.
     #[serde(default)]
     pub renewed: bool,
-    /// What was done about it since it last stood still.
+    /// Steps taken since the worker became stuck.
     #[serde(default, skip_serializing_if = "Rungs::is_foot")]
     pub rungs: Rungs,
 }
 
-/// How far the ladder for a worker that stands still was climbed.
+/// Steps taken against a stuck worker, in the order of escalation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rungs {
@@ -306,6 +306,7 @@ pub struct Rungs {
 }
 
 impl Rungs {
+    /// Reports whether no step was taken.
     pub fn is_foot(&self) -> bool {
         *self == Self::default()
     }
@@ -317,6 +318,6 @@ pub enum WantedState {
     #[default]
     Running,
     Stopped,
-    /// The intensity limit was reached: it needs a person.
+    /// The intensity limit of restarts was reached, so a person must act.
     Failed,
 }

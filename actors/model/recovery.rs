@@ -1,7 +1,8 @@
-//! Whether a session that was left can be resumed.
+//! Whether a session can be resumed.
 
 use crate::SessionStatus;
 
+/// Whether a session can be resumed, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
     NoState,
@@ -14,7 +15,7 @@ pub enum Recovery {
 }
 
 impl Recovery {
-    /// The stable name.
+    /// Returns the stable name of the result.
     pub fn word(&self) -> &'static str {
         match self {
             Self::NoState => "no_state",

@@ -1,8 +1,7 @@
-//! What a command asks of the supervisor and what it is told: the bodies of the
-//! API under `/v1`. A reply is a stream of lines, one JSON value each: at once
-//! `accepted`, then what there is to report, and as the last line `done`. A
-//! stream without `done` was cut off, and the request is repeated with the same
-//! id.
+//! Requests to the supervisor and its replies: bodies of the API under `/v1`.
+//!
+//! A reply is a stream of lines with one JSON value each: `accepted` at once, then reports, and `done` as the last
+//! line. A stream without `done` was cut off; the client then repeats the request with the same id.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,15 +12,16 @@ use super::nudges::NudgeLine;
 use super::records::{Contract, Environment, Rlimit};
 use super::run::RunLine;
 
-/// Who calls: what a worker inherits and what tools run with.
+/// Process that made the request: what a worker inherits from it, and what tools run with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Caller {
+    /// Id of the request.
     pub request: String,
-    /// How often this request was sent before; above 0 an earlier answer is looked for.
+    /// Number of times that the request was sent before. Above 0, the supervisor searches for an earlier answer.
     #[serde(default)]
     pub repeated: u32,
     pub cwd: String,
-    /// Left out in a spawn, whose contract has it.
+    /// Environment of the process. Empty in a spawn, whose contract has it.
     #[serde(default)]
     pub environment: Environment,
     pub umask: u32,
@@ -37,34 +37,36 @@ pub struct SpawnRequest {
     pub contract: Contract,
     #[serde(default)]
     pub worktree: Option<WorktreeRequest>,
-    /// It takes the place of a worker of that name that has ended and was started by a
-    /// request that begins so, with its worktree.
+    /// Prefix of a request id. If a request with this prefix started the worker of that name, and it has ended, the
+    /// new worker replaces it and keeps its worktree.
     #[serde(default)]
     pub replaces: Option<String>,
-    /// The same for one whose row says that it was started at this time, whoever did it.
+    /// Start time of a row. If the row of that name has it, and its worker has ended, the new worker replaces it and
+    /// keeps its worktree, whoever started it.
     #[serde(default)]
     pub takes_over: Option<String>,
 }
 
-/// What was asked about a worktree.
+/// Worktree options of a spawn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorktreeRequest {
     /// Directory from which the repository is found.
     pub cwd: String,
-    /// The worker's name by default.
+    /// Branch of the worktree. `None`: the worker's name.
     pub branch: Option<String>,
+    /// Directory for worktrees, relative to the parent of the repository. `None`: `<repository>-worktrees`.
     pub dir: Option<String>,
-    /// HEAD by default.
+    /// Branch or commit from which the worktree starts. `None`: HEAD.
     pub base: Option<String>,
-    /// Name of its directory; the worker's by default.
+    /// Name of the worktree's directory. `None`: the worker's name.
     #[serde(default)]
     pub leaf: Option<String>,
-    /// A branch that is there is taken as it is, whatever the base says.
+    /// Use an existing branch as it is, regardless of `base`.
     #[serde(default)]
     pub resume: bool,
 }
 
-/// Some workers or all of them.
+/// Workers that a request applies to: some, or all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
@@ -110,48 +112,50 @@ pub struct RecoverRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// The request arrived and work began.
+    /// The request arrived, and work has started.
     Accepted,
-    /// A worker runs (spawn, respawn).
+    /// A worker runs (answer to spawn and respawn).
     Spawned(Spawned),
-    /// Something about one worker that is final for it.
+    /// Final result for one worker.
     Worker(WorkerLine),
-    /// An item or queue was added or changed.
+    /// A queue item was added or changed, or a queue was changed.
     Merge(MergeLine),
-    /// A run was begun or changed.
+    /// A run was started or changed.
     Run(RunLine),
-    /// A loop was begun or changed.
+    /// A loop was started or changed.
     Loop(LoopLine),
-    /// A flow was begun or changed.
+    /// A flow was started or changed.
     Flow(FlowLine),
     /// A nudge was changed.
     Nudge(NudgeLine),
-    /// For stderr, while it goes on.
+    /// Warning for stderr. The request continues.
     Warning(String),
-    /// Refused or failed; nothing (more) was done for `name`.
+    /// The request was refused or failed. Nothing (more) was done for `name`.
     Refused(Refusal),
     /// The last line.
     Done,
 }
 
+/// Worker that was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawned {
     pub name: String,
     pub generation: u64,
     pub pid: i32,
-    /// `session:window`, when it lives in tmux.
+    /// `session:window`. `None` if the worker is not in tmux.
     pub window: Option<String>,
     pub pane: Option<String>,
     pub socket_path: Option<String>,
     pub worktree: Option<String>,
-    /// What of its worktree was there before it.
+    /// Notes about parts of the worktree that existed before the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What was asked for and cannot be had.
+    /// Warnings about requested features that are not available.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
+/// Final result for one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerLine {
     pub name: String,
@@ -162,17 +166,21 @@ pub struct WorkerLine {
     pub notes: Vec<(String, String)>,
 }
 
+/// Refusal or failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     pub kind: RefusalKind,
+    /// Worker, run or other subject of the refusal. `None` if it concerns the whole request.
     #[serde(default)]
     pub name: Option<String>,
+    /// Text of the error message, without prefix.
     pub cause: String,
+    /// Text of the hint, without prefix. `None` if there is no remedy.
     #[serde(default)]
     pub remedy: Option<String>,
 }
 
-/// What a script may branch on.
+/// Kind of a refusal, which scripts may branch on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
@@ -193,12 +201,14 @@ impl Refusal {
         Self { kind, name: None, cause: cause.into(), remedy: None }
     }
 
+    /// Adds a hint.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
+    /// Names the subject of the refusal.
     #[must_use]
     pub fn of(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
@@ -206,11 +216,11 @@ impl Refusal {
     }
 }
 
-/// Which program this is: the version, and the time stamp of its file so that
-/// a rebuilt one is newer.
+/// Build of a program: its version, and the time stamp of its file, so that a rebuilt program counts as newer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Build {
     pub version: String,
+    /// Modification time of the executable in nanoseconds since the Unix epoch. 0 if it is unknown.
     pub built_ns: u64,
 }
 
@@ -219,8 +229,11 @@ pub struct Build {
 pub struct Hello {
     pub build: Build,
     pub pid: i32,
+    /// Pid of the guard. `None` if it does not run.
     pub guard: Option<i32>,
     pub state_dir: String,
+    /// Number of workers that need the supervisor.
     pub workers: usize,
+    /// Start of the supervisor in Unix milliseconds.
     pub started_ms: u64,
 }

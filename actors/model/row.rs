@@ -1,7 +1,7 @@
-//! One row of `state.json`, in the original's wire form.
+//! One row of `state.json`, in the wire form of the original `swarm`.
 //!
-//! A row is kept raw beside this typed view, so what another program put into
-//! it survives; the view is for decisions and for display.
+//! The registry keeps the raw row beside this typed view, so that fields of other programs survive. The view is for
+//! decisions and for display.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::metadata::Metadata;
 use super::records::BaseRef;
 
-/// The typed view. The first five fields are required, the others default, as
-/// in the original's reader.
+/// Typed view of a row. As in the original reader, the first five fields are required and the others have defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub name: String,
@@ -56,24 +55,24 @@ pub struct RowWorktree {
     pub base_repo: String,
 }
 
-/// `metadata.swarm`: only what is fixed at the start.
+/// `metadata.swarm`: facts that are fixed when the worker starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwarmMeta {
-    /// The token of the start.
+    /// Launch token of the start.
     pub id: String,
     pub generation: u64,
     pub host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseRef>,
-    /// It enters the merge queue when it has ended with success.
+    /// Whether the work is added to the merge queue once the worker ends with success.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merge: bool,
-    /// In its worker's `SWARM_PORT`.
+    /// Port that the worker finds in `SWARM_PORT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
 
-/// What tells one row from a later one of the same name.
+/// Values that distinguish a row from a later row of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowKey {
     pub started: String,
@@ -81,46 +80,47 @@ pub struct RowKey {
     pub window: Option<(String, String)>,
 }
 
-/// Why a row could not be read.
+/// Reason why a row cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RowError(pub String);
 
 impl Row {
-    /// Reads one row.
+    /// Parses one row.
     ///
     /// # Errors
-    /// The parser's sentence about the first field that is wrong.
+    /// Returns the parser's message about the first invalid field.
     pub fn parse(raw: &str) -> Result<Self, RowError> {
         serde_json::from_str(raw).map_err(|error| RowError(error.to_string()))
     }
 
-    /// Our own entry, when this row was made by swarm. Whether it still counts
-    /// is for `reconcile` to say: the original copies it into rows it remakes.
+    /// Returns the entry `swarm` of the metadata, if this program wrote the row. `reconcile` decides whether the entry
+    /// still applies, because the original `swarm` copies it into rows that it writes again.
     pub fn swarm(&self) -> Option<&SwarmMeta> {
         self.metadata.swarm()
     }
 
+    /// Returns the values that distinguish this row from a later row of the same name.
     pub fn key(&self) -> RowKey {
         let window = self.tmux.as_ref().map(|tmux| (tmux.session.clone(), tmux.window.clone()));
         RowKey { started: self.started.clone(), pid: self.pid, window }
     }
 
-    /// A pid that may be looked at and signalled: 0, 1 and negative numbers
-    /// name groups, everything, or the machine's first process.
+    /// Returns the pid if it may be inspected and signalled. 0, 1 and negative numbers mean process groups, all
+    /// processes, or init.
     pub fn usable_pid(&self) -> Option<i32> {
         self.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1)
     }
 }
 
-/// JSON as the original writes it: two-space indent, ASCII only.
+/// Writer of JSON in the form of the original `swarm`: two-space indent, ASCII only.
 pub struct Wire;
 
 impl Wire {
-    /// Renders `value` at `depth` levels of indent (the first line has none).
+    /// Renders `value` at `depth` levels of indent. The first line is not indented.
     ///
     /// # Errors
-    /// Only for values that JSON cannot hold; a [`Row`] always can.
+    /// Fails only for values that JSON cannot represent, never for a [`Row`].
     pub fn render<T: Serialize>(value: &T, depth: usize) -> Result<String, serde_json::Error> {
         let pretty = serde_json::to_string_pretty(value)?;
         let indent = format!("\n{}", "  ".repeat(depth));

@@ -1,14 +1,16 @@
-//! Which screens mean "give me work", and which want Enter first. Pure.
+//! Recognition of screens on which an agent or a shell waits for input, or asks a question of a first start. Pure.
 
+/// Kind of a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Screen {
+    /// Waits for a task.
     Ready,
-    /// A question of a first start, to which Enter is the answer.
+    /// Asks a question of a first start. Enter accepts the default.
     Asks,
     Other,
 }
 
-/// Words, in lower case, that agents show when they are ready.
+/// Phrases, in lower case, that agents show when they are ready.
 const READY_WORDS: [&str; 6] = [
     "bypass permissions",
     "permission mode",
@@ -17,16 +19,15 @@ const READY_WORDS: [&str; 6] = [
     "tab switch agent",
     "ctrl+p commands",
 ];
-/// Words, in lower case, before the number of a version.
+/// Phrases, in lower case, that precede a version number on the screen of a ready agent.
 const READY_VERSIONS: [&str; 2] = ["claude code v", "opencode v"];
 /// Prompts at the start of a line.
 const PROMPTS: [&str; 3] = [">", "$", ">>>"];
-/// Words, in lower case, of screens that are not ready.
+/// Phrases, in lower case, of questions of a first start.
 const ASKING_WORDS: [&str; 4] =
     ["choose the text style", "looks best with your terminal", "select login method", "paste code here"];
 
-/// A question comes before anything else on the screen: it may show a prompt
-/// of its own beside the choices.
+/// Returns the kind of a screen. A question takes precedence, because it may show a prompt next to its choices.
 pub fn judge(screen: &str) -> Screen {
     let lines: Vec<String> = screen.lines().map(spaced).collect();
     if lines.iter().any(|line| ASKING_WORDS.iter().any(|words| line.to_lowercase().contains(words))) {
@@ -38,8 +39,8 @@ pub fn judge(screen: &str) -> Screen {
     Screen::Other
 }
 
-/// `raw` is the line as captured, `words` the same in lower case with single
-/// blanks.
+/// Reports whether a line shows that the program is ready. `raw` is the line as captured; `words` is the line in
+/// lower case with single spaces.
 fn is_ready(raw: &str, words: &str) -> bool {
     READY_WORDS.iter().any(|ready| words.contains(ready))
         || READY_VERSIONS.iter().any(|name| has_version(words, name))
@@ -50,8 +51,8 @@ fn has_version(words: &str, name: &str) -> bool {
     words.match_indices(name).any(|(at, _)| words[at + name.len()..].starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// A prompt at the start of the line or after a change of colour, followed by a
-/// blank or by nothing: tmux strips the blank at the end of a line.
+/// Reports whether a prompt is at the start of the line or after a change of colour, followed by white space or the
+/// end of the line (tmux strips trailing spaces). A `❯` may be anywhere in the line.
 fn has_prompt(raw: &str) -> bool {
     let stands = |rest: &str| rest.is_empty() || rest.starts_with(char::is_whitespace);
     let starts = std::iter::once(raw).chain(after_colours(raw));
@@ -60,7 +61,7 @@ fn has_prompt(raw: &str) -> bool {
     simple || raw.match_indices('❯').any(|(at, mark)| stands(&raw[at + mark.len()..]))
 }
 
-/// What follows each SGR sequence (`ESC [ … m`).
+/// Returns the text after each SGR sequence (`ESC [ … m`).
 fn after_colours(raw: &str) -> impl Iterator<Item = &str> {
     raw.match_indices("\u{1b}[").filter_map(|(at, mark)| {
         let rest = &raw[at + mark.len()..];
@@ -69,7 +70,7 @@ fn after_colours(raw: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The line with single blanks between its words.
+/// Returns the line with single spaces between its words.
 fn spaced(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn screens_of_agents_and_shells_are_told_apart() {
+    fn screens_of_agents_and_shells_are_recognised() {
         for (screen, judged) in [
             ("  \u{23f5}\u{23f5} bypass permissions on (shift+tab to cycle)\n", Screen::Ready),
             ("Bypass  Permissions", Screen::Ready),

@@ -1,10 +1,9 @@
 //! `.agent/state.json`: the session of one worker, in the union of two schemas.
 //!
-//! One program keeps a Go struct there, the other a TypeScript object; only nine names
-//! agree. This document has both sets of fields, and whatever else was in the file, in
-//! the order: Go's, the other's, ours, unknown ones as they came. All times are Unix
-//! milliseconds and plain integer literals, because Go calls the whole file malformed
-//! for anything else.
+//! A Go program stores a struct there, and a TypeScript program an object; they share only nine keys. This document
+//! has the keys of both and keeps unknown ones, in this order: Go's, those of TypeScript only, `swarm`, unknown keys
+//! as they were. All times are Unix milliseconds and plain integer literals, because Go rejects the whole file
+//! otherwise.
 
 use std::fmt;
 
@@ -14,11 +13,11 @@ use serde_json::value::RawValue;
 
 use super::session_plan::WORK_TYPES;
 
-/// A larger file is no session.
+/// Maximum size of the file in bytes. A larger file is not a session.
 pub const SESSION_BYTES_MAX: u64 = 4 << 20;
 
-/// Members whose value is text for Go, in its order; `attemptCount` and what follows it
-/// to `pid` are integers.
+/// Keys of the Go program, in its order. The values are strings, except those from `attemptCount` to `pid`, which are
+/// integers.
 const GO: [&str; 13] = [
     "issueId",
     "issueIdentifier",
@@ -34,7 +33,7 @@ const GO: [&str; 13] = [
     "pid",
     "workerId",
 ];
-/// What only the other program has, in its order.
+/// Keys that only the TypeScript program has, in its order.
 const LEGACY: [&str; 9] = [
     "linearSessionId",
     "prompt",
@@ -46,12 +45,12 @@ const LEGACY: [&str; 9] = [
     "pullRequestUrl",
     "summaryVersion",
 ];
-/// Ours.
+/// Key of this program's own entry.
 const OURS: &str = "swarm";
 const INTEGERS: [&str; 7] =
     ["attemptCount", "startedAt", "lastUpdatedAt", "lastHeartbeat", "pid", "recoveryAttempts", "summaryVersion"];
 
-/// What becomes of a session, in the words of its `status`.
+/// Values of `status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionStatus {
@@ -82,7 +81,7 @@ impl SessionStatus {
         Self::ALL.into_iter().find(|status| status.word() == word)
     }
 
-    /// Nothing of it runs any more.
+    /// Reports whether nothing of the session runs any more.
     pub fn is_over(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Stopped => true,
@@ -91,70 +90,72 @@ impl SessionStatus {
     }
 }
 
-/// Whose session it is: when either differs, somebody else has taken it.
+/// Identity of the launch that owns a session. If either field differs, another launch has taken the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
+    /// Id of the launch.
     pub session: String,
+    /// Start of the session in Unix milliseconds.
     pub started_ms: i64,
 }
 
-/// What we keep in a session under our own name.
+/// This program's own entry in a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionOwner {
     pub worker: String,
     pub generation: u64,
     pub host: String,
-    /// The agent's process, not just its number.
+    /// Identity of the agent's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<super::ProcessId>,
-    /// How its last life ended, in the words of [`end words`](SessionEnd).
+    /// How the last launch ended, such as `completed`, `provider-error` or `timeout`. `None` while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
 }
 
-/// The document. Values are kept as they were written.
+/// Session document. Values keep the text that they were written with.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     members: Vec<(String, Box<RawValue>)>,
 }
 
-/// What is wrong with a value for a member of this name, as readers take it; none where
-/// it is right, or the member is nobody's that is known here.
+/// Returns what is wrong with `value` for the key, by the rules of the programs that read it. `None` if the value is
+/// valid or the key is unknown.
 pub fn session_fault(key: &str, value: &RawValue) -> Option<String> {
     let text = serde_json::from_str::<Option<String>>(value.get());
     let word = || text.as_ref().ok().and_then(Option::as_deref);
     let known = GO.contains(&key) || LEGACY.contains(&key);
     if INTEGERS.contains(&key) {
         let right = serde_json::from_str::<Option<i64>>(value.get()).is_ok_and(|number| number.is_none_or(|n| n >= 0));
-        return (!right).then(|| format!("'{key}' is a whole number, zero or more"));
+        return (!right).then(|| format!("'{key}' must be a whole number, at least 0"));
     }
     match key {
         "status" if word().and_then(SessionStatus::of).is_none() => {
-            Some(format!("'status' is one of {}", SessionStatus::ALL.map(SessionStatus::word).join(", ")))
+            Some(format!("'status' must be one of {}", SessionStatus::ALL.map(SessionStatus::word).join(", ")))
         }
         "workType" if word().is_none_or(|word| !WORK_TYPES.iter().any(|(known, _)| *known == word)) => {
-            Some(format!("'workType' is one of {}", WORK_TYPES.map(|(word, _)| word).join(", ")))
+            Some(format!("'workType' must be one of {}", WORK_TYPES.map(|(word, _)| word).join(", ")))
         }
-        key if known && text.is_err() => Some(format!("'{key}' is text")),
+        key if known && text.is_err() => Some(format!("'{key}' must be a string")),
         _ => None,
     }
 }
 
 impl Session {
-    /// What is wrong with its members, each with its name.
+    /// Returns a message for each member with an invalid value.
     pub fn faults(&self) -> Vec<String> {
         self.members.iter().filter_map(|(key, value)| session_fault(key, value)).collect()
     }
 
-    /// Reads one.
+    /// Parses a session.
     ///
     /// # Errors
-    /// Why it is no session: the parser's sentence.
+    /// Returns the parser's message if the text is not a JSON object.
     pub fn parse(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// As it lies on disk: two spaces, no newline at the end.
+    /// Renders the complete document as it is stored: indented by two spaces, without a newline at the end.
     pub fn render(&self) -> String {
         let mut session = self.clone();
         session.settle();
@@ -181,7 +182,7 @@ impl Session {
 
     pub fn set(&mut self, key: &str, value: &impl Serialize) {
         let text = serde_json::to_string_pretty(value).expect("values of sessions are JSON");
-        // As deep as a member of the outermost object.
+        // Indent by one level, as a member of the outermost object.
         let raw = RawValue::from_string(text.replace('\n', "\n  ")).expect("was written as JSON");
         self.set_raw(key, raw);
     }
@@ -197,17 +198,18 @@ impl Session {
         self.members.retain(|(name, _)| name != key);
     }
 
-    /// The text of a member; none where it is absent, null, or no text.
+    /// Returns the string of a member. `None` if it is absent, null or not a string.
     pub fn text(&self, key: &str) -> Option<String> {
         serde_json::from_str(self.get(key)?.get()).ok()
     }
 
-    /// The integer of a member, also where it was written as `1.0` or `"1"`.
+    /// Returns the integer of a member, also if it was written as `1.0` or `"1"`. `None` if it is absent or not a
+    /// number.
     pub fn integer(&self, key: &str) -> Option<i64> {
         integer(self.get(key)?)
     }
 
-    /// The issue or worker that the session is of; empty counts as none.
+    /// Returns the identifier of the issue or worker. `None` if it is absent or empty.
     pub fn identifier(&self) -> Option<String> {
         self.text("issueIdentifier").filter(|text| !text.is_empty())
     }
@@ -220,7 +222,8 @@ impl Session {
         SessionStatus::of(&self.text("status")?)
     }
 
-    /// Both programs' name for it.
+    /// Returns the id of the launch, which the two programs store under different keys. `None` if both are absent or
+    /// empty.
     pub fn session_id(&self) -> Option<String> {
         let named = |key| self.text(key).filter(|text| !text.is_empty());
         named("sessionId").or_else(|| named("linearSessionId"))
@@ -231,7 +234,7 @@ impl Session {
         Fence { session: self.session_id().unwrap_or_default(), started_ms }
     }
 
-    /// How often it was begun again. Go counts from one.
+    /// Returns how many times the session was resumed. Go counts attempts, which is one more.
     pub fn recoveries(&self) -> i64 {
         let counted = self.integer("attemptCount").map(|count| count.saturating_sub(1));
         self.integer("recoveryAttempts").or(counted).unwrap_or_default().max(0)
@@ -249,7 +252,7 @@ impl Session {
         self.set("status", &status);
     }
 
-    /// Both counts, which differ by one.
+    /// Sets the number of times that the session was resumed, and Go's count of attempts, which is one more.
     pub fn set_recoveries(&mut self, recoveries: i64) {
         self.set("recoveryAttempts", &recoveries);
         self.set("attemptCount", &recoveries.saturating_add(1));
@@ -260,9 +263,8 @@ impl Session {
         self.set("linearSessionId", &id);
     }
 
-    /// Makes it what each program calls complete: Go's names as Go matches them
-    /// (whatever their case), integers as integers, texts as texts, and nothing
-    /// missing that the other program always has.
+    /// Completes the document for both programs: keys of Go in their proper case (Go ignores case), integers as
+    /// integer literals, strings as strings, and defaults for all keys that the TypeScript program always writes.
     pub fn settle(&mut self) {
         for name in GO {
             if let Some(at) = self.members.iter().position(|(key, _)| key != name && key.eq_ignore_ascii_case(name)) {
@@ -329,7 +331,7 @@ fn is_known(key: &str) -> bool {
     GO.contains(&key) || LEGACY.contains(&key) || key == OURS
 }
 
-/// A plain integer literal that Go takes for an int64.
+/// Reports whether the text is a plain integer literal that Go accepts as an int64.
 fn is_integer(text: &str) -> bool {
     text.parse::<i64>().is_ok() && !text.starts_with('+')
 }
@@ -339,13 +341,13 @@ fn integer(value: &RawValue) -> Option<i64> {
     text.parse().ok().or_else(|| {
         let number: f64 = text.parse().ok()?;
         let whole = number.is_finite() && number.abs() < 9e15;
-        // Cut off, not rounded: what is over a millisecond is none.
-        #[expect(clippy::cast_possible_truncation, reason = "it is within the integers that a double has")]
+        // Truncate: a fraction of a millisecond does not count.
+        #[expect(clippy::cast_possible_truncation, reason = "a double represents integers of this size exactly")]
         whole.then_some(number as i64)
     })
 }
 
-/// By content.
+/// Compares the rendered documents.
 impl PartialEq for Session {
     fn eq(&self, other: &Self) -> bool {
         self.render() == other.render()
@@ -370,7 +372,7 @@ impl<'de> Deserialize<'de> for Session {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Session, A::Error> {
                 let mut session = Session::default();
-                // The last of two equal names counts, as for both programs.
+                // The last of two equal keys wins, as in both programs.
                 while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
                     session.set_raw(&key, value);
                 }
@@ -378,7 +380,7 @@ impl<'de> Deserialize<'de> for Session {
             }
 
             fn visit_unit<E: de::Error>(self) -> Result<Session, E> {
-                Err(E::custom("null is no session"))
+                Err(E::custom("null is not a session"))
             }
         }
         deserializer.deserialize_map(Members)
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_plain_whatever_they_were() {
+    fn integers_are_rendered_as_plain_literals() {
         let session = Session::parse(r#"{"startedAt": 1e12, "attemptCount": 2.0, "pid": "7", "lastHeartbeat": {}}"#);
         let text = session.expect("parses").render();
         let value: Value = serde_json::from_str(&text).expect("parses");
@@ -428,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_would_take_for_one_of_its_own_is_made_one() {
+    fn keys_that_go_would_match_get_their_proper_case() {
         let text = Session::parse(r#"{"STARTEDAT": 5, "sessionid": 9, "Workerid": "w"}"#).expect("parses").render();
         let value: Value = serde_json::from_str(&text).expect("parses");
         assert_eq!(
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_attempts_are_those_that_the_other_one_counted() {
+    fn missing_recoveries_are_derived_from_the_count_of_attempts() {
         let of = |text: &str| Session::parse(text).expect("parses").recoveries();
         assert_eq!(of(r#"{"attemptCount": 3}"#), 2);
         assert_eq!(of(r#"{"attemptCount": 0}"#), 0);
@@ -455,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_no_session() {
+    fn only_an_object_is_a_session() {
         for text in ["", "null", "[]", "7", "{", "{\"a\": }", "\"x\""] {
             assert!(Session::parse(text).is_err(), "{text}");
         }

@@ -1,43 +1,46 @@
-//! What is known of a session before it begins.
+//! Settings of a session, fixed before it starts.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The folder of a session, in its directory.
+/// Name of the folder that holds a session's files.
 pub const SESSION_FOLDER: &str = ".agent";
 
-/// What was asked about a session (`--issue`, `--work-type`, `--prompt`, `--session-dir`).
+/// Session options of a start (`--issue`, `--work-type`, `--prompt`, `--session-dir`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRules {
-    /// The directory whose `.agent` it is; the worktree by default.
+    /// Directory that contains `.agent`. `None`: the worktree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
-    /// The worker's name by default.
+    /// Identifier of the issue. `None`: the worker's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issue: Option<String>,
+    /// Kind of work, one of [`WORK_TYPES`]. `None`: `development`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_type: Option<String>,
-    /// The words of the command by default.
+    /// Prompt of the agent. `None`: the words of the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The program that is at work, where the command does not tell.
+    /// Agent program, if the command does not show it. `None`: the command's program, if it is a known agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
 }
 
-/// When a worker counts as stuck, and what is said to it (`--stuck-after`).
+/// When a worker counts as stuck, and the text that is then typed into its window (`--stuck-after`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchRules {
-    /// Without a word for so long, in milliseconds.
+    /// Milliseconds without a sign of life.
     pub after_ms: u64,
     pub message: String,
 }
 
-/// What is known of a session before it begins.
+/// Session of one start, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionPlan {
+    /// Directory that contains `.agent`.
     pub dir: String,
+    /// Identifier of the issue, or the worker's name.
     pub identifier: String,
     pub work_type: String,
     pub prompt: String,
@@ -45,14 +48,14 @@ pub struct SessionPlan {
 }
 
 impl SessionPlan {
-    /// The folder that its files are in.
+    /// Returns the path of the session's `.agent` folder.
     pub fn folder(&self) -> String {
         Path::new(&self.dir).join(SESSION_FOLDER).display().to_string()
     }
 }
 
 impl super::Spec {
-    /// The session that this start works on; none without a place for one.
+    /// Returns the session of this start. `None` if the start has neither a session directory nor a worktree.
     pub fn session(&self) -> Option<SessionPlan> {
         let (rules, argv) = (&self.contract.session, &self.contract.argv);
         let dir = rules.dir.clone().or_else(|| self.worktree.as_ref().map(|worktree| worktree.path.clone()))?;
@@ -67,23 +70,23 @@ impl super::Spec {
         })
     }
 
-    /// Whether it is an agent whose screens are known.
+    /// Reports whether the command is an agent whose screens are known.
     pub fn is_agent(&self) -> bool {
         let program = self.contract.argv.first().and_then(|program| program.rsplit('/').next());
         program.is_some_and(|program| PROVIDERS.contains(&program))
     }
 
-    /// The name of the launch: its token as a UUID.
+    /// Returns the id of the launch: its token as a UUID.
     pub fn session_id(&self) -> String {
         launch_id(&self.token)
     }
 }
 
-/// The work that is meant where nothing was said.
+/// Default kind of work.
 const DEVELOPMENT: &str = "development";
-/// Programs that both readers know by these names.
+/// Agents that all readers of a session know by these names.
 const PROVIDERS: [&str; 3] = ["claude", "codex", "amp"];
-/// Kinds of work and what the task list of one is called after.
+/// Kinds of work, each with the suffix of its task list id.
 pub const WORK_TYPES: [(&str, &str); 18] = [
     ("research", "RES"),
     ("backlog-creation", "BC"),
@@ -105,12 +108,12 @@ pub const WORK_TYPES: [(&str, &str); 18] = [
     ("operational-scanner-ci", "OSC"),
 ];
 
-/// The name of the launch with this token: 128 bits in hex as a UUID; any other text as it is.
+/// Returns the id of the launch with this token: 128 bits in hex become a UUID, any other text is unchanged.
 pub fn launch_id(token: &str) -> String {
     if token.len() != 32 || !token.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return token.to_owned();
     }
     let (a, b, c, d, e) = (&token[..8], &token[8..12], &token[13..16], &token[17..20], &token[20..]);
-    // Of version 4 and its variant, as random ones are.
+    // Set version 4 and its variant, as in random UUIDs.
     format!("{a}-{b}-4{c}-a{d}-{e}")
 }

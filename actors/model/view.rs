@@ -1,4 +1,4 @@
-//! A worker as a person sees it: the row and what its records say now.
+//! Worker as people see it: its row, and the present state of its records.
 
 use std::sync::Arc;
 
@@ -8,38 +8,38 @@ use super::limits::Held;
 use super::records::{ExitRecord, RestartPolicy, TmuxPane};
 use super::row::Row;
 
-/// The state behind the original's two words.
+/// State of a worker, in more detail than the `running` and `stopped` of `state.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FineState {
-    /// Committed, not yet executing.
+    /// The row is written, the command is not executed yet.
     Starting,
     Running,
     /// Alive, but suspended by a signal.
     Suspended,
-    /// Alive, but its shim is gone: its exit code will be unknown.
+    /// Alive, but its shim is gone, so that its exit code will be unknown.
     Unsupervised,
-    /// Its exit is recorded and its last processes are being ended.
+    /// The exit is recorded, and the remaining processes are being ended.
     Stopping,
     /// Ended by itself or by a signal.
     Exited,
-    /// Ended by the kernel for want of memory.
+    /// Killed by the kernel for lack of memory.
     #[serde(rename = "out-of-memory")]
     OutOfMemory,
-    /// Ended because somebody asked.
+    /// Ended on request.
     Stopped,
     /// Ended; a restart is due.
     Backoff,
-    /// Given up: restarts reached their limit.
+    /// Given up: the limit of restarts is reached.
     Failed,
-    /// Ended and nobody recorded how.
+    /// Ended without an exit record.
     Lost,
-    /// The machine went down under it.
+    /// The machine went down while the worker ran.
     Interrupted,
 }
 
 impl FineState {
-    /// Whether the original's word for it is `running`.
+    /// Reports whether the status in `state.json` is `running`.
     pub fn is_running(self) -> bool {
         match self {
             Self::Starting | Self::Running | Self::Suspended | Self::Unsupervised | Self::Stopping => true,
@@ -54,28 +54,30 @@ impl FineState {
     }
 }
 
-/// Everything a reading verb needs of one worker.
+/// Everything that a reading verb shows of one worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerView {
     pub row: Arc<Row>,
     pub state: FineState,
-    /// The worker's own process, in both modes, while it is alive.
+    /// Pid of the worker's own process, with or without tmux. `None` if it is not alive.
     pub pid: Option<i32>,
-    /// The process to wait for: the shim, or the worker where there is none.
+    /// Process to wait for: the shim, or the worker if it has no shim. `None` if neither is alive.
     pub watch: Option<super::records::ProcessId>,
     pub pane: Option<TmuxPane>,
     pub exit: Option<ExitRecord>,
     pub restart: RestartPolicy,
+    /// Restarts since the worker last ran for ten minutes.
     pub restarts: u32,
+    /// Time of the next start in Unix milliseconds. `None` if none is due.
     pub next_start_ms: Option<u64>,
-    /// What a person would have to do before it goes on.
+    /// What a person must do before the worker continues. `None` if nothing.
     pub waiting: Option<String>,
-    /// It stands still, and what was done about it was in vain.
+    /// Evidence that the worker is stuck. `None` while it makes progress, or while steps against that are under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
-    /// Its limits and what holds them.
+    /// Resource limits, and what enforces each. `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Held>,
-    /// Directory name below `w/`, for workers of ours.
+    /// Name of the directory below `w/`. `None` for a worker that the original `swarm` started.
     pub dir: Option<String>,
 }

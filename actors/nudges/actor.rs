@@ -1,5 +1,5 @@
-//! The shell around [`machine`](super::machine): saves what it plans, sets the alarm,
-//! and has tasks look and type.
+//! Actor around [`machine`](super::machine): saves what it plans, sets the alarm, and runs tasks
+//! that read and type into windows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct NudgesActor;
 #[derive(Clone)]
 pub struct NudgesArguments {
     pub ports: Ports,
-    /// Upwards, without waiting.
+    /// Reports to the supervisor without waiting.
     pub tell: Arc<dyn Fn(Told) + Send + Sync>,
 }
 
@@ -27,9 +27,9 @@ pub struct State {
     arguments: NudgesArguments,
     myself: ActorRef<NudgesMessage>,
     machine: Machine,
-    /// What is under way for each worker.
+    /// Running task of each worker.
     tasks: BTreeMap<String, AbortHandle>,
-    /// What the alarm is set to, and its task.
+    /// Setting of the alarm, and its task.
     alarm: (Alarm, Option<AbortHandle>),
     alarms: u64,
     live: bool,
@@ -56,11 +56,11 @@ impl Actor for NudgesActor {
         };
         let found = state.ports().nudges.load().await;
         let nudges = found.unwrap_or_else(|error| {
-            tracing::error!(%error, "the nudges on disk cannot be read");
+            tracing::error!(%error, "cannot read the nudges on disk");
             Vec::new()
         });
         if !nudges.is_empty() {
-            // Whoever started this waits for it, and writing all of them takes its time.
+            // The caller waits for this start, and saving all nudges takes time.
             state.live = nudges.iter().any(|nudge| nudge.status == swarm_model::nudges::Status::Active);
             (state.arguments.tell)(Told::Live(state.live));
             state.myself.cast(NudgesMessage::Found(nudges))?;
@@ -88,7 +88,7 @@ impl Actor for NudgesActor {
                 state.alarm = (Alarm::default(), None);
                 state.feed(Event::Woken).await;
             }
-            // It was set anew while this one rang.
+            // The alarm was set again while this one fired.
             NudgesMessage::Alarm(_) => {}
             NudgesMessage::Happened(event) => state.feed(event).await,
             NudgesMessage::Killed(worker, reply) => {
@@ -123,7 +123,7 @@ impl State {
         Now { boot_ms: clock.boot_ms(), wall_ms: clock.wall_ms() }
     }
 
-    /// Decides and carries out, and again what follows from that.
+    /// Handles an event, carries out its effects, and handles the events that follow.
     async fn feed(&mut self, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -142,7 +142,7 @@ impl State {
                 return Some(match self.ports().nudges.save(&nudge).await {
                     Ok(()) => Event::Saved { nudge, then },
                     Err(error) => {
-                        tracing::error!(worker, %error, "its nudge cannot be saved");
+                        tracing::error!(worker, %error, "cannot save the nudge");
                         Event::Unsaved { worker }
                     }
                 });
@@ -159,7 +159,8 @@ impl State {
             }
             Effect::Type { worker, turn, message } => {
                 let (attendant, about) = (self.attendant(), worker.clone());
-                let broken = Event::Typed { worker, turn, typed: Typed::Failed("it broke off".to_owned()) };
+                let broken =
+                    Event::Typed { worker, turn, typed: Typed::Failed("internal error while typing".to_owned()) };
                 self.begin(about.clone(), broken, async move { attendant.type_text(about, turn, message).await });
             }
             Effect::Tell(worker, kind) => {
@@ -180,7 +181,8 @@ impl State {
         Attendant { ports: self.ports().clone(), actor: self.myself.clone() }
     }
 
-    /// Works beside this actor; `broken` is told where that panics.
+    /// Runs a task for the worker, replacing its present one. If it panics, the actor gets
+    /// `broken`.
     fn begin(&mut self, worker: String, broken: Event, work: impl Future<Output = ()> + Send + 'static) {
         let (task, myself) = (tokio::spawn(work), self.myself.clone());
         if let Some(before) = self.tasks.insert(worker, task.abort_handle()) {
@@ -215,7 +217,7 @@ impl State {
         if let Plan::Save(nudge) = plan {
             let saved = self.ports().nudges.save(&nudge).await;
             saved.map_err(|error| {
-                let cause = format!("the heartbeat of '{worker}' cannot be saved: {error}");
+                let cause = format!("cannot save the heartbeat of '{worker}': {error}");
                 Refusal::new(RefusalKind::Registry, cause).of(&worker)
             })?;
             self.feed(Event::Saved { nudge, then: Then::Ordered }).await;
@@ -223,7 +225,7 @@ impl State {
         Ok(NudgeLine { worker, done: done.to_owned() })
     }
 
-    /// What is on disk now counts, whoever wrote it.
+    /// Synchronizes the machine with the file of a nudge, which may have another writer.
     async fn look_up(&mut self, worker: &str) -> std::io::Result<Option<Nudge>> {
         let disk = self.ports().nudges.read(worker).await?;
         for effect in self.machine.sync(worker, disk.clone()) {
@@ -243,12 +245,12 @@ impl State {
 
     async fn cleaned(&mut self, worker: &str) {
         if let Err(error) = self.ports().nudges.remove(worker).await {
-            tracing::warn!(worker, %error, "the file of its nudge stays");
+            tracing::warn!(worker, %error, "cannot remove the file of the nudge");
         }
         self.feed(Event::Removed(worker.to_owned())).await;
     }
 
-    /// Sets the alarm to what is due next, and tells whether anything is.
+    /// Sets the alarm to the next due time, and reports whether any nudge is active.
     fn settle(&mut self) {
         let (now, nudges) = (self.now(), Arc::clone(&self.ports().nudges));
         let dates = |expression: &str, after: u64| nudges.date_after(expression, after).ok();
@@ -278,7 +280,7 @@ impl State {
 }
 
 fn unreadable(worker: &str, error: &std::io::Error) -> Refusal {
-    let cause = format!("the heartbeat of '{worker}' cannot be read: {error}");
+    let cause = format!("cannot read the heartbeat of '{worker}': {error}");
     Refusal::new(RefusalKind::Registry, cause).of(worker)
 }
 

@@ -1,5 +1,5 @@
-//! What nudges do beside their actor: they look at windows and type into them. Every
-//! step has a limit.
+//! Work of nudges outside their actor: reading windows and typing into them. Every step has a time
+//! limit.
 
 use std::time::Duration;
 
@@ -10,14 +10,13 @@ use super::machine::{Event, Seen, Typed};
 use super::message::NudgesMessage;
 use swarm_ports::{Ports, TerminalError, Typing};
 
-/// Longest time that one look at a window may take.
+/// Timeout of one read of a window.
 const LOOK_MAX: Duration = Duration::from_secs(10);
-/// Longest time that typing may take.
+/// Timeout of typing.
 const TYPE_MAX: Duration = Duration::from_secs(30);
-/// Before the second look at a window that could not be reached; twice as long before
-/// each one after …
+/// Pause before the second read of an unreachable window. Each further pause is twice as long.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
-/// … but not longer than this.
+/// Longest pause between two reads.
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 
 pub struct Attendant {
@@ -28,11 +27,11 @@ pub struct Attendant {
 impl Attendant {
     pub async fn look(&self, worker: String, turn: u64, message: String, reach_ms: u64) {
         let seen = self.seen(&worker, &message, Duration::from_millis(reach_ms)).await;
-        // A person or another program may have changed it since.
+        // A person or another program may have changed the nudge since.
         let disk = match self.ports.nudges.read(&worker).await {
             Ok(disk) => disk.map(Box::new),
             Err(error) => {
-                tracing::error!(worker, %error, "its nudge cannot be read");
+                tracing::error!(worker, %error, "cannot read the nudge");
                 return self.tell(Event::Unsaved { worker });
             }
         };
@@ -50,7 +49,7 @@ impl Attendant {
             if Instant::now() + pause >= deadline {
                 return Seen::Unreachable(cause);
             }
-            tracing::info!(worker, cause, "its window cannot be reached, trying again");
+            tracing::info!(worker, cause, "cannot reach the worker's window, retrying");
             sleep(pause).await;
             pause = (pause * 2).min(AGAIN_MAX);
         }
@@ -72,7 +71,7 @@ impl Attendant {
         }
     }
 
-    /// Once only: a failure does not tell how much of it has arrived.
+    /// Types the message, once only: a failure does not reveal how much of it arrived.
     pub async fn type_text(&self, worker: String, turn: u64, message: String) {
         let typing = Typing { clear: false, enter: true };
         let typed = match timeout(TYPE_MAX, self.ports.terminals.type_text(&worker, &message, typing)).await {
@@ -89,11 +88,11 @@ impl Attendant {
     }
 }
 
-/// Whether the last line that shows anything still holds the message: whoever is to
-/// read it has not got to the earlier one.
+/// Reports whether the last non-blank line still has the message: its reader has not processed the
+/// earlier beat.
 fn is_pending(screen: &str, message: &str) -> bool {
     let message = message.trim();
-    // The end of a text of several lines is what stands last.
+    // The last line of a multi-line message is the one that shows last.
     let message = message.lines().next_back().unwrap_or(message);
     let last = screen.lines().map(str::trim_end).rfind(|line| !line.is_empty());
     !message.is_empty() && last.is_some_and(|line| line.contains(message))

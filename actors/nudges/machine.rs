@@ -1,5 +1,5 @@
-//! Decisions about all nudges: what to do when, and what to make of what was found.
-//! Nothing that is decided counts before it is saved ([`Event::Saved`]).
+//! Decisions about all nudges: what to do when, and how to react to what was found. A decision
+//! takes effect only once it is saved ([`Event::Saved`]).
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use swarm_model::nudges::{Now, Nudge, Status};
 use swarm_model::{EventKind, NudgeOrder};
 use swarm_ports::Alarm;
 
-/// How long a nudge that could not be saved is left alone.
+/// Pause after a nudge could not be saved, in milliseconds.
 pub const SAVE_PAUSE_MS: u64 = 5_000;
-/// How long a worker that is back is left alone: its agent begins, or is given its prompt.
+/// Pause after a worker returned, in milliseconds: its agent starts, or gets its prompt.
 pub const RETURN_PAUSE_MS: u64 = 10_000;
-/// The shortest time in which a window is tried to be reached.
+/// Minimum time to try to reach a window, in milliseconds.
 const REACH_MS_MIN: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ enum Phase {
     Waiting,
     Looking,
     Typing,
-    /// A beat is due, and its worker is to come back first.
+    /// A beat is due, but its worker has to come back first.
     Away,
 }
 
@@ -29,11 +29,11 @@ enum Phase {
 struct Entry {
     nudge: Nudge,
     phase: Phase,
-    /// What was begun under another number is void.
+    /// Number of the present task. Reports with other numbers are ignored.
     turn: u64,
-    /// After a failure to save, or a return: milliseconds since boot.
+    /// No beat before this time, in milliseconds since boot. Set after a failed save or a return.
     not_before_ms: u64,
-    /// Its worker came back while it was being looked for.
+    /// The worker came back while its window was being read.
     returned: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Whether any of them may beat.
+    /// Reports whether any nudge is active.
     pub fn is_live(&self) -> bool {
         self.entries.values().any(|entry| entry.nudge.status == Status::Active)
     }
@@ -64,7 +64,7 @@ impl Machine {
         self.entries.get(worker).map(|entry| &entry.nudge)
     }
 
-    /// When to look again; what is under way reports by itself.
+    /// Returns the next time to wake up. Running tasks report by themselves.
     pub fn alarm(&self, now: Now, dates: Dates<'_>) -> Alarm {
         let mut alarm = Alarm::default();
         let rests = |phase| matches!(phase, Phase::Waiting | Phase::Away);
@@ -122,7 +122,7 @@ impl Machine {
         }
     }
 
-    /// What another program made of it on disk counts.
+    /// Adopts the state on disk, which another program may have changed.
     pub fn sync(&mut self, worker: &str, disk: Option<Nudge>) -> Vec<Effect> {
         let Some(disk) = disk else { return self.forget(worker) };
         let turn = self.next_turn();
@@ -138,10 +138,10 @@ impl Machine {
         vec![Effect::Abort(worker.to_owned())]
     }
 
-    /// What to do about what a person or a script wants.
+    /// Decides what to do about an order of a person or a script.
     ///
     /// # Errors
-    /// Why nothing is done.
+    /// Fails if the order does not fit the nudge's state.
     pub fn plan(
         &self,
         worker: &str,
@@ -187,7 +187,7 @@ impl Machine {
                     return Err(Denied::Over);
                 }
                 let Plan::Save(mut nudge) = change(Status::Active) else { return Ok(Plan::Inactive) };
-                // Nothing is made up for: a whole interval passes first, as in the original.
+                // Missed beats are dropped: a whole interval passes first, as in the original.
                 nudge.anchor = now.moment();
                 nudge.handled = schedule::begin(&nudge.every, now);
                 Ok(Plan::Save(nudge))
@@ -199,7 +199,7 @@ impl Machine {
         }
     }
 
-    /// The worker was ended by a person: what of its nudge is to be saved, if anything.
+    /// Returns the nudge to save after a person ended the worker, if it must change.
     pub fn killed(&self, worker: &str) -> Option<Box<Nudge>> {
         let nudge = self.get(worker).filter(|nudge| nudge.status.is_open())?;
         Some(Box::new(Nudge { status: Status::Stopped, ..nudge.clone() }))
@@ -213,7 +213,7 @@ impl Machine {
         if !is_active {
             return Vec::new();
         }
-        // Its file is to name this process, so that no other program takes it on.
+        // The file must name this process, so that no other program adopts the nudge.
         let check = check(&nudge, turn);
         vec![Effect::Save { nudge: Box::new(nudge), then: Then::Nothing }, check]
     }
@@ -292,15 +292,15 @@ impl Machine {
                 }
                 return effects;
             }
-            // Counted before it is typed: one that is lost is followed by the next, while
-            // one that is typed twice cannot be taken back.
+            // Counted before it is typed: a lost beat is followed by the next one, but a beat that
+            // is typed twice cannot be undone.
             Seen::Free => {
                 entry.phase = Phase::Typing;
                 let (beats, last_beat_ms) = (nudge.beats.saturating_add(1), Some(now.wall_ms));
                 let nudge = Box::new(Nudge { handled, beats, last_beat_ms, unfinished: true, ..nudge });
                 Effect::Save { nudge, then: Then::Type }
             }
-            // Its Enter is what is missing.
+            // Only Enter is missing.
             Seen::Pending if nudge.unfinished => {
                 entry.phase = Phase::Typing;
                 Effect::Save { nudge: Box::new(Nudge { handled, ..nudge }), then: Then::Finish }
@@ -394,7 +394,7 @@ fn expired(nudge: &Nudge) -> Effect {
     Effect::Save { nudge, then: Then::Expired }
 }
 
-/// What another program wrote, with what it has no words for as it was.
+/// Merges a file that another program wrote with the fields that only our files have.
 fn combined(known: &Nudge, disk: Nudge) -> Nudge {
     if known.created_ms != disk.created_ms {
         return disk;

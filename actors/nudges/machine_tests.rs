@@ -8,12 +8,12 @@ const HOUR: u64 = 60 * MINUTE;
 const WALL: u64 = 1_700_000_000_000;
 const BOOT: u64 = 5 * HOUR;
 
-/// `now`, so many milliseconds after the beginning.
+/// The time this many milliseconds after the start.
 fn at(ms: u64) -> Now {
     Now { boot_ms: BOOT + ms, wall_ms: WALL + ms }
 }
 
-/// `*/N`, in minutes.
+/// Dates of `*/N`, in minutes.
 fn dates(expression: &str, after: u64) -> Option<u64> {
     let every: u64 = expression.strip_prefix("*/")?.parse::<u64>().ok()? * MINUTE;
     Some((after / every + 1) * every)
@@ -29,7 +29,7 @@ fn hourly() -> NudgeSettings {
 
 fn start(machine: &mut Machine, worker: &str, settings: NudgeSettings, now: Now) {
     let order = NudgeOrder::Start { settings, force: false };
-    let Ok(Plan::Save(nudge)) = machine.plan(worker, &order, "r", false, now) else { panic!("it is not started") };
+    let Ok(Plan::Save(nudge)) = machine.plan(worker, &order, "r", false, now) else { panic!("not started") };
     machine.on(Event::Saved { nudge, then: Then::Ordered }, now, &dates);
 }
 
@@ -41,8 +41,8 @@ fn order(machine: &mut Machine, order: &NudgeOrder, now: Now) -> Result<Plan, De
     Ok(plan)
 }
 
-/// Wakes it; when it looks for `w`, it finds this, and everything is saved and typed.
-/// Gives what was told and what was typed.
+/// Wakes the machine: each read of a window finds `seen`, and everything is saved and typed.
+/// Returns the emitted events and the number of typed messages.
 fn wake(machine: &mut Machine, now: Now, seen: &Seen) -> (Vec<EventKind>, usize) {
     let (mut told, mut typed) = (Vec::new(), 0);
     let mut effects: std::collections::VecDeque<_> = machine.on(Event::Woken, now, &dates).into();
@@ -80,7 +80,7 @@ fn beats_come_at_multiples_of_the_interval_after_the_start() {
         let due = beat * HOUR + 7;
         assert_eq!(alarm(&machine, at(due - HOUR)), Alarm { boot_ms: Some(BOOT + due), wall_ms: None });
         assert_eq!(wake(&mut machine, at(due - 1), &Seen::Free), (Vec::new(), 0), "never early");
-        // A little late, which does not put off the next one.
+        // Slightly late, which does not delay the next one.
         assert_eq!(wake(&mut machine, at(due + 40), &Seen::Free), (vec![EventKind::NudgeSent { beat }], 1));
         assert_eq!(wake(&mut machine, at(due + 41), &Seen::Free).1, 0, "once");
     }
@@ -103,7 +103,7 @@ fn beats_that_were_missed_come_as_one() {
 }
 
 #[test]
-fn what_is_found_decides_about_the_beat() {
+fn the_content_of_the_window_decides_about_the_beat() {
     let gone = Seen::Gone("it is gone".to_owned());
     let unreachable = Seen::Unreachable("hangs".to_owned());
     for (seen, told, beats, status) in [
@@ -123,7 +123,7 @@ fn what_is_found_decides_about_the_beat() {
 }
 
 #[test]
-fn it_ends_at_its_time_and_before_a_beat_of_the_same_moment() {
+fn expiry_precedes_a_beat_that_is_due_at_the_same_time() {
     let mut machine = Machine::default();
     start(&mut machine, "w", NudgeSettings { expire_ms: Some(2 * HOUR), ..hourly() }, at(0));
     assert_eq!(wake(&mut machine, at(HOUR), &Seen::Free).1, 1);
@@ -134,7 +134,7 @@ fn it_ends_at_its_time_and_before_a_beat_of_the_same_moment() {
 }
 
 #[test]
-fn orders_are_followed_where_they_make_sense() {
+fn orders_depend_on_the_status() {
     let mut machine = Machine::default();
     for none in [NudgeOrder::Pause, NudgeOrder::Resume] {
         assert_eq!(order(&mut machine, &none, at(0)), Err(Denied::Unknown));
@@ -153,11 +153,11 @@ fn orders_are_followed_where_they_make_sense() {
     assert_eq!(alarm(&machine, at(9 * HOUR + 5)).boot_ms, Some(BOOT + 10 * HOUR + 5), "a whole interval first");
     assert!(matches!(order(&mut machine, &NudgeOrder::Stop, at(10 * HOUR)), Ok(Plan::Save(_))));
     assert_eq!(order(&mut machine, &NudgeOrder::Stop, at(10 * HOUR)), Ok(Plan::Inactive));
-    assert!(matches!(order(&mut machine, &again(false), at(11 * HOUR)), Ok(Plan::Save(_))), "it may begin anew");
+    assert!(matches!(order(&mut machine, &again(false), at(11 * HOUR)), Ok(Plan::Save(_))), "it may start again");
 }
 
 #[test]
-fn a_request_that_is_repeated_is_followed_once() {
+fn a_repeated_request_is_executed_once() {
     let mut machine = Machine::default();
     start(&mut machine, "w", hourly(), at(0));
     let order = NudgeOrder::Start { settings: hourly(), force: false };
@@ -166,7 +166,7 @@ fn a_request_that_is_repeated_is_followed_once() {
 }
 
 #[test]
-fn a_paused_one_whose_time_is_over_does_not_resume() {
+fn an_expired_nudge_does_not_resume() {
     let mut machine = Machine::default();
     start(&mut machine, "w", NudgeSettings { expire_ms: Some(HOUR), ..hourly() }, at(0));
     assert!(order(&mut machine, &NudgeOrder::Pause, at(1)).is_ok());
@@ -174,7 +174,7 @@ fn a_paused_one_whose_time_is_over_does_not_resume() {
 }
 
 #[test]
-fn what_comes_too_late_changes_nothing() {
+fn late_reports_change_nothing() {
     let mut machine = Machine::default();
     start(&mut machine, "w", hourly(), at(0));
     let effects = machine.on(Event::Woken, at(HOUR), &dates);
@@ -188,7 +188,7 @@ fn what_comes_too_late_changes_nothing() {
 }
 
 #[test]
-fn nothing_is_typed_that_could_not_be_counted() {
+fn a_beat_that_cannot_be_saved_is_not_typed() {
     let mut machine = Machine::default();
     start(&mut machine, "w", hourly(), at(0));
     let effects = machine.on(Event::Woken, at(HOUR), &dates);
@@ -198,13 +198,13 @@ fn nothing_is_typed_that_could_not_be_counted() {
     let effects = machine.on(seen, at(HOUR), &dates);
     assert!(matches!(&effects[..], [Effect::Save { then: Then::Type, .. }]), "{effects:?}");
     assert_eq!(machine.on(Event::Unsaved { worker: "w".to_owned() }, at(HOUR), &dates), Vec::new());
-    assert_eq!(alarm(&machine, at(HOUR)).boot_ms, Some(BOOT + HOUR + SAVE_PAUSE_MS), "it is tried again");
+    assert_eq!(alarm(&machine, at(HOUR)).boot_ms, Some(BOOT + HOUR + SAVE_PAUSE_MS), "retried");
     assert_eq!(wake(&mut machine, at(HOUR + 1), &Seen::Free).1, 0);
     assert_eq!(wake(&mut machine, at(HOUR + SAVE_PAUSE_MS), &Seen::Free), (vec![EventKind::NudgeSent { beat: 1 }], 1));
 }
 
 #[test]
-fn a_text_that_stands_there_without_enter_gets_it_and_nothing_else() {
+fn an_unfinished_text_gets_only_its_enter() {
     let mut machine = Machine::default();
     start(&mut machine, "w", hourly(), at(0));
     assert_eq!(wake(&mut machine, at(HOUR), &Seen::Free).1, 1);
@@ -238,7 +238,7 @@ fn a_text_that_stands_there_without_enter_gets_it_and_nothing_else() {
 }
 
 #[test]
-fn what_another_program_wrote_counts_and_loses_nothing_of_ours() {
+fn changes_by_another_program_apply_and_keep_our_fields() {
     let mut machine = Machine::default();
     start(&mut machine, "w", settings(Every::Cron { expression: "*/60".to_owned() }), at(0));
     let ours = machine.get("w").cloned().expect("known");
@@ -259,8 +259,8 @@ fn what_another_program_wrote_counts_and_loses_nothing_of_ours() {
 }
 
 #[test]
-fn a_wall_clock_that_is_set_harms_nobody() {
-    // Intervals do not look at it.
+fn setting_the_wall_clock_is_harmless() {
+    // Intervals do not depend on the wall clock.
     let mut machine = Machine::default();
     start(&mut machine, "w", hourly(), at(0));
     for jump in [-(26 * 3_600_000_i64), 26 * 3_600_000] {
@@ -268,7 +268,7 @@ fn a_wall_clock_that_is_set_harms_nobody() {
         assert_eq!(wake(&mut machine, now, &Seen::Free).1, 0);
         assert_eq!(alarm(&machine, now).boot_ms, Some(BOOT + HOUR));
     }
-    // Dates come once when it is set back a little, and anew when it was wrong before.
+    // Dates occur once if it is set back a little, and again if it was wrong before.
     for (back, beats) in [(HOUR, 0), (24 * HOUR, 1)] {
         let mut machine = Machine::default();
         start(&mut machine, "w", settings(Every::Cron { expression: "*/60".to_owned() }), at(0));
@@ -294,9 +294,9 @@ fn after_a_reboot_the_next_beat_is_at_most_an_interval_away() {
     for (anchor, due) in [
         // Two intervals and fifty minutes ago: ten minutes are left.
         (-minutes(169), 11 * MINUTE),
-        // Long ago: it was missed, and is due at once.
+        // Long ago: missed, and due at once.
         (-minutes(900), 0),
-        // The clock was set back meanwhile.
+        // The clock was set back in between.
         (minutes(900), MINUTE + HOUR),
     ] {
         let mut machine = Machine::default();
@@ -306,7 +306,7 @@ fn after_a_reboot_the_next_beat_is_at_most_an_interval_away() {
 }
 
 proptest! {
-    /// Whatever the alarms' delays and jumps of the wall clock: never early, never two
+    /// Invariants under any delays of alarms and jumps of the wall clock: never early, never two
     /// beats for one due time, and jitter within its bounds.
     #[test]
     fn no_beat_is_early_or_doubled(
@@ -324,7 +324,7 @@ proptest! {
         let (mut now, mut last_slot, mut furthest) = (at(0), 0, WALL);
         for (passed, jump) in steps {
             now = Now { boot_ms: now.boot_ms + passed, wall_ms: now.wall_ms + passed };
-            // Not further back than what still counts as the same time.
+            // Not further back than the tolerated distance.
             now.wall_ms = now.wall_ms.saturating_add_signed(jump).max(furthest.saturating_sub(2 * HOUR));
             furthest = furthest.max(now.wall_ms);
             let before = machine.get("w").expect("known").handled;
@@ -339,7 +339,7 @@ proptest! {
                 prop_assert!(slot * minutes * MINUTE <= passed, "early");
                 last_slot = slot;
             }
-            // Nothing that is due for longer than the jitter is left.
+            // Nothing stays due for longer than the jitter.
             let due = passed.saturating_sub(jitter.min(minutes * MINUTE - 1)) / (minutes * MINUTE);
             prop_assert!(is_cron || handled >= due, "{handled} {due}");
             prop_assert_eq!(wake(&mut machine, now, &Seen::Free).1, 0);
@@ -351,9 +351,9 @@ proptest! {
         let mut machine = Machine::default();
         start(&mut machine, "w", NudgeSettings { jitter_ms: jitter, ..hourly() }, at(0));
         let nudge = Nudge { handled: beat - 1, ..machine.get("w").cloned().expect("known") };
-        let Some(Due::Boot(due)) = schedule::next(&nudge, &dates) else { panic!("it has a next beat") };
+        let Some(Due::Boot(due)) = schedule::next(&nudge, &dates) else { panic!("no next beat") };
         let late = due - BOOT - beat * HOUR;
         prop_assert!(late <= jitter);
-        prop_assert_eq!(schedule::next(&nudge, &dates), Some(Due::Boot(due)), "each time the same");
+        prop_assert_eq!(schedule::next(&nudge, &dates), Some(Due::Boot(due)), "deterministic");
     }
 }

@@ -1,4 +1,4 @@
-//! The protocol of the actor of all nudges.
+//! Protocol of the nudges' actor.
 
 use ractor::RpcReplyPort;
 
@@ -8,23 +8,23 @@ use swarm_model::{NudgeLine, NudgeRequest, Refusal};
 
 #[derive(Debug)]
 pub enum NudgesMessage {
-    /// What was on disk; from the actor itself.
+    /// Nudges found on disk. From the actor itself.
     Found(Vec<Nudge>),
-    /// From a person; answered when it is durable.
+    /// From a person. Answered once the change is durable.
     Ask(Box<NudgeRequest>, RpcReplyPort<Result<NudgeLine, Refusal>>),
-    /// From the alarm, with the number it was set under.
+    /// From the alarm, with the number it was set with.
     Alarm(u64),
     /// From a task that carried out an effect.
     Happened(Event),
-    /// Its worker was ended by a person; answered when its nudge is stopped.
+    /// A person ended the worker. Answered once its nudge is stopped.
     Killed(String, RpcReplyPort<()>),
-    /// Its worker was cleaned; answered when its file is gone.
+    /// The worker was cleaned. Answered once its nudge's file is removed.
     Cleaned(String, RpcReplyPort<()>),
 }
 
-/// What nudges tell upwards.
+/// Reports of the nudges to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Some nudge may beat, or none any more.
+    /// Whether any nudge is active.
     Live(bool),
 }

@@ -1,17 +1,18 @@
-//! When the next beat is due: pure arithmetic. A due time is met once or, when
-//! nobody was there, together with all others that were missed; never early.
+//! Due times of beats: pure arithmetic. Each due time causes one beat, or shares one with others
+//! that were missed; a beat is never early.
 
 use swarm_model::Every;
 use swarm_model::nudges::{Now, Nudge};
 
-/// The first date of a cron expression after a moment of the wall clock, if any.
+/// Function that returns the first date of a cron expression after a time (Unix milliseconds), if
+/// there is one.
 pub type Dates<'a> = &'a dyn Fn(&str, u64) -> Option<u64>;
 
-/// A wall clock that was set back by more than this was wrong before, and dates begin
-/// anew. Below it each date still comes once (cron draws the line there as well).
+/// Limit in milliseconds: if the wall clock was set back by more, it was wrong before, and dates
+/// start over. Below it, each date still occurs once (cron uses the same limit).
 pub const SET_BACK_MS_MAX: u64 = 3 * 3_600_000;
 
-/// When a beat is due, on the clock that decides it.
+/// Due time of a beat, on the clock that decides it, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     Boot(u64),
@@ -23,7 +24,7 @@ impl Due {
         self.left_ms(now) == 0
     }
 
-    /// How long until then.
+    /// Returns the time left in milliseconds.
     pub fn left_ms(self, now: Now) -> u64 {
         match self {
             Self::Boot(at) => at.saturating_sub(now.boot_ms),
@@ -32,7 +33,7 @@ impl Due {
     }
 }
 
-/// When the next beat is due; none where a cron expression has no further date.
+/// Returns the due time of the next beat. `None` if a cron expression has no further date.
 pub fn next(nudge: &Nudge, dates: Dates<'_>) -> Option<Due> {
     match &nudge.every {
         Every::Interval { ms } => Some(Due::Boot(interval_due(nudge, *ms, nudge.handled.saturating_add(1)))),
@@ -43,8 +44,8 @@ pub fn next(nudge: &Nudge, dates: Dates<'_>) -> Option<Due> {
     }
 }
 
-/// What counts as dealt with once the beat that is due now is: everything that is due
-/// by now. None where nothing is.
+/// Returns the new value of `handled` once the present beat is done: it covers everything that is
+/// due now. `None` if nothing is due.
 pub fn due(nudge: &Nudge, now: Now, dates: Dates<'_>) -> Option<u64> {
     if !next(nudge, dates)?.is_over(now) {
         return None;
@@ -53,13 +54,13 @@ pub fn due(nudge: &Nudge, now: Now, dates: Dates<'_>) -> Option<u64> {
         Every::Interval { ms } => {
             let passed = u64::try_from(now.boot().saturating_sub(nudge.anchor.boot_ms)).unwrap_or(0);
             let last = passed / (*ms).max(1);
-            // The jitter may put the last of them off.
+            // Jitter may delay the last of them.
             let last = if interval_due(nudge, *ms, last) > now.boot_ms { last.saturating_sub(1) } else { last };
             last.max(nudge.handled.saturating_add(1))
         }
         Every::Cron { expression } => {
             let mut handled = dates(expression, nudge.handled)?;
-            // Whatever lies further back than the jitter reaches is due for certain.
+            // Anything older than the jitter is certainly due.
             handled = handled.max(now.wall_ms.saturating_sub(nudge.jitter_ms));
             while let Some(date) = dates(expression, handled).filter(|date| date_due(nudge, *date) <= now.wall_ms) {
                 handled = date;
@@ -69,7 +70,7 @@ pub fn due(nudge: &Nudge, now: Now, dates: Dates<'_>) -> Option<u64> {
     })
 }
 
-/// Where a new beginning counts from.
+/// Returns the initial value of `handled`.
 pub fn begin(every: &Every, now: Now) -> u64 {
     match every {
         Every::Interval { .. } => 0,
@@ -77,10 +78,9 @@ pub fn begin(every: &Every, now: Now) -> u64 {
     }
 }
 
-/// Brings it into line with clocks that do not fit: after a reboot the anchor is known
-/// by the wall clock alone, and where that was set back since, the next beat would be
-/// further off than one interval; and dates may lie in a future that was wrong. Tells
-/// whether anything was changed.
+/// Corrects a schedule that does not fit the clocks, and reports whether it changed anything. After
+/// a reboot the anchor is known by the wall clock only; if that was set back since, the next beat
+/// would be more than one interval away. Dates may also lie in a future that was wrong.
 pub fn settle(nudge: &mut Nudge, now: Now) -> bool {
     match nudge.every {
         Every::Interval { ms } => {
@@ -117,8 +117,8 @@ fn date_due(nudge: &Nudge, date: u64) -> u64 {
     date.saturating_add(jitter(nudge, date))
 }
 
-/// How late a beat comes: the same however often it is asked for, so that nothing of
-/// it has to be kept, and another one for each beat and each worker.
+/// Returns the delay of a beat in milliseconds. It is deterministic, so that it need not be stored,
+/// but differs between beats and between workers.
 fn jitter(nudge: &Nudge, slot: u64) -> u64 {
     if nudge.jitter_ms == 0 {
         return 0;

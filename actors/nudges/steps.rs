@@ -1,26 +1,26 @@
-//! What may happen to nudges, and what is to be done about it: the words between the
-//! [`machine`](super::machine) and its shell.
+//! Events of nudges and their effects: the vocabulary between the [`machine`](super::machine) and
+//! its actor.
 
 use swarm_model::EventKind;
 use swarm_model::nudges::{Nudge, Status};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It was on disk when this process began.
+    /// The nudge was on disk when this process started.
     Found(Box<Nudge>),
-    /// The alarm rang, or something else may be due.
+    /// The alarm fired, or something else may be due.
     Woken,
-    /// Its worker may be gone.
+    /// The worker may be gone.
     Doubted(String),
-    /// Its worker runs, perhaps again.
+    /// The worker runs, perhaps again.
     Returned(String),
-    /// What a look at its worker, without a beat, has found.
+    /// Result of reading the window without a beat. `None` if the task failed.
     Checked {
         worker: String,
         turn: u64,
         seen: Option<Seen>,
     },
-    /// What was found where a beat is to go, and the nudge as it was on disk then.
+    /// Result of reading the window for a beat, and the nudge as it was on disk then.
     Seen {
         worker: String,
         turn: u64,
@@ -32,29 +32,29 @@ pub enum Event {
         turn: u64,
         typed: Typed,
     },
-    /// The nudge is on disk as it was planned.
+    /// The planned nudge is on disk.
     Saved {
         nudge: Box<Nudge>,
         then: Then,
     },
-    /// It is not.
+    /// The nudge could not be saved.
     Unsaved {
         worker: String,
     },
-    /// Its worker was cleaned, and its file is gone.
+    /// The worker was cleaned, and the nudge's file is gone.
     Removed(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Free,
-    /// The message of an earlier beat still stands in the last line.
+    /// The message of an earlier beat is still in the last line.
     Pending,
     /// The worker has ended, or has no window.
     Gone(String),
-    /// The worker does not run, and comes back.
+    /// The worker does not run, but will come back.
     Away,
-    /// It could not be reached until the next beat was due.
+    /// The window could not be reached until the next beat was due.
     Unreachable(String),
 }
 
@@ -65,17 +65,17 @@ pub enum Typed {
     Gone(String),
 }
 
-/// What follows from a change once it is durable.
+/// Next step after a change, once it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
     Nothing,
     Type,
-    /// Enter, after a text that stands there without.
+    /// Press Enter after a text that was typed without it.
     Finish,
     Missed(String),
     Stopped(String),
     Expired,
-    /// A person is told; whatever was under way is void.
+    /// Answer the person. Running tasks become void.
     Ordered,
 }
 
@@ -85,7 +85,7 @@ pub enum Effect {
         nudge: Box<Nudge>,
         then: Then,
     },
-    /// Look where a beat is to go, again and again for so long, until it is reached.
+    /// Read the window for a beat. Retry for `reach_ms` milliseconds until it can be reached.
     Look {
         worker: String,
         turn: u64,
@@ -103,28 +103,28 @@ pub enum Effect {
         message: String,
     },
     Tell(String, EventKind),
-    /// Whatever is under way for it is void.
+    /// Abort the running task of the worker.
     Abort(String),
 }
 
-/// Why an order was not followed.
+/// Reason why an order was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// There is one already.
+    /// A nudge is already active.
     Active,
-    /// There is none.
+    /// The worker has no nudge.
     Unknown,
-    /// It is not what it would have to be.
+    /// The nudge's status does not allow the order.
     State(Status),
     Over,
 }
 
-/// What becomes of an order.
+/// Decision about an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// This is to be saved, and then it is done.
+    /// Save this nudge; then the order is done.
     Save(Box<Nudge>),
-    /// It was done by an earlier attempt of the same request.
+    /// An earlier attempt of the same request already did it.
     Done,
     /// There was nothing to stop.
     Inactive,

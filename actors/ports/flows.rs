@@ -1,4 +1,4 @@
-//! What a flow asks of the disk: its files, which are not its alone.
+//! Files of flows, which other programs also write.
 
 use std::io;
 
@@ -7,24 +7,30 @@ use swarm_model::flows::{Begin, Ended, Standing, Turn};
 use swarm_model::run::Wish;
 use swarm_model::{Caller, FlowPlace, FlowRules, SpawnRequest};
 
-/// As whom a flow is run, and by what rules.
+/// Caller and rules of a flow that was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Opened {
     pub caller: Caller,
     pub rules: FlowRules,
 }
 
+/// Files of flows.
 pub trait Flows: Send + Sync {
-    /// The flows that somebody has run and nobody has stopped.
+    /// Returns the flows that were started and not closed.
     fn active(&self) -> BoxFuture<'_, io::Result<Vec<FlowPlace>>>;
 
-    /// Takes the right to run the flow for this process, until `close`. With `begin` a
-    /// crash resumes it from here on.
+    /// Takes the exclusive right to run the flow for this process, until `close`. With `begin`, the flow is resumed
+    /// after a crash from here on.
+    ///
+    /// # Errors
+    /// Returns a message if another process runs the flow, or its files cannot be read.
     fn open<'a>(&'a self, place: &'a FlowPlace, begin: Option<&'a Begin>) -> BoxFuture<'a, Result<Opened, String>>;
 
-    /// Brings into the files what has ended, claims what may be worked on where that is
-    /// asked for, and says what is at work then. Done again after a crash, it changes
-    /// nothing more.
+    /// Records turns that have ended, claims nodes that are ready if `claim` is set, and returns the resulting state.
+    /// Changes nothing more if it is repeated after a crash.
+    ///
+    /// # Errors
+    /// Returns a message if the files cannot be read or written.
     fn advance<'a>(
         &'a self,
         place: &'a FlowPlace,
@@ -32,13 +38,13 @@ pub trait Flows: Send + Sync {
         claim: bool,
     ) -> BoxFuture<'a, Result<Standing, String>>;
 
-    /// Resolves when somebody has changed the flow's file since this was asked last.
+    /// Resolves once another process has changed the flow's file since the last call.
     fn changed<'a>(&'a self, place: &'a FlowPlace) -> BoxFuture<'static, ()>;
 
-    /// The request that starts the worker of a turn.
+    /// Returns the request that starts the worker of a turn.
     ///
     /// # Errors
-    /// Why there is nothing to start.
+    /// Returns the reason why the turn cannot be started.
     fn prepare<'a>(
         &'a self,
         place: &'a FlowPlace,
@@ -46,10 +52,10 @@ pub trait Flows: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<SpawnRequest, String>>;
 
-    /// What is to land when the flow is over; none where nothing is.
+    /// Returns the work to land when the flow is over. `None` if there is none.
     fn wish<'a>(&'a self, place: &'a FlowPlace, caller: &'a Caller) -> BoxFuture<'a, Option<Wish>>;
 
-    /// No supervisor is to resume it. What was at work when it was left is begun anew by
-    /// whoever runs it next.
+    /// Gives up the right to run the flow. No supervisor resumes it. With `unfinished`, the running turns are marked
+    /// so that the next run of the flow starts them again.
     fn close<'a>(&'a self, place: &'a FlowPlace, unfinished: bool) -> BoxFuture<'a, ()>;
 }

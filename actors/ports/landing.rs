@@ -1,5 +1,5 @@
-//! What a merge queue asks of git and of the disk. Every step looks before it
-//! acts, because it may be asked for again after a crash.
+//! Git operations and journal of a merge queue. Every step first checks how far it got before, because it may be
+//! repeated after a crash.
 
 use std::io;
 
@@ -8,63 +8,70 @@ use swarm_model::merge::queue::{Item, Queue, Rules};
 use swarm_model::merge::{Build, Landing, Resolution, Verdict};
 use swarm_model::{BaseRef, Caller, MergeSettings, Refusal, RowWorktree, Target};
 
-/// Work that is said to be finished.
+/// Work that was reported as finished.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// Worker or branch.
+    /// Name of the worker or branch.
     pub name: String,
-    /// The worker's worktree and recorded base; none for a branch.
+    /// Worktree and recorded base of the worker. `None` for a branch.
     pub worker: Option<(RowWorktree, Option<BaseRef>)>,
-    /// The base branch that was asked for.
+    /// Requested base branch. `None`: the recorded base, or for a branch the branch that is checked out.
     pub base: Option<String>,
     pub settings: MergeSettings,
-    /// First line of the commit of what was left uncommitted; the name by default.
+    /// Subject of the commit for uncommitted work. `None`: the name.
     pub subject: Option<String>,
     pub caller: Caller,
 }
 
-/// What of it is to land, and where.
+/// What is to land, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {
     pub target: Target,
-    /// Pinned, so that nothing collects it; empty when it waits.
+    /// Commit to land. Pinned, so that garbage collection keeps it. Empty if the work waits.
     pub tip: String,
-    /// None where it waits: those before stay.
+    /// Rules for the item. `None` if the work waits: the rules of the previous item remain.
     pub rules: Option<Rules>,
-    /// What a person has to do before there is a commit to land.
+    /// What a person must do before there is a commit to land. `None` if nothing.
     pub waits: Option<String>,
-    /// Untracked paths of a kind that is not landed.
+    /// Untracked paths that do not land, because tools generate files of their kind.
     pub left_out: Vec<String>,
 }
 
+/// Git operations and journals of merge queues.
 pub trait Landings: Send + Sync {
-    /// The queues that have a journal.
+    /// Returns the queues that have a journal.
     fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>>;
 
-    /// Turns what a worker left into a commit, finds out where it is to land and
-    /// by which rules, and remembers the caller, as whom git will run.
+    /// Commits what a worker left, determines where and by which rules it lands, and stores the caller, in whose
+    /// environment git runs.
+    ///
+    /// # Errors
+    /// Returns a refusal if the work cannot land, for example because it has no base.
     fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>>;
 
-    /// The queue as it was journaled last; none when there never was one.
+    /// Returns the queue as last journaled. `None` if there is no journal.
     fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>>;
 
-    /// Makes the queue durable. When this returns `Ok`, a crash finds it so.
+    /// Writes the queue to its journal. Once this returns `Ok`, the queue survives a crash.
     fn save<'a>(&'a self, target: &'a Target, queue: &'a Queue) -> BoxFuture<'a, io::Result<()>>;
 
-    /// The commit that the base is at.
+    /// Returns the commit of the base.
+    ///
+    /// # Errors
+    /// Returns a message if the base does not exist or cannot be read.
     fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>>;
 
-    /// Puts the item's tip on top of `onto`. Moves nothing and checks out nothing.
+    /// Builds the candidate: the item's tip on top of `onto`. Moves no branch and checks out nothing.
     fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build>;
 
-    /// Runs the verification on a commit, in a directory of the queue's own.
+    /// Runs the verification on a commit, in a worktree of the queue's own.
     fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict>;
 
-    /// Moves the base from one commit to the other, unless it is elsewhere. A
-    /// base that holds `to` already counts as done.
+    /// Moves the base from `from` to `to`, unless it is at another commit. A base that contains `to` already counts
+    /// as done.
     fn land<'a>(&'a self, target: &'a Target, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing>;
 
-    /// Has the conflict resolved, in a directory of the queue's own.
+    /// Runs the resolver on the conflicts in `files`, in a worktree of the queue's own.
     fn resolve<'a>(
         &'a self,
         target: &'a Target,
@@ -73,6 +80,6 @@ pub trait Landings: Send + Sync {
         files: &'a [String],
     ) -> BoxFuture<'a, Resolution>;
 
-    /// Removes what only the way of these items needed.
+    /// Removes references and files that only the landing of these items needed.
     fn tidy<'a>(&'a self, target: &'a Target, items: &'a [Item]) -> BoxFuture<'a, ()>;
 }

@@ -1,61 +1,65 @@
-//! Starting in two phases: prepare (nothing executed), then open the gate.
+//! Start of workers in two phases: prepare (nothing is executed), then open the gate.
 
 use super::BoxFuture;
 use swarm_model::{Caller, Contract, Lease, Refusal, Spec};
 
-/// A start that waits at its gate.
+/// Start that waits at its gate.
 #[derive(Debug)]
 pub struct Prepared {
     pub lease: Lease,
-    /// `session:window` as the row is to show it, and the worker's place with
-    /// its resolved socket, for tmux workers.
+    /// `session:window`, as the row shows it. `None` if the worker is not in tmux.
     pub window: Option<String>,
-    /// Ends the handshake; what it is, only the launcher knows. Dropping it
-    /// without `open` means end of file for the shim, which then decides by
-    /// what `state.json` says.
+    /// Handshake with the shim, opaque to all but the launcher. If it is dropped without `open`, the shim reads end
+    /// of file, and decides by `state.json` whether to open the gate itself.
     pub gate: Box<dyn std::any::Any + Send>,
 }
 
+/// Reason why a start failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The command could not be executed: nothing ran.
+    /// The command could not be executed. Nothing ran.
     #[error("{0}")]
     Exec(String),
-    /// The window or session could not be made.
+    /// The window or session could not be created.
     #[error("failed to create tmux window: {0}")]
     Tmux(String),
-    /// The shim ended before the gate opened: nothing ran.
+    /// The shim ended before the gate was opened. Nothing ran.
     #[error("{0}")]
     NotStarted(String),
-    /// A file or process could not be made.
+    /// A file or process could not be created.
     #[error("{0}")]
     System(String),
 }
 
-/// Why a shim is to end its worker, as the exit record tells it.
+/// Why a shim ends its worker. Written to the exit record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopOrder {
+    /// A request.
     Stop,
-    /// It wrote more than it may.
+    /// The worker exceeded its output limit.
     Output,
 }
 
+/// Start of workers.
 pub trait Launcher: Send + Sync {
-    /// Whether this could be executed as things are now: asked before what runs is ended for
-    /// it. `dir` is where it will run; none where that is still to be made.
+    /// Checks that the contract could be executed now. Called before a running worker is ended for it. `dir` is the
+    /// working directory; `None` if it does not exist yet.
+    ///
+    /// # Errors
+    /// Returns a refusal with the reason why it could not be executed.
     fn check<'a>(&'a self, contract: &'a Contract, dir: Option<&'a str>) -> BoxFuture<'a, Result<(), Refusal>>;
 
-    /// Makes the generation's directory and its `spec.pending`, durably. First
-    /// step of a start: it reserves the generation.
+    /// Creates the generation's directory with its `spec.pending`, durably. As the first step of a start, this
+    /// reserves the generation.
     fn reserve<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Result<(), LaunchError>>;
 
-    /// Starts the shim (or the window whose command it is) and waits until the
-    /// child stands at its gate. `caller` is the environment for the tools.
+    /// Starts the shim, or the window whose command it is, and waits until the child is at its gate. Tools run with
+    /// the environment of `caller`.
     fn prepare<'a>(&'a self, spec: &'a Spec, caller: &'a Caller) -> BoxFuture<'a, Result<Prepared, LaunchError>>;
 
-    /// Opens the gate and waits for the kernel's word about the exec.
+    /// Opens the gate, and waits until the kernel reports whether exec succeeded.
     fn open(&self, prepared: Prepared) -> BoxFuture<'_, Result<(), LaunchError>>;
 
-    /// Tells the shim to give up, and waits until it has.
+    /// Tells the shim to give up, and waits until it has ended.
     fn withdraw(&self, prepared: Prepared) -> BoxFuture<'_, ()>;
 }

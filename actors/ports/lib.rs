@@ -1,8 +1,8 @@
-//! What the rooms ask of the world: traits and their errors, nothing else. The
-//! binary implements them over real tools, `testing` over memory.
+//! Ports: what the actors need from the world outside, as traits and their errors. The binary implements them with
+//! real tools, `testing` in memory.
 //!
-//! All of it may block or take long, so each method returns a future; an
-//! implementation moves blocking work off the actors' thread.
+//! Methods that may block or take long return a future; the implementation moves blocking work off the actors'
+//! thread.
 
 mod flows;
 mod landing;
@@ -34,66 +34,67 @@ pub use worktree::{Expired, Force, Saved, WorktreeError, Worktrees};
 
 use swarm_model::Event;
 
+/// Future that a port returns.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// When to wake: at whichever comes first. Without either, never.
+/// Time to wake: the earlier of the two. Without both, never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alarm {
-    /// On the clock that counts from the boot, suspend included.
+    /// Milliseconds since boot, suspend included.
     pub boot_ms: Option<u64>,
-    /// On the wall clock; also as soon as somebody sets that.
+    /// Unix milliseconds. If the wall clock is set, the alarm also fires at once.
     pub wall_ms: Option<u64>,
 }
 
-/// Time, and what else differs at every call.
+/// Time, and other values that differ at every call.
 pub trait Clock: Send + Sync {
-    /// Milliseconds since the Unix epoch, for display and for dates on disk.
+    /// Returns the milliseconds since the Unix epoch, for display and for dates on disk.
     fn wall_ms(&self) -> u64;
-    /// Milliseconds since boot, suspend included: for durations.
+    /// Returns the milliseconds since boot, suspend included, for durations.
     fn boot_ms(&self) -> u64;
-    /// Resolves when it is time, never before, by the kernel's own timer: nothing wakes
-    /// until then.
+    /// Resolves when the alarm is due, never before. Uses a timer of the kernel, so that nothing wakes until then.
     fn alarm(&self, alarm: Alarm) -> BoxFuture<'_, ()>;
-    /// Naive local time with microseconds, as a row's `started`.
+    /// Returns the naive local time with microseconds, as in `started` of a row.
     fn started(&self) -> String;
-    /// A fresh random token.
+    /// Returns a new random token.
     fn token(&self) -> String;
-    /// This machine's name.
+    /// Returns the name of this machine.
     fn host(&self) -> String;
 }
 
-/// Where events go: the file, and whoever listens.
+/// Destination of events: `events.jsonl`, and clients that listen.
 pub trait Events: Send + Sync {
+    /// Records an event, and sends it to all listeners.
     fn emit(&self, event: Event);
-    /// Whether an event of this request is on record (asked for repeated requests only).
+    /// Reports whether an event of this request is on record. Called for repeated requests only.
     fn seen(&self, request: &str) -> bool;
 }
 
-/// How much one life of a worker may write.
+/// Limit of the output of one generation of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLimit {
     pub generation: u64,
     pub max_bytes: u64,
-    /// What its logs held before.
+    /// Size of the worker's logs before the start.
     pub before_bytes: u64,
 }
 
-/// Logs of running workers, kept within their limit.
+/// Log files of running workers, kept within their size limit.
 pub trait Logs: Send + Sync {
-    /// Watches the files (names below `logs/`) and rotates each at `limit_bytes`.
+    /// Watches the files (names below `logs/`), and rotates each at `limit_bytes`.
     fn keep(&self, worker: &str, files: &[String], limit_bytes: u64, output: Option<OutputLimit>);
+    /// Stops watching the files of this worker.
     fn release(&self, worker: &str);
 
-    /// Resolves when a kept worker has written more than its limit of output; never for one
-    /// without such a limit.
+    /// Resolves once a watched worker has exceeded its output limit. Never resolves without such a limit.
     fn spent(&self, worker: &str) -> BoxFuture<'static, ()>;
 
-    /// Resolves at the next write to a kept log of this worker, or when it is kept no
-    /// longer. Writes in quick succession are told once.
+    /// Resolves at the next write to a watched log of this worker, or when its logs are no longer watched. Writes in
+    /// quick succession count as one.
     fn written(&self, worker: &str) -> BoxFuture<'static, ()>;
 }
 
-/// All ports in one place, cheap to clone.
+/// All ports. Cheap to clone.
 #[derive(Clone)]
 pub struct Ports {
     pub clock: Arc<dyn Clock>,

@@ -1,73 +1,81 @@
-//! What a loop asks of the disk: its records, its prompt, and what its worker wrote.
+//! Files of loops: their records, their prompts, and the output of their workers.
 
 use std::io;
 
 use super::BoxFuture;
 use swarm_model::loops::progress::{Earlier, Loop, Plan, Wire};
 
-/// What became of the original's file.
+/// Result of writing `state.json` of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filed {
-    /// It says what the loop is.
+    /// The file has the present state.
     Current,
-    /// It could not be written.
+    /// The file could not be written.
     Behind,
-    /// Another program wrote this into it, which stays.
+    /// Another program has written these values to the file, and they remain.
     Others(Wire),
 }
 
-/// A loop that another program began.
+/// Loop that another program started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// As its file has it, with a plan that has no contract. Nobody looks after it, and
-    /// where its worker is has to be found out.
+    /// State of the loop according to its file. The plan has no contract, the loop is unsupervised, and its worker is
+    /// still to be found.
     pub it: Loop,
-    /// The process of that program that does look after it.
+    /// Pid of the process of the other program that supervises the loop. `None` if there is none.
     pub keeper: Option<i32>,
 }
 
+/// Files of loops.
 pub trait Loops: Send + Sync {
-    /// The names of loops that somebody has to look after, and of those that rest and of
-    /// which another program's file says something else by now.
+    /// Returns the names of loops that need supervision, and of resting loops whose `state.json` another program has
+    /// changed.
     fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>>;
 
-    /// The loop of this name as it is on record; `None` where there is none of ours.
-    fn load<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Loop>, String>>;
-
-    /// The loop of this name where it is not on record, but another program's file is there.
-    fn found<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Found>, String>>;
-
-    /// Makes it durable, with the lines that it tells. The original's file follows, unless
-    /// it says by now what the loop does not know of.
-    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<Filed>>;
-
-    /// Tells the original's file when the window changed last. Not worth failing for.
-    fn note<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, ()>;
-
-    /// What the original's file says now; `None` where it says nothing that can be read.
-    fn wire<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<Wire>>;
-
-    /// How long the log is to which its next line will be appended.
-    fn log_length<'a>(&'a self, name: &'a str) -> BoxFuture<'a, u64>;
-
-    /// What there is of an earlier loop of this name; `None` where there is nothing.
-    fn earlier<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Option<Earlier>>>;
-
-    /// Takes back a loop of which nothing ever ran: what was there before it is there again.
-    fn withdraw<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<()>>;
-
-    /// Forgets everything of it; whether there was anything.
-    fn forget<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<bool>>;
-
-    /// The prompt as it is now.
+    /// Returns the loop of this name from its `loop.json`. `None` if there is no such file.
     ///
     /// # Errors
-    /// A sentence for the log.
+    /// Returns a message if the file cannot be read.
+    fn load<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Loop>, String>>;
+
+    /// Returns the loop of this name if it has a `state.json` of another program, but no `loop.json`. `None`
+    /// otherwise.
+    ///
+    /// # Errors
+    /// Returns a message if the file cannot be read.
+    fn found<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Found>, String>>;
+
+    /// Writes the loop durably, with its new lines of the log. Then updates `state.json`, unless another program has
+    /// changed it.
+    fn save<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<Filed>>;
+
+    /// Writes to `state.json` when the window last changed. Errors are ignored.
+    fn note<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, ()>;
+
+    /// Returns what `state.json` says now. `None` if it cannot be read.
+    fn wire<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<Wire>>;
+
+    /// Returns the length in bytes of the log to which the next line is appended.
+    fn log_length<'a>(&'a self, name: &'a str) -> BoxFuture<'a, u64>;
+
+    /// Returns the files of an earlier loop of this name. `None` if there are none.
+    fn earlier<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Option<Earlier>>>;
+
+    /// Withdraws a loop of which nothing ever ran, and restores the files of an earlier loop.
+    fn withdraw<'a>(&'a self, it: &'a Loop) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Deletes all files of the loop. Returns whether there were any.
+    fn forget<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<bool>>;
+
+    /// Returns the present text of the prompt.
+    ///
+    /// # Errors
+    /// Returns a message for the log if the prompt cannot be used.
     fn prompt<'a>(&'a self, plan: &'a Plan) -> BoxFuture<'a, Result<String, String>>;
 
-    /// How much the worker of this name has written so far, in bytes.
+    /// Returns how many bytes the worker of this name has written so far.
     fn written<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, u64>;
 
-    /// What it has written since then, as plain text; the last part of it where it is much.
+    /// Returns what the worker has written after byte `from`, as plain text. Long output is cut to its last part.
     fn output<'a>(&'a self, worker: &'a str, from: u64) -> BoxFuture<'a, String>;
 }

@@ -1,25 +1,27 @@
-//! What nudges ask of the disk and of the calendar.
+//! Files of nudges, and the dates of their cron expressions.
 
 use std::io;
 
 use super::BoxFuture;
 use swarm_model::nudges::Nudge;
 
+/// Files of nudges.
 pub trait Nudges: Send + Sync {
-    /// All nudges on disk. A file that cannot be read is put aside and told of.
+    /// Returns all nudges on disk. A malformed file is moved aside and logged.
     fn load(&self) -> BoxFuture<'_, io::Result<Vec<Nudge>>>;
 
-    /// The nudge of this worker as it is on disk now.
+    /// Returns the nudge of this worker as it is on disk now. `None` if there is none.
     fn read<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, io::Result<Option<Nudge>>>;
 
-    /// Makes it durable, and keeps what others put into its file.
+    /// Writes the nudge durably, and keeps entries of other programs in its file.
     fn save<'a>(&'a self, nudge: &'a Nudge) -> BoxFuture<'a, io::Result<()>>;
 
+    /// Deletes the nudge of this worker.
     fn remove<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, io::Result<()>>;
 
-    /// The first date of a cron expression after this moment of the wall clock.
+    /// Returns the first date of a cron expression after `wall_ms`. Both are Unix milliseconds.
     ///
     /// # Errors
-    /// A sentence about an expression that is none, or that has no such date.
+    /// Returns a message if the expression is invalid, or has no such date.
     fn date_after(&self, expression: &str, wall_ms: u64) -> Result<u64, String>;
 }

@@ -1,23 +1,24 @@
-//! Looking at processes and ending them. Identity is boot, pid and start time;
-//! a bare pid is never signalled.
+//! Observation and end of processes. A process is identified by boot id, pid and start time; a bare pid is never
+//! signalled.
 
 use super::{BoxFuture, StopOrder};
 use swarm_model::{Lease, ProcessId, Row};
 
+/// Reason why processes were not ended.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// Some processes of the tree outlived SIGKILL.
-    #[error("these processes outlived SIGKILL: {0:?}")]
+    /// Some processes of the tree survived SIGKILL.
+    #[error("processes survived SIGKILL: {0:?}")]
     Survivors(Vec<i32>),
     #[error("{0}")]
     Tool(String),
 }
 
-/// The named process is gone.
+/// The process no longer exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// A window of a row that the other program made.
+/// Window of a row that the original `swarm` wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowTarget {
     pub session: String,
@@ -25,29 +26,33 @@ pub struct WindowTarget {
     pub socket: Option<String>,
 }
 
+/// Observation and end of processes.
 pub trait Processes: Send + Sync {
-    /// Resolves when the process no longer exists (a zombie does not exist).
-    /// Reaps it when it is a child of this process.
+    /// Resolves once the process no longer exists. A zombie counts as gone, and is reaped if it is a child of this
+    /// process.
     fn gone(&self, process: ProcessId) -> BoxFuture<'static, Gone>;
 
-    /// Whether this very process is alive.
+    /// Reports whether this process is alive, and not another one with its pid.
     fn is_alive(&self, process: &ProcessId) -> bool;
 
-    /// Asks the shim to end its worker's tree (TERM, five seconds, KILL) and to
-    /// record the end. Returns at once; `gone(shim)` tells when it is done.
+    /// Asks the shim to end its worker's process tree (TERM, five seconds, KILL) and to write the exit record.
+    /// Returns at once; `gone` for the shim resolves when that is done.
     ///
     /// # Errors
-    /// When the signal could not be sent to a living shim.
+    /// Fails if the shim is alive and the signal could not be sent.
     fn stop_by_shim(&self, lease: &Lease, order: StopOrder) -> Result<(), ProcessError>;
 
-    /// Ends what is left of a worker whose shim is gone: everything that
-    /// carries its token, its session, its descendants, its control groups and these themselves.
+    /// Ends what is left of a worker whose shim is gone: all processes that have its token, or are in its session or
+    /// control groups, and their descendants. Then removes the control groups.
+    ///
+    /// # Errors
+    /// Fails if a process survives, or cannot be signalled.
     fn stop_unsupervised<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), ProcessError>>;
 
-    /// Ends a worker of the other program: its window by exact name, or its
-    /// process, when it started no later than the row says, with its tree.
+    /// Ends a worker of the original `swarm`: its window, by exact name; or its process with its tree, if that
+    /// started no later than the row says.
     fn stop_foreign<'a>(&'a self, row: &'a Row) -> BoxFuture<'a, Result<(), ProcessError>>;
 
-    /// Whether a worker of the other program runs, and the process to watch.
+    /// Returns the process to watch of a worker of the original `swarm`. `None` if the worker does not run.
     fn foreign<'a>(&'a self, row: &'a Row) -> BoxFuture<'a, Result<Option<ProcessId>, ProcessError>>;
 }

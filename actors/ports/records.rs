@@ -1,11 +1,11 @@
-//! The directories below `w/`: what was found in one.
+//! Records of workers: the directories below `w/`.
 
 use std::io;
 
 use super::BoxFuture;
 use swarm_model::{ExitRecord, Lease, Spec, Wanted};
 
-/// How far the launch contract got.
+/// State of the launch contract of a generation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpecFacts {
     /// No readable contract.
@@ -17,6 +17,7 @@ pub enum SpecFacts {
 }
 
 impl SpecFacts {
+    /// Returns the contract. `None` if it is missing or unreadable.
     pub fn spec(&self) -> Option<&Spec> {
         match self {
             Self::Missing => None,
@@ -25,21 +26,22 @@ impl SpecFacts {
     }
 }
 
-/// What the lease says.
+/// State of the lease of a generation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LeaseFacts {
-    /// Somebody holds the lock: a start is under way or the shim lives.
+    /// Whether a process holds the lock: a start is under way, or the shim is alive.
     pub held: bool,
+    /// Content of the file. `None` if it is missing or unreadable.
     pub content: Option<Lease>,
-    /// The content names this boot.
+    /// Whether the content names the present boot.
     pub this_boot: bool,
-    /// The worker's own process is alive, by identity.
+    /// Whether the worker's own process is alive, by its identity.
     pub worker_alive: bool,
-    /// The worker's process is stopped by a signal (state T).
+    /// Whether the worker's process is stopped by a signal (state T).
     pub suspended: bool,
 }
 
-/// Everything about one generation.
+/// Everything that is on record for one generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirFacts {
     pub name: String,
@@ -50,55 +52,56 @@ pub struct DirFacts {
     pub wanted: Wanted,
 }
 
+/// Records of workers: the directories below `w/`.
 pub trait Records: Send + Sync {
-    /// As `scan`, on the caller's own thread: for code that may block.
+    /// Does the same as `scan` on the caller's thread, for code that may block.
     ///
     /// # Errors
-    /// When `w/` cannot be read.
+    /// Fails if `w/` or a directory in it cannot be read.
     fn scan_now(&self) -> io::Result<Vec<DirFacts>>;
 
-    /// All generations on disk, in order of name and generation.
+    /// Returns all generations on disk, ordered by name and generation.
     fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>>;
 
-    /// One generation; `None` when its directory is not there.
+    /// Returns one generation. `None` if it has no directory.
     fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>>;
 
-    /// The first generation above `above` that has no directory yet.
+    /// Returns the first generation above `above` that has no directory.
     ///
     /// # Errors
-    /// When `w/` cannot be read.
+    /// Fails if `w/` cannot be read.
     fn next_free(&self, name: &str, above: u64) -> io::Result<u64>;
 
-    /// Removes half-written files. Only for a supervisor that just started: by
-    /// its lock nobody else writes here.
+    /// Removes temporary files of interrupted writes. Only for a supervisor that has just started, because its lock
+    /// guarantees that no other process writes here.
     fn tidy(&self) -> BoxFuture<'_, io::Result<()>>;
 
-    /// Removes generations of this name other than `keep` that were executed
-    /// and have ended: what an earlier removal that failed left behind.
+    /// Removes generations of this name, other than `keep`, that were executed and have ended. They are left behind
+    /// if an earlier removal failed.
     fn remove_leftovers<'a>(&'a self, name: &'a str, keep: Option<u64>) -> BoxFuture<'a, io::Result<()>>;
 
-    /// Waits until nobody holds the lease of this generation, at most a few
-    /// seconds; false when it is still held then.
+    /// Waits for at most a few seconds until no process holds the lease of this generation. Returns `false` if it is
+    /// still held then.
     fn lease_is_let_go<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool>;
 
     /// Replaces `wanted.json`, durably.
     fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>>;
 
-    /// Whether the end of a generation was told of.
+    /// Reports whether the end of a generation was reported as an event.
     fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool>;
 
-    /// Notes that it was. Not worth failing for: at worst it is told of twice.
+    /// Notes that the end of a generation was reported. Errors are ignored: at worst the end is reported twice.
     fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()>;
 
-    /// Marks a generation as stuck, or takes the mark away. Not worth failing for.
+    /// Marks a generation as stuck, with the evidence, or removes the mark if `stuck` is `None`. Errors are ignored.
     fn mark<'a>(&'a self, name: &'a str, generation: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()>;
 
-    /// Removes a generation's directory. Only when its lease is free.
+    /// Removes a generation's directory and its control groups. Fails if the lease is held.
     fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>>;
 
-    /// Removes the logs of a worker that was cleaned.
+    /// Deletes the logs of a worker that was cleaned.
     fn remove_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>>;
 
-    /// Puts the logs of an earlier life aside before a respawn writes new ones.
+    /// Moves the logs of an earlier generation aside, before a respawn writes new ones.
     fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>>;
 }

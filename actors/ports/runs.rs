@@ -1,5 +1,4 @@
-//! What a run asks of the disk and of agents: its journal, what its prompts are made
-//! of, and what an agent left as evidence.
+//! Files of runs: the journal, the parts of prompts, and the evidence that agents leave.
 
 use std::io;
 
@@ -10,71 +9,80 @@ use swarm_model::run::words::Word;
 use swarm_model::run::{Event, Outcome};
 use swarm_model::{Caller, ExitRecord, SpawnRequest};
 
-/// A run as its journal has it.
+/// Run as its journal has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Journaled {
-    /// As it was when the journal began.
+    /// State when the journal began.
     pub run: Run,
-    /// What has happened since, each with its time in Unix milliseconds.
+    /// Events since then, each with its time in Unix milliseconds.
     pub events: Vec<(u64, Event)>,
-    /// As whom it runs.
+    /// Caller, in whose environment workers and tools run.
     pub caller: Caller,
-    /// How many of its words are on record.
+    /// Number of reports that are in `events.jsonl`.
     pub told: u64,
 }
 
-/// A word on its way to `events.jsonl`.
+/// Report of a run that is to be written to `events.jsonl`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Telling {
+    /// Time in Unix milliseconds.
     pub at_ms: u64,
-    /// None for news that a crash may lose.
+    /// Number of the report. `None` for a report that a crash may lose.
     pub number: Option<u64>,
+    /// Index of the job. `None` if the report is about the run.
     pub job: Option<usize>,
     pub word: Word,
 }
 
+/// Files of runs.
 pub trait Runs: Send + Sync {
-    /// The homes of runs that are not over.
+    /// Returns the homes of runs that are not over.
     fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>>;
 
-    /// Takes the lock of a run's home for this process, and reads what an earlier run
-    /// left there. The lock stays until `close`.
-    fn open<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Option<Run>, String>>;
-
-    /// Makes a run that begins durable: from here on a crash resumes it.
-    fn begin<'a>(&'a self, run: &'a Run, caller: &'a Caller) -> BoxFuture<'a, io::Result<()>>;
-
-    /// Whether the run whose journal is there, over or not, began by this request.
-    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool>;
-
-    /// The same lock, and the run as it was journaled last.
-    fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>>;
-
-    /// Makes what happened durable; `run` is what the machine made of it.
-    fn append<'a>(&'a self, run: &'a Run, events: &'a [(u64, Event)]) -> BoxFuture<'a, io::Result<()>>;
-
-    /// History is worth having and not worth failing for.
-    fn tell<'a>(&'a self, plan: &'a Plan, words: Vec<Telling>) -> BoxFuture<'a, ()>;
-
-    /// The request that starts the worker of the present attempt of a job.
+    /// Locks the home of a run for this process until `close`, and returns the state that an earlier run left there.
+    /// `None` if there is none.
     ///
     /// # Errors
-    /// Why there is nothing to start, as the end of that attempt.
+    /// Returns a message if another process has the lock, or the files cannot be read.
+    fn open<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Option<Run>, String>>;
+
+    /// Writes a new run durably. From here on it is resumed after a crash.
+    fn begin<'a>(&'a self, run: &'a Run, caller: &'a Caller) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Reports whether this request started the run whose journal is in `home`, over or not.
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool>;
+
+    /// Locks the home of a run for this process until `close`, and returns the run as journaled.
+    ///
+    /// # Errors
+    /// Returns a message if another process has the lock, or the journal cannot be read.
+    fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>>;
+
+    /// Appends events to the journal, durably. `run` is the resulting state.
+    fn append<'a>(&'a self, run: &'a Run, events: &'a [(u64, Event)]) -> BoxFuture<'a, io::Result<()>>;
+
+    /// Appends reports to `events.jsonl`. Errors are only logged.
+    fn tell<'a>(&'a self, plan: &'a Plan, words: Vec<Telling>) -> BoxFuture<'a, ()>;
+
+    /// Returns the request that starts the worker of the present attempt of a job.
+    ///
+    /// # Errors
+    /// Returns the outcome of the attempt if it cannot be started.
     fn prepare<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<SpawnRequest, Outcome>>;
 
-    /// What became of the present attempt, by all evidence there is.
+    /// Returns the outcome of the present attempt by all evidence, and the usage that the agent reported.
     fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)>;
 
-    /// What agents used to resolve the conflicts of the present attempt.
+    /// Returns the usage of agents that resolved conflicts of the present attempt.
     fn resolutions<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Spent>;
 
-    /// Keeps what a worker's records have of a job that is done, before they are cleaned,
-    /// and reports what people said that its agent will not hear any more.
+    /// Moves the logs of a finished job to the run's home before its worker is cleaned, and reports texts of people
+    /// that can no longer reach the agent.
     fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()>;
 
-    /// Removes the branch of a job that has landed, when nothing else is on it.
+    /// Deletes the branch of a job that has landed, if the base contains all its commits.
     fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()>;
 
-    /// The run is over: no supervisor is to resume it.
+    /// Marks the run as over, so that no supervisor resumes it, and releases the lock of its home.
     fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()>;
 }

@@ -1,5 +1,4 @@
-//! The files of sessions: `.agent/` in a worker's worktree, or wherever it was told to
-//! have one.
+//! Files of sessions: `.agent/` in a worker's worktree, or in the directory that was given at its start.
 
 use std::sync::Arc;
 
@@ -7,129 +6,141 @@ use super::BoxFuture;
 use swarm_model::Recovery;
 use swarm_model::{Ended, Fence, ProcessId, Reason, Resume, Rungs, SessionPlan, Spec, WatchRules};
 
-/// A session that is about to be worked on.
+/// Session that a start is about to use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opening {
     pub plan: SessionPlan,
     pub worker: String,
     pub generation: u64,
-    /// The launch, by its token.
+    /// Id of the launch, derived from its token.
     pub session_id: String,
-    /// It was left and is gone on with.
+    /// Whether the start resumes the session of an earlier launch.
     pub again: bool,
-    /// Which counts as an attempt.
+    /// Whether resuming counts as an attempt.
     pub counts: bool,
 }
 
-/// A worker that runs, as its beats need it.
+/// Running worker, with what its beats need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Life {
     pub worker: String,
     pub generation: u64,
     pub session_id: String,
     pub process: ProcessId,
-    /// None for one that is only watched.
+    /// Session of the worker. `None` if the worker is only watched.
     pub plan: Option<SessionPlan>,
-    /// Names below `logs/`.
+    /// Names of its log files below `logs/`.
     pub logs: Vec<String>,
     pub watch: Option<WatchRules>,
-    /// It has a window, which can be looked at and typed into.
+    /// Whether the worker has a window, which can be read and typed into.
     pub window: bool,
-    /// Its screens are known.
+    /// Whether the worker is an agent whose screens are known.
     pub agent: bool,
-    /// What an earlier supervisor did about it.
+    /// Steps that an earlier supervisor took while the worker was stuck.
     pub rungs: Rungs,
 }
 
-/// What is seen of an agent from outside.
+/// Observation of an agent from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sight {
-    /// Another value whenever it has written something.
+    /// Value that changes whenever the agent has written something.
     pub output: u64,
-    /// What it is at, by its own word, and the how manieth thing that is.
+    /// Present operation as the agent reports it, and its number.
     pub operation: Option<(String, u64)>,
-    /// What it waits for, by its own word.
+    /// What the agent waits for, as it reports it. `None` if it does not wait.
     pub waiting: Option<String>,
-    /// That is its next task: it has done the last one.
+    /// Whether the agent waits for its next task, because it has done the last one.
     pub idle: bool,
 }
 
-/// How a life ended; none where nobody knows.
+/// How a launch ended. `None` if that is unknown.
 pub type LifeEnd = Option<(Ended, Reason)>;
 
-/// What a beat met.
+/// Result of a beat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beaten {
-    /// Written, or not worth saying why not: the next one tries again.
+    /// The beat was written, or failed for a reason that the next beat will overcome.
     Done,
-    /// Somebody removed the state; it has to be written anew.
+    /// `state.json` was removed and must be written again.
     Missing,
-    /// The session is somebody else's now.
+    /// The session now belongs to another launch.
     Lost { found: Fence },
 }
 
+/// Reason why a session cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
+    /// The session is that of another issue.
     #[error("{path} holds the session of '{found}', not of '{wanted}'")]
     Mismatch {
         path: String,
         found: String,
         wanted: String,
-        /// The worker that it is of, where it says so.
+        /// Worker that owns the session, if the session names one.
         worker: Option<String>,
     },
-    /// An agent is at work in it that nobody here has started.
+    /// An agent that this launch did not start is using the session.
     #[error("an agent is at work in the session in {path}: {evidence}")]
     Alive { path: String, evidence: String },
-    /// Another launch has taken it since.
-    #[error("the session in {path} belongs to another launch by now")]
+    /// Another launch has taken the session since.
+    #[error("the session in {path} now belongs to another launch")]
     Taken { path: String, found: Fence },
     #[error("{0}")]
     System(String),
 }
 
 impl SessionError {
-    /// The session of this plan is that of another issue.
+    /// Returns the error for a session of another issue than the plan's.
     pub fn mismatch(plan: &SessionPlan, found: String) -> Self {
         Self::Mismatch { path: plan.folder(), found, wanted: plan.identifier.clone(), worker: None }
     }
 }
 
+/// Files of sessions.
 pub trait Sessions: Send + Sync {
-    /// Between two beats, in milliseconds.
+    /// Returns the time between two beats in milliseconds.
     fn interval_ms(&self) -> u64;
 
-    /// How often one is gone on with.
+    /// Returns how many times a session may be resumed.
     fn attempts_max(&self) -> i64;
 
-    /// What the session of this plan says of itself; none where it cannot be looked at.
+    /// Reports whether the session of this plan can be resumed. Returns [`Recovery::NoState`] if it cannot be read.
     fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery>;
 
-    /// How this start goes on with what an earlier one left.
+    /// Returns how this start resumes the work of an earlier one.
     fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume>;
 
-    /// What this start executes so that its agent tells what it is at; none for a program
-    /// that cannot be told to.
+    /// Returns the command of this start with hooks by which its agent reports what it does. `None` for a program
+    /// without such hooks.
     fn hooked(&self, spec: &Spec) -> Option<Vec<String>>;
 
-    /// Before anything is executed: looks whose session it is, and writes that it is being
-    /// begun. Gives what a person should know of what was found there.
+    /// Checks who owns the session, and writes that this launch is starting. Called before anything is executed.
+    /// Returns a note for people about what was found there, if there is something to note.
+    ///
+    /// # Errors
+    /// Fails if the session is that of another issue, if an agent is using it, or if its files cannot be written.
     fn open<'a>(&'a self, opening: &'a Opening) -> BoxFuture<'a, Result<Option<String>, SessionError>>;
 
-    /// What was opened is not worked on after all.
+    /// Withdraws an opened session, because the start failed for `cause`.
     fn abandon<'a>(&'a self, opening: &'a Opening, cause: &'a str) -> BoxFuture<'a, ()>;
 
-    /// Its agent runs. Done again for one that was found running, or whose state somebody
-    /// removed: `known` is what it was by then.
+    /// Writes that the agent runs, and returns the fence of the session. Repeated for a worker that was adopted, and
+    /// after `state.json` was removed; `known` is then the fence so far.
+    ///
+    /// # Errors
+    /// Fails if another launch has taken the session, or if its files cannot be written.
     fn run<'a>(&'a self, life: &'a Life, known: Option<Fence>) -> BoxFuture<'a, Result<Fence, SessionError>>;
 
-    /// Its agent has ended. Done again, it changes nothing.
+    /// Writes that the agent has ended, and how. Repeating it changes nothing.
+    ///
+    /// # Errors
+    /// Fails if another launch has taken the session, or if its files cannot be written.
     fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>>;
 
-    /// Beats for each of them that has a session, in one go, and looks at all; an answer
-    /// for each, in their order.
+    /// Writes a beat for each worker that has a session, and observes all of them, in one task. Returns a result for
+    /// each worker, in order.
     fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>>;
 
-    /// The worktree stays because of what is in it.
+    /// Notes why the worktree `dir` was kept: it contains work that is not saved elsewhere.
     fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()>;
 }

@@ -1,9 +1,9 @@
-//! The windows of workers: what they show, and what is typed into them.
+//! Windows of workers: what they show, and what is typed into them.
 
 use super::BoxFuture;
 use swarm_model::TmuxPane;
 
-/// How a text is typed.
+/// How to type a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Typing {
     /// Clear the input line first (Escape, C-u).
@@ -12,26 +12,28 @@ pub struct Typing {
     pub enter: bool,
 }
 
+/// Reason why a window cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TerminalError {
-    /// There is no such window: the worker is unknown, not in tmux, or has ended.
+    /// The worker has no window: it is unknown, not in tmux, or has ended.
     #[error("{0}")]
     Gone(String),
-    /// There is none now, but its worker was ended by nobody and comes back: it was
-    /// interrupted or lost, or its loop begins the next iteration.
+    /// The worker has no window now, but nobody ended it and it may return: it was interrupted or lost, or its loop
+    /// is between two iterations.
     #[error("{0}")]
     Away(String),
-    /// tmux failed; another time it may not.
+    /// tmux failed. A later try may succeed.
     #[error("{0}")]
     Tool(String),
 }
 
+/// Windows of workers.
 pub trait Terminals: Send + Sync {
-    /// What the window of this worker shows, after at most `scrollback` lines of what
-    /// scrolled away. Without control sequences.
+    /// Returns what the window of this worker shows, preceded by at most `scrollback` lines of its history. Without
+    /// control sequences.
     fn screen<'a>(&'a self, worker: &'a str, scrollback: usize) -> BoxFuture<'a, Result<String, TerminalError>>;
 
-    /// Types into it; done when tmux has handed everything over.
+    /// Types a text into the window. Resolves once tmux has passed everything on.
     fn type_text<'a>(
         &'a self,
         worker: &'a str,
@@ -39,13 +41,12 @@ pub trait Terminals: Send + Sync {
         typing: Typing,
     ) -> BoxFuture<'a, Result<(), TerminalError>>;
 
-    /// From now on what its window writes is appended to the worker's log, as for those
-    /// that were started so.
+    /// From now on appends the output of the window to the worker's log, as for workers that swarm started.
     fn keep_output<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>>;
 
-    /// Whether the tmux server that this pane was in still runs.
+    /// Reports whether the tmux server of this pane still runs.
     fn has_server<'a>(&'a self, pane: &'a TmuxPane) -> BoxFuture<'a, bool>;
 
-    /// Ctrl-C.
+    /// Sends Ctrl-C to the window.
     fn interrupt<'a>(&'a self, worker: &'a str) -> BoxFuture<'a, Result<(), TerminalError>>;
 }

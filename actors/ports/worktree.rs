@@ -1,54 +1,59 @@
-//! Worktrees: made by one `git worktree add`, and removed only when that
-//! destroys nothing.
+//! Worktrees: created by one `git worktree add`, and removed only if that destroys no work.
 
 use super::BoxFuture;
 use swarm_model::{Caller, WorktreePlan, WorktreeRequest};
 
+/// Reason why a worktree cannot be created or removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorktreeError {
-    /// Uncommitted changes: N lines of `git status --porcelain`.
+    /// The worktree has uncommitted changes: this many lines of `git status --porcelain`.
     #[error("worktree has {0} uncommitted change(s)")]
     Dirty(usize),
-    /// HEAD is a commit that no branch or tag reaches.
+    /// HEAD is at a commit that no branch or tag contains.
     #[error("worktree is at commit {0}, which no branch or tag contains")]
     Unreachable(String),
-    /// It could not be found out, or it holds what a save cannot keep.
+    /// The state of the worktree is unknown, or it contains something that a save cannot keep.
     #[error("{0}")]
     Unknown(String),
-    /// git refused or is not there.
+    /// git refused, or is not installed.
     #[error("failed to create worktree: {cause}")]
     Create { cause: String, remedy: Option<String> },
+    /// Another tool or the system failed.
     #[error("{0}")]
     Tool(String),
 }
 
-/// Whether a worktree with work in it may go.
+/// Whether a worktree that contains work may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// Refuse, with the reason.
+    /// No. The removal is refused, with the reason.
     No,
-    /// Save everything under `refs/swarm/trash/` first.
+    /// Yes, after everything is saved under `refs/swarm/trash/`.
     SaveFirst,
 }
 
-/// Work that was put under a reference before its worktree went.
+/// Work that was saved before its worktree was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
+    /// Full name of the reference under `refs/swarm/trash/`.
     pub reference: String,
     pub commit: String,
 }
 
-/// Work that had been put aside, and whose reference is gone.
+/// Saved work whose reference was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
     pub reference: String,
     pub commit: String,
+    /// Worker whose work it was.
     pub name: String,
+    /// Why the reference was deleted.
     pub why: String,
 }
 
+/// Worktrees of workers.
 pub trait Worktrees: Send + Sync {
-    /// Finds the repository and settles path, branch and base. Makes nothing.
+    /// Finds the repository, and determines path, branch and base of the worktree. Creates nothing.
     fn plan<'a>(
         &'a self,
         name: &'a str,
@@ -56,23 +61,23 @@ pub trait Worktrees: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<WorktreePlan, WorktreeError>>;
 
-    /// Makes the worktree of `plan` under the repository's creation lock. On
-    /// failure what this call made is undone.
+    /// Creates the worktree of `plan` under the repository's creation lock. If it fails, undoes what it created.
     fn make<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>>;
 
-    /// Takes back what a start that never executed made: the directory and the
-    /// branch, when they are as they were made; otherwise they are saved first.
+    /// Removes the directory and the branch that a start created whose command was never executed. If they have
+    /// changed since, they are saved first.
     fn undo<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>>;
 
-    /// A port for whoever works there: the same one each time, unless it is one of `taken`
-    /// or in use.
+    /// Returns a port for the worker in this worktree: the same one each time, unless it is one of `taken` or in use.
+    /// `None` if no port is free.
     fn port<'a>(
         &'a self,
         plan: &'a WorktreePlan,
         taken: &'a [u16],
     ) -> BoxFuture<'a, Result<Option<u16>, WorktreeError>>;
 
-    /// Forgets what the repository's settings say is too old or too much of what was saved.
+    /// Deletes saved work that is too old, or too large in total, by the settings of the repository. Returns what was
+    /// deleted.
     fn expire<'a>(
         &'a self,
         base_repo: &'a str,
@@ -80,7 +85,7 @@ pub trait Worktrees: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<Vec<Expired>, WorktreeError>>;
 
-    /// Whether `remove` would go ahead, without doing it.
+    /// Checks whether `remove` would succeed, without removing anything.
     fn check<'a>(
         &'a self,
         path: &'a str,
@@ -89,8 +94,8 @@ pub trait Worktrees: Send + Sync {
         caller: &'a Caller,
     ) -> BoxFuture<'a, Result<(), WorktreeError>>;
 
-    /// Removes a worktree, never its branch. A path that is not there counts as
-    /// removed. `name` goes into the trash reference.
+    /// Removes a worktree, but never its branch. A path that does not exist counts as removed. `name` becomes part of
+    /// the trash reference. Returns what was saved; `None` if there was nothing to save.
     fn remove<'a>(
         &'a self,
         name: &'a str,

@@ -16,6 +16,8 @@ mod error;
 mod machine;
 mod message;
 pub mod reconcile;
+#[cfg(test)]
+mod reconcile_tests;
 pub mod store;
 pub mod table;
 

@@ -17,38 +17,84 @@ use std::sync::Arc;
 
 use swarm_model::{
     ExitRecord, FineState, Metadata, ProcessId, Reason, RestartPolicy, Row, RowTmux, RowWorktree, Spec, SwarmMeta,
-    WantedState, WireStatus, WorkerView,
+    Wanted, WantedState, WireStatus, WorkerView,
 };
-use swarm_ports::{DirFacts, SpecFacts};
+use swarm_ports::{DirFacts, LeaseFacts, SpecFacts};
+
+/// What the records of one generation say, as far as its state depends on it. Each reader fills
+/// this from what it has read.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// Name and generation of the directory.
+    pub name: &'a str,
+    pub generation: u64,
+    /// `None` if there is no readable contract.
+    pub launch: Option<Launch<'a>>,
+    pub lease: &'a LeaseFacts,
+    pub exit: Option<&'a ExitRecord>,
+    pub wanted: &'a Wanted,
+}
+
+/// The start that wrote the records.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    pub name: &'a str,
+    pub token: &'a str,
+    pub started: &'a str,
+    pub restart: RestartPolicy,
+    /// The command was executed; false while the contract is pending.
+    pub executed: bool,
+}
+
+impl<'a> From<&'a DirFacts> for Evidence<'a> {
+    fn from(facts: &'a DirFacts) -> Self {
+        let launch = facts.spec.spec().map(|spec| Launch {
+            name: &spec.name,
+            token: &spec.token,
+            started: &spec.started,
+            restart: spec.contract.restart,
+            executed: matches!(facts.spec, SpecFacts::Executed(_)),
+        });
+        let DirFacts { name, generation, lease, exit, wanted, .. } = facts;
+        Self { name, generation: *generation, launch, lease, exit: exit.as_ref(), wanted }
+    }
+}
+
+impl Evidence<'_> {
+    fn is_executed(&self) -> bool {
+        self.launch.is_some_and(|launch| launch.executed)
+    }
+}
 
 /// Whether the row is one that this directory's start wrote. The original
 /// copies `metadata` when it remakes a row, so token, time and pid must all be
 /// those of the start; a window that it remakes has another time.
-pub fn belongs(row: &Row, facts: &DirFacts) -> bool {
-    let (Some(meta), Some(spec)) = (row.swarm(), facts.spec.spec()) else { return false };
-    let noted = (facts.exit.as_ref().map(|exit| exit.pid))
-        .or_else(|| facts.lease.content.as_ref().map(|lease| lease.worker.pid));
+pub fn belongs<'a>(row: &Row, evidence: impl Into<Evidence<'a>>) -> bool {
+    let evidence = evidence.into();
+    let (Some(meta), Some(launch)) = (row.swarm(), evidence.launch) else { return false };
+    let noted =
+        (evidence.exit.map(|exit| exit.pid)).or_else(|| evidence.lease.content.as_ref().map(|lease| lease.worker.pid));
     let same_place = match (&row.tmux, noted) {
         (Some(_), _) | (None, None) => true,
         (None, Some(pid)) => row.pid == Some(i64::from(pid)),
     };
-    same_place && meta.id == spec.token && row.started == spec.started && row.name == spec.name
+    same_place && meta.id == launch.token && row.started == launch.started && row.name == launch.name
 }
 
-/// Judges one worker. `facts` is the directory that the row's metadata names;
-/// `foreign` the living process of a row that the other program made.
-pub fn judge(row: Arc<Row>, facts: Option<&DirFacts>, foreign: Option<ProcessId>) -> WorkerView {
-    match facts.filter(|facts| belongs(&row, facts)) {
-        Some(facts) => ours(row, facts),
+/// Judges one worker. `evidence` is about the directory that the row's metadata names;
+/// `foreign` is the living process of a row that another program made.
+pub fn judge(row: Arc<Row>, evidence: Option<Evidence<'_>>, foreign: Option<ProcessId>) -> WorkerView {
+    match evidence.filter(|evidence| belongs(&row, *evidence)) {
+        Some(evidence) => ours(row, evidence),
         None => theirs(row, foreign),
     }
 }
 
-fn ours(row: Arc<Row>, facts: &DirFacts) -> WorkerView {
-    let state = fine_state(facts);
-    let lease = facts.lease.content.as_ref();
+fn ours(row: Arc<Row>, evidence: Evidence<'_>) -> WorkerView {
+    let state = fine_state(evidence);
+    let lease = evidence.lease.content.as_ref();
     let living = state.is_running();
-    let restart = facts.spec.spec().map_or(RestartPolicy::Never, |spec| spec.contract.restart);
+    let restart = evidence.launch.map_or(RestartPolicy::Never, |launch| launch.restart);
     let watch = lease.filter(|_| living).map(|lease| match state {
         FineState::Unsupervised => lease.worker.clone(),
         _ => lease.shim.clone(),
@@ -59,14 +105,14 @@ fn ours(row: Arc<Row>, facts: &DirFacts) -> WorkerView {
         pid: lease.filter(|_| living).map(|lease| lease.worker.pid),
         watch,
         pane: lease.and_then(|lease| lease.pane.clone()),
-        exit: facts.exit.clone(),
+        exit: evidence.exit.cloned(),
         restart,
-        restarts: facts.wanted.restarts,
-        next_start_ms: facts.wanted.next_start_ms,
+        restarts: evidence.wanted.restarts,
+        next_start_ms: evidence.wanted.next_start_ms,
         waiting: None,
         stuck: None,
         limits: lease.and_then(|lease| lease.limits.clone()),
-        dir: Some(swarm_model::worker_dir_name(&facts.name, facts.generation)),
+        dir: Some(swarm_model::worker_dir_name(evidence.name, evidence.generation)),
     }
 }
 
@@ -90,40 +136,40 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
 }
 
 /// The state that the records of a generation tell.
-pub fn fine_state(facts: &DirFacts) -> FineState {
-    let executed = matches!(facts.spec, SpecFacts::Executed(_));
-    match (facts.lease.held, &facts.exit) {
+pub fn fine_state<'a>(evidence: impl Into<Evidence<'a>>) -> FineState {
+    let evidence = evidence.into();
+    let (executed, lease) = (evidence.is_executed(), evidence.lease);
+    match (lease.held, evidence.exit) {
         (true, Some(_)) => FineState::Stopping,
         (true, None) if !executed => FineState::Starting,
-        (true, None) if facts.lease.suspended => FineState::Suspended,
+        (true, None) if lease.suspended => FineState::Suspended,
         (true, None) => FineState::Running,
-        (false, Some(exit)) => ended(facts, Some(exit)),
-        (false, None) if facts.lease.content.is_some() && !facts.lease.this_boot => interrupted(facts),
-        (false, None) if executed && facts.lease.worker_alive => FineState::Unsupervised,
-        (false, None) if executed => ended(facts, None),
+        (false, Some(_)) => ended(evidence),
+        (false, None) if lease.content.is_some() && !lease.this_boot => interrupted(evidence),
+        (false, None) if executed && lease.worker_alive => FineState::Unsupervised,
+        (false, None) if executed => ended(evidence),
         (false, None) => FineState::Lost,
     }
 }
 
 /// The machine went down under it. With a policy it comes back as after any end.
-fn interrupted(facts: &DirFacts) -> FineState {
-    if facts.wanted.state == WantedState::Failed {
+fn interrupted(evidence: Evidence<'_>) -> FineState {
+    if evidence.wanted.state == WantedState::Failed {
         return FineState::Failed;
     }
-    let executed = matches!(facts.spec, SpecFacts::Executed(_));
-    if executed && restart_due(facts, None) { FineState::Backoff } else { FineState::Interrupted }
+    if evidence.is_executed() && restart_due(evidence) { FineState::Backoff } else { FineState::Interrupted }
 }
 
-fn ended(facts: &DirFacts, exit: Option<&ExitRecord>) -> FineState {
-    match facts.wanted.state {
+fn ended(evidence: Evidence<'_>) -> FineState {
+    match evidence.wanted.state {
         WantedState::Failed => return FineState::Failed,
-        WantedState::Stopped => return exit.map_or(FineState::Lost, |_| FineState::Stopped),
+        WantedState::Stopped => return evidence.exit.map_or(FineState::Lost, |_| FineState::Stopped),
         WantedState::Running => {}
     }
-    if restart_due(facts, exit) {
+    if restart_due(evidence) {
         return FineState::Backoff;
     }
-    match exit.map(|exit| exit.reason) {
+    match evidence.exit.map(|exit| exit.reason) {
         None => FineState::Lost,
         Some(Reason::Stopped) => FineState::Stopped,
         Some(Reason::OutOfMemory) => FineState::OutOfMemory,
@@ -135,21 +181,21 @@ fn ended(facts: &DirFacts, exit: Option<&ExitRecord>) -> FineState {
 
 /// Whether the policy starts the worker again after this end. An unknown end
 /// is a failure, never a success.
-pub fn restart_due(facts: &DirFacts, exit: Option<&ExitRecord>) -> bool {
-    let Some(spec) = facts.spec.spec() else { return false };
+fn restart_due(evidence: Evidence<'_>) -> bool {
+    let Evidence { launch: Some(launch), exit, wanted, .. } = evidence else { return false };
     let stopped = exit.is_some_and(|exit| matches!(exit.reason, Reason::Stopped | Reason::Abandoned));
     let success = exit.is_some_and(|exit| exit.ended.is_success());
-    if facts.wanted.state != WantedState::Running {
+    if wanted.state != WantedState::Running {
         return false;
     }
     // Ended in order to be started again; what it has done by itself counts for more.
-    if facts.wanted.renewed && !exit.is_some_and(|exit| exit.reason == Reason::Exited && exit.ended.is_success()) {
+    if wanted.renewed && !exit.is_some_and(|exit| exit.reason == Reason::Exited && exit.ended.is_success()) {
         return true;
     }
     if stopped {
         return false;
     }
-    match spec.contract.restart {
+    match launch.restart {
         RestartPolicy::Never => false,
         RestartPolicy::OnFailure => !success,
         RestartPolicy::Always => true,

@@ -1,5 +1,5 @@
-//! The shell around [`machine`](super::machine): journals what happens, carries out
-//! what follows, and goes on listening meanwhile.
+//! Actor around the [`machine`](super::machine): journals events, and carries out their effects in tasks, so that it
+//! answers meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +22,14 @@ use swarm_model::run::progress::{Run, Stage};
 use swarm_model::run::words::Word;
 use swarm_ports::{Journaled, Ports, Telling};
 
-/// How long a journal that could not be written is left alone.
+/// Pause before another try to write the journal.
 const SAVE_PAUSE: Duration = Duration::from_secs(1);
-/// How long the end of a run may wait for what tidies up after its jobs.
+/// Maximum time that the end of a run waits for the tidying of its jobs.
 const TIDY_MAX: Duration = Duration::from_secs(60);
 
 pub struct RunActor;
 
-/// A run that begins, as a person asked for it.
+/// Start of a run, as a person asked for it.
 #[derive(Clone)]
 pub struct Begin {
     pub plan: Plan,
@@ -40,11 +40,11 @@ pub struct Begin {
 #[derive(Clone)]
 pub struct RunArguments {
     pub home: String,
-    /// None where a run that is on disk goes on.
+    /// Start of the run. `None` if a run on disk resumes.
     pub begin: Option<Begin>,
     pub ports: Ports,
     pub fleet: Arc<dyn Fleet>,
-    /// Upwards, without waiting.
+    /// Reports to the supervisor without waiting.
     pub tell: Arc<dyn Fn(Told) + Send + Sync>,
 }
 
@@ -53,17 +53,19 @@ pub struct State {
     myself: ActorRef<RunMessage>,
     caller: Caller,
     run: Machine,
-    /// What happened and is not journaled yet, with its time.
+    /// Events that are not journaled yet, each with its time in Unix milliseconds.
     pending: Vec<(u64, Event)>,
-    /// What follows from it.
+    /// Effects of these events.
     held: Vec<Effect>,
-    /// Who waits until it is.
+    /// Requests to answer once these events are journaled.
     replies: Vec<RpcReplyPort<Result<(), RunError>>>,
+    /// Whether [`RunMessage::Flush`] is on its way.
     flushing: bool,
-    /// Steps of the merge queue that are not told yet.
+    /// Steps of the merge queue that are not reported yet, each with its job.
     steps: Vec<(usize, Word)>,
+    /// Tasks that carry out effects.
     tasks: Vec<AbortHandle>,
-    /// Those that remove what is left of jobs that are done.
+    /// Tasks that remove workers and branches of finished jobs.
     tidying: Vec<JoinHandle<()>>,
 }
 
@@ -141,9 +143,9 @@ impl State {
             let mut words = Vec::new();
             for effect in run.on(event, *at_ms) {
                 match effect {
-                    // Only when the rest is done.
+                    // Only once the rest is done.
                     Effect::End(_) | Effect::Tell(_, _, Word::RunCompleted { .. }) => last.push(effect),
-                    // What was said is not said again, and what was to be said is.
+                    // Write only reports that are not on record.
                     Effect::Tell(number, job, word) if number >= told => {
                         words.push(Telling { at_ms: *at_ms, number: Some(number), job, word });
                     }
@@ -172,7 +174,7 @@ impl State {
         Self { arguments, myself, caller, run, pending, held, replies, flushing: false, steps, tasks, tidying }
     }
 
-    /// One event: decided at once, and carried out when it is durable.
+    /// Applies one event at once. Its effects are carried out once it is durable.
     fn take(&mut self, event: Event) {
         let now_ms = self.arguments.ports.clock.wall_ms();
         self.held.extend(self.run.on(&event, now_ms));
@@ -180,7 +182,7 @@ impl State {
         self.ask_for_flush();
     }
 
-    /// Everything that is in the mailbox by then goes into the same write.
+    /// Requests a write, which will include all events that are in the mailbox by then.
     fn ask_for_flush(&mut self) {
         if !self.flushing {
             self.flushing = true;
@@ -191,7 +193,7 @@ impl State {
     async fn flush(&mut self) {
         let runs = Arc::clone(&self.arguments.ports.runs);
         if let Err(error) = runs.append(&self.run, &self.pending).await {
-            tracing::error!(home = %self.arguments.home, %error, "the run waits for its journal");
+            tracing::error!(home = %self.arguments.home, %error, "cannot write the journal of the run, trying again");
             let told = RunError::Journal(error.to_string());
             self.replies.drain(..).for_each(|reply| drop(reply.send(Err(told.clone()))));
             self.myself.send_after(SAVE_PAUSE, || RunMessage::Flush);
@@ -223,7 +225,7 @@ impl State {
         }
         self.tell_steps().await;
         if over {
-            // Whoever hears that it is over finds nothing of it at work.
+            // Tidy first: whoever hears that the run is over must find nothing of it running.
             let tidied = async {
                 for task in self.tidying.drain(..) {
                     let _ = task.await;
@@ -232,7 +234,7 @@ impl State {
             let _ = tokio::time::timeout(TIDY_MAX, tidied).await;
             runs.close(&self.arguments.home).await;
             (self.arguments.tell)(Told::Over);
-            // And may begin the next one.
+            // Report last: whoever reads this report may start the next run.
             if let Some(last) = last {
                 runs.tell(&self.run.plan, vec![last]).await;
             }
@@ -249,11 +251,11 @@ impl State {
         }
     }
 
-    /// Carries out one effect beside this actor.
+    /// Carries out one effect in a task.
     fn begin_effect(&mut self, effect: Effect) {
         let attendant = self.attendant();
         let Some(job) = effect.job() else { return };
-        // Of this moment: what belongs to an attempt is asked of the job as it was.
+        // Take a snapshot now, because the job may change before the task runs.
         let now = self.run.now(job);
         let tidies = matches!(effect, Effect::Tidy { .. });
         let task = tokio::spawn(async move { attendant.carry_out(&now, effect).await });
@@ -273,14 +275,14 @@ impl State {
         self.tasks.push(task.abort_handle());
     }
 
-    /// The job and the attempt that the item is of, where it is of this run.
+    /// Returns the job and the attempt of a queue item. `None` if the item is not of this run.
     fn own(&self, item: &Item) -> Option<(usize, u32)> {
         let of_run = item.key.as_deref()?.strip_prefix(&format!("run/{}/", self.run.plan.id))?;
         let (job, attempt) = of_run.rsplit_once('/')?;
         Some((self.run.plan.position(job)?, attempt.parse().ok()?))
     }
 
-    /// News, and nothing but news: it is not journaled.
+    /// Reports a step of the merge queue. Steps are not journaled.
     async fn merging(&mut self, step: Step, item: &Item) {
         let Some((job, attempt)) = self.own(item) else { return };
         if self.run.jobs[job].attempt != attempt {
@@ -298,14 +300,14 @@ impl State {
         }
     }
 
-    /// Tells of the steps of those that are known to be in the queue. The queue may be
-    /// faster than the word that they are, and then that is told first.
+    /// Reports steps of jobs that are known to be in the merge queue. A step may arrive before the event that the job
+    /// is queued; it is then reported after that event.
     async fn tell_steps(&mut self) {
         let at_ms = self.arguments.ports.clock.wall_ms();
         let mut words = Vec::new();
         for (job, word) in std::mem::take(&mut self.steps) {
             match self.run.jobs[job].stage {
-                // What waited for a person is looked at again when the person says so.
+                // A waiting item is verified again when a person retries it.
                 Stage::Merging | Stage::Waiting => words.push(Telling { at_ms, number: None, job: Some(job), word }),
                 Stage::Finishing => self.steps.push((job, word)),
                 Stage::Pending

@@ -1,6 +1,5 @@
-//! What a run does beside its actor: it starts workers and waits for their end, and
-//! brings finished work into the merge queue. All of it may be done again after a
-//! crash, and finds what is there.
+//! Effects of a run, carried out in tasks: starts workers, waits for their end, and adds finished work to the merge
+//! queue. Each effect may be repeated after a crash, and then finds what is there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +19,7 @@ use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind};
 use swarm_ports::Ports;
 
+/// Carries out the effects of a run.
 pub struct Attendant {
     pub ports: Ports,
     pub fleet: Arc<dyn Fleet>,
@@ -69,10 +69,10 @@ impl Attendant {
     async fn stop(&self, now: &Now) {
         let name = now.worker();
         let caller = Caller { request: self.ports.clock.token(), ..self.caller.clone() };
-        // It may just be starting, and then there is nothing to end yet; or it has
-        // ended by itself, and that is told by who attends it.
+        // The worker may be starting, so that there is nothing to end yet, or it has ended by itself, which the task
+        // that attends it reports.
         if let Err(refusal) = tried(|| self.fleet.kill(&name, &caller)).await {
-            tracing::warn!(worker = %name, cause = %refusal.cause, "it could not be stopped");
+            tracing::warn!(worker = %name, cause = %refusal.cause, "cannot stop the worker");
         }
     }
 
@@ -87,28 +87,28 @@ impl Attendant {
                 }
                 Event::Queued { job, attempt }
             }
-            // Whoever has the run go on may have made way for it.
+            // A person who resumes the run may have removed what the item waits for.
             Some(item) if matches!(item.state, State::Waiting { .. }) => match self.fleet.retry(&key).await {
                 Ok(()) => Event::Retried { job, attempt },
                 Err(refusal) => {
-                    tracing::info!(worker = %now.worker(), cause = %refusal.cause, "it goes on waiting to land");
+                    tracing::info!(worker = %now.worker(), cause = %refusal.cause, "the work still waits to land");
                     Event::Queued { job, attempt }
                 }
             },
             Some(_) => Event::Queued { job, attempt },
         };
         self.tell(event);
-        // It may have settled before anybody listened for it.
+        // The item may have settled before this run listened for it.
         if let Some(item) = self.fleet.item(&key).await {
             self.settled(now, attempt, &item).await;
         }
     }
 
-    /// Tells what has become of an item, where something has.
+    /// Reports the result of a queue item, if it has settled.
     pub async fn settled(&self, now: &Now, attempt: u32, item: &Item) {
         let job = now.at;
         if let Some(merged) = merged(item) {
-            // Who hears of the end has to have heard of the beginning.
+            // The machine must know that the work is queued before it hears the result.
             self.tell(Event::Queued { job, attempt });
             let spent = self.ports.runs.resolutions(now).await;
             self.tell(Event::Merged { job, attempt, merged, spent });
@@ -141,7 +141,7 @@ impl Attendant {
             Ok(()) => {}
             Err(refusal) if refusal.kind == RefusalKind::NotFound => {}
             Err(refusal) => {
-                return tracing::warn!(worker = %name, cause = %refusal.cause, "it is done and stays");
+                return tracing::warn!(worker = %name, cause = %refusal.cause, "cannot clean finished worker");
             }
         }
         if matches!(now.job().work, Work::Spec(_)) && now.job().merge {
@@ -150,7 +150,7 @@ impl Attendant {
     }
 }
 
-/// What the queue says of an item that has settled.
+/// Returns the result of a queue item. `None` if it has not settled.
 pub fn merged(item: &Item) -> Option<Merged> {
     Some(match &item.state {
         State::Landed { commit } => Merged::Landed { commit: commit.clone() },
@@ -163,12 +163,13 @@ pub fn merged(item: &Item) -> Option<Merged> {
     })
 }
 
+/// Returns the outcome of an attempt whose worker was not started.
 fn not_started(refusal: &Refusal) -> Outcome {
     let cause = match &refusal.remedy {
         Some(remedy) => format!("{} ({remedy})", refusal.cause),
         None => refusal.cause.clone(),
     };
-    // A full disk, or a git that holds a lock, may be over by the next time.
+    // The next attempt may succeed, for example after a full disk or a lock of git.
     let fault = if is_final(refusal.kind) { FaultKind::Lasting } else { FaultKind::Passing };
-    Outcome::Failure { cause: format!("it could not be started: {cause}"), evidence: None, fault }
+    Outcome::Failure { cause: format!("cannot start the worker: {cause}"), evidence: None, fault }
 }

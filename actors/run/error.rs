@@ -1,11 +1,12 @@
-//! Why a run did not do what was asked.
+//! Reason why a request to a run failed.
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
-    /// Somebody else has the run's lock, or its files say that it cannot be.
+    /// Another process has the lock of the run, or its files are invalid.
     #[error("{0}")]
     Open(String),
-    #[error("the run's journal cannot be written: {0}")]
+    /// The journal cannot be written.
+    #[error("cannot write the journal of the run: {0}")]
     Journal(String),
     #[error("the run ended before it could answer")]
     Closed,

@@ -1,5 +1,5 @@
-//! The decisions of a run as a pure function: progress, event, now → progress,
-//! effects. Replaying the journaled events comes to the same run and the same words.
+//! Decisions of a run as a pure function: progress, event, time → progress, effects. Replaying the journaled events
+//! leads to the same state and the same reports.
 
 use std::ops::Deref;
 
@@ -8,48 +8,36 @@ use swarm_model::run::progress::{Mode, Run, Spent, Stage, Verdict};
 use swarm_model::run::words::Word;
 use swarm_model::run::{Event, FaultKind, Merged, Outcome};
 
-/// First pause before an attempt that follows a passing fault, in milliseconds …
+/// First pause after a temporary failure, in milliseconds. Each further pause is twice as long.
 pub const PAUSE_MS: u64 = 15_000;
-/// … twice as long each time, up to this.
+/// Longest pause after a temporary failure, in milliseconds.
 pub const PAUSE_MS_MAX: u64 = 10 * 60_000;
-/// How often a job waits for its provider's limit before that counts as a failure.
+/// Number of attempts that may end at the provider's usage limit without counting as failures.
 pub const LIMITED_MAX: u32 = 20;
-/// How often an attempt may be lost before that counts as a failure.
+/// Number of attempts that may be lost without counting as failures.
 pub const LOST_MAX: u32 = 3;
 
-/// What is to be done, in this order.
+/// Effect of an event. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Start the worker of this attempt, or find it, and tell how it ends.
-    Attend {
-        job: usize,
-        attempt: u32,
-    },
-    /// End its worker.
-    Stop {
-        job: usize,
-    },
-    /// Put its work into the queue, or find it there, and tell what becomes of it.
-    Land {
-        job: usize,
-        attempt: u32,
-    },
-    Arm {
-        job: usize,
-        attempt: u32,
-        at_ms: u64,
-    },
-    /// Remove what only the way there needed.
-    Tidy {
-        job: usize,
-    },
-    /// Tell of it: the word's number, the job, the word.
+    /// Start the worker of this attempt, or find it, and report how it ends.
+    Attend { job: usize, attempt: u32 },
+    /// End the worker of the job.
+    Stop { job: usize },
+    /// Add the work to the merge queue, or find it there, and report the result.
+    Land { job: usize, attempt: u32 },
+    /// Send [`Event::Due`] at this time, in Unix milliseconds.
+    Arm { job: usize, attempt: u32, at_ms: u64 },
+    /// Remove the worker and the branch of a finished job.
+    Tidy { job: usize },
+    /// Write a report: its number, its job (`None` for the run), and its text.
     Tell(u64, Option<usize>, Word),
+    /// End the run.
     End(Verdict),
 }
 
 impl Effect {
-    /// The job that it is about, where it is about one.
+    /// Returns the job of the effect. `None` if the effect is about the run.
     pub fn job(&self) -> Option<usize> {
         match self {
             Self::Attend { job, .. }
@@ -63,7 +51,7 @@ impl Effect {
     }
 }
 
-/// A run and its decisions. Only events change it.
+/// State of a run, which only events change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machine {
     run: Run,
@@ -78,19 +66,19 @@ impl Deref for Machine {
 }
 
 impl Machine {
-    /// Decides for a run that begins, or for one as its journal has it.
+    /// Creates the machine of a run that begins, or of a run as journaled.
     pub fn new(run: Run) -> Self {
         Self { run }
     }
 
-    /// Takes one event at `now_ms`, in Unix milliseconds, and returns what is to be done.
+    /// Applies one event at `now_ms`, in Unix milliseconds, and returns its effects.
     pub fn on(&mut self, event: &Event, now_ms: u64) -> Vec<Effect> {
         let mut turn = Turn { run: &mut self.run, now_ms, effects: Vec::new() };
         turn.take(event);
         turn.effects
     }
 
-    /// What was under way when the last process that hosted this run died.
+    /// Returns the effects that continue what was under way when the process that hosted this run died.
     pub fn resume(&self) -> Vec<Effect> {
         let mut effects = Vec::new();
         for (job, progress) in self.jobs.iter().enumerate() {
@@ -114,7 +102,7 @@ impl Machine {
     }
 }
 
-/// One event and what follows from it.
+/// One event and its effects.
 struct Turn<'a> {
     run: &'a mut Run,
     now_ms: u64,
@@ -131,7 +119,7 @@ impl Turn<'_> {
             Event::Started { job, attempt, pid } => {
                 if self.is_present(*job, *attempt) {
                     self.run.jobs[*job].pid = Some(*pid);
-                    // A stop that came while it was being started found nothing to end.
+                    // A stop that came during the start found no worker to end.
                     if self.run.mode == Mode::Stopping && self.run.jobs[*job].stage == Stage::Working {
                         self.effects.push(Effect::Stop { job: *job });
                     }
@@ -156,7 +144,7 @@ impl Turn<'_> {
             Event::Merged { job, attempt, merged, spent } => {
                 let merging = |stage: &Stage| matches!(stage, Stage::Finishing | Stage::Merging | Stage::Waiting);
                 if self.is_present(*job, *attempt) && merging(&self.run.jobs[*job].stage) {
-                    // Told whole each time: counted when it leaves the queue.
+                    // Each report has the whole usage, so it counts only when the item leaves the queue.
                     if !matches!(merged, Merged::Waiting { .. }) {
                         let progress = &mut self.run.jobs[*job];
                         progress.spent = progress.spent.plus(*spent);
@@ -212,12 +200,12 @@ impl Turn<'_> {
                 self.fail_those_behind(job);
             }
         }
-        // What failed before does not count.
+        // Failures of an earlier run do not count.
         self.run.has_failed = false;
     }
 
     fn ended(&mut self, job: usize, outcome: &Outcome, spent: Spent) {
-        // One without a shim is stopped like the others, and nobody records that.
+        // A worker whose shim is gone is stopped like the others, but leaves no exit record.
         let lost = matches!(outcome, Outcome::Failure { fault: FaultKind::Lost, .. });
         let outcome = if lost && self.run.mode == Mode::Stopping { &Outcome::Stopped } else { outcome };
         let progress = &mut self.run.jobs[job];
@@ -242,7 +230,7 @@ impl Turn<'_> {
                 let attempt = progress.attempt;
                 self.tell(Some(job), Word::Paused { attempt });
             }
-            Outcome::Stopped => self.give_up(job, "it was stopped by a person"),
+            Outcome::Stopped => self.give_up(job, "stopped by a person"),
         }
     }
 
@@ -252,15 +240,15 @@ impl Turn<'_> {
                 self.tell(Some(job), Word::MergeCompleted { commit: commit.clone() });
                 self.done(job, Some(commit.clone()));
             }
-            // It waited with something to land, so somebody else has landed that.
+            // There was something to land when the item waited, so somebody else has landed it.
             Merged::Nothing if self.run.jobs[job].waited => self.done(job, None),
             Merged::Nothing => {
-                let cause = "it ended with success and left nothing to land";
+                let cause = "ended with success but left nothing to land";
                 self.failed(job, cause, Some(cause.to_owned()), FaultKind::Task);
             }
             Merged::Rejected { reason } => {
                 self.tell(Some(job), Word::MergeRejected { error: reason.clone() });
-                let cause = format!("the verification says no: {reason}");
+                let cause = format!("verification failed: {reason}");
                 self.failed(job, &cause, Some(reason.clone()), FaultKind::Task);
             }
             Merged::Conflict { files } => {
@@ -270,13 +258,13 @@ impl Turn<'_> {
                 let base = self.run.plan.base.clone().unwrap_or_default();
                 let named = files.join(", ");
                 self.run.jobs[job].evidence = Some(format!(
-                    "Your branch conflicts with {base} in {named}. Merge {base} into it and resolve that."
+                    "Your branch conflicts with {base} in {named}. Merge {base} into it and resolve the conflicts."
                 ));
-                self.give_up(job, &format!("it conflicts with the base: {}", files.join(", ")));
+                self.give_up(job, &format!("conflicts with the base: {}", files.join(", ")));
             }
             Merged::Waiting { reason, files } => {
                 let progress = &mut self.run.jobs[job];
-                // Heard of from two sides.
+                // The same report may arrive from two sides.
                 if progress.stage == Stage::Waiting
                     && progress.error.as_ref() == Some(reason)
                     && progress.files == *files
@@ -288,7 +276,7 @@ impl Turn<'_> {
                 progress.files.clone_from(files);
                 self.tell(Some(job), Word::MergeWaiting { error: reason.clone() });
             }
-            Merged::Dropped => self.give_up(job, "a person took it out of the merge queue"),
+            Merged::Dropped => self.give_up(job, "dropped from the merge queue by a person"),
             Merged::Refused { cause } => self.give_up(job, cause),
         }
     }
@@ -314,7 +302,7 @@ impl Turn<'_> {
         let retries = self.run.plan.jobs[job].retries;
         let progress = &mut self.run.jobs[job];
         progress.error = Some(cause.to_owned());
-        // Of what was no fault of its own the next attempt need not know.
+        // The next attempt need not know about failures outside the task.
         if matches!(fault, FaultKind::Task | FaultKind::Lasting) {
             progress.evidence = evidence.or_else(|| Some(cause.to_owned()));
         }
@@ -373,8 +361,8 @@ impl Turn<'_> {
         }
         for job in 0..self.run.jobs.len() {
             match self.run.jobs[job].stage {
-                // One that is just being started is stopped when it runs; until then a worker
-                // of that name may be somebody else's.
+                // A job that is being started is stopped once its worker runs. Until then, a worker of that name may
+                // belong to another caller.
                 Stage::Working if self.run.jobs[job].pid.is_some() => self.effects.push(Effect::Stop { job }),
                 Stage::BackingOff { .. } => self.run.jobs[job].stage = Stage::Paused,
                 _ => {}
@@ -382,7 +370,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Begins what may begin, by priority and then in the plan's order.
+    /// Starts jobs up to the limit, by priority and then in the order of the plan.
     fn schedule(&mut self) {
         if self.run.mode != Mode::Running {
             return;
@@ -412,14 +400,14 @@ impl Turn<'_> {
         self.effects.push(Effect::Attend { job, attempt });
     }
 
-    /// What waits for a job that failed can never begin, nor what waits for that.
+    /// Fails all jobs that depend on a failed job, directly or indirectly.
     fn fail_those_behind(&mut self, failed: usize) {
         let id = self.run.plan.jobs[failed].id.clone();
         for at in 0..self.run.jobs.len() {
             let waits = matches!(self.run.jobs[at].stage, Stage::Pending | Stage::Paused);
             if waits && self.run.plan.jobs[at].after.contains(&id) {
                 self.run.jobs[at].blames = Some(id.clone());
-                self.give_up(at, &format!("'{id}' failed, and this one needs it"));
+                self.give_up(at, &format!("dependency '{id}' failed"));
             }
         }
     }
@@ -427,7 +415,7 @@ impl Turn<'_> {
     fn end_if_over(&mut self) {
         let active = |stage: &Stage| match stage {
             Stage::Working | Stage::Finishing => true,
-            // The queue goes on by itself; whoever continues the run finds what became of it.
+            // The merge queue continues by itself, and a resumed run finds its result.
             Stage::Merging | Stage::BackingOff { .. } => self.run.mode != Mode::Stopping,
             Stage::Pending | Stage::Waiting | Stage::Paused | Stage::Done | Stage::Failed => false,
         };
@@ -454,7 +442,7 @@ impl Turn<'_> {
     }
 }
 
-/// Doubles with each time, up to [`PAUSE_MS_MAX`].
+/// Returns the pause before retry number `times`, which doubles each time up to [`PAUSE_MS_MAX`].
 fn pause_ms(times: u32) -> u64 {
     let doublings = times.saturating_sub(1).min(16);
     (PAUSE_MS << doublings).min(PAUSE_MS_MAX)

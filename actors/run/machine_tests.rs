@@ -1,4 +1,4 @@
-//! Tables for the machine, and whatever may happen in any order.
+//! Tests of the machine: tables, and random events in any order.
 
 use proptest::prelude::*;
 
@@ -76,12 +76,12 @@ fn the_limit_holds_and_priority_goes_first() {
     let urgent = Job { priority: 5, ..job("c") };
     let mut run = run(vec![job("a"), job("b"), urgent], 2);
     assert_eq!(begun(&run.on(&Event::Began, 0)), [(2, 1), (0, 1)]);
-    // Its place is free while its work is in the queue.
+    // A job whose work is in the merge queue does not count towards the limit.
     assert_eq!(begun(&run.on(&well(0), 0)), [(1, 1)]);
 }
 
 #[test]
-fn of_a_group_one_is_at_work_at_a_time() {
+fn jobs_of_a_group_run_one_at_a_time() {
     let in_group = |id| Job { group: Some("db".to_owned()), ..job(id) };
     let mut run = run(vec![in_group("a"), in_group("b"), job("c")], 9);
     assert_eq!(begun(&run.on(&Event::Began, 0)), [(0, 1), (2, 1)]);
@@ -89,7 +89,7 @@ fn of_a_group_one_is_at_work_at_a_time() {
 }
 
 #[test]
-fn what_failed_because_of_another_one_has_its_turn_when_that_one_has() {
+fn jobs_that_failed_for_a_dependency_run_once_it_may_run() {
     let command = |id: &str, text: &str| Job {
         work: Work::Command(CommandWork { argv: vec![text.to_owned()], ..CommandWork::default() }),
         ..job(id)
@@ -105,7 +105,7 @@ fn what_failed_because_of_another_one_has_its_turn_when_that_one_has() {
 }
 
 #[test]
-fn what_waited_and_is_on_the_base_by_now_is_done() {
+fn work_that_waited_and_is_on_the_base_now_is_done() {
     let mut run = run(vec![job("a")], 9);
     run.on(&Event::Began, 0);
     run.on(&well(0), 0);
@@ -115,7 +115,7 @@ fn what_waited_and_is_on_the_base_by_now_is_done() {
     let waiting = run.clone();
     run.on(&merged(Merged::Waiting { reason: "in the way".to_owned(), files: Vec::new() }), 0);
     run.on(&Event::Queued { job: 0, attempt: 1 }, 0);
-    assert_eq!(run, waiting, "heard of twice it is told once");
+    assert_eq!(run, waiting, "a repeated report changes nothing");
     let mut run = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
     run.on(&Event::Began, 0);
     run.on(&Event::Retried { job: 0, attempt: 1 }, 0);
@@ -145,31 +145,31 @@ fn a_dependent_waits_until_what_it_needs_has_landed() {
 }
 
 #[test]
-fn what_waits_for_a_failure_fails_with_its_name_and_the_others_go_on() {
+fn dependents_of_a_failed_job_fail_and_the_others_continue() {
     let mut run = run(vec![job("a"), after("b", &["a"]), after("c", &["b"]), job("d")], 9);
     run.on(&Event::Began, 0);
     let effects = run.on(&badly(0, 1, FaultKind::Task), 0);
     assert_eq!(stages(&run), ["failed", "failed", "failed", "working"]);
-    assert_eq!(run.jobs[2].error.as_deref(), Some("'b' failed, and this one needs it"));
+    assert_eq!(run.jobs[2].error.as_deref(), Some("dependency 'b' failed"));
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::End(_))));
     run.on(&well(3), 0);
     assert!(run.on(&landed(3, 1), 0).contains(&Effect::End(Verdict::Failed)));
 }
 
 #[test]
-fn a_failure_is_tried_again_as_often_as_it_may_with_what_is_known_of_it() {
+fn a_failure_is_retried_up_to_the_limit_with_its_evidence() {
     let mut run = run(vec![Job { retries: 1, ..job("a") }], 1);
     run.on(&Event::Began, 0);
     assert_eq!(begun(&run.on(&badly(0, 1, FaultKind::Task), 0)), [(0, 2)]);
     assert_eq!(run.jobs[0].evidence.as_deref(), Some("no"));
-    // What an attempt that is over still says is void.
+    // Reports of an earlier attempt have no effect.
     assert_eq!(run.on(&badly(0, 1, FaultKind::Task), 0), []);
     assert!(run.on(&badly(0, 2, FaultKind::Task), 0).contains(&Effect::End(Verdict::Failed)));
     assert_eq!((run.jobs[0].failures, stages(&run)), (2, vec!["failed"]));
 }
 
 #[test]
-fn when_to_try_again_is_said_by_the_kind_of_failure() {
+fn the_kind_of_failure_decides_when_to_retry() {
     let armed = |fault| {
         let mut run = run(vec![Job { retries: 3, ..job("a") }], 1);
         run.on(&Event::Began, 0);
@@ -186,7 +186,7 @@ fn when_to_try_again_is_said_by_the_kind_of_failure() {
 }
 
 #[test]
-fn what_was_lost_is_begun_again_and_not_for_ever() {
+fn lost_attempts_are_retried_but_not_for_ever() {
     let mut run = run(vec![job("a")], 1);
     run.on(&Event::Began, 0);
     for attempt in 1..=3 {
@@ -222,7 +222,7 @@ fn nothing_left_to_land_is_a_failure_and_a_conflict_is_final() {
 }
 
 #[test]
-fn a_stop_ends_what_is_at_work_and_the_next_run_goes_on_with_it() {
+fn a_stop_ends_running_jobs_and_the_next_run_resumes_them() {
     let mut first = run(vec![job("a"), job("b"), job("c")], 2);
     first.on(&Event::Began, 0);
     first.on(&well(1), 0);
@@ -230,22 +230,22 @@ fn a_stop_ends_what_is_at_work_and_the_next_run_goes_on_with_it() {
     first.on(&Event::Started { job: 0, attempt: 1, pid: 2 }, 0);
     let effects = first.on(&Event::Stop, 0);
     assert!(effects.contains(&Effect::Stop { job: 0 }) && !effects.contains(&Effect::Stop { job: 2 }));
-    // One that was just being started is stopped when it runs.
+    // A job that was being started is stopped once its worker runs.
     assert_eq!(first.on(&Event::Started { job: 2, attempt: 1, pid: 3 }, 0), [Effect::Stop { job: 2 }]);
     first.on(&ended(0, 1, Outcome::Stopped), 0);
-    // One whose shim was killed before leaves no word of it.
+    // A worker whose shim was killed before leaves no exit record.
     let effects = first.on(&badly(2, 1, FaultKind::Lost), 0);
     assert!(effects.contains(&Effect::End(Verdict::Interrupted)));
     assert_eq!(stages(&first), ["paused", "merging", "paused"]);
     let mut second = Machine::new(Run::begin((*first.plan).clone(), Some(&first), false));
     let effects = second.on(&Event::Began, 0);
     assert_eq!(begun(&effects), [(0, 2), (2, 2)]);
-    assert!(effects.contains(&Effect::Land { job: 1, attempt: 1 }), "the queue is asked what became of it");
-    assert!(second.told > first.told, "the numbers of words go on");
+    assert!(effects.contains(&Effect::Land { job: 1, attempt: 1 }), "the queue is asked for the result");
+    assert!(second.told > first.told, "the numbers of reports continue");
 }
 
 #[test]
-fn what_failed_stays_so_unless_it_is_to_be_tried_again() {
+fn failed_jobs_stay_failed_without_retry_failed() {
     let mut first = run(vec![job("a"), after("b", &["a"])], 9);
     first.on(&Event::Began, 0);
     first.on(&badly(0, 1, FaultKind::Task), 0);
@@ -257,17 +257,17 @@ fn what_failed_stays_so_unless_it_is_to_be_tried_again() {
 }
 
 #[test]
-fn the_attempts_of_a_job_that_left_and_came_back_go_on() {
+fn attempt_numbers_of_a_job_that_returns_continue() {
     let mut first = run(vec![job("a"), job("b")], 9);
     first.on(&Event::Began, 0);
     first.on(&badly(0, 1, FaultKind::Lasting), 0);
     let second = Machine::new(Run::begin(Plan { jobs: vec![job("b")], ..(*first.plan).clone() }, Some(&first), false));
     let mut third = Machine::new(Run::begin((*first.plan).clone(), Some(&second), false));
-    assert!(begun(&third.on(&Event::Began, 0)).contains(&(0, 2)), "its first attempt was another one's");
+    assert!(begun(&third.on(&Event::Began, 0)).contains(&(0, 2)), "attempt 1 was that of the first run");
 }
 
 #[test]
-fn held_means_that_nothing_new_begins() {
+fn a_held_run_starts_nothing_new() {
     let mut run = run(vec![job("a"), job("b")], 1);
     run.on(&Event::Began, 0);
     run.on(&Event::Hold, 0);
@@ -278,7 +278,7 @@ fn held_means_that_nothing_new_begins() {
 }
 
 #[test]
-fn fail_fast_begins_nothing_more() {
+fn fail_fast_starts_nothing_after_a_failure() {
     let rules = Rules { limit: 1, fail_fast: true, ..Rules::default() };
     let plan = Plan { jobs: vec![job("a"), job("b")], rules, ..Plan::default() };
     let mut run = Machine::new(Run::begin(plan, None, false));
@@ -286,13 +286,13 @@ fn fail_fast_begins_nothing_more() {
     let effects = run.on(&badly(0, 1, FaultKind::Task), 0);
     assert!(effects.contains(&Effect::End(Verdict::Failed)));
     assert_eq!(stages(&run), ["failed", "pending"]);
-    // What failed then keeps nothing from beginning now.
+    // A failure of the earlier run does not stop this one.
     let mut second = Machine::new(Run::begin((*run.plan).clone(), Some(&run), false));
     assert_eq!(begun(&second.on(&Event::Began, 0)), [(1, 1)]);
 }
 
 #[test]
-fn jobs_that_are_all_done_run_again_and_specs_do_not() {
+fn a_completed_file_of_jobs_runs_again_and_specs_do_not() {
     for (specs, expected) in [(None, vec![(0, 2)]), (Some("specs".to_owned()), Vec::new())] {
         let plan = Plan { jobs: vec![Job { merge: false, ..job("a") }], specs, ..Plan::default() };
         let mut first = Machine::new(Run::begin(plan.clone(), None, false));
@@ -304,7 +304,7 @@ fn jobs_that_are_all_done_run_again_and_specs_do_not() {
 }
 
 #[test]
-fn an_item_that_waits_for_a_person_does_not_hold_the_run_up() {
+fn an_item_that_waits_for_a_person_does_not_keep_the_run_open() {
     let mut run = run(vec![job("a")], 1);
     run.on(&Event::Began, 0);
     run.on(&well(0), 0);
@@ -320,13 +320,15 @@ fn a_run_with_nothing_to_do_is_over_at_once() {
 }
 
 #[test]
-fn mistakes_in_the_order_are_named() {
+fn unknown_and_circular_dependencies_are_named() {
     let plan = |jobs| Plan { jobs, ..Plan::default() };
     assert_eq!(plan(vec![job("a"), after("b", &["a"])]).check_order(), Ok(()));
     let unknown = plan(vec![after("b", &["x"])]).check_order();
-    assert_eq!(unknown, Err("'b' is to run after 'x', which there is not".to_owned()));
+    assert_eq!(unknown, Err("job 'b': unknown dependency 'x'".to_owned()));
     let circle = plan(vec![job("a"), after("b", &["c"]), after("c", &["b"])]).check_order();
-    assert_eq!(circle, Err("these wait for each other: b, c".to_owned()));
+    assert_eq!(circle, Err("jobs depend on each other: b, c".to_owned()));
+    let typo = plan(vec![job("build"), after("deploy", &["biuld"])]).check_order();
+    assert_eq!(typo, Err("job 'deploy': unknown dependency 'biuld' (did you mean 'build'?)".to_owned()));
 }
 
 fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
@@ -365,9 +367,8 @@ fn any_event(jobs: usize) -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever is told in whatever order: the limit holds, an attempt is begun once,
-    /// what landed stays, replaying comes to the same, and nothing stands still unless
-    /// somebody is waited for.
+    /// Checks for any events in any order: the limit holds, each attempt starts once, landed jobs stay done, a replay
+    /// leads to the same state, and the run is never idle unless it is held or over.
     #[test]
     fn a_run_keeps_its_promises(events in proptest::collection::vec(any_event(5), 0..80), limit in 1_usize..4) {
         let jobs = vec![job("a"), after("b", &["a"]), Job { retries: 2, ..job("c") }, job("d"), after("e", &["c", "d"])];
@@ -391,13 +392,13 @@ proptest! {
             prop_assert!(now >= done);
             done = now;
             let busy = run.count(|stage| !matches!(stage, Stage::Pending | Stage::Done | Stage::Failed | Stage::Waiting | Stage::Paused));
-            prop_assert!(busy > 0 || matches!(run.mode, Mode::Over(_) | Mode::Held), "it stands still: {:?}", run);
+            prop_assert!(busy > 0 || matches!(run.mode, Mode::Over(_) | Mode::Held), "the run is idle: {:?}", run);
         }
         prop_assert_eq!(&run, &replayed);
         let mut once = attended.clone();
         once.sort_unstable();
         once.dedup();
-        prop_assert_eq!(once.len(), attended.len(), "an attempt was begun twice");
+        prop_assert_eq!(once.len(), attended.len(), "an attempt was started twice");
         let text = serde_json::to_string(&*run).expect("plain values");
         prop_assert_eq!(serde_json::from_str::<Run>(&text).expect("it reads what it wrote"), Run::clone(&run));
     }

@@ -1,4 +1,4 @@
-//! The run actor's whole protocol.
+//! Protocol of the run actor.
 
 use ractor::RpcReplyPort;
 
@@ -10,21 +10,21 @@ use swarm_model::run::progress::Run;
 
 #[derive(Debug)]
 pub enum RunMessage {
-    /// From a person; answered when it is durable.
+    /// Request of a person. Answered once it is durable.
     Ask(Ask, RpcReplyPort<Result<(), RunError>>),
-    /// The run as it is now.
+    /// Asks for the present state of the run.
     Look(RpcReplyPort<Run>),
-    /// From the task that carries out an effect.
+    /// Event from the task that carries out an effect.
     Happened(Event),
-    /// A step of an item of a merge queue, perhaps one of ours, has begun.
+    /// A step of a queue item, perhaps of this run, has started.
     Merging(Step, Box<Item>),
-    /// An item of a merge queue, perhaps one of ours, has settled.
+    /// A queue item, perhaps of this run, has settled.
     Settled(Box<Item>),
-    /// What has come up to now is to be journaled, and then carried out.
+    /// Journal all events so far, and then carry out their effects.
     Flush,
 }
 
-/// What a person may ask of a run that is under way.
+/// Request of a person to a run that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     Stop,
@@ -32,9 +32,9 @@ pub enum Ask {
     Resume,
 }
 
-/// What a run tells upwards.
+/// Report of a run to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It has ended, and everything of it is on disk.
+    /// The run has ended, and all its files are written.
     Over,
 }

@@ -1,4 +1,4 @@
-//! A run: a folder of specs, or a file of jobs, becomes finished and landed work.
+//! Run actors: each turns a folder of specs, or a file of jobs, into finished and landed work.
 //!
 //! ```text
 //!            turn          ends well            queued           landed
@@ -9,11 +9,10 @@
 //!     └────────────────────────────────────────────┘
 //! ```
 //!
-//! One actor for each run that is not over. What happens is journaled as it came
-//! ([`machine::Event`]); the state is what the machine makes of it, so that a run
-//! resumes where it was killed. No effect is carried out before its event is durable.
-//! Workers are started under a request id that names the attempt, and work is queued
-//! under a key that does: done again after a crash, either finds what is there.
+//! There is one actor for each run that is not over. Events are journaled in order
+//! ([`swarm_model::run::Event`]), and the state is their replay, so that a run resumes where it was killed. No effect
+//! is carried out before its event is durable. Workers are started under a request that names the attempt, and work
+//! is queued under a key that does the same, so that both are found again after a crash.
 
 mod actor;
 mod attend;
@@ -35,21 +34,20 @@ use swarm_model::run::progress::Run;
 use crate::merge::Step;
 use swarm_model::merge::queue::Item;
 
-/// How long a request may take, in milliseconds: a slow disk is the longest part.
+/// Timeout of a request in milliseconds. A slow disk takes the longest.
 const CALL_MS_MAX: u64 = 30_000;
 
-/// The way to one run.
+/// Handle of one run actor.
 #[derive(Clone, Debug)]
 pub struct RunHandle {
     actor: ActorRef<RunMessage>,
 }
 
 impl RunHandle {
-    /// Starts the actor under `parent`: a run that begins, or one that goes on as its
-    /// journal says.
+    /// Starts the actor under `parent`, for a new run or for one that resumes from its journal.
     ///
     /// # Errors
-    /// When its files cannot be read or locked, or the runtime refuses.
+    /// Fails if the files of the run cannot be read or locked, or the actor runtime refuses.
     pub async fn start(arguments: RunArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
         let (actor, _) = actor::RunActor::spawn_linked(None, actor::RunActor, arguments, parent).await?;
         Ok(Self { actor })
@@ -59,26 +57,28 @@ impl RunHandle {
         self.actor.get_cell()
     }
 
-    /// Asks for a change. When this returns `Ok` it is durable.
+    /// Requests a change. `Ok` means that it is durable.
     ///
     /// # Errors
-    /// Why it is not; it is done all the same once the journal can be written.
+    /// Fails if the change is not durable yet. It still takes effect once the journal can be written.
     pub async fn ask(&self, ask: Ask) -> Result<(), RunError> {
         ractor::call_t!(self.actor, RunMessage::Ask, CALL_MS_MAX, ask).unwrap_or(Err(RunError::Closed))
     }
 
+    /// Returns the present state of the run.
+    ///
     /// # Errors
-    /// When the actor has ended.
+    /// Fails if the actor has ended.
     pub async fn look(&self) -> Result<Run, RunError> {
         ractor::call_t!(self.actor, RunMessage::Look, CALL_MS_MAX).map_err(|_| RunError::Closed)
     }
 
-    /// Tells it of a step of an item that began; returns at once.
+    /// Reports that a step of a queue item has started. Returns at once.
     pub fn merging(&self, step: Step, item: Item) {
         let _ = self.actor.cast(RunMessage::Merging(step, Box::new(item)));
     }
 
-    /// Tells it of an item that settled; returns at once.
+    /// Reports that a queue item has settled. Returns at once.
     pub fn settled(&self, item: Item) {
         let _ = self.actor.cast(RunMessage::Settled(Box::new(item)));
     }

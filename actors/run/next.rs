@@ -1,14 +1,14 @@
-//! Which job is begun next.
+//! Choice of the next job.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use swarm_model::run::progress::{Run, Stage};
 
-/// The job whose turn it is: of those that may begin the first by priority, then by place.
+/// Returns the job to start next: of those that may start, the first by priority and then by the order of the plan.
 pub(super) fn next(run: &Run) -> Option<usize> {
     let (plan, jobs) = (&run.plan, &run.jobs);
-    // Only where some job asks for an order.
+    // Computed only if a job has dependencies.
     let done = OnceCell::new();
     let is_done = |id: &String| {
         let named = || plan.jobs.iter().zip(jobs).filter(|(_, job)| job.stage == Stage::Done);

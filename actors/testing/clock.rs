@@ -1,4 +1,4 @@
-//! Time: durations follow tokio's clock, the wall clock can jump.
+//! Clock of a [`World`](super::World): durations follow tokio's clock, the wall clock can jump.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use swarm_ports::{Alarm, BoxFuture, Clock};
 
-/// The wall clock when a world begins, in milliseconds since the Unix epoch.
+/// Initial wall clock time, in milliseconds since the Unix epoch.
 const WALL_MS: u64 = 1_700_000_000_000;
-/// How long the machine has been up then, in milliseconds.
+/// Initial uptime of the machine, in milliseconds.
 const BOOT_MS: u64 = 3_600_000;
 
 pub struct FakeClock {
@@ -34,13 +34,13 @@ impl Default for FakeClock {
 }
 
 impl FakeClock {
-    /// Somebody sets the wall clock.
+    /// Sets the wall clock forward or back.
     pub fn jump_wall_ms(&self, by: i64) {
         self.jumped_ms.fetch_add(by, Ordering::SeqCst);
         self.jumps.notify_waiters();
     }
 
-    /// Resolves when the wall clock is there, and as soon as somebody sets it.
+    /// Resolves once the wall clock reaches `wall_ms`, or as soon as it is set.
     async fn reaches(&self, wall_ms: u64) {
         let jumped = self.jumps.notified();
         let left = Duration::from_millis(wall_ms.saturating_sub(self.wall_ms()));
@@ -79,7 +79,7 @@ impl Clock for FakeClock {
         })
     }
 
-    /// Differs at every call, and sorts by it.
+    /// Returns a different value at every call; the values sort in call order.
     fn started(&self) -> String {
         format!("2026-01-01T00:00:00.{:06}", self.starts.fetch_add(1, Ordering::SeqCst))
     }

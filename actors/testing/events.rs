@@ -1,4 +1,4 @@
-//! Events and logs: recorded, nothing else.
+//! Recorders for events and logs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +14,14 @@ pub struct FakeEvents {
 }
 
 impl FakeEvents {
-    /// What was told of `worker`, in order.
+    /// Returns the events of `worker`, in order.
     pub fn of(&self, worker: &str) -> Vec<EventKind> {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let of_it = all.iter().filter(|event| event.worker.as_deref() == Some(worker));
         of_it.map(|event| event.kind.clone()).collect()
     }
 
-    /// The delays of its restarts, in milliseconds.
+    /// Returns the delays of the worker's restarts, in milliseconds.
     pub fn restart_delays_ms(&self, worker: &str) -> Vec<u64> {
         let delay = |kind| match kind {
             EventKind::WorkerRestarting { in_ms, .. } => Some(in_ms),
@@ -42,7 +42,7 @@ impl Events for FakeEvents {
     }
 }
 
-/// Which workers' logs are being kept within their limit.
+/// Workers whose logs are kept within their limits.
 #[derive(Default)]
 pub struct FakeLogs {
     kept: Mutex<BTreeMap<String, Vec<String>>>,
@@ -50,7 +50,7 @@ pub struct FakeLogs {
 }
 
 impl FakeLogs {
-    /// The worker writes something.
+    /// Notifies the watchers that the worker wrote something.
     pub fn write(&self, worker: &str) {
         self.notify(worker).notify_waiters();
     }
@@ -60,7 +60,7 @@ impl FakeLogs {
         Arc::clone(written.entry(worker.to_owned()).or_default())
     }
 
-    /// It has written more than it may.
+    /// Notifies the watchers that the worker exceeded its output limit.
     pub fn spend(&self, worker: &str) {
         self.notify(&spent_of(worker)).notify_waiters();
     }
@@ -90,7 +90,7 @@ impl Logs for FakeLogs {
     }
 }
 
-/// No worker is called that.
+/// Returns the key of the output limit's watchers. It is not a valid worker name.
 fn spent_of(worker: &str) -> String {
     format!("{worker} spent")
 }

@@ -1,5 +1,5 @@
-//! Flows whose turns are known beforehand: each waits for the one before it, and is done
-//! when its worker ends with success.
+//! Flows with planned turns: each wave of turns waits for the previous one, and a turn is done once
+//! its worker exits with success.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,10 +20,10 @@ pub struct FakeFlows {
 struct Flow {
     opened: Option<Opened>,
     active: bool,
-    /// Each entry is claimed as a whole when nothing is at work.
+    /// Each wave is claimed as a whole once no turn is running.
     ahead: VecDeque<Vec<Turn>>,
     at_work: Vec<Turn>,
-    /// Turns that did not end well are begun again; so often yet.
+    /// Number of repeated turns.
     again: u32,
 }
 
@@ -32,12 +32,12 @@ impl FakeFlows {
         Self { script, flows: Mutex::default() }
     }
 
-    /// What is to be done, wave after wave.
+    /// Adds waves of turns to the flow's plan.
     pub fn plan(&self, place: &FlowPlace, waves: Vec<Vec<Turn>>) {
         self.with(place, |flow| flow.ahead.extend(waves));
     }
 
-    /// Turns that are at work by the file.
+    /// Returns the turns that the files list as running.
     pub fn at_work(&self, place: &FlowPlace) -> Vec<Turn> {
         self.with(place, |flow| flow.at_work.clone())
     }

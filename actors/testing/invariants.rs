@@ -1,4 +1,4 @@
-//! What must hold whatever happened, as soon as nothing is under way.
+//! Invariants that hold whenever nothing is in progress.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use crate::registry::reconcile;
 use swarm_ports::{DirFacts, SpecFacts};
 
 impl World {
-    /// All of them; the first that is broken is told.
+    /// Checks all invariants.
     ///
     /// # Errors
-    /// A sentence about what is wrong.
+    /// Returns a description of the first violation.
     pub fn check(&self) -> Result<(), String> {
         self.each_start_is_executed_once()?;
         self.no_worker_runs_without_a_row()?;
@@ -19,6 +19,8 @@ impl World {
         self.one_life_per_name()
     }
 
+    /// Checks that no start was executed twice.
+    ///
     /// # Errors
     /// Names the token that was executed twice.
     pub fn each_start_is_executed_once(&self) -> Result<(), String> {
@@ -29,6 +31,8 @@ impl World {
         }
     }
 
+    /// Checks that every running worker has a row.
+    ///
     /// # Errors
     /// Names the generation that runs without a row.
     pub fn no_worker_runs_without_a_row(&self) -> Result<(), String> {
@@ -38,15 +42,15 @@ impl World {
         refuse(self.records.all().into_iter().find(stray), "runs without a row")
     }
 
-    /// A row of ours leads to records of a command that was executed.
+    /// Checks that each row of this program leads to records of an executed command.
     ///
     /// # Errors
-    /// Names the row that leads nowhere.
+    /// Names the row that does not.
     pub fn no_row_without_a_life(&self) -> Result<(), String> {
         let dirs = self.records.all();
         for row in self.rows().iter().filter(|row| row.swarm().is_some()) {
             let lived =
-                |facts: &&DirFacts| matches!(facts.spec, SpecFacts::Executed(_)) && reconcile::belongs(row, facts);
+                |facts: &&DirFacts| matches!(facts.spec, SpecFacts::Executed(_)) && reconcile::belongs(row, *facts);
             if !dirs.iter().any(|facts| lived(&facts)) {
                 return Err(format!("the row of {} leads to no command that was executed", row.name));
             }
@@ -54,14 +58,18 @@ impl World {
         Ok(())
     }
 
+    /// Checks that every directory has a row.
+    ///
     /// # Errors
-    /// Names the directory that nobody will ever look at.
+    /// Names the directory without a row.
     pub fn no_directory_without_a_row(&self) -> Result<(), String> {
         let rows = self.rows();
         let stray = |facts: &DirFacts| !rows.iter().any(|row| reconcile::belongs(row, facts));
         refuse(self.records.all().into_iter().find(stray), "has a directory and no row")
     }
 
+    /// Checks that no worker runs twice.
+    ///
     /// # Errors
     /// Names the worker that runs twice.
     pub fn one_life_per_name(&self) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Processes by identity, and which boot this is.
+//! Processes by identity, and the present boot.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,12 +47,12 @@ impl Kernel {
         self.with(|inner| inner.living.get(&pid).map(|(process, _)| process.clone()))
     }
 
-    /// How many processes there are.
+    /// Returns the number of processes.
     pub fn living(&self) -> usize {
         self.with(|inner| inner.living.len())
     }
 
-    /// Ends the process; whoever waits for it is told.
+    /// Ends the process and wakes its watchers.
     pub fn end(&self, process: &ProcessId) {
         if self.is_alive(process) {
             self.with(|inner| inner.living.remove(&process.pid));
@@ -65,13 +65,13 @@ impl Kernel {
             self.with(|inner| inner.living.get(&process.pid).filter(|_| alive).map(|(_, end)| end.subscribe()));
         async move {
             if let Some(mut receiver) = receiver {
-                // Nothing is ever sent: the sender goes with the process.
+                // Nothing is ever sent: the sender is dropped with the process.
                 let _ = receiver.changed().await;
             }
         }
     }
 
-    /// The machine goes down and comes up: nothing runs any more.
+    /// Reboots the machine: no process survives.
     pub fn reboot(&self) {
         self.with(|inner| {
             inner.boot += 1;

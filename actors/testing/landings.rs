@@ -1,5 +1,4 @@
-//! A repository in which a commit is the list of the items in it, and a journal
-//! in memory that holds what a disk would hold.
+//! A repository in which a commit is the list of its items, and an in-memory journal.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,11 +17,11 @@ pub struct FakeLandings {
 
 #[derive(Default)]
 struct Inner {
-    /// As text, as a disk has it.
+    /// Journal as text, as a disk would hold it.
     journal: Option<String>,
     base: Vec<ItemId>,
     bad: BTreeSet<ItemId>,
-    /// Items whose files the base has changed, too.
+    /// Items that conflict with the base.
     conflicting: BTreeSet<ItemId>,
 }
 
@@ -31,12 +30,12 @@ impl FakeLandings {
         Self { script, inner: Mutex::default() }
     }
 
-    /// What the base branch holds.
+    /// Returns the items on the base branch.
     pub fn base(&self) -> Vec<ItemId> {
         self.with(|inner| inner.base.clone())
     }
 
-    /// Every verification with this item is red.
+    /// Makes every verification that includes this item fail.
     pub fn make_bad(&self, item: ItemId) {
         self.with(|inner| inner.bad.insert(item));
     }
@@ -45,7 +44,7 @@ impl FakeLandings {
         self.with(|inner| inner.conflicting.insert(item));
     }
 
-    /// A person commits to the base.
+    /// Adds a person's commit to the base.
     pub fn commit(&self, item: ItemId) {
         self.with(|inner| inner.base.push(item));
     }
@@ -55,7 +54,7 @@ impl FakeLandings {
     }
 }
 
-/// The one that there is.
+/// Returns the only target.
 pub fn target() -> Target {
     Target { repository: "/repo/.git".to_owned(), branch: "refs/heads/main".to_owned() }
 }

@@ -1,5 +1,5 @@
-//! Shims that stand at their gates. One whose supervisor dies looks into
-//! `state.json` and decides by that, as the real one does.
+//! Shims that hold their children at a gate. A shim whose supervisor dies reads `state.json` and
+//! decides by that, like the real one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::registry::store::{self, Loaded};
 use swarm_model::{By, Caller, Contract, Held, Lease, Limits, Refusal, RefusalKind, Spec, TmuxPane};
 use swarm_ports::{BoxFuture, LaunchError, Launcher, Prepared};
 
-/// How long a shim without a supervisor takes to look and decide. A commit that
-/// was under way when the supervisor died is over by then.
+/// Time that a shim without a supervisor takes to decide. A commit that was in progress when the
+/// supervisor died is over by then.
 const DECIDE: Duration = Duration::from_millis(20);
 
 pub struct FakeLauncher {
@@ -21,7 +21,7 @@ pub struct FakeLauncher {
     script: Arc<Script>,
 }
 
-/// What a shim needs to go on alone.
+/// State that a shim needs to continue without a supervisor.
 #[derive(Clone)]
 struct Shim {
     root: PathBuf,
@@ -29,7 +29,7 @@ struct Shim {
     records: Arc<FakeRecords>,
 }
 
-/// The supervisor's end of the handshake. Dropped, the shim sees end of file.
+/// The supervisor's end of the handshake. Dropping it is end of file for the shim.
 struct Gate {
     shim: Option<Shim>,
     key: Key,
@@ -41,7 +41,7 @@ impl FakeLauncher {
         Self { shim: Shim { root, kernel, records }, script }
     }
 
-    /// Notes the commit in the list of calls, as soon as a call finds it done.
+    /// Records the commit in the list of calls, as soon as a call finds it done.
     fn note_commit(&self, key: &Key, lease: &Lease) {
         let call = format!("commit {}", subject(key));
         if is_committed(&self.shim.root, &lease.token) && self.script.position(&call).is_none() {
@@ -77,7 +77,7 @@ impl Gate {
     fn go(mut self) -> Result<(), LaunchError> {
         let shim = self.shim.take().expect("a gate is opened once");
         if !shim.kernel.is_alive(&self.lease.shim) {
-            return Err(LaunchError::NotStarted("the shim was killed before it could start it".to_owned()));
+            return Err(LaunchError::NotStarted("the shim was killed before it could start the command".to_owned()));
         }
         shim.records.execute(&self.key);
         Ok(())
@@ -110,13 +110,13 @@ impl Drop for Gate {
     }
 }
 
-/// A machine on which limits of output, and no others, can be had.
+/// Returns the limits in force on a machine that supports only output limits.
 fn held(asked: Limits) -> Option<Held> {
     (!asked.is_none()).then(|| Held { asked, output: asked.max_output_bytes.map(|_| By::Swarm), ..Held::default() })
 }
 
 fn gate_of(prepared: Prepared) -> Gate {
-    *prepared.gate.downcast().expect("it is a gate of this launcher")
+    *prepared.gate.downcast().expect("a gate of this launcher")
 }
 
 fn key_of(spec: &Spec) -> Key {
@@ -127,7 +127,7 @@ fn subject((name, generation): &Key) -> String {
     swarm_model::worker_dir_name(name, *generation)
 }
 
-/// Whether a row in `state.json` carries this token.
+/// Reports whether a row in `state.json` has this token.
 fn is_committed(root: &Path, token: &str) -> bool {
     let Ok(Loaded::Table(table)) = store::load(&root.join("state.json")) else { return false };
     let mut rows = table.entries.iter().filter_map(|entry| entry.row.as_ref().ok());
@@ -175,7 +175,7 @@ impl Launcher for FakeLauncher {
                 return Err(LaunchError::Exec(cause));
             }
             gate.go()?;
-            // The exec happened: the worker runs, whatever becomes of its shim.
+            // The exec happened: the worker runs, even if its shim dies.
             let _ = self.script.after("open").await;
             Ok(())
         })

@@ -1,4 +1,4 @@
-//! Records of loops in memory, as a disk would hold them.
+//! In-memory files of loops.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ pub struct FakeLoops {
 
 #[derive(Default)]
 struct Inner {
-    /// Each loop as text, as a disk has it.
+    /// Each loop as text, as a disk would hold it.
     saved: BTreeMap<String, String>,
     wires: BTreeMap<String, Wire>,
     logs: BTreeMap<String, Vec<Word>>,
@@ -31,23 +31,23 @@ impl FakeLoops {
         Self { script, inner: Mutex::default() }
     }
 
-    /// The loop as it is on record.
+    /// Returns the loop as it was saved.
     pub fn loaded(&self, name: &str) -> Option<Loop> {
         self.with(|inner| inner.saved.get(name).map(|text| serde_json::from_str(text).expect("it was written so")))
     }
 
-    /// The lines of its log.
+    /// Returns the lines of the loop's log.
     pub fn lines(&self, name: &str) -> Vec<String> {
         let line = |word: &Word| format!("{} {word}", word.event());
         self.with(|inner| inner.logs.get(name).map(|log| log.iter().map(line).collect()).unwrap_or_default())
     }
 
-    /// Another program writes into the original's file.
+    /// Changes `state.json` as another program would.
     pub fn write_wire(&self, name: &str, wire: Wire) {
         self.with(|inner| inner.wires.insert(name.to_owned(), wire));
     }
 
-    /// Another program has begun this loop.
+    /// Adds a loop that another program started.
     pub fn put_found(&self, found: Found) {
         self.with(|inner| {
             let name = found.it.name().to_owned();
@@ -56,12 +56,12 @@ impl FakeLoops {
         });
     }
 
-    /// The original's file cannot be written from now on, or can again.
+    /// Makes writes of `state.json` fail, or succeed again.
     pub fn refuse_wires(&self, refuse: bool) {
         self.with(|inner| inner.no_wires = refuse);
     }
 
-    /// The prompt file has this in it; `None` removes it.
+    /// Sets the content of a prompt file. `None` removes it.
     pub fn put_prompt(&self, file: &str, prompt: Option<&str>) {
         self.with(|inner| match prompt {
             Some(prompt) => drop(inner.prompts.insert(file.to_owned(), prompt.to_owned())),
@@ -69,7 +69,7 @@ impl FakeLoops {
         });
     }
 
-    /// What the worker's log has in it from its present iteration.
+    /// Sets the output that the worker's log has from the present iteration.
     pub fn put_output(&self, worker: &str, text: &str) {
         self.with(|inner| inner.output.insert(worker.to_owned(), text.to_owned()));
     }

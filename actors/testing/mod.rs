@@ -1,22 +1,22 @@
-//! The ports over memory, and a [`World`] that wires them: what the rooms are
-//! tested against, under tokio's paused time.
+//! In-memory implementations of the ports, and a [`World`] that wires them up. Rooms are tested
+//! against them under tokio's paused time.
 //!
 //! ```text
-//!   World ──┬── Script      which call fails, panics or never returns; what was called
-//!           ├── Kernel      processes by identity, and which boot this is
+//!   World ──┬── Script      faults: calls that fail, panic or never return; list of calls
+//!           ├── Kernel      processes by identity, and the present boot
 //!           ├── FakeRecords the directories below w/
 //!           └── FakeLauncher, FakeProcesses, FakeWorktrees, FakeEvents, FakeLogs, FakeClock
-//!   FakeLandings             one repository and one merge queue's journal
-//!   FakeRuns                 the journals of runs
-//!   FakeFlows                flows whose turns are known beforehand
-//!   FakeSessions             states of sessions, and how often was beaten
-//!   FakeLoops                the records of loops, and their prompts
+//!   FakeLandings             one repository and the journal of its merge queue
+//!   FakeRuns                 journals of runs
+//!   FakeFlows                flows with planned turns
+//!   FakeSessions             states of sessions, and counts of their beats
+//!   FakeLoops                files of loops, and their prompts
 //!   FakeNudges               files of nudges
-//!   FakeTerminals            what windows show and what was typed into them
+//!   FakeTerminals            contents of windows, and texts typed into them
 //! ```
 //!
-//! Only `state.json` is real, in a directory that the test gives. A world
-//! outlives the actors above it, as a machine outlives its supervisor.
+//! Only `state.json` is a real file, in a directory of the test. A world outlives the actors above
+//! it, as a machine outlives its supervisor.
 
 mod clock;
 mod events;

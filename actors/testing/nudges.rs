@@ -1,4 +1,4 @@
-//! Files of nudges in memory, and a calendar of full minutes.
+//! In-memory files of nudges, and a calendar of full minutes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ impl FakeNudges {
         self.with(|files| files.get(worker).cloned())
     }
 
-    /// Another program writes it.
+    /// Writes a nudge as another program would.
     pub fn put(&self, nudge: Nudge) {
         self.with(|files| files.insert(nudge.worker.clone(), nudge));
     }
@@ -36,7 +36,7 @@ impl FakeNudges {
     }
 }
 
-/// `*/N * * * *` in UTC, and nothing else.
+/// Returns the next date of `*/N * * * *` in UTC. Other expressions are errors.
 fn date_after(expression: &str, wall_ms: u64) -> Result<u64, String> {
     let minutes: Option<u64> =
         expression.strip_prefix("*/").and_then(|rest| rest.strip_suffix(" * * * *")?.parse().ok());

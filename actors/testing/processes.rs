@@ -1,5 +1,5 @@
-//! Workers and their shims as the kernel runs them: they end when a test says
-//! so, and shims do what shims do.
+//! Workers and their shims as processes. They end when a test ends them, and shims write exit
+//! records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::script::Script;
 use swarm_model::{Ended, ExitRecord, Hits, Lease, ProcessId, Reason, Row, Usage};
 use swarm_ports::{BoxFuture, Clock as _, Gone, ProcessError, Processes, StopOrder};
 
-/// How long a stop takes unless a test says otherwise, in milliseconds.
+/// Default duration of a stop, in milliseconds.
 const STOP_MS: u64 = 50;
 
 #[derive(Clone)]
@@ -29,22 +29,22 @@ impl FakeProcesses {
         Self { kernel, records, clock, script, stop_ms: Arc::new(AtomicU64::new(STOP_MS)) }
     }
 
-    /// How long workers take from now on to obey.
+    /// Sets the time that workers take to stop, in milliseconds.
     pub fn stop_takes_ms(&self, ms: u64) {
         self.stop_ms.store(ms, Ordering::SeqCst);
     }
 
-    /// The worker's command ends by itself; its shim, when it has one, records that.
+    /// Ends the worker's command. Its shim, if it has one, records the exit.
     pub fn end(&self, key: &Key, ended: Ended) {
         self.finish(key, ended, Reason::Exited);
     }
 
-    /// The same for another reason.
+    /// Ends the worker's command for the given reason.
     pub fn end_because(&self, key: &Key, ended: Ended, reason: Reason) {
         self.finish(key, ended, reason);
     }
 
-    /// The shim dies without a word. A child at its gate dies with it.
+    /// Kills the shim without an exit record. A child at its gate dies with it.
     pub fn kill_shim(&self, key: &Key) {
         let Some(facts) = self.records.facts(key) else { return };
         let Some(lease) = facts.lease.content else { return };

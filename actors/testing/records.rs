@@ -1,4 +1,4 @@
-//! The directories below `w/`, in memory.
+//! In-memory directories below `w/`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
 /// Name and generation.
 pub type Key = (String, u64);
 
-/// How long a lease is waited for, as on disk.
+/// Maximum wait for a lease to be released, as in the real implementation.
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl FakeRecords {
         Self { kernel, script, inner: Mutex::default() }
     }
 
-    /// Every execution of a command that ever was, by its start's token.
+    /// Returns the tokens of all executed starts, in order.
     pub fn executions(&self) -> Vec<Token> {
         self.with(|inner| inner.executions.clone())
     }
@@ -54,7 +54,7 @@ impl FakeRecords {
         self.with(|inner| inner.logs_removed.clone())
     }
 
-    /// Why this worker is marked as stuck.
+    /// Returns the cause for which this worker is marked as stuck.
     pub fn mark_of(&self, name: &str) -> Option<String> {
         self.with(|inner| inner.marks.get(name).cloned())
     }
@@ -63,7 +63,7 @@ impl FakeRecords {
         self.with(|inner| inner.dirs.keys().cloned().collect())
     }
 
-    /// The generation of `name` that was executed last.
+    /// Returns the last generation of `name` that was executed.
     pub fn newest(&self, name: &str) -> Option<Key> {
         self.with(|inner| {
             let mut executed = inner.dirs.iter().filter(|((of, _), dir)| of == name && dir.executed);
@@ -91,7 +91,7 @@ impl FakeRecords {
         })
     }
 
-    /// Facts of every generation.
+    /// Returns the facts of every generation.
     pub fn all(&self) -> Vec<DirFacts> {
         self.keys().iter().filter_map(|key| self.facts(key)).collect()
     }
@@ -108,7 +108,7 @@ impl FakeRecords {
         self.change(key, |dir| dir.lease = Some(lease.clone()));
     }
 
-    /// The child renames its contract and executes the command.
+    /// Renames the contract and executes the command, as the child does.
     pub(super) fn execute(&self, key: &Key) {
         self.with(|inner| {
             if let Some(dir) = inner.dirs.get_mut(key) {

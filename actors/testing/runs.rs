@@ -1,5 +1,4 @@
-//! Journals of runs in memory, as a disk would hold them, and agents whose exit code
-//! says what became of their work.
+//! In-memory journals of runs, and agents whose exit code determines the outcome.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +20,7 @@ pub struct FakeRuns {
 
 #[derive(Default)]
 struct Home {
-    /// The run as it began and what happened since, as text.
+    /// Snapshot of the run at its start, and later events, as text.
     snapshot: String,
     events: Vec<String>,
     caller: Caller,
@@ -34,10 +33,10 @@ impl FakeRuns {
         Self { script, homes: Mutex::default() }
     }
 
-    /// What is on record of the run, replayed.
+    /// Returns the state of the run, replayed from its journal.
     ///
     /// # Panics
-    /// When none was begun there.
+    /// Panics if no run was started there.
     pub fn run(&self, home: &str) -> Run {
         self.with(home, |home| {
             let mut run = Machine::new(serde_json::from_str(&home.snapshot).expect("a run was begun there"));
@@ -49,7 +48,7 @@ impl FakeRuns {
         })
     }
 
-    /// Everything that was told of the run.
+    /// Returns everything that was reported about the run.
     pub fn told(&self, home: &str) -> Vec<Telling> {
         self.with(home, |home| home.told.clone())
     }

@@ -1,20 +1,20 @@
-//! Which call meets which misfortune, and the list of all calls.
+//! Faults of calls, and the list of all calls.
 //!
-//! A call is met twice: before its effect under its own name (`open`), and
-//! after it under the name with `.after` (`open.after`), so that a test can cut
-//! a supervisor off on either side of every step.
+//! Each call has two steps: one before its effect, under its own name (`open`), and one after it,
+//! under the name with `.after` (`open.after`). A test can thus cut a supervisor off on either side
+//! of every effect.
 
 use std::sync::{Mutex, PoisonError};
 
-/// What a call meets.
+/// Fault of a call.
 pub enum Fault {
-    /// It fails with this cause.
+    /// The call fails with this cause.
     Error(&'static str),
-    /// It panics.
+    /// The call panics.
     Panic,
-    /// It never returns.
+    /// The call never returns.
     Hang,
-    /// The world changes under it; then it goes on.
+    /// The world changes during the call, which then continues.
     Run(Box<dyn FnOnce() + Send>),
 }
 
@@ -30,17 +30,17 @@ struct Inner {
 }
 
 impl Script {
-    /// The next call of `step` that meets no earlier one meets this fault.
+    /// Adds a fault for the next call of `step` that no earlier fault claims.
     pub fn at(&self, step: &str, fault: Fault) {
         self.with(|inner| inner.faults.push((step.to_owned(), fault)));
     }
 
-    /// Every call so far: `step subject`.
+    /// Returns all calls so far, as `step subject`.
     pub fn calls(&self) -> Vec<String> {
         self.with(|inner| inner.calls.clone())
     }
 
-    /// Where a call stands among all of them.
+    /// Returns the position of a call in the list of calls.
     pub fn position(&self, call: &str) -> Option<usize> {
         self.with(|inner| inner.calls.iter().position(|made| made == call))
     }
@@ -49,12 +49,12 @@ impl Script {
         self.with(|inner| inner.calls.clear());
     }
 
-    /// Faults that nothing met yet: a test whose fault never struck shows nothing.
+    /// Returns the faults that did not occur yet. A test whose fault never occurs proves nothing.
     pub fn unmet(&self) -> Vec<String> {
         self.with(|inner| inner.faults.iter().map(|(step, _)| step.clone()).collect())
     }
 
-    /// Whatever was not met is not to come any more.
+    /// Removes the faults that did not occur yet.
     pub fn forget_faults(&self) {
         self.with(|inner| inner.faults.clear());
     }
@@ -63,18 +63,19 @@ impl Script {
         self.with(|inner| inner.calls.push(call));
     }
 
-    /// Before the effect of a call.
+    /// Called before the effect of a call.
     pub(super) async fn before(&self, step: &str, subject: &str) -> Result<(), String> {
         self.note(format!("{step} {subject}"));
         self.meet(step).await
     }
 
-    /// After the effect of a call. An error here means: done, but not told.
+    /// Called after the effect of a call. An error here means that the effect happened but was not
+    /// reported.
     pub(super) async fn after(&self, step: &str) -> Result<(), String> {
         self.meet(&format!("{step}.after")).await
     }
 
-    /// For calls that cannot wait.
+    /// Like `before`, for synchronous calls.
     pub(super) fn before_now(&self, step: &str, subject: &str) -> Result<(), String> {
         self.note(format!("{step} {subject}"));
         match self.take(step) {
@@ -103,7 +104,7 @@ impl Script {
     }
 }
 
-/// `None` when the call is never to return.
+/// Applies a fault. `None` if the call must never return.
 fn strike(step: &str, fault: Fault) -> Option<Result<(), String>> {
     match fault {
         Fault::Error(cause) => Some(Err(cause.to_owned())),

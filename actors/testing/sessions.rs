@@ -1,4 +1,4 @@
-//! Sessions in memory, by their directories.
+//! In-memory sessions, by directory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,27 +31,27 @@ impl FakeSessions {
         Self { clock, kernel, script, inner: Arc::default() }
     }
 
-    /// The session in this directory.
+    /// Returns the session in this directory.
     pub fn state(&self, dir: &str) -> Option<Session> {
         self.with(|inner| inner.states.get(dir).cloned())
     }
 
-    /// How often was beaten for this worker.
+    /// Returns the number of heartbeats for this worker.
     pub fn beats(&self, worker: &str) -> u64 {
         self.with(|inner| inner.beats.get(worker).copied().unwrap_or(0))
     }
 
-    /// Another program writes the session of this directory.
+    /// Writes the session of this directory as another program would.
     pub fn put(&self, dir: &str, session: Session) {
         self.with(|inner| inner.states.insert(dir.to_owned(), session));
     }
 
-    /// What is seen of this worker from now on.
+    /// Sets what heartbeats observe of this worker.
     pub fn show(&self, worker: &str, sight: Sight) {
         self.with(|inner| inner.sights.insert(worker.to_owned(), sight));
     }
 
-    /// Directories that stay because of what is in them.
+    /// Returns the directories that were kept because of their content.
     pub fn preserved(&self) -> Vec<String> {
         self.with(|inner| inner.preserved.clone())
     }

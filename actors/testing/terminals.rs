@@ -1,4 +1,4 @@
-//! Windows as texts: what they show is set by the test, what is typed is kept.
+//! Windows as texts: the test sets their contents, and typed texts are recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ impl FakeTerminals {
         Self { script, inner: Mutex::default() }
     }
 
-    /// The worker has a window, which shows this.
+    /// Gives the worker a window with this content.
     pub fn show(&self, worker: &str, screen: &str) {
         self.with(|inner| {
             inner.away.remove(worker);
@@ -33,7 +33,7 @@ impl FakeTerminals {
         });
     }
 
-    /// Its window is gone.
+    /// Closes the worker's window.
     pub fn close(&self, worker: &str) {
         self.with(|inner| {
             inner.away.remove(worker);
@@ -41,13 +41,13 @@ impl FakeTerminals {
         });
     }
 
-    /// Its window is gone, and it comes back.
+    /// Closes the worker's window; the worker will come back.
     pub fn away(&self, worker: &str) {
         self.close(worker);
         self.with(|inner| inner.away.insert(worker.to_owned()));
     }
 
-    /// The tmux server is gone, with all windows.
+    /// Ends the tmux server with all windows.
     pub fn lose_server(&self) {
         self.with(|inner| {
             inner.screens.clear();
@@ -55,14 +55,14 @@ impl FakeTerminals {
         });
     }
 
-    /// What was typed into its window, in order; an interrupt is `^C`.
+    /// Returns the texts typed into the worker's window, in order. An interrupt is `^C`.
     pub fn typed(&self, worker: &str) -> Vec<String> {
         self.with(|inner| {
             inner.typed.iter().filter(|(name, ..)| name == worker).map(|(_, text, _)| text.clone()).collect()
         })
     }
 
-    /// The same, with how it was typed.
+    /// Returns the typed texts together with how they were typed.
     pub fn typed_how(&self, worker: &str) -> Vec<(String, Typing)> {
         self.with(|inner| {
             let of_worker = inner.typed.iter().filter(|(name, ..)| name == worker);

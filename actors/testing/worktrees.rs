@@ -1,5 +1,5 @@
-//! Worktrees as a list of paths and branches. The directories are real and
-//! empty, because a start looks whether an earlier one is still there.
+//! Worktrees as a list of paths and branches. The directories are real but empty, because a start
+//! checks whether an earlier one still exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,14 +18,14 @@ pub struct FakeWorktrees {
 
 #[derive(Default)]
 struct Inner {
-    /// Uncommitted changes by path.
+    /// Number of uncommitted changes by path.
     trees: BTreeMap<String, usize>,
     branches: BTreeSet<String>,
     saved: Vec<String>,
 }
 
 impl FakeWorktrees {
-    /// `above` is where worktrees go by default.
+    /// Creates the fake; `above` is the default parent directory of worktrees.
     pub fn new(above: PathBuf, script: Arc<Script>) -> Self {
         Self { above, script, inner: Mutex::default() }
     }
@@ -34,7 +34,7 @@ impl FakeWorktrees {
         self.with(|inner| inner.trees.keys().cloned().collect())
     }
 
-    /// Where the worktree of this name goes by default.
+    /// Returns the default path of a worktree.
     pub fn path(&self, name: &str) -> String {
         self.above.join(name).to_string_lossy().into_owned()
     }
@@ -43,12 +43,12 @@ impl FakeWorktrees {
         self.with(|inner| inner.branches.iter().cloned().collect())
     }
 
-    /// Paths whose work was put aside before they went.
+    /// Returns the paths whose work was saved before they were removed.
     pub fn saved(&self) -> Vec<String> {
         self.with(|inner| inner.saved.clone())
     }
 
-    /// Somebody works in it.
+    /// Sets the number of uncommitted changes at `path`.
     pub fn dirty(&self, path: &str, changes: usize) {
         self.with(|inner| inner.trees.insert(path.to_owned(), changes));
     }
@@ -60,7 +60,7 @@ impl FakeWorktrees {
         }
     }
 
-    /// Takes it away; whatever was in it is saved first.
+    /// Removes the worktree. Uncommitted changes are saved first.
     fn take_away(&self, path: &str) -> Option<Saved> {
         let changes = self.with(|inner| inner.trees.remove(path))?;
         let _ = fs::remove_dir(path);

@@ -1,4 +1,4 @@
-//! One machine with everything on it that a supervisor touches.
+//! A machine with everything that a supervisor interacts with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use swarm_model::{Ended, FineState, Reason, Row, Wire};
 use swarm_ports::{DirFacts, Ports};
 
 pub struct World {
-    /// The state directory: `state.json` and `state.lock` are real.
+    /// State directory. `state.json` and `state.lock` are real.
     pub root: PathBuf,
     pub clock: Arc<FakeClock>,
     pub events: Arc<FakeEvents>,
@@ -47,10 +47,10 @@ pub struct World {
 }
 
 impl World {
-    /// An empty machine below `home`, which is the test's own. Within a runtime.
+    /// Creates an empty machine below `home`, a directory of the test. Must run within a runtime.
     ///
     /// # Panics
-    /// When no directory can be made there.
+    /// Panics if directories cannot be created there.
     pub fn new(home: &Path) -> Self {
         let root = home.join("state");
         fs::create_dir_all(&root).expect("the test's directory can be written");
@@ -104,18 +104,18 @@ impl World {
         }
     }
 
-    /// Lets virtual time pass. Under paused time it does so only when nothing
-    /// is left to do, so whatever was set in motion is over.
+    /// Lets virtual time pass. Paused time advances only when no task can run, so everything that
+    /// was started has finished by then.
     pub async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 
-    /// Lets everything that was set in motion end.
+    /// Waits until everything that was started has finished.
     pub async fn settle(&self) {
         self.pass(Duration::from_millis(1)).await;
     }
 
-    /// The rows of `state.json`; none when there is no readable file.
+    /// Returns the rows of `state.json`. Empty if there is no readable file.
     pub fn rows(&self) -> Vec<Row> {
         let Ok(Loaded::Table(table)) = store::load(&self.root.join("state.json")) else { return Vec::new() };
         table.entries.iter().filter_map(|entry| entry.row.as_deref().ok().cloned()).collect()
@@ -125,26 +125,26 @@ impl World {
         self.rows().into_iter().find(|row| row.name == name)
     }
 
-    /// The records that the row of `name` leads to.
+    /// Returns the records that the row of `name` leads to.
     pub fn facts(&self, name: &str) -> Option<DirFacts> {
         let row = self.row(name)?;
         self.records.all().into_iter().find(|facts| reconcile::belongs(&row, facts))
     }
 
-    /// What a reader would say of it now.
+    /// Returns the state that readers derive for the worker now.
     pub fn state(&self, name: &str) -> Option<FineState> {
         self.facts(name).map(|facts| reconcile::fine_state(&facts))
     }
 
-    /// The command of `name` ends by itself.
+    /// Ends the command of `name`.
     ///
     /// # Panics
-    /// When nothing of that name was ever executed.
+    /// Panics if no worker of that name was ever executed.
     pub fn end(&self, name: &str, ended: Ended) {
         self.processes.end(&self.records.newest(name).expect("it was started"), ended);
     }
 
-    /// The same for another reason.
+    /// Ends the command of `name` for the given reason.
     ///
     /// # Panics
     /// As [`World::end`].
@@ -152,30 +152,30 @@ impl World {
         self.processes.end_because(&self.records.newest(name).expect("it was started"), ended, reason);
     }
 
-    /// The shim of `name` is killed.
+    /// Kills the shim of `name`.
     ///
     /// # Panics
-    /// When nothing of that name was ever executed.
+    /// Panics if no worker of that name was ever executed.
     pub fn kill_shim(&self, name: &str) {
         self.processes.kill_shim(&self.records.newest(name).expect("it was started"));
     }
 
-    /// The text of `state.json`.
+    /// Returns the text of `state.json`.
     pub fn state_text(&self) -> String {
         fs::read_to_string(self.root.join("state.json")).unwrap_or_default()
     }
 
-    /// Another program replaces `state.json`.
+    /// Replaces `state.json` as another program would.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// Panics if the file cannot be written.
     pub fn write_state(&self, text: &str) {
         let temporary = self.root.join("theirs.tmp");
         fs::write(&temporary, text).expect("the test's directory can be written");
         fs::rename(temporary, self.root.join("state.json")).expect("the test's directory can be written");
     }
 
-    /// Another program replaces the rows.
+    /// Replaces the rows as another program would.
     ///
     /// # Panics
     /// As [`World::write_state`].

@@ -38,6 +38,11 @@ pub(super) struct Life {
     pub generation: u64,
     pub lease: Lease,
     pub timeout_ms: Option<u64>,
+    /// File names of its logs, below the directory of logs.
+    pub logs: Vec<String>,
+    pub log_limit_bytes: u64,
+    /// Its work is to land once it has finished.
+    pub merges: bool,
     /// What there is to beat for.
     pub session: Option<swarm_ports::Life>,
 }
@@ -61,7 +66,15 @@ impl Life {
             agent: spec.is_agent(),
             rungs,
         });
-        Self { generation: spec.generation, lease, timeout_ms: spec.contract.timeout_ms, session }
+        Self {
+            generation: spec.generation,
+            lease,
+            timeout_ms: spec.contract.timeout_ms,
+            logs: spec.logs.clone(),
+            log_limit_bytes: spec.contract.log_limit_bytes,
+            merges: spec.contract.merge,
+            session,
+        }
     }
 }
 
@@ -86,11 +99,10 @@ impl Actor for Worker {
         myself: ActorRef<WorkerMessage>,
         arguments: WorkerArguments,
     ) -> Result<State, ActorProcessingErr> {
-        let machine = Machine::new(swarm_model::RestartPolicy::Never, Wanted::default());
         Ok(State {
             arguments,
             myself,
-            machine,
+            machine: Machine::default(),
             life: None,
             tasks: Vec::new(),
             live: (false, None),
@@ -136,7 +148,7 @@ impl State {
             }
             WorkerMessage::Adopt => self.adopt().await,
             WorkerMessage::TellLife => {
-                if self.machine.phase.has_process() {
+                if self.machine.phase().has_process() {
                     self.tell_life();
                 }
             }
@@ -179,14 +191,28 @@ impl State {
 
     async fn perform(&mut self, effect: Effect) -> Result<(), Refusal> {
         match effect {
-            Effect::WriteWanted(wanted) => self.write_wanted(&wanted).await?,
+            Effect::WriteWanted(wanted) => self.write_wanted("record what is wanted", &wanted).await?,
+            Effect::WriteRenewal(wanted) => self.write_wanted("record the restart", &wanted).await?,
+            Effect::ForgetRenewal(wanted) => {
+                if let Err(refusal) = self.write_wanted("record what is wanted", &wanted).await {
+                    let error = refusal.cause;
+                    tracing::warn!(worker = self.name(), %error, "it is still noted that it is to be started again");
+                }
+            }
+            Effect::KeepLogs => self.keep_logs(),
+            Effect::TellLife => self.tell_life(),
+            Effect::TellEnd(end) => self.tell_end(&end),
             Effect::WatchShim => self.watch_shim(),
             Effect::WatchWorker => self.watch_worker(),
             Effect::ReportEnd(end) => self.report_end(&end).await,
+            Effect::ReportFinished => self.report_finished().await,
+            Effect::EndLeftovers => self.end_leftovers_of_life().await,
+            Effect::SettleEnd => Box::pin(self.settle_end()).await,
             Effect::ArmRestart { delay_ms, restarts } => {
                 self.emit(EventKind::WorkerRestarting { in_ms: delay_ms, restarts });
                 self.arm_restart(delay_ms);
             }
+            Effect::RearmRestart { delay_ms } => self.arm_restart(delay_ms),
             Effect::CancelRestart => self.abort_tasks(),
             Effect::StartAgain => Box::pin(self.start_again()).await,
             Effect::StopTree => Box::pin(self.stop_tree()).await?,
@@ -198,10 +224,10 @@ impl State {
         Ok(())
     }
 
-    async fn write_wanted(&self, wanted: &Wanted) -> Result<(), Refusal> {
+    async fn write_wanted(&self, step: &str, wanted: &Wanted) -> Result<(), Refusal> {
         let Some(life) = &self.life else { return Ok(()) };
         let written = self.ports().records.write_wanted(self.name(), life.generation, wanted).await;
-        written.map_err(|error| error::of_io("record what is wanted", &error).of(self.name()))
+        written.map_err(|error| error::of_io(step, &error).of(self.name()))
     }
 
     fn watch_shim(&mut self) {
@@ -236,7 +262,7 @@ impl State {
         }
     }
 
-    pub(super) fn arm_restart(&mut self, delay_ms: u64) {
+    fn arm_restart(&mut self, delay_ms: u64) {
         let generation = self.life.as_ref().map_or(0, |life| life.generation);
         let myself = self.myself.clone();
         self.task(async move {
@@ -259,13 +285,13 @@ impl State {
     /// A worker runs from here on under this actor's eyes.
     pub(super) async fn begin_life(&mut self, started: Started) {
         self.abort_tasks();
-        self.machine.policy = started.spec.contract.restart;
-        self.life = Some(Life::of(&started.spec, started.lease.clone(), self.machine.wanted.rungs));
+        let (generation, policy) = (started.generation, started.spec.contract.restart);
+        self.life = Some(Life::of(&started.spec, started.lease.clone(), self.machine.wanted().rungs));
         self.tell_life();
         self.emit(EventKind::WorkerStarted { pid: started.lease.worker.pid });
-        self.keep_logs(&started.spec);
+        self.keep_logs();
         // The watch is the only effect of a start, and it cannot fail.
-        let _ = self.feed(Event::Started).await;
+        let _ = self.feed(Event::Started { generation, policy }).await;
     }
 
     async fn start_again(&mut self) {
@@ -280,9 +306,7 @@ impl State {
     async fn try_start_again(&mut self) -> Result<(), Refusal> {
         let Subject::Ours { row, facts } = self.subject().await? else {
             // Cleaned or taken over by the other program: nothing of ours to restart.
-            self.machine.wanted = Wanted::default();
-            self.machine.phase = Phase::Ended;
-            return Ok(());
+            return self.feed(Event::Forgotten).await;
         };
         let Some(spec) = facts.spec.spec() else {
             return Err(Refusal::new(RefusalKind::Start, "its launch contract is lost"));
@@ -290,7 +314,7 @@ impl State {
         let caller = caller_of(&spec.contract, &spec.request);
         let base = row.swarm().and_then(|meta| meta.base.clone()).unwrap_or_default();
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base });
-        let wanted = Wanted { next_start_ms: None, ..self.machine.wanted.clone() };
+        let wanted = Wanted { next_start_ms: None, ..self.machine.wanted().clone() };
         let start = Start {
             name: self.name().to_owned(),
             contract: spec.contract.clone(),
@@ -365,31 +389,39 @@ impl State {
         }
     }
 
-    pub(super) async fn worker_gone(&mut self, generation: u64) {
+    async fn worker_gone(&mut self, generation: u64) {
         let facts = self.observe(generation).await;
         self.life_over(generation, facts).await;
     }
 
     /// All of it is gone: what its record says goes to the machine.
-    pub(super) async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) {
+    async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
         let (up_ms, lease) = (self.up_ms(&life.lease), life.lease.clone());
         let exit = facts.as_ref().and_then(|facts| facts.exit.clone());
         if exit.is_none() {
             self.end_leftovers(&lease).await;
         }
-        self.tell_end(exit.as_ref());
         let end = End::of(exit.as_ref(), Some(up_ms));
+        self.tell_end(&end);
         self.ports().logs.release(self.name());
         if let Err(refusal) = self.feed(Event::LifeEnded(end)).await {
             tracing::error!(worker = self.name(), cause = %refusal.cause, "the end of a worker could not be handled");
         }
-        if let Some(facts) = &facts {
-            self.tell_finished(facts).await;
-        }
         if matches!(self.subject().await, Ok(Subject::None)) {
             // The other program dropped the row: cleaned, and only the records are left.
             self.remove_leftovers(None).await;
+        }
+    }
+
+    async fn settle_end(&mut self) {
+        let Some(generation) = self.life.as_ref().map(|life| life.generation) else { return };
+        self.worker_gone(generation).await;
+    }
+
+    async fn end_leftovers_of_life(&self) {
+        if let Some(life) = &self.life {
+            self.end_leftovers(&life.lease).await;
         }
     }
 
@@ -402,7 +434,7 @@ impl State {
 
     async fn time_is_up(&mut self, generation: u64) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
-        if self.machine.phase != Phase::Unsupervised {
+        if self.machine.phase() != Phase::Unsupervised {
             return;
         }
         let lease = life.lease.clone();

@@ -1,7 +1,7 @@
 //! The life of one worker as a pure function: phase, event, now → effects.
 
 use super::backoff::{self, Verdict};
-use swarm_model::{Ended, ExitRecord, Hits, Reason, RestartPolicy, Rungs, Wanted, WantedState};
+use swarm_model::{Ended, ExitRecord, FineState, Hits, Reason, RestartPolicy, Rungs, Wanted, WantedState};
 
 /// Where a worker is. What is wanted of it is kept apart, in [`Wanted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +50,33 @@ impl End {
             hits: exit.map_or_else(Hits::default, |exit| exit.hits),
         }
     }
+
+    /// Reports whether the worker ended by itself and with success.
+    fn is_finished(&self) -> bool {
+        self.reason == Some(Reason::Exited) && self.ended.is_some_and(Ended::is_success)
+    }
+}
+
+/// One generation that an earlier supervisor started, as its records show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adoption {
+    pub generation: u64,
+    pub policy: RestartPolicy,
+    pub wanted: Wanted,
+    /// State that [`reconcile`](crate::registry::reconcile) derives from the records.
+    pub state: FineState,
+    /// The recorded end. Unknown in every part if there is no exit record.
+    pub end: End,
 }
 
 /// What happens to a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A start was asked for, by a person or by the timer.
-    StartBegins,
-    Started,
+    /// Somebody starts it. Earlier stops and failures no longer count; the value is the
+    /// part of its history that still does.
+    StartBegins(Wanted),
+    /// The start succeeded.
+    Started { generation: u64, policy: RestartPolicy },
     /// The start failed and everything of it was taken back.
     StartFailed,
     /// A life ended; all of its processes are gone.
@@ -68,8 +87,18 @@ pub enum Event {
     RestartDue,
     /// It is to be stopped and to stay stopped.
     StopAsked,
-    /// A person starts it: earlier stops and failures no longer count.
-    StartAsked,
+    /// The worker is taken over from an earlier supervisor.
+    Adopted(Adoption),
+    /// An earlier supervisor committed a start that was never executed.
+    PromiseFound { policy: RestartPolicy, wanted: Wanted },
+    /// It makes no progress, and this much was done about it.
+    Climbed(Rungs),
+    /// It is about to be stopped in order to be started again.
+    RenewalBegins,
+    /// It could not be stopped or started again: its own policy decides once more.
+    RenewalFailed,
+    /// Its row is gone, or belongs to another program.
+    Forgotten,
 }
 
 /// What is to be done, in this order.
@@ -77,16 +106,37 @@ pub enum Event {
 pub enum Effect {
     /// Make `wanted` durable before anything that follows.
     WriteWanted(Wanted),
+    /// The same for the note that the worker is being renewed, or no longer is.
+    WriteRenewal(Wanted),
+    /// Make `wanted` durable without the renewal that was cut off. A failure is only
+    /// logged: the next adoption tries again.
+    ForgetRenewal(Wanted),
+    /// Keep the logs of the running worker within their limit.
+    KeepLogs,
+    /// Tell the supervisor that the worker runs, if it has a session.
+    TellLife,
+    /// Tell the supervisor that the worker has ended, if it has a session.
+    TellEnd(End),
     /// Watch the shim, and tell when it is gone.
     WatchShim,
     /// Watch the worker's own process, and end it at its time limit.
     WatchWorker,
-    /// Tell of the end.
+    /// Publish the end.
     ReportEnd(End),
-    /// Fire `RestartDue` after so many milliseconds.
+    /// Report that its work is complete and may land.
+    ReportFinished,
+    /// End the processes that the worker left behind.
+    EndLeftovers,
+    /// Read the records again and report `LifeEnded`.
+    SettleEnd,
+    /// Announce the restart, and fire `RestartDue` after so many milliseconds.
     ArmRestart {
         delay_ms: u64,
         restarts: u32,
+    },
+    /// Fire `RestartDue` after so many milliseconds. The restart was announced before.
+    RearmRestart {
+        delay_ms: u64,
     },
     CancelRestart,
     /// Start the next generation.
@@ -96,16 +146,42 @@ pub enum Effect {
     ReportGivenUp,
 }
 
+/// State of one worker. Only events change it.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    pub phase: Phase,
-    pub wanted: Wanted,
-    pub policy: RestartPolicy,
+    phase: Phase,
+    wanted: Wanted,
+    policy: RestartPolicy,
+    /// The generation that `phase` is about. `None` before the first start or adoption.
+    generation: Option<u64>,
+    /// The end of that generation was reported.
+    reported: bool,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Ended,
+            wanted: Wanted::default(),
+            policy: RestartPolicy::Never,
+            generation: None,
+            reported: false,
+        }
+    }
 }
 
 impl Machine {
-    pub fn new(policy: RestartPolicy, wanted: Wanted) -> Self {
-        Self { phase: Phase::Ended, wanted, policy }
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// Reports whether this generation was started or adopted here.
+    pub fn knows(&self, generation: u64) -> bool {
+        self.generation == Some(generation)
     }
 
     /// Whether the supervisor has anything to do for it by itself.
@@ -119,8 +195,12 @@ impl Machine {
     /// Takes one event at `now_ms` (wall clock).
     pub fn on(&mut self, event: Event, now_ms: u64) -> Vec<Effect> {
         match event {
-            Event::StartBegins => self.go(Phase::Starting, Vec::new()),
-            Event::Started => {
+            Event::StartBegins(kept) => {
+                self.wanted = kept;
+                self.go(Phase::Starting, Vec::new())
+            }
+            Event::Started { generation, policy } => {
+                self.take(generation, policy);
                 self.wanted.next_start_ms = None;
                 self.go(Phase::Running, vec![Effect::WatchShim])
             }
@@ -132,7 +212,7 @@ impl Machine {
             Event::ShimLost => self.go(Phase::Unsupervised, vec![Effect::WatchWorker]),
             Event::LifeEnded(end) => match self.phase {
                 Phase::Starting | Phase::Running | Phase::Unsupervised => {
-                    let mut effects = vec![Effect::ReportEnd(end)];
+                    let mut effects = self.report(end);
                     effects.extend(self.end(end, now_ms));
                     effects
                 }
@@ -144,11 +224,89 @@ impl Machine {
                 Phase::Ended | Phase::Starting | Phase::Running | Phase::Unsupervised | Phase::Failed => Vec::new(),
             },
             Event::StopAsked => self.stop(),
-            Event::StartAsked => {
+            Event::Adopted(adoption) if self.knows(adoption.generation) => Vec::new(),
+            Event::Adopted(adoption) => self.adopt(adoption, now_ms),
+            Event::PromiseFound { policy, wanted } => {
+                self.policy = policy;
+                self.wanted = Wanted { next_start_ms: Some(now_ms), ..wanted };
+                self.generation = None;
+                self.go(Phase::Starting, vec![Effect::StartAgain])
+            }
+            Event::Climbed(rungs) => {
+                self.wanted.rungs = rungs;
+                vec![Effect::WriteWanted(self.wanted.clone())]
+            }
+            Event::RenewalBegins => self.renew(Some(now_ms)),
+            Event::RenewalFailed => self.renew(None),
+            Event::Forgotten => {
                 self.wanted = Wanted::default();
-                Vec::new()
+                self.go(Phase::Ended, Vec::new())
             }
         }
+    }
+
+    fn take(&mut self, generation: u64, policy: RestartPolicy) {
+        (self.generation, self.policy, self.reported) = (Some(generation), policy, false);
+    }
+
+    /// Continues where the earlier supervisor stopped.
+    fn adopt(&mut self, adoption: Adoption, now_ms: u64) -> Vec<Effect> {
+        let Adoption { generation, policy, wanted, state, end } = adoption;
+        self.take(generation, policy);
+        self.wanted = wanted;
+        if state.is_running() {
+            return self.adopt_running(state);
+        }
+        let mut effects = vec![Effect::TellEnd(end)];
+        effects.extend(self.report(end));
+        match (state, self.wanted.next_start_ms) {
+            (FineState::Backoff, Some(due_ms)) => {
+                self.phase = Phase::BackingOff;
+                // A wall clock that was set back must not delay it for years.
+                let delay_ms = due_ms.saturating_sub(now_ms).min(backoff::DELAY_MS_MAX);
+                effects.push(Effect::RearmRestart { delay_ms });
+            }
+            (FineState::Backoff, None) => {
+                // It ended while no supervisor watched: decided as if it had ended just now.
+                self.phase = Phase::Running;
+                effects.push(Effect::SettleEnd);
+            }
+            (FineState::Failed, _) => self.phase = Phase::Failed,
+            _ => {
+                self.phase = Phase::Ended;
+                effects.extend((state == FineState::Lost).then_some(Effect::EndLeftovers));
+                effects.extend(end.is_finished().then_some(Effect::ReportFinished));
+            }
+        }
+        effects
+    }
+
+    fn adopt_running(&mut self, state: FineState) -> Vec<Effect> {
+        let mut effects = vec![Effect::KeepLogs];
+        if std::mem::take(&mut self.wanted.renewed) {
+            // It was to be renewed, and the supervisor ended before it was stopped.
+            self.wanted.next_start_ms = None;
+            effects.push(Effect::ForgetRenewal(self.wanted.clone()));
+        }
+        effects.push(Effect::TellLife);
+        if state == FineState::Unsupervised {
+            effects.push(Effect::WatchWorker);
+            return self.go(Phase::Unsupervised, effects);
+        }
+        self.wanted.next_start_ms = None;
+        effects.push(Effect::WatchShim);
+        self.go(Phase::Running, effects)
+    }
+
+    fn renew(&mut self, since_ms: Option<u64>) -> Vec<Effect> {
+        self.wanted.renewed = since_ms.is_some();
+        self.wanted.next_start_ms = since_ms;
+        vec![Effect::WriteRenewal(self.wanted.clone())]
+    }
+
+    /// Reports the end of a generation once.
+    fn report(&mut self, end: End) -> Vec<Effect> {
+        if std::mem::replace(&mut self.reported, true) { Vec::new() } else { vec![Effect::ReportEnd(end)] }
     }
 
     fn go(&mut self, phase: Phase, effects: Vec<Effect>) -> Vec<Effect> {
@@ -180,7 +338,8 @@ impl Machine {
 
     fn end(&mut self, end: End, now_ms: u64) -> Vec<Effect> {
         if !self.restarts_after(end) {
-            return self.go(Phase::Ended, Vec::new());
+            let finished = end.is_finished().then_some(Effect::ReportFinished);
+            return self.go(Phase::Ended, finished.into_iter().collect());
         }
         // By itself: nobody has done anything about the next one yet.
         self.wanted.rungs = Rungs::default();
@@ -210,117 +369,6 @@ impl Machine {
             RestartPolicy::Never => false,
             RestartPolicy::OnFailure => !end.ended.is_some_and(Ended::is_success),
             RestartPolicy::Always => true,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn running(policy: RestartPolicy) -> Machine {
-        let mut machine = Machine::new(policy, Wanted::default());
-        machine.on(Event::StartBegins, 0);
-        machine.on(Event::Started, 0);
-        machine
-    }
-
-    fn end(ended: Option<Ended>, reason: Option<Reason>) -> Event {
-        Event::LifeEnded(End { ended, reason, ..End::of(None, Some(5)) })
-    }
-
-    #[test]
-    fn policies_restart_what_they_say() {
-        let (ok, bad) = (Some(Ended::Code(0)), Some(Ended::Code(3)));
-        let exited = Some(Reason::Exited);
-        for (policy, after_success, after_failure, after_unknown) in [
-            (RestartPolicy::Never, Phase::Ended, Phase::Ended, Phase::Ended),
-            (RestartPolicy::OnFailure, Phase::Ended, Phase::BackingOff, Phase::BackingOff),
-            (RestartPolicy::Always, Phase::BackingOff, Phase::BackingOff, Phase::BackingOff),
-        ] {
-            for (ended, reason, phase) in
-                [(ok, exited, after_success), (bad, exited, after_failure), (None, None, after_unknown)]
-            {
-                let mut machine = running(policy);
-                machine.on(end(ended, reason), 9);
-                assert_eq!(machine.phase, phase, "{policy:?} after {ended:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_stop_is_durable_before_the_first_signal() {
-        let mut machine = running(RestartPolicy::Always);
-        let effects = machine.on(Event::StopAsked, 1);
-        assert!(matches!(&effects[..], [Effect::WriteWanted(w), Effect::StopTree] if w.state == WantedState::Stopped));
-        assert_eq!(machine.on(end(Some(Ended::Signal(15)), None), 2).len(), 1);
-        assert_eq!(machine.phase, Phase::Ended);
-    }
-
-    #[test]
-    fn a_stop_without_a_policy_needs_no_record() {
-        let mut machine = running(RestartPolicy::Never);
-        assert_eq!(machine.on(Event::StopAsked, 1), vec![Effect::StopTree]);
-    }
-
-    #[test]
-    fn a_stop_that_is_asked_for_again_is_written_again() {
-        let mut machine = running(RestartPolicy::Always);
-        machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 1);
-        machine.on(Event::StopAsked, 2);
-        let again = machine.on(Event::StopAsked, 3);
-        assert!(matches!(&again[..], [Effect::WriteWanted(w)] if w.state == WantedState::Stopped));
-    }
-
-    #[test]
-    fn a_stop_while_backing_off_cancels_the_restart() {
-        let mut machine = running(RestartPolicy::Always);
-        machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 1);
-        let effects = machine.on(Event::StopAsked, 2);
-        assert!(effects.contains(&Effect::CancelRestart));
-        assert_eq!(machine.on(Event::RestartDue, 3), Vec::new());
-        assert!(!machine.is_live());
-    }
-
-    #[test]
-    fn a_restart_that_fails_backs_off_further() {
-        let mut machine = running(RestartPolicy::OnFailure);
-        machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 1);
-        assert_eq!(machine.on(Event::RestartDue, 2), vec![Effect::StartAgain]);
-        machine.on(Event::StartFailed, 3);
-        assert_eq!((machine.phase, machine.wanted.restarts), (Phase::BackingOff, 2));
-    }
-
-    fn any_event() -> impl Strategy<Value = Event> {
-        let life = |ended, reason| Event::LifeEnded(End { ended, reason, ..End::of(None, Some(1)) });
-        prop_oneof![
-            Just(Event::StartFailed),
-            Just(life(Some(Ended::Code(1)), Some(Reason::Exited))),
-            Just(life(None, None)),
-            Just(Event::ShimLost),
-            Just(Event::RestartDue),
-            Just(Event::StopAsked),
-        ]
-    }
-
-    proptest! {
-        /// Once a stop was asked for, nothing starts the worker again but a person.
-        #[test]
-        fn stopped_stays_stopped(before in proptest::collection::vec(any_event(), 0..20),
-                                 after in proptest::collection::vec(any_event(), 0..20)) {
-            let mut machine = running(RestartPolicy::Always);
-            for event in before {
-                machine.on(event, 1);
-            }
-            machine.on(Event::StopAsked, 1);
-            for event in after {
-                let effects = machine.on(event, 2);
-                prop_assert!(!effects.contains(&Effect::StartAgain));
-                let armed = effects.iter().any(|effect| matches!(effect, Effect::ArmRestart { .. }));
-                prop_assert!(!armed, "a restart was armed");
-            }
         }
     }
 }

@@ -20,8 +20,12 @@ mod adopt;
 pub mod backoff;
 mod error;
 pub mod fate;
+#[cfg(test)]
+mod history_tests;
 mod launch;
 pub mod machine;
+#[cfg(test)]
+mod machine_tests;
 mod message;
 mod output;
 mod recover;

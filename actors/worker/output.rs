@@ -2,19 +2,18 @@
 
 use super::actor::State;
 use super::message::WorkerMessage;
-use swarm_model::Spec;
 use swarm_ports::{OutputLimit, StopOrder};
 
 impl State {
     /// From here on its logs are rotated, and what it writes is counted where that is limited.
-    pub(super) fn keep_logs(&mut self, spec: &Spec) {
-        let held = self.life.as_ref().and_then(|life| life.lease.limits.as_ref());
-        let limit = held.filter(|held| held.output.is_some()).and_then(|held| {
-            let (generation, before_bytes) = (spec.generation, held.logged_before_bytes);
+    pub(super) fn keep_logs(&mut self) {
+        let Some(life) = &self.life else { return };
+        let limit = life.lease.limits.as_ref().filter(|held| held.output.is_some()).and_then(|held| {
+            let (generation, before_bytes) = (life.generation, held.logged_before_bytes);
             held.asked.max_output_bytes.map(|max_bytes| OutputLimit { generation, max_bytes, before_bytes })
         });
         let logs = self.ports().logs.clone();
-        logs.keep(self.name(), &spec.logs, spec.contract.log_limit_bytes, limit);
+        logs.keep(self.name(), &life.logs, life.log_limit_bytes, limit);
         let Some(OutputLimit { generation, .. }) = limit else { return };
         let (spent, myself) = (logs.spent(self.name()), self.myself.clone());
         self.task(async move {
@@ -26,7 +25,7 @@ impl State {
     /// Its shim ends it and records why; what has no shim any more is ended all the same.
     pub(super) async fn output_spent(&mut self, generation: u64) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
-        if !self.machine.phase.has_process() {
+        if !self.machine.phase().has_process() {
             return;
         }
         let (lease, processes) = (life.lease.clone(), self.ports().processes.clone());

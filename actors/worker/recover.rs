@@ -5,6 +5,7 @@ use super::actor::State;
 use super::error;
 use super::fate::{self, Facts, Fate};
 use super::launch::{Start, Tree};
+use super::machine::Event;
 use super::subject::Subject;
 use super::verbs::answered;
 use swarm_model::{Caller, Reason, Refusal, RefusalKind, Row, Rungs, Spawned, Wanted, WireStatus};
@@ -77,16 +78,16 @@ impl State {
         if !subject.is_running() && self.machine.is_live() {
             return Err(Refusal::new(RefusalKind::Running, "its policy starts it again").of(self.name()));
         }
-        self.note_renewal(generation, true).await?;
+        self.feed(Event::RenewalBegins).await?;
         if subject.is_running()
             && let Err(refusal) = self.stop_tree().await
         {
             // It goes on, and what becomes of it is its own again.
-            self.note_renewal(generation, false).await?;
+            self.feed(Event::RenewalFailed).await?;
             return Err(refusal);
         }
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
-        let wanted = Wanted { renewed: false, next_start_ms: None, ..self.machine.wanted.clone() };
+        let wanted = Wanted { renewed: false, next_start_ms: None, ..self.machine.wanted().clone() };
         let start = Start {
             name: self.name().to_owned(),
             contract,
@@ -105,7 +106,7 @@ impl State {
             }
             Err(refusal) => {
                 // Nobody starts it any more but a person, who is told.
-                self.note_renewal(generation, false).await?;
+                self.feed(Event::RenewalFailed).await?;
                 Err(refusal)
             }
         }
@@ -114,24 +115,13 @@ impl State {
     /// Best effort: what is not noted is done once more after a crash.
     pub(super) async fn climbed(&mut self, generation: u64, rungs: Rungs) {
         let Some(life) = self.life.as_mut().filter(|life| life.generation == generation) else { return };
-        self.machine.wanted.rungs = rungs;
         if let Some(session) = &mut life.session {
             session.rungs = rungs;
         }
-        let wanted = self.machine.wanted.clone();
-        if let Err(error) = self.ports().records.write_wanted(self.name(), generation, &wanted).await {
+        if let Err(refusal) = self.feed(Event::Climbed(rungs)).await {
+            let error = refusal.cause;
             tracing::warn!(worker = self.name(), %error, "what was done about it is not noted");
         }
-    }
-
-    /// What is noted is known to this actor as well: a kill takes it back.
-    async fn note_renewal(&mut self, generation: u64, renewed: bool) -> Result<(), Refusal> {
-        let next_start_ms = renewed.then(|| self.ports().clock.wall_ms());
-        self.machine.wanted.renewed = renewed;
-        self.machine.wanted.next_start_ms = next_start_ms;
-        let wanted = self.machine.wanted.clone();
-        let noted = self.ports().records.write_wanted(self.name(), generation, &wanted).await;
-        noted.map_err(|error| error::of_io("record the restart", &error).of(self.name()))
     }
 
     async fn facts(&self, row: &Row, facts: &DirFacts) -> Facts {

@@ -90,5 +90,5 @@ impl Subject {
 }
 
 fn view(row: &Arc<Row>, facts: &DirFacts) -> WorkerView {
-    reconcile::judge(Arc::clone(row), Some(facts), None)
+    reconcile::judge(Arc::clone(row), Some(facts.into()), None)
 }

@@ -2,22 +2,19 @@
 
 use super::actor::{State, caller_of};
 use super::fate;
-use super::machine::{End, Phase};
+use super::machine::End;
 use super::message::Report;
 use super::subject::Subject;
-use swarm_model::{EventKind, ExitRecord, MergeSettings, Reason};
-use swarm_ports::{Completion, DirFacts};
+use swarm_model::{EventKind, MergeSettings, Reason};
+use swarm_ports::Completion;
 
 impl State {
-    /// It ended with success, stays ended, and is to land.
-    pub(super) async fn tell_finished(&self, facts: &DirFacts) {
-        let by_itself = |exit: &ExitRecord| exit.ended.is_success() && exit.reason == Reason::Exited;
-        let (Some(spec), true) = (facts.spec.spec(), facts.exit.as_ref().is_some_and(by_itself)) else { return };
-        if !spec.contract.merge || self.machine.phase != Phase::Ended {
-            return;
-        }
-        let Ok(Subject::Ours { row, .. }) = self.subject().await else { return };
-        let Some(worktree) = row.worktree.clone() else { return };
+    /// Reports a worker that ended with success and stays ended, if its work is to land.
+    pub(super) async fn report_finished(&self) {
+        let Some(life) = self.life.as_ref().filter(|life| life.merges) else { return };
+        let Ok(Subject::Ours { row, facts }) = self.subject().await else { return };
+        let spec = facts.spec.spec().filter(|spec| spec.generation == life.generation);
+        let (Some(spec), Some(worktree)) = (spec, row.worktree.clone()) else { return };
         let completion = Box::new(Completion {
             name: self.name().to_owned(),
             worker: Some((worktree, row.swarm().and_then(|meta| meta.base.clone()))),
@@ -69,9 +66,9 @@ impl State {
     }
 
     /// It does not any more. Told again by whoever adopts it.
-    pub(super) fn tell_end(&self, exit: Option<&ExitRecord>) {
+    pub(super) fn tell_end(&self, end: &End) {
         if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
-            self.report(Report::Ended(Box::new(session), exit.map(|exit| (exit.ended, exit.reason))));
+            self.report(Report::Ended(Box::new(session), end.ended.zip(end.reason)));
         }
     }
 }

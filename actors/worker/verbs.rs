@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::actor::State;
 use super::launch::{self, Start, Tree};
-use super::machine::{Event, Phase};
+use super::machine::Event;
 use super::message::Removal;
 use super::subject::Subject;
 use super::{error, remove};
@@ -66,11 +66,7 @@ impl State {
 
     pub(super) async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {
         // What this actor knows of an earlier life of that name no longer counts.
-        let _ = self.feed(Event::StartAsked).await;
-        if let Some(kept) = &start.wanted {
-            self.machine.wanted = kept.clone();
-        }
-        let _ = self.feed(Event::StartBegins).await;
+        let _ = self.feed(Event::StartBegins(start.wanted.clone().unwrap_or_default())).await;
         match launch::launch(self.ports(), &self.arguments.registry, start).await {
             Ok(started) => {
                 let spawned = started.spawned.clone();
@@ -182,9 +178,8 @@ impl State {
             tracing::warn!(worker = self.name(), %error, "its logs stay");
         }
         self.remove_leftovers(None).await;
-        self.machine.phase = Phase::Ended;
         self.life = None;
-        Ok(())
+        self.feed(Event::Forgotten).await
     }
 
     pub(super) async fn respawn(&mut self, caller: &Caller, removal: Removal) -> Result<Spawned, Refusal> {

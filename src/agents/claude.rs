@@ -1,8 +1,8 @@
 //! `claude`: Claude Code without a terminal (`-p --output-format stream-json`).
 //!
-//! What it says of its own end is not to be taken by its exit code, nor by the word
-//! `success`: a request that failed for good has both. Done is exit code 0 *and* a
-//! result with `is_error: false`. Its costs count over the whole conversation.
+//! Neither the exit code nor the subtype `success` alone means success: a request that failed permanently has both. A
+//! turn succeeded if the exit code is 0 *and* the result has `is_error: false`. Costs are totals of the whole
+//! conversation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,20 +11,21 @@ use serde_json::Value;
 use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
-use super::{AgentConfig, End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
+use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
+use swarm_config::sections::AgentConfig;
 
-/// Requests of an agent that may still be answered.
+/// Maximum number of remembered tool uses that may still be denied.
 const ASKED_MAX: usize = 64;
-/// The tool by which it asks a person.
+/// Tool with which the agent asks a person.
 const QUESTION: &str = "AskUserQuestion";
-/// The tool by which it keeps its list of what is to do.
+/// Tool with which the agent maintains its task list.
 const TODOS: &str = "TodoWrite";
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["claude".to_owned()]);
-    // The prompt goes to standard input: a command line has an end.
+    // The prompt goes to standard input, because the length of a command line is limited.
     argv.extend(["-p", "--output-format", "stream-json", "--verbose"].map(str::to_owned));
-    // Where the words for it say how it is held back, they hold.
+    // Configured permissions take precedence.
     if !config.arguments.iter().any(|word| word == "--permission-mode") {
         argv.extend(["--permission-mode", "acceptEdits", "--allowedTools", "Bash(*)"].map(str::to_owned));
     }
@@ -45,18 +46,19 @@ pub struct Reader {
     before: Session,
     session: Option<String>,
     result: Option<Ended>,
-    /// The provider's limit, when it was told and rejected the request.
+    /// Set if the provider's limit rejected a request, with the end of the limit in Unix milliseconds if it is known.
     limit: Option<Option<u64>>,
-    /// The kind of the error that the last answer was.
+    /// Kind of error in the last answer.
     error: Option<String>,
+    /// Error after which the agent retried.
     retried: Option<String>,
-    /// What it asked to do last, by the number of the request.
+    /// Last tool uses, by their ids.
     asked: VecDeque<(String, String)>,
-    /// Of which it was told that it may not.
+    /// Ids of tool uses whose denial was reported.
     denied: Vec<String>,
 }
 
-/// The last line of a turn.
+/// Last line of a turn.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Ended {
@@ -66,7 +68,7 @@ struct Ended {
     errors: Vec<String>,
     total_cost_usd: Option<f64>,
     usage: Tokens,
-    /// Over the whole conversation, of each model.
+    /// Totals of the whole conversation by model.
     #[serde(rename = "modelUsage")]
     models: BTreeMap<String, ModelTokens>,
     terminal_reason: Option<String>,
@@ -92,7 +94,7 @@ struct ModelTokens {
 }
 
 impl Ended {
-    /// Tokens over the whole conversation; `usage` is of the last process alone.
+    /// Returns the input and output tokens of the whole conversation; `usage` counts the last process alone.
     fn total(&self, before: Spent) -> (u64, u64) {
         if self.models.is_empty() {
             let of = &self.usage;
@@ -126,7 +128,7 @@ impl Reader {
         match part["type"].as_str()? {
             "text" => part["text"].as_str().map(short).filter(|text| !text.is_empty()).map(Seen::Text),
             "tool_use" if part["name"] == QUESTION => {
-                // That nobody may answer it is no other news.
+                // Its denial is not reported again.
                 self.denied.push(part["id"].as_str().unwrap_or_default().to_owned());
                 Some(Seen::Asked(question(&part["input"])))
             }
@@ -151,8 +153,8 @@ impl Reader {
             Some("api_retry") => {
                 let error = line["error"].as_str().unwrap_or("error").to_owned();
                 let wait = line["retry_delay_ms"].as_f64().unwrap_or_default() / 1000.0;
-                let told = Seen::Delay(format!("{error}, tries again in {wait:.1} s"));
-                // It would try a wrong key for minutes.
+                let told = Seen::Delay(format!("{error}, retrying in {wait:.1} s"));
+                // The agent would retry an invalid key for minutes.
                 let doomed = error == "authentication_failed";
                 self.retried = Some(error);
                 if doomed { vec![told, Seen::Doomed] } else { vec![told] }
@@ -170,7 +172,7 @@ impl Reader {
         }
     }
 
-    /// What the turn cost, which is told as a sum over the conversation.
+    /// Returns the cost of this turn and the total of the conversation.
     fn spent(&self) -> (Spent, Spent) {
         let Some(result) = &self.result else {
             return (Spent { unpriced: true, ..Spent::default() }, self.before.spent);
@@ -192,9 +194,9 @@ impl Reader {
         let Some(result) = &self.result else {
             let said = short(end.stderr);
             let cause = match (said.is_empty(), &self.retried) {
-                (false, _) => format!("it {} without a result: {said}", end_words(end.ended)),
-                (true, Some(error)) => format!("it {} while it tried again after {error}", end_words(end.ended)),
-                (true, None) => format!("it {} without a result", end_words(end.ended)),
+                (false, _) => format!("{} without a result: {said}", end_words(end.ended)),
+                (true, Some(error)) => format!("{} while retrying after {error}", end_words(end.ended)),
+                (true, None) => format!("{} without a result", end_words(end.ended)),
             };
             let told = format!("{} {}", self.retried.as_deref().unwrap_or_default(), end.stderr);
             return failure(cause, None, classify(&told, end.now_ms));
@@ -203,7 +205,7 @@ impl Reader {
             return Outcome::Success { summary: result.result.as_deref().map(short).filter(|text| !text.is_empty()) };
         }
         let said = result.result.clone().unwrap_or_else(|| result.errors.join("; "));
-        let cause = if said.trim().is_empty() { format!("it {}", end_words(end.ended)) } else { short(&said) };
+        let cause = if said.trim().is_empty() { end_words(end.ended) } else { short(&said) };
         failure(cause, Some(said).filter(|text| !text.trim().is_empty()), self.fault(result, end.now_ms))
     }
 
@@ -228,7 +230,7 @@ impl Reader {
 
 impl Parser for Reader {
     fn skips(&self, line: &[u8], told: bool) -> bool {
-        // Results of tools are most of what it prints, and say nothing here.
+        // Tool results are most of the output and are not needed.
         line.starts_with(br#"{"type":"user""#)
             || (!told
                 && line.starts_with(br#"{"type":"assistant""#)
@@ -246,7 +248,7 @@ impl Parser for Reader {
                 Vec::new()
             }
             Some("result") => {
-                // One that cannot be read is no evidence of success.
+                // A result that cannot be parsed is no evidence of success.
                 let ended: Ended = serde_json::from_value(value).unwrap_or_default();
                 let is_new = |one: &&Value| !self.denied.iter().any(|id| one["tool_use_id"] == *id);
                 let denied = ended.permission_denials.iter().filter(is_new);
@@ -269,7 +271,7 @@ impl Parser for Reader {
     }
 }
 
-/// What is asked, and the answers that are offered.
+/// Returns the questions in one line, each with the offered answers.
 pub fn question(input: &Value) -> String {
     let asked = input["questions"].as_array().into_iter().flatten().filter_map(|asked| {
         let options = asked["options"].as_array().into_iter().flatten();
@@ -281,7 +283,7 @@ pub fn question(input: &Value) -> String {
     if asked.is_empty() { "a question".to_owned() } else { short(&asked.join(" ")) }
 }
 
-/// `Bash: cargo test`, `Write: src/lib.rs`.
+/// Describes a tool use, for example `Bash: cargo test` or `Write: src/lib.rs`.
 pub fn tool(name: &str, input: &Value) -> String {
     let about = ["command", "file_path", "path", "pattern", "url", "query", "description", "prompt"];
     match about.iter().find_map(|key| input[key].as_str()) {

@@ -1,11 +1,12 @@
-//! `codex`: Codex without a terminal (`codex exec --json`). Its tokens count over the
-//! whole conversation, and it tells no price.
+//! `codex`: Codex without a terminal (`codex exec --json`). Token counts are totals of the whole conversation; prices
+//! are not reported.
 
 use serde_json::Value;
 use swarm_model::run::Outcome;
 use swarm_model::run::progress::Spent;
 
-use super::{AgentConfig, End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
+use super::{End, Launch, Parser, Report, Seen, Session, Turn, classify, end_words, failure, short};
+use swarm_config::sections::AgentConfig;
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     let mut argv = config.command.clone().unwrap_or_else(|| vec!["codex".to_owned()]);
@@ -14,7 +15,7 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
         argv.push("resume".to_owned());
     }
     argv.extend(["--json", "--skip-git-repo-check"].map(str::to_owned));
-    // Where the words for it say how it is held back, they hold.
+    // A configured sandbox takes precedence.
     if !config.arguments.iter().any(|word| word.starts_with("sandbox_mode=")) {
         argv.push("--dangerously-bypass-approvals-and-sandbox".to_owned());
     }
@@ -23,7 +24,7 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     }
     argv.extend(config.arguments.clone());
     argv.extend(turn.session.map(|session| session.id.clone()));
-    // The prompt from standard input: a command line has an end.
+    // The prompt goes to standard input, because the length of a command line is limited.
     argv.push("-".to_owned());
     Launch { argv, env: Vec::new(), input: Some(turn.prompt.to_owned()) }
 }
@@ -32,7 +33,7 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
 pub struct Reader {
     before: Session,
     session: Option<String>,
-    /// Over the whole conversation.
+    /// Total of the whole conversation.
     total: Option<Spent>,
     completed: bool,
     failed: Option<String>,
@@ -70,14 +71,14 @@ impl Reader {
         }
         if !end.ended.is_success() || !self.completed {
             let said = short(end.stderr);
-            let how = format!("it {} without completing its turn", end_words(end.ended));
+            let how = format!("{} without completing its turn", end_words(end.ended));
             let cause = if said.is_empty() { how } else { format!("{how}: {said}") };
             return failure(cause, None, classify(end.stderr, end.now_ms));
         }
         match &self.message {
             Some(message) => Outcome::Success { summary: Some(short(message)) },
-            // A turn of which nothing came, not a word: a refusal looks like that.
-            None => failure("it ended its turn without a word", None, swarm_model::run::FaultKind::Task),
+            // A refusal looks like this: a completed turn without any message.
+            None => failure("turn ended without a message", None, swarm_model::run::FaultKind::Task),
         }
     }
 }
@@ -104,7 +105,7 @@ impl Parser for Reader {
                 Vec::new()
             }
             Some("turn.failed") => {
-                self.failed = Some(message_of(value["error"]["message"].as_str().unwrap_or("its turn failed")));
+                self.failed = Some(message_of(value["error"]["message"].as_str().unwrap_or("turn failed")));
                 Vec::new()
             }
             Some("error") => {
@@ -130,7 +131,7 @@ impl Parser for Reader {
     }
 }
 
-/// A message may be the provider's answer as it came, which is JSON.
+/// Returns the error message. The text may be the provider's raw answer, which is JSON.
 fn message_of(text: &str) -> String {
     let inner = serde_json::from_str::<Value>(text).ok();
     let inner = inner.as_ref().and_then(|value| value["error"]["message"].as_str());

@@ -1,12 +1,13 @@
-//! `command`: any program. It gets the prompt on standard input and in the file
-//! `$SWARM_PROMPT`; its exit code says whether it did what was asked.
+//! `command`: any program. The program gets the prompt on standard input and in the file `$SWARM_PROMPT`; its exit code
+//! is the result.
 
 use swarm_model::run::progress::Spent;
 use swarm_model::run::{FaultKind, Outcome};
 
-use super::{AgentConfig, End, Launch, Parser, Report, Seen, Turn, end_words, failure, last_lines, short};
+use super::{End, Launch, Parser, Report, Seen, Turn, end_words, failure, last_lines, short};
+use swarm_config::sections::AgentConfig;
 
-/// Lines of output that the next attempt gets to see.
+/// Number of output lines that are passed to the next attempt.
 const EVIDENCE_LINES: usize = 40;
 
 pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
@@ -14,7 +15,7 @@ pub fn launch(config: &AgentConfig, turn: &Turn<'_>) -> Launch {
     Launch { argv, env: Vec::new(), input: Some(turn.prompt.to_owned()) }
 }
 
-/// Its output is text, of which the last line is the summary.
+/// Parser of plain text; the last line is the summary.
 #[derive(Default)]
 pub struct Reader {
     last: Option<String>,
@@ -37,8 +38,8 @@ impl Parser for Reader {
             let said = if end.stderr.trim().is_empty() { end.output } else { end.stderr };
             let why = said.lines().rev().find(|line| !line.trim().is_empty()).map(short);
             let cause = match why {
-                Some(why) => format!("it {}: {why}", end_words(end.ended)),
-                None => format!("it {}", end_words(end.ended)),
+                Some(why) => format!("{}: {why}", end_words(end.ended)),
+                None => end_words(end.ended),
             };
             let evidence =
                 format!("{}\n{}", last_lines(end.output, EVIDENCE_LINES), last_lines(end.stderr, EVIDENCE_LINES));

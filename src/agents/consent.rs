@@ -1,15 +1,14 @@
-//! How agents are held back from what a flow does not allow: words for their command lines.
+//! Arguments that make agents ask before, or keep them from, what a flow does not allow.
 
 use serde_json::json;
 
-/// A person may take their time. A hook that takes longer is passed over, so that whoever
-/// answers for it has to say no before.
+/// Timeout of the hook in seconds: long, because a person answers. The agent ignores a hook that takes longer, so the
+/// hook itself must deny before that.
 pub const SECONDS_MAX: u32 = 7 * 24 * 3600;
 
-/// `claude` asks `program` before each use of a tool, and goes by its answer; without one
-/// it does nothing but read.
+/// Returns arguments that make `claude` ask `program` before each use of a tool. Without an answer it only reads.
 pub fn claude(program: &str) -> Vec<String> {
-    // It passes over a hook that fails in any other way.
+    // Only exit code 2 blocks the tool; any other failure of the hook is ignored.
     let command = format!("'{}' flow consent-check || exit 2", program.replace('\'', r"'\''"));
     let hook =
         json!([{ "matcher": "*", "hooks": [{ "type": "command", "command": command, "timeout": SECONDS_MAX }] }]);
@@ -17,8 +16,8 @@ pub fn claude(program: &str) -> Vec<String> {
     ["--permission-mode", "default", "--settings", &settings.to_string()].map(str::to_owned).to_vec()
 }
 
-/// `codex` has a sandbox: what it refuses is not asked for. `roots` may be written to
-/// beside the worktree.
+/// Returns arguments for the sandbox of `codex`, which refuses without asking. `roots` are writable in addition to the
+/// worktree.
 pub fn codex(reads_only: bool, all: bool, roots: &[&str]) -> Vec<String> {
     if all {
         return Vec::new();

@@ -1,11 +1,10 @@
-//! What kind of failure an agent's last words are: whether another attempt may help,
-//! and when.
+//! Classification of an agent's last message: whether and when another attempt may help.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use swarm_model::run::FaultKind;
 
-/// Words that say that the key, the money or the model is the matter.
+/// Phrases of lasting failures: key, billing, model or policy.
 const LASTING: [&str; 17] = [
     "authenticat",
     "invalid api key",
@@ -26,7 +25,7 @@ const LASTING: [&str; 17] = [
     "context window",
 ];
 
-/// Those of them, and of the screens of agents, that say that nobody is logged in.
+/// Phrases in messages and on screens of agents that are not logged in.
 const LOGGED_OUT: [&str; 10] = [
     "authentication failed",
     "authentication_error",
@@ -40,16 +39,16 @@ const LOGGED_OUT: [&str; 10] = [
     "sign in with chatgpt",
 ];
 
-/// Whether an agent says that it is not logged in.
+/// Reports whether an agent's output says that it is not logged in.
 pub fn is_logged_out(said: &str) -> bool {
     let words = said.to_lowercase();
     LOGGED_OUT.iter().any(|word| words.contains(word))
 }
 
-/// Words of a provider's limit.
+/// Phrases of a provider's limits.
 const LIMIT: [&str; 5] = ["rate limit", "usage limit", "hour limit", "(429)", "429 too many"];
 
-/// Words of a fault on the way that passes by itself.
+/// Phrases of temporary failures.
 const PASSING: [&str; 11] = [
     "overloaded",
     "at capacity",
@@ -64,11 +63,11 @@ const PASSING: [&str; 11] = [
     "temporary error",
 ];
 
-/// Judges the message with which an agent gave up. What is not known is of the task.
+/// Classifies the message with which an agent gave up. An unknown message counts as a failure of the task.
 pub fn classify(message: &str, now_ms: u64) -> FaultKind {
     let words = message.to_lowercase();
     let says = |list: &[&str]| list.iter().any(|word| words.contains(word));
-    // Before the others: a limit may come with words about billing and plans.
+    // Limits first: their messages may also mention billing.
     if says(&LIMIT) {
         return FaultKind::Limit { until_ms: reset(message, now_ms) };
     }
@@ -78,7 +77,7 @@ pub fn classify(message: &str, now_ms: u64) -> FaultKind {
     if says(&PASSING) { FaultKind::Passing } else { FaultKind::Task }
 }
 
-/// When a limit is over, where the message says so: `try again in 1.5s`, or
+/// Returns the end of a limit in Unix milliseconds if the message has it: `try again in 1.5s`, or
 /// `try again at Jan 15th, 2027 8:00 AM` (local time).
 pub fn reset(message: &str, now_ms: u64) -> Option<u64> {
     if let Some((_, rest)) = message.split_once("try again in ") {

@@ -1,9 +1,8 @@
-//! Hooks: how an agent is made to say what it is at, and what it says then. Pure.
+//! Hooks: arguments that make an agent report its activity, and the parser of these reports. Pure functions.
 //!
-//! Of the agents that are known only `claude` can be given hooks for one start alone
-//! (`--settings`), beside those that its user and the repository have. `codex` asks a
-//! person to trust each hook first, and its `notify` would take the place of the user's
-//! own; what it says is understood where a person has put our command among its hooks.
+//! Among the known agents only `claude` accepts hooks for a single start (`--settings`), in addition to those of the
+//! user and the repository. `codex` asks a person to trust each hook first, and its `notify` would replace the user's
+//! own; its reports are understood if a person has added our command to its hooks.
 
 use std::path::Path;
 
@@ -11,36 +10,36 @@ use serde_json::{Value, json};
 
 use super::{claude, resume, short};
 
-/// What an agent says of itself.
+/// Activity that an agent reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// It is at work, and at nothing that has a name.
+    /// The agent works on something unnamed.
     Working,
-    /// It begins to use a tool.
+    /// The agent starts to use a tool.
     Tool(String),
-    /// It begins something that is no tool.
+    /// The agent starts something that is not a tool.
     Doing(String),
-    /// That tool is done with.
+    /// The tool use, or whatever else was started, has ended.
     Done(String),
-    /// It waits for a person.
+    /// The agent waits for a person.
     Waits(String),
-    /// It still does, for what it may have said before in more words.
+    /// The agent waits for a person, possibly for what an earlier `Waits` described in more detail.
     StillWaits(String),
-    /// It has done what it was told, and waits for what is next.
+    /// The agent has finished its task and waits for the next one.
     Idle(String),
 }
 
-/// What one hook tells.
+/// Report of one hook.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heard {
-    /// The conversation that it is in.
+    /// Id of the agent's conversation.
     pub conversation: Option<String>,
     pub word: Option<Word>,
-    /// What it means to do: a list of `{content, status, activeForm}`.
+    /// Task list of the agent: a list of `{content, status, activeForm}`.
     pub todos: Option<Value>,
 }
 
-/// What `claude` is to tell of.
+/// Hook events of `claude` that are reported.
 const EVENTS: [&str; 12] = [
     "SessionStart",
     "UserPromptSubmit",
@@ -55,15 +54,15 @@ const EVENTS: [&str; 12] = [
     "StopFailure",
     "SessionEnd",
 ];
-/// After so many seconds the agent goes on without an answer.
+/// Timeout of a hook in seconds, after which the agent continues.
 const SECONDS_MAX: u32 = 10;
 const COMPACTING: &str = "compacts its conversation";
-/// What a question is asked with.
+/// Tool with which the agent asks a question.
 const QUESTION: &str = "AskUserQuestion";
 const TODOS: &str = "TodoWrite";
 
-/// The same command line with hooks that run `program`. None for programs that take none,
-/// and where the user has given settings: of two, the agent would read the last only.
+/// Returns the command line extended by hooks that run `program`. `None` for programs without hooks, and if the command
+/// line already has `--settings`, because the agent reads only the last of them.
 pub fn command(argv: &[String], program: &Path) -> Option<Vec<String>> {
     let (agent, words) = argv.split_first()?;
     if resume::program(argv)? != "claude" || resume::has_option(argv, "--settings")? {
@@ -75,8 +74,8 @@ pub fn command(argv: &[String], program: &Path) -> Option<Vec<String>> {
 }
 
 fn settings(program: &str) -> Value {
-    // Whatever comes of it, the agent hears nothing: a program that is gone by now is no
-    // failure of the agent's, and what is printed would be taken for an answer.
+    // The hook must never fail or print anything: a missing program is not the agent's failure, and output would be
+    // taken for an answer.
     let command = format!("'{}' session hook >/dev/null 2>&1 || :", program.replace('\'', r"'\''"));
     let hook = json!([{ "hooks": [{ "type": "command", "command": command, "timeout": SECONDS_MAX }] }]);
     let hooks: serde_json::Map<String, Value> =
@@ -84,7 +83,7 @@ fn settings(program: &str) -> Value {
     json!({ "hooks": hooks })
 }
 
-/// What a hook of `claude` or `codex` was given, which may be anything.
+/// Parses the input of a hook of `claude` or `codex`. Input that is not understood gives an empty report.
 pub fn hear(said: &Value) -> Heard {
     let text = |key: &str| said[key].as_str().unwrap_or_default();
     let event = text("hook_event_name");
@@ -104,7 +103,7 @@ pub fn hear(said: &Value) -> Heard {
         },
         _ => return Heard::default(),
     };
-    // One that ends is not gone on with, and a helper's is not its own.
+    // A conversation that ends cannot be resumed, and that of a subagent is not the agent's own.
     let own = event != "SessionEnd" && said["agent_id"].is_null();
     let conversation = Some(text("session_id")).filter(|id| own && resume::is_id(id)).map(str::to_owned);
     let todos = Some(&input["todos"]).filter(|todos| event == "PreToolUse" && name == TODOS && todos.is_array());
@@ -112,10 +111,10 @@ pub fn hear(said: &Value) -> Heard {
 }
 
 fn notification(kind: &str, message: String) -> Option<Word> {
-    let message = if message.is_empty() { "it waits for somebody".to_owned() } else { message };
+    let message = if message.is_empty() { "it waits for a person".to_owned() } else { message };
     match kind {
         "idle_prompt" => Some(Word::Idle(message)),
-        // Those before there were kinds.
+        // Older versions have no kinds.
         "" if message.ends_with("waiting for your input") => Some(Word::Idle(message)),
         "" | "permission_prompt" | "elicitation_dialog" | "agent_needs_input" => Some(Word::StillWaits(message)),
         _ => None,
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_no_hooks_or_has_settings_stays_as_it_is() {
+    fn commands_without_hooks_or_with_settings_are_unchanged() {
         for line in [
             "make claude",
             "sh -c claude",
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hook_says_one_thing() {
+    fn each_hook_reports_one_activity() {
         let touch = json!({ "command": "touch a\nb", "description": "x" });
         let asked = json!({ "questions": [{ "question": "Which?", "options": [{ "label": "a" }, { "label": "b" }] }] });
         let tool = |event: &str, name: &str, input: &Value| json!({ "hook_event_name": event, "session_id": "C-1", "tool_name": name, "tool_input": input });
@@ -192,7 +191,7 @@ mod tests {
             (tool("PermissionRequest", "Bash", &touch), Word::Waits(said("it asks for a permission: Bash: touch a"))),
             (tool("PermissionRequest", QUESTION, &asked), Word::Waits(said("Which? (a | b)"))),
             (notified("permission_prompt", "it needs you"), Word::StillWaits(said("it needs you"))),
-            (notified("elicitation_dialog", ""), Word::StillWaits(said("it waits for somebody"))),
+            (notified("elicitation_dialog", ""), Word::StillWaits(said("it waits for a person"))),
             (notified("", "Claude is waiting for your input"), Word::Idle(said("Claude is waiting for your input"))),
             (notified("idle_prompt", "done"), Word::Idle(said("done"))),
             (plain("PreCompact"), Word::Doing(said(COMPACTING))),
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_meant_for_us_says_nothing() {
+    fn other_input_is_ignored() {
         for hook in [
             json!({ "hook_event_name": "Notification", "session_id": "C-1", "notification_type": "auth_success" }),
             json!({ "hook_event_name": "SubagentStop", "session_id": "C-1" }),
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_conversation_is_gone_on_with() {
+    fn only_the_agents_own_conversation_is_reported() {
         for (event, id, agent, known) in [
             ("SessionStart", "C-1", json!(null), true),
             ("SessionEnd", "C-1", json!(null), false),
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn its_list_of_what_is_to_do_is_heard() {
+    fn the_task_list_is_reported() {
         let todos = json!([{ "content": "a", "status": "pending" }]);
         let hook = |event: &str, todos: &Value| json!({ "hook_event_name": event, "tool_name": TODOS, "tool_input": { "todos": todos } });
         assert_eq!(hear(&hook("PreToolUse", &todos)).todos, Some(todos.clone()));
@@ -242,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_said_stays_short_and_on_one_line(name in ".{0,300}", command in "\\PC{0,400}|(a|\n|\u{1b})*") {
+        fn any_input_stays_short_and_on_one_line(name in ".{0,300}", command in "\\PC{0,400}|(a|\n|\u{1b})*") {
             let hook = json!({ "hook_event_name": "PermissionRequest", "tool_name": name,
                                "tool_input": { "command": command } });
             let Some(Word::Waits(what)) = hear(&hook).word else { panic!("it waits") };

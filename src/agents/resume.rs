@@ -1,7 +1,6 @@
-//! The command line that goes on with a conversation, made from the one that began it.
+//! Command lines that resume a conversation, derived from the one that started it.
 //!
-//! Only command lines that are an agent's own are touched, and of those only the words
-//! that say which conversation it is and what is to be done.
+//! Only direct command lines of an agent are changed, and in those only the conversation and the prompt.
 
 /// Options of `claude` that take a value.
 const CLAUDE_VALUES: [&str; 21] = [
@@ -27,7 +26,7 @@ const CLAUDE_VALUES: [&str; 21] = [
     "--effort",
     "--plugin-dir",
 ];
-/// Options of `claude` that take all words up to the next option.
+/// Options of `claude` that take all arguments up to the next option.
 const CLAUDE_LISTS: [&str; 8] = [
     "--allowedTools",
     "--allowed-tools",
@@ -38,7 +37,7 @@ const CLAUDE_LISTS: [&str; 8] = [
     "--mcp-config",
     "--betas",
 ];
-/// Words of `claude` that are no task.
+/// Subcommands of `claude`, as opposed to a prompt.
 const CLAUDE_VERBS: [&str; 23] = [
     "agents",
     "attach",
@@ -91,7 +90,7 @@ const CODEX_VALUES: [&str; 24] = [
     "--remote",
     "--remote-auth-token-env",
 ];
-/// Words of `codex` that are no task.
+/// Subcommands of `codex`, as opposed to a prompt.
 const CODEX_VERBS: [&str; 15] = [
     "login",
     "logout",
@@ -110,25 +109,25 @@ const CODEX_VERBS: [&str; 15] = [
     "fork",
 ];
 
-/// What a command line says of itself.
+/// Parsed command line of an agent.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parsed {
-    /// Its options with their values.
+    /// Options with their values.
     options: Vec<String>,
-    /// The conversation that it names.
+    /// Id of the named conversation.
     conversation: Option<String>,
     prompt: Option<String>,
-    /// It runs without a terminal (`-p`, `exec`).
+    /// The agent runs without a terminal (`-p`, `exec`).
     alone: bool,
 }
 
-/// Whether a text can be the name of a conversation, and nothing else on a command line.
+/// Reports whether a text is a valid id of a conversation, which cannot be mistaken for an option.
 pub fn is_id(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     text.len() <= 128 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(plain)
 }
 
-/// The conversation that a command line itself names.
+/// Returns the conversation that a command line names.
 pub fn named(argv: &[String]) -> Option<String> {
     match program(argv)? {
         "claude" => claude(argv)?.conversation,
@@ -137,7 +136,7 @@ pub fn named(argv: &[String]) -> Option<String> {
     }
 }
 
-/// The task in a command line.
+/// Returns the prompt in a command line.
 pub fn task(argv: &[String]) -> Option<String> {
     match program(argv)? {
         "claude" => claude(argv)?.prompt,
@@ -146,22 +145,22 @@ pub fn task(argv: &[String]) -> Option<String> {
     }
 }
 
-/// The command line that goes on: in the conversation `id` where one is known, else in a
-/// new one that is told what was done. None for commands that are no agent's.
+/// Returns the command line that continues with `prompt`: in conversation `id` if known, else in a new one. `None` for
+/// commands that are not an agent's.
 pub fn command(argv: &[String], id: Option<&str>, prompt: &str) -> Option<Vec<String>> {
     let mut words = vec![argv.first()?.clone()];
     match program(argv)? {
         "claude" => {
             let parsed = claude(argv)?;
             words.extend(id.into_iter().flat_map(|id| ["--resume".to_owned(), id.to_owned()]));
-            // Before the options: some take all words that follow.
+            // Before the options, because some of them take all arguments that follow.
             words.push(prompt.to_owned());
             words.extend(parsed.options);
         }
         "codex" => {
             let parsed = codex(argv)?;
             words.extend(parsed.alone.then(|| "exec".to_owned()));
-            // `exec` takes most of its options before `resume` only.
+            // `exec` accepts most of its options only before `resume`.
             let resume = id.into_iter().flat_map(|id| ["resume".to_owned(), id.to_owned()]);
             if parsed.alone {
                 words.extend(parsed.options);
@@ -181,7 +180,7 @@ pub fn program(argv: &[String]) -> Option<&str> {
     argv.first()?.rsplit('/').next()
 }
 
-/// Whether a command line of `claude` has this option; none where it is no start of it.
+/// Reports whether a command line of `claude` has this option; `None` if it is a subcommand.
 pub fn has_option(argv: &[String], option: &str) -> Option<bool> {
     let is_it = |word: &String| word == option || word.strip_prefix(option).is_some_and(|rest| rest.starts_with('='));
     claude(argv).map(|parsed| parsed.options.iter().any(is_it))
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_conversation_goes_in_and_the_task_is_said_anew() {
+    fn the_conversation_is_added_and_the_prompt_replaced() {
         for (argv, resumed, anew) in [
             ("claude", "claude --resume ID go", "claude go"),
             ("/opt/bin/claude fix_it", "/opt/bin/claude --resume ID go", "/opt/bin/claude go"),
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_agents_command_line_stays_as_it_is() {
+    fn other_command_lines_are_not_changed() {
         for argv in ["make test", "sh -c claude", "claude mcp list", "codex login", "claude update"] {
             assert_eq!(command(&words(argv), Some("ID"), "go"), None, "{argv}");
         }
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_an_option_is_no_conversation() {
+    fn an_option_is_not_a_conversation_id() {
         for id in ["--dangerously-skip-permissions", "", "a b", "a/../b", "-x", &"x".repeat(200)] {
             assert!(!is_id(id), "{id}");
         }
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_that_is_named_is_known() {
+    fn a_named_conversation_is_found() {
         for (argv, id) in [
             ("claude --session-id A-1 x", Some("A-1")),
             ("claude --resume=B", Some("B")),

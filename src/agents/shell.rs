@@ -1,9 +1,9 @@
-//! `shell`: the fenced shell blocks of the spec are the program. For codemods, for
-//! demonstrations, and for everything that needs no judgement; no key, no network.
+//! `shell`: runs the fenced shell blocks of the spec. For codemods, demonstrations and everything else that needs no
+//! judgement; needs no key and no network.
 
 use super::{Launch, Turn};
 
-/// Words after the fence that mark a block as one of ours.
+/// Languages after the fence that mark a block as shell script.
 const LANGUAGES: [&str; 3] = ["sh", "bash", "shell"];
 
 pub fn launch(turn: &Turn<'_>) -> Launch {
@@ -11,10 +11,10 @@ pub fn launch(turn: &Turn<'_>) -> Launch {
     Launch { argv, ..Launch::default() }
 }
 
-/// All blocks, in their order.
+/// Returns the concatenated shell blocks of a spec.
 ///
 /// # Errors
-/// When there is none, or one is not closed.
+/// Fails if there is none, or if one is not closed.
 pub fn script(spec: &str) -> Result<String, String> {
     let (mut script, mut found) = (String::new(), false);
     let mut open: Option<(String, bool)> = None;
@@ -42,12 +42,12 @@ pub fn script(spec: &str) -> Result<String, String> {
     }
     match open {
         Some((fence, true)) => Err(format!("a shell block is not closed with {fence}")),
-        _ if !found => Err("it has no ```sh block, which is what the shell agent runs".to_owned()),
+        _ if !found => Err("no ```sh block, which the shell agent runs".to_owned()),
         _ => Ok(script),
     }
 }
 
-/// Three or more backticks or tildes at the beginning of a line.
+/// Returns the three or more backticks or tildes at the start of a line.
 fn fence_of(line: &str) -> Option<String> {
     let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let fence: String = line.chars().take_while(|c| *c == mark).collect();

@@ -1,4 +1,4 @@
-//! Adapters on lines that the real programs printed (`tests/data/agents`).
+//! Tests of the adapters with recorded output of the real programs (`tests/data/agents`).
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::*;
 const NOW: u64 = 1_790_000_000_000;
 
 fn lines(agent: &str, case: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/agents/{agent}/{case}.jsonl"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/data/agents/{agent}/{case}.jsonl"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -34,7 +34,7 @@ fn fault(name: &str, case: &str) -> Option<FaultKind> {
 }
 
 #[test]
-fn a_turn_that_went_well_is_told_as_it_goes_and_has_a_summary() {
+fn a_successful_turn_reports_activity_and_a_summary() {
     let (seen, report) = read("claude", "normal", Ended::Code(0), None);
     assert!(matches!(&seen[0], Seen::Session(id) if id.len() == 36), "{seen:?}");
     assert!(seen.iter().any(|one| matches!(one, Seen::Tool(tool) if tool.starts_with("Bash: "))), "{seen:?}");
@@ -47,7 +47,7 @@ fn a_turn_that_went_well_is_told_as_it_goes_and_has_a_summary() {
 }
 
 #[test]
-fn what_nobody_hears_changes_nothing_of_the_end() {
+fn skipped_lines_do_not_change_the_outcome() {
     for (name, case) in [("claude", "normal"), ("claude", "rate_limited"), ("codex", "normal"), ("codex", "bad_key")] {
         let text = lines(name, case);
         let end = End { ended: Ended::Code(0), stderr: "", output: &text, now_ms: NOW };
@@ -122,7 +122,7 @@ fn each_failure_says_whether_and_when_another_attempt_may_help() {
 }
 
 #[test]
-fn what_passed_by_itself_is_no_failure_and_is_told() {
+fn a_recovered_error_is_reported_and_is_no_failure() {
     for (agent, case) in
         [("claude", "retry_recovered"), ("claude", "overloaded_recovered"), ("codex", "rate_limited_recovered")]
     {
@@ -140,14 +140,14 @@ fn a_wrong_key_is_not_tried_for_minutes() {
 }
 
 #[test]
-fn what_nobody_was_there_to_allow_is_told() {
+fn denied_permissions_are_reported_once() {
     let (seen, _) = read("claude", "denied", Ended::Code(0), None);
     let denied: Vec<&Seen> = seen.iter().filter(|one| matches!(one, Seen::Denied(_))).collect();
     assert_eq!(denied, [&Seen::Denied("Bash: touch b.txt".to_owned())], "once, and with what it was");
 }
 
 #[test]
-fn a_question_is_told_with_its_answers_and_once() {
+fn a_question_is_reported_once_with_its_options() {
     let asked = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"AskUserQuestion","input":{"questions":[{"question":"Which database?","options":[{"label":"sqlite"},{"label":"postgres"}]}]}}]}}"#;
     let denied = r#"{"type":"system","subtype":"permission_denied","tool_name":"AskUserQuestion","tool_use_id":"t1"}"#;
     let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"x","permission_denials":[{"tool_name":"AskUserQuestion","tool_use_id":"t1","tool_input":{}}]}"#;
@@ -197,12 +197,12 @@ fn a_conversation_is_continued_by_its_name() {
 fn shell_blocks_are_the_program_and_other_blocks_are_not() {
     let spec = "# T\n\n```sh\none\n```\n\n```rust\nno\n```\n~~~~bash\ntwo\n~~~\nthree\n~~~~\n```\nno\n```\n";
     assert_eq!(shell_script(spec), Ok("one\ntwo\n~~~\nthree\n".to_owned()));
-    assert_eq!(shell_script("# T\n"), Err("it has no ```sh block, which is what the shell agent runs".to_owned()));
+    assert_eq!(shell_script("# T\n"), Err("no ```sh block, which the shell agent runs".to_owned()));
     assert_eq!(shell_script("```sh\nx\n"), Err("a shell block is not closed with ```".to_owned()));
 }
 
 #[test]
-fn agents_are_found_by_name_and_mistakes_are_named() {
+fn agents_are_found_by_name_and_errors_name_the_problem() {
     let command = |words: &[&str]| AgentConfig {
         command: Some(words.iter().map(ToString::to_string).collect()),
         ..AgentConfig::default()
@@ -211,8 +211,8 @@ fn agents_are_found_by_name_and_mistakes_are_named() {
         BTreeMap::from([("mine".to_owned(), command(&["my-agent", "--go"])), ("empty".to_owned(), command(&[]))]);
     assert_eq!(Agent::find("mine", &configured).map(|agent| agent.kind), Ok(Kind::Command));
     assert_eq!(Agent::find("empty", &configured), Err("agents.empty.command is empty".to_owned()));
-    let unknown = Agent::find("none", &configured).expect_err("there is none");
-    assert_eq!(unknown, "there is no agent 'none'; there are claude, codex, shell, empty, mine");
+    let unknown = Agent::find("none", &configured).expect_err("unknown");
+    assert_eq!(unknown, "unknown agent 'none' (known: claude, codex, shell, empty, mine)");
     let required = ["file_write".to_owned(), "web_search".to_owned(), "telepathy".to_owned()];
     assert_eq!(agent("shell").missing(&required), ["web_search", "telepathy"]);
     assert_eq!(agent("claude").missing(&required), ["telepathy"]);

@@ -1,5 +1,5 @@
-//! The command's side: synchronous, no runtime. Connects, starts a supervisor
-//! where there is none, repeats a request whose connection broke.
+//! Client side of the API: synchronous, without a runtime. Connects, starts a supervisor if there is none, and repeats
+//! requests whose connection broke.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -14,26 +14,28 @@ use serde::Serialize;
 use swarm_actors::registry::store;
 use swarm_model::{Answer, Hello, Refusal, RefusalKind};
 
-use crate::adapters::{flock, process, procfs};
-use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build_text};
-use crate::paths::Paths;
+use crate::api::{BUILD_HEADER, SENT_HEADER, build_text};
+use swarm_sys::clock::boot_ms;
+use swarm_sys::files::lock;
+use swarm_sys::paths::Paths;
+use swarm_sys::{processes, procfs};
 
-/// A supervisor that does not answer within this is named, not waited for.
+/// Maximum wait for the first byte of an answer, after which the supervisor is reported as unresponsive.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(5);
-/// After it answered, work may take long: a worktree of a large repository.
+/// Maximum wait for further bytes: work such as creating a worktree of a large repository may take long.
 const WORK_MAX: Duration = Duration::from_secs(16 * 60);
-/// How long a supervisor may take to start and adopt everything.
+/// Maximum time for a supervisor to start and to adopt all workers.
 const START_MAX: Duration = Duration::from_secs(20);
-/// Room for the registry and the records.
+/// Minimum file size limit of a supervisor in bytes, for the registry and the records.
 const SUPERVISOR_FILE_BYTES_MIN: u64 = 64 << 20;
-/// Connections that may break under one request before it is given up.
+/// Maximum number of attempts for one request whose connections break.
 const ATTEMPTS_MAX: u32 = 6;
 
-/// Why one attempt did not end with an answer.
+/// Failure of one attempt.
 enum Broken {
-    /// Nobody is there, or the connection was cut: to be repeated.
+    /// There is no supervisor, or the connection was cut: repeat.
     Connection,
-    /// The supervisor is an older program: to be replaced.
+    /// The supervisor is an older program: replace it.
     Upgrade,
     Refused(Refusal),
 }
@@ -41,12 +43,11 @@ enum Broken {
 /// Sends `body` to `route` and hands every answer before `Done` to `each`.
 ///
 /// # Errors
-/// What kept the request from being carried out at all; refusals of single
-/// workers arrive as answers.
+/// Fails if the request could not be carried out at all; refusals of single workers arrive as answers.
 pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn FnMut(Answer)) -> Result<(), Refusal> {
     let mut answered = BTreeSet::new();
     let mut fresh = |answer: Answer| {
-        // A repeated request answers again what it answered before.
+        // A repeated request is answered again from the start; answers that were already delivered are dropped.
         let name = match &answer {
             Answer::Spawned(spawned) => Some(spawned.name.clone()),
             Answer::Worker(line) => Some(line.name.clone()),
@@ -76,7 +77,7 @@ pub fn post<T: Serialize>(paths: &Paths, route: &str, body: &T, each: &mut dyn F
     Err(Refusal::new(RefusalKind::Internal, cause).remedy(format!("see {}", paths.supervisor_log().display())))
 }
 
-/// The same request, marked as one that may have been carried out already.
+/// Returns the request marked as possibly already carried out.
 fn repeated(text: &[u8], attempt: u32) -> serde_json::Result<Vec<u8>> {
     let mut value: serde_json::Value = serde_json::from_slice(text)?;
     if let Some(caller) = value.get_mut("caller") {
@@ -88,7 +89,7 @@ fn repeated(text: &[u8], attempt: u32) -> serde_json::Result<Vec<u8>> {
 fn attempt_post(paths: &Paths, route: &str, body: &[u8], each: &mut dyn FnMut(Answer)) -> Result<(), Broken> {
     let stream = connect_or_start(paths)?;
     let mut answers = send(stream, "POST", route, body)?;
-    // Somebody works on it.
+    // The supervisor has started to process the request.
     let _ = answers.get_ref().set_read_timeout(Some(WORK_MAX));
     loop {
         let mut line = String::new();
@@ -98,7 +99,7 @@ fn attempt_post(paths: &Paths, route: &str, body: &[u8], each: &mut dyn FnMut(An
             Err(error) if is_timeout(&error) => return Err(Broken::Refused(unresponsive(answers.get_ref(), WORK_MAX))),
             Err(_) => return Err(Broken::Connection),
         }
-        // A line that was cut off is a connection that broke.
+        // An incomplete line means that the connection broke.
         match serde_json::from_str(&line) {
             Ok(Answer::Done) => return Ok(()),
             Ok(Answer::Accepted) => {}
@@ -108,8 +109,7 @@ fn attempt_post(paths: &Paths, route: &str, body: &[u8], each: &mut dyn FnMut(An
     }
 }
 
-/// Writes the request and reads the head of the reply. HTTP/1.0: the body ends
-/// with the connection.
+/// Writes the request and reads the head of the reply. HTTP/1.0, so the body ends with the connection.
 fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<BufReader<UnixStream>, Broken> {
     let limits =
         stream.set_read_timeout(Some(FIRST_BYTE_MAX)).and_then(|()| stream.set_write_timeout(Some(FIRST_BYTE_MAX)));
@@ -139,7 +139,7 @@ fn send(stream: UnixStream, method: &str, route: &str, body: &[u8]) -> Result<Bu
         status => {
             let mut text = String::new();
             let _ = reply.take(4096).read_to_string(&mut text);
-            Err(Broken::Refused(internal(&format!("it answered {status}: {}", text.trim()))))
+            Err(Broken::Refused(internal(&format!("HTTP status {status}: {}", text.trim()))))
         }
     }
 }
@@ -190,13 +190,12 @@ fn nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
-/// Starts a supervisor, when none came up meanwhile. Commands that want the
-/// same at once take turns.
+/// Starts a supervisor unless another command has started one in the meantime. A lock serializes concurrent commands.
 fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
     let failed = |step: &str, error: &io::Error| Refusal::new(RefusalKind::Internal, format!("cannot {step}: {error}"));
-    make_dirs(paths).map_err(|error| failed(&format!("make {}", paths.root().display()), &error))?;
+    make_dirs(paths).map_err(|error| failed(&format!("create {}", paths.root().display()), &error))?;
     check_limits()?;
-    let _turn = take_turn(paths).map_err(|error| failed("take turns at starting the supervisor", &error))?;
+    let _turn = take_turn(paths).map_err(|error| failed("lock the start of the supervisor", &error))?;
     let deadline = std::time::Instant::now() + START_MAX;
     loop {
         match connect(paths) {
@@ -205,15 +204,15 @@ fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
             Err(error) => return Err(internal(&error.to_string())),
         }
         let said = start_once(paths).map_err(|error| failed("start the supervisor", &error))?;
-        // One that another guard just started holds the lock, one that was killed
-        // says nothing: both are to be tried again, and both took their time.
-        let again = said.is_empty() || said.contains(crate::daemon::ANOTHER);
+        // Retry if a supervisor that another guard has just started holds the lock, or if the new one was killed before
+        // it printed anything. Both cases have taken some time already.
+        let again = said.is_empty() || said.contains(crate::processes::supervisor::ANOTHER);
         if said != "ready" && (!again || std::time::Instant::now() > deadline) {
-            // A registry that cannot be read is told in the words of the reading verbs.
+            // An unreadable registry is reported with the same message as by commands that only read.
             if let Err(error) = store::load(&paths.state()) {
                 return Err(swarm_actors::worker::of_store(&error));
             }
-            let cause = said.strip_prefix("error ").unwrap_or("it said nothing").to_owned();
+            let cause = said.strip_prefix("error ").unwrap_or("no reason given").to_owned();
             let remedy = format!("see {}", paths.supervisor_log().display());
             return Err(
                 Refusal::new(RefusalKind::Internal, format!("the supervisor cannot start: {cause}")).remedy(remedy)
@@ -224,18 +223,18 @@ fn start(paths: &Paths) -> Result<UnixStream, Refusal> {
 
 fn start_once(paths: &Paths) -> io::Result<String> {
     let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    crate::guard::start(paths.root(), Stdio::from(writer))?;
+    crate::processes::guard::start(paths.root(), Stdio::from(writer))?;
     Ok(read_ready(File::from(reader)))
 }
 
-/// The supervisor's first line, or nothing when it died or took too long.
+/// Returns the supervisor's first line; empty if the supervisor died or took too long.
 fn read_ready(mut pipe: File) -> String {
     let deadline = std::time::Instant::now() + START_MAX;
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
         let left = deadline.saturating_duration_since(std::time::Instant::now());
         let mut bytes = [0_u8; 1024];
-        let ready = !left.is_zero() && process::wait_readable(&pipe, left);
+        let ready = !left.is_zero() && processes::wait_readable(&pipe, left);
         match if ready { pipe.read(&mut bytes) } else { Ok(0) } {
             Ok(0) => break,
             Ok(count) => line.extend_from_slice(&bytes[..count]),
@@ -253,7 +252,7 @@ fn make_dirs(paths: &Paths) -> io::Result<()> {
     Ok(())
 }
 
-/// A supervisor inherits hard limits, and one that may write nothing is none.
+/// Checks that the inherited file size limit allows a supervisor to write its files.
 fn check_limits() -> Result<(), Refusal> {
     use nix::libc::RLIM_INFINITY;
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -261,13 +260,13 @@ fn check_limits() -> Result<(), Refusal> {
     if hard >= SUPERVISOR_FILE_BYTES_MIN {
         return Ok(());
     }
-    // Who may raise it does so in the guard; here it is only tried.
+    // The guard raises the limit if that is allowed; here it is only tested.
     if setrlimit(Resource::RLIMIT_FSIZE, soft, RLIM_INFINITY).is_ok() {
         let _ = setrlimit(Resource::RLIMIT_FSIZE, soft, hard);
         return Ok(());
     }
-    let cause = format!("the file size limit here is {hard} bytes, too little for a supervisor");
-    let remedy = "raise it (ulimit -f), or run `swarm supervisor restart` in another shell first";
+    let cause = format!("the file size limit of {hard} bytes is too small for a supervisor");
+    let remedy = "raise it with 'ulimit -f', or run 'swarm supervisor restart' in another shell first";
     Err(Refusal::new(RefusalKind::Internal, cause).remedy(remedy))
 }
 
@@ -278,14 +277,17 @@ fn take_turn(paths: &Paths) -> io::Result<File> {
         return Ok(lock);
     }
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::Builder::new().spawn(move || sender.send(flock::lock(&lock).map(|()| lock)))?;
+    std::thread::Builder::new().spawn(move || sender.send(lock::lock(&lock).map(|()| lock)))?;
     match receiver.recv_timeout(START_MAX) {
         Ok(locked) => locked,
-        Err(_) => Err(io::Error::other(format!("another command has been starting it for {} s", START_MAX.as_secs()))),
+        Err(_) => Err(io::Error::other(format!(
+            "another command has been starting the supervisor for {}s",
+            START_MAX.as_secs()
+        ))),
     }
 }
 
-/// Names the supervisor that does not answer.
+/// Returns the refusal for a supervisor that does not answer, with its pid and state.
 fn unresponsive(stream: &UnixStream, waited: Duration) -> Refusal {
     let pid = getsockopt(stream, PeerCredentials).map_or(0, |peer| peer.pid());
     let state = match procfs::stat(pid).map(|stat| stat.state) {
@@ -296,9 +298,9 @@ fn unresponsive(stream: &UnixStream, waited: Duration) -> Refusal {
     };
     let cause = format!("the supervisor (pid {pid}, {state}) did not answer within {} s", waited.as_secs());
     let remedy = if state == "stopped" {
-        format!("kill -CONT {pid}")
+        format!("run 'kill -CONT {pid}'")
     } else {
-        format!("kill -9 {pid}; another one takes over and no worker is lost")
+        format!("run 'kill -9 {pid}'; a new supervisor takes over and no worker is lost")
     };
     Refusal::new(RefusalKind::Internal, cause).remedy(remedy)
 }
@@ -307,19 +309,19 @@ fn internal(cause: &str) -> Refusal {
     Refusal::new(RefusalKind::Internal, format!("cannot talk to the supervisor: {cause}"))
 }
 
-/// What the supervisor says of itself, or `None` when none runs.
+/// Returns the supervisor's description of itself; `None` if no supervisor is running.
 ///
 /// # Errors
-/// When one runs and does not answer.
+/// Fails if a supervisor is running but does not answer.
 pub fn hello(paths: &Paths) -> Result<Option<Hello>, Refusal> {
     let Some(text) = get(paths, "/v1/hello")? else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(|error| internal(&error.to_string()))
 }
 
-/// What the supervisor answers at `route`, or `None` when none runs.
+/// Returns the supervisor's answer at `route`; `None` if no supervisor is running.
 ///
 /// # Errors
-/// When one runs and does not answer.
+/// Fails if a supervisor is running but does not answer.
 pub fn get(paths: &Paths, route: &str) -> Result<Option<String>, Refusal> {
     let Ok(stream) = connect(paths) else { return Ok(None) };
     let mut text = String::new();
@@ -331,10 +333,10 @@ pub fn get(paths: &Paths, route: &str) -> Result<Option<String>, Refusal> {
     Ok(Some(text))
 }
 
-/// Starts a supervisor where none runs.
+/// Starts a supervisor unless one is running.
 ///
 /// # Errors
-/// Why none came up.
+/// Fails with the reason if no supervisor could be started.
 pub fn ensure(paths: &Paths) -> Result<(), Refusal> {
     match connect_or_start(paths) {
         Ok(_) => Ok(()),
@@ -343,23 +345,24 @@ pub fn ensure(paths: &Paths) -> Result<(), Refusal> {
     }
 }
 
-/// What comes after the end of a supervisor.
+/// Successor of a supervisor that is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// None, until a command needs one.
+    /// None until a command needs one.
     None,
+    /// Another one is started at once.
     Another,
 }
 
-/// Ends the supervisor and waits until it is gone. Workers go on.
+/// Stops the supervisor and waits until it has ended; workers continue. Returns false if none was running.
 ///
 /// # Errors
-/// When it does not answer or does not end.
+/// Fails if the supervisor does not answer or does not end.
 pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
     let Ok(stream) = connect(paths) else { return Ok(false) };
     let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
     let boot = procfs::boot_id();
-    let fd = procfs::identity(pid, &boot).and_then(|process| process::pidfd(&process, &boot));
+    let fd = procfs::identity(pid, &boot).and_then(|process| processes::pidfd(&process, &boot));
     let route = match after {
         After::None => "/v1/stop",
         After::Another => "/v1/stop?again=true",
@@ -367,10 +370,10 @@ pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
     match send(stream, "POST", route, b"") {
         Ok(_) | Err(Broken::Connection) => {}
         Err(Broken::Refused(refusal)) => return Err(refusal),
-        Err(Broken::Upgrade) => return Err(internal("it refused to stop")),
+        Err(Broken::Upgrade) => return Err(internal("the supervisor refused to stop")),
     }
-    let ended = fd.is_none_or(|fd| process::wait_all_gone(&[fd], Duration::from_secs(10)));
-    if ended { Ok(true) } else { Err(internal(&format!("it (pid {pid}) did not end within 10 s"))) }
+    let ended = fd.is_none_or(|fd| processes::wait_all_gone(&[fd], Duration::from_secs(10)));
+    if ended { Ok(true) } else { Err(internal(&format!("the supervisor (pid {pid}) did not end within 10 s"))) }
 }
 
 fn replace(paths: &Paths) -> Result<(), Refusal> {

@@ -1,5 +1,5 @@
-//! The API under `/v1`: HTTP and JSON over a Unix socket, for the command, for
-//! scripts with `curl --unix-socket`, and for pages.
+//! API under `/v1`: HTTP and JSON over a Unix socket, for the command line, for scripts with `curl --unix-socket`, and
+//! for web pages.
 
 pub mod client;
 pub mod server;
@@ -9,20 +9,14 @@ use std::sync::OnceLock;
 
 use swarm_model::Build;
 
-/// Carries [`Build`] as `VERSION NANOSECONDS`.
+/// Header with the caller's [`Build`] as `VERSION NANOSECONDS`.
 pub const BUILD_HEADER: &str = "x-swarm-build";
 
-/// When the request was sent, in milliseconds since boot. A supervisor that was
-/// stopped meanwhile must not carry out what its caller has given up.
+/// Header with the time of the request, in milliseconds since boot. A supervisor that was suspended must not execute a
+/// request that its caller has given up.
 pub const SENT_HEADER: &str = "x-swarm-sent";
 
-/// Milliseconds since boot, suspend included.
-pub fn boot_ms() -> u64 {
-    let up = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from);
-    up.map_or(0, |up| u64::try_from(up.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// The program that runs here, as it was when this was first asked.
+/// Returns the build of this program, as it was at the first call.
 pub fn build() -> &'static Build {
     static BUILD: OnceLock<Build> = OnceLock::new();
     BUILD.get_or_init(|| {
@@ -42,8 +36,8 @@ pub fn build_text() -> String {
     format!("{} {}", build.version, build.built_ns)
 }
 
-/// Whether the program of that header is newer than `ours`: a higher version,
-/// or the same version from a later file.
+/// Reports whether the build in the header is newer than `ours`: a higher version, or the same version from a later
+/// file.
 pub fn is_newer(header: &str, ours: &Build) -> bool {
     let Some((version, built_ns)) = header.split_once(' ') else { return false };
     let Ok(built_ns) = built_ns.parse() else { return false };

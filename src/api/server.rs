@@ -1,4 +1,4 @@
-//! The supervisor's side: routes, and nothing that decides.
+//! Server side of the API: routes without any decisions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -22,19 +22,20 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
-use crate::adapters::events::EventLog;
-use crate::adapters::{nudges as nudge_files, views};
-use crate::api::{BUILD_HEADER, SENT_HEADER, boot_ms, build, is_newer};
-use crate::paths::Paths;
+use crate::api::{BUILD_HEADER, SENT_HEADER, build, is_newer};
+use swarm_store::events::EventLog;
+use swarm_store::{nudges as nudge_files, views};
+use swarm_sys::clock::boot_ms;
+use swarm_sys::paths::Paths;
 
-/// The largest body: an environment may have 2 MB, a command line as much.
+/// Maximum size of a request in bytes: an environment and a command line may have 2 MB each.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// The command waits five seconds for the first byte; what is older than this
-/// is no longer waited for.
+/// Maximum age of a request in milliseconds. Callers wait five seconds for the first byte, so they have given up older
+/// requests.
 const REQUEST_AGE_MS_MAX: u64 = 4_000;
 
-/// Most answers are there within this, and need no word before them.
+/// Time within which most requests are answered, and after which `Accepted` is sent first.
 const PROMPT_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
@@ -73,8 +74,7 @@ pub async fn serve(listener: tokio::net::UnixListener, context: Context) {
     }
 }
 
-/// A newer command than this process restarts it before it asks for work, and
-/// what nobody waits for any more is not begun.
+/// Rejects requests of newer programs, which then restart this process, and requests that their callers have given up.
 async fn admit(request: HttpRequest, next: Next) -> Response {
     let theirs = request.headers().get(BUILD_HEADER).and_then(|value| value.to_str().ok());
     if theirs.is_some_and(|theirs| is_newer(theirs, build())) {
@@ -155,7 +155,7 @@ async fn nudge(State(context): State<Context>, body: Bytes) -> Result<Response, 
     Ok(stream(context.handle.nudge(request)).await)
 }
 
-/// The files, as they are.
+/// Returns the heartbeat files unchanged.
 async fn nudges(State(context): State<Context>) -> Response {
     let listed = tokio::task::spawn_blocking(move || nudge_files::list(&context.paths, &nudge_files::present())).await;
     match listed {
@@ -168,8 +168,8 @@ async fn answers(context: &Context, request: Request) -> Response {
     stream(context.handle.request(request)).await
 }
 
-/// One line for each answer as it comes. When the first takes its time, a line
-/// before it, so that the caller knows that somebody works.
+/// Streams one line per answer. If the first answer takes long, `Accepted` is sent before it, so that the caller knows
+/// that the request is being processed.
 async fn stream(mut answers: UnboundedReceiver<Answer>) -> Response {
     let first = tokio::time::timeout(PROMPT_MAX, answers.recv()).await.unwrap_or(Some(Answer::Accepted));
     let lines = tokio_stream::iter(first).chain(UnboundedReceiverStream::new(answers)).map(|answer| {
@@ -212,7 +212,7 @@ async fn hello(State(context): State<Context>) -> Json<Hello> {
     })
 }
 
-/// Events as they happen; one that was missed by a slow listener is skipped.
+/// Streams events as they happen; events that a slow listener missed are skipped.
 async fn events(State(context): State<Context>) -> Response {
     let events = BroadcastStream::new(context.events.listen()).filter_map(|event| {
         let data = serde_json::to_string(&event.ok()?).ok()?;
@@ -223,7 +223,7 @@ async fn events(State(context): State<Context>) -> Response {
 
 #[derive(serde::Deserialize)]
 struct StopQuery {
-    /// Who asks starts another one.
+    /// The caller starts another supervisor.
     #[serde(default)]
     again: bool,
 }

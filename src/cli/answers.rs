@@ -1,4 +1,4 @@
-//! What the supervisor answers, as lines on the two streams or as JSON.
+//! Prints answers of the supervisor, as lines on the two output streams or as JSON.
 
 use serde_json::{Map, Value, json};
 use swarm_model::{Answer, Refusal, RefusalKind, Spawned, WorkerLine};
@@ -8,12 +8,12 @@ use super::json;
 use super::render::escape;
 use super::screen::Screen;
 
-/// Collects what became of each worker while saying it.
+/// Prints the answer for each worker and collects it for `--json`.
 pub struct Told {
     as_json: bool,
     refused: bool,
     workers: Vec<Map<String, Value>>,
-    /// The first failure to write; from then on only the supervisor's side goes on.
+    /// First failure to write. Later answers are still read, but not printed.
     broken: Option<Failure>,
 }
 
@@ -22,7 +22,7 @@ impl Told {
         Self { as_json, refused: false, workers: Vec::new(), broken: None }
     }
 
-    /// Says one answer. `verb` is `spawned` or `respawned`.
+    /// Prints one answer. `verb` is `spawned` or `respawned`.
     pub fn tell(&mut self, answer: Answer, verb: &str, screen: &mut Screen) {
         match answer {
             Answer::Accepted
@@ -59,7 +59,10 @@ impl Told {
         }
     }
 
-    /// The exit code; with `--json` the list is printed here.
+    /// Returns the exit code: 1 if a worker was refused. With `--json`, prints the list.
+    ///
+    /// # Errors
+    /// Returns the first failure to write.
     pub fn end(self, schema: &str, screen: &mut Screen) -> Result<u8, Failure> {
         if self.as_json {
             json::print_list(screen, schema, "workers", self.workers)?;
@@ -71,8 +74,7 @@ impl Told {
     }
 }
 
-/// `swarm: warning: …`, `swarm: note: …` or, for the original's lines without
-/// either, `swarm: …`.
+/// Prints `swarm: warning: …`, `swarm: note: …` or, for lines that the original prints without a severity, `swarm: …`.
 fn aside(severity: &str, text: &str, screen: &mut Screen) {
     match severity {
         "plain" => screen.aside("", text),
@@ -81,7 +83,7 @@ fn aside(severity: &str, text: &str, screen: &mut Screen) {
     }
 }
 
-/// `spawned NAME (tmux: S:W)` or `spawned NAME (pid: N)`.
+/// Returns `spawned NAME (tmux: S:W)` or `spawned NAME (pid: N)`.
 pub fn spawned_line(verb: &str, spawned: &Spawned) -> String {
     let name = escape(&spawned.name);
     match &spawned.window {
@@ -116,10 +118,10 @@ pub fn refusal_object(refusal: &Refusal) -> Map<String, Value> {
     ])
 }
 
-/// For a stream that ended without a word about what was asked.
+/// Failure for an answer that ended without a result.
 pub fn no_answer() -> Failure {
-    Refusal::new(RefusalKind::Internal, "the supervisor ended its answer without a result")
-        .remedy("`swarm ls` shows what is there")
+    Refusal::new(RefusalKind::Internal, "the supervisor closed the connection without a result")
+        .remedy("run 'swarm ls' to see what was done")
         .into()
 }
 
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_worker_is_told_in_turn_and_one_refusal_makes_one() {
+    fn each_worker_is_reported_in_turn_and_one_refusal_makes_the_exit_code_one() {
         let (out, err, code) = told(false, several());
         assert_eq!((out.as_str(), code), ("cleaned a\ncleaned c\n", 1));
         let lines = "swarm: warning: preserving worktree for 'a'\nswarm: worktree at: /w\nswarm: note: n\n\
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_told_by_its_place() {
+    fn a_start_is_reported_with_its_window_or_pid() {
         let mut spawned = Spawned {
             name: "x".into(),
             generation: 1,

@@ -1,4 +1,4 @@
-//! `attach`: the worker's window on this terminal, by becoming tmux.
+//! `swarm attach`: shows the window of a worker on this terminal, by executing tmux in place of this process.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -6,18 +6,18 @@ use std::process::Command;
 use swarm_model::{Refusal, RefusalKind};
 
 use super::send::{Environment, live_worker, locate};
-use crate::adapters::views::Registry;
+use swarm_store::views::Registry;
 
-/// Becomes tmux; returns only when that fails.
+/// Replaces this process with tmux. Returns only on failure.
 ///
 /// # Errors
-/// When the worker has no window to show, or tmux cannot be executed.
+/// Returns an error if the worker has no window, or if tmux cannot be executed.
 pub fn attach(registry: &Registry, name: &str, environment: &Environment) -> Result<u8, Refusal> {
     let error = command(registry, name, environment)?.exec();
-    Err(Refusal::new(RefusalKind::Tool, format!("failed to run tmux: {error}")).of(name))
+    Err(Refusal::new(RefusalKind::Tool, format!("cannot execute tmux: {error}")).of(name))
 }
 
-/// The command to become.
+/// Returns the command to execute.
 fn command(registry: &Registry, name: &str, environment: &Environment) -> Result<Command, Refusal> {
     let target = locate(live_worker(registry, name)?, environment)?;
     let of_worker = |error| Refusal::from(error).of(name);
@@ -29,8 +29,8 @@ fn command(registry: &Registry, name: &str, environment: &Environment) -> Result
 mod tests {
     use super::super::send::tests::{foreign, ours, registry, worker};
     use super::*;
-    use crate::adapters::tmux::testing::{Private, wait_until};
     use swarm_model::FineState;
+    use swarm_store::windows::testing::{Private, wait_until};
 
     #[test]
     fn only_running_tmux_workers_are_attached_to() {
@@ -41,13 +41,12 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_shows_the_window_and_a_pane_moves_over() {
+    fn attach_shows_the_window_and_inside_tmux_switches_to_it() {
         let server = Private::new();
         let window = server.open("job", "exec sleep 1000");
         server.open("job-two", "exec sleep 1000");
         let registry = registry(vec![ours("job", &window), foreign("job-two", &server, "swarm")]);
-        // A terminal is what another pane offers: of another session first, then
-        // without the variable that says so.
+        // Another pane provides the terminal: first without `TMUX`, then from inside the same server.
         let script = |name: &str| {
             let command = command(&registry, name, &server.environment).expect("is made");
             let words: Vec<_> = command.get_args().map(|word| format!("'{}'", word.to_string_lossy())).collect();

@@ -1,10 +1,10 @@
-//! What lines that live on a terminal have in common.
+//! Progress lines on a terminal.
 
 use std::time::Duration;
 
 use indicatif::ProgressStyle;
 
-/// How often a line shows that it lives.
+/// Interval between two frames of a spinner.
 pub const TICK: Duration = Duration::from_millis(120);
 
 pub fn style(template: &str) -> ProgressStyle {

@@ -1,5 +1,4 @@
-//! Who calls: everything of this process that a worker inherits, and the
-//! identity of the request.
+//! The caller: all attributes of this process that a worker inherits, and the id of the request.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,7 +6,7 @@ use std::io;
 use nix::sys::resource::{Resource, getrlimit};
 use swarm_model::{Caller, Refusal, RefusalKind, Rlimit};
 
-/// All of them, by the numbers that they have in `<sys/resource.h>`: 0 to 15.
+/// All resource limits, indexed by their numbers in `<sys/resource.h>`: 0 to 15.
 const RESOURCES: [Resource; 16] = [
     Resource::RLIMIT_CPU,
     Resource::RLIMIT_FSIZE,
@@ -27,23 +26,23 @@ const RESOURCES: [Resource; 16] = [
     Resource::RLIMIT_RTTIME,
 ];
 
-/// The caller, and what of its environment could not be taken along.
+/// The caller, and the part of its environment that cannot be passed on.
 pub struct Collected {
     pub caller: Caller,
-    /// Names of inherited variables that are not UTF-8: the wire is JSON text,
-    /// and a changed value would be worse than a missing one.
+    /// Names of variables that are not UTF-8. Requests are JSON text, and an altered value would be worse than a
+    /// missing one.
     pub dropped: Vec<String>,
 }
 
-/// Looks at this process.
+/// Reads the attributes of this process.
 ///
 /// # Errors
-/// When the current directory is gone or cannot be written as text, or the
-/// kernel does not say what it must.
+/// Returns an error if the current directory is gone or not UTF-8, or if the kernel does not report the limits, the
+/// niceness or random bytes.
 pub fn collect() -> Result<Collected, Refusal> {
     let system = |doing: &str, error: io::Error| Refusal::new(RefusalKind::Internal, format!("{doing}: {error}"));
     let cwd = std::env::current_dir().map_err(|error| {
-        system("cannot tell the current directory", error).remedy("change to a directory that exists")
+        system("cannot read the current directory", error).remedy("change to a directory that exists")
     })?;
     let Some(cwd) = cwd.to_str() else {
         let cause = format!("the path of the current directory is not UTF-8: {}", cwd.display());
@@ -65,7 +64,7 @@ pub fn collect() -> Result<Collected, Refusal> {
     Ok(Collected { caller, dropped })
 }
 
-/// Variables whose name and value are text, and the names of the others.
+/// Separates variables that are UTF-8 from the names of the others.
 fn textual(variables: impl Iterator<Item = (OsString, OsString)>) -> (Vec<(String, String)>, Vec<String>) {
     let (mut kept, mut dropped) = (Vec::new(), Vec::new());
     for (key, value) in variables {
@@ -78,15 +77,15 @@ fn textual(variables: impl Iterator<Item = (OsString, OsString)>) -> (Vec<(Strin
     (kept, dropped)
 }
 
-/// 128 random bits in hex.
+/// Returns 128 random bits in hexadecimal.
 pub fn request_id() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The file creation mask, which can only be exchanged. A command has one
-/// thread, so nobody sees the other one.
+/// Reads the file creation mask by setting and resetting it, the only way there is. The process has one thread, so the
+/// temporary mask has no effect.
 fn umask() -> u32 {
     let mask = rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     rustix::process::umask(mask);
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_are_no_text_are_named_and_not_changed() {
+    fn variables_that_are_not_utf8_are_reported_and_not_altered() {
         let odd = || OsString::from_vec(vec![b'a', 0xff]);
         let all =
             [("A".into(), "1".into()), ("B".into(), odd()), (odd(), "x".into()), ("C=".into(), String::new().into())];
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_differ() {
+    fn request_ids_differ() {
         let (one, two) = (collect().expect("a caller"), collect().expect("a caller"));
         assert_eq!(one.caller.request.len(), 32);
         assert_ne!(one.caller.request, two.caller.request);

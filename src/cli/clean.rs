@@ -1,4 +1,4 @@
-//! `swarm clean`.
+//! `swarm clean`: asks the supervisor to remove stopped workers.
 
 use swarm_model::{CleanRequest, Refusal, RefusalKind, Scope};
 
@@ -7,9 +7,9 @@ use super::args::CleanArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::screen::Screen;
-use crate::adapters::views::Registry;
 use crate::api::client::post;
-use crate::paths::Paths;
+use swarm_store::views::Registry;
+use swarm_sys::paths::Paths;
 
 pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Told::new(args.json);
@@ -23,10 +23,10 @@ pub fn run(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     told.end("swarm.cleaned/1", screen)
 }
 
-/// What to clean; none when no worker is stopped.
+/// Returns the workers to clean, `None` if no worker is stopped.
 fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure> {
     if args.tagged.is_given() {
-        // Those that run are passed over, as with `--all`.
+        // Running workers are skipped, as with `--all`.
         let stopped = args.tagged.workers(registry)?.into_iter().filter(|view| !view.state.is_running());
         let names: Vec<String> = stopped.map(|view| view.row.name.clone()).collect();
         return Ok((!names.is_empty()).then_some(Scope::Names(names)));
@@ -44,7 +44,7 @@ fn scope(args: &CleanArgs, registry: &Registry) -> Result<Option<Scope>, Failure
         if view.state.is_running() {
             let cause = format!("cannot clean running worker '{name}'");
             let refusal = Refusal::new(RefusalKind::Running, cause);
-            return Err(refusal.remedy(format!("end it first: swarm kill {name}")).into());
+            return Err(refusal.remedy(format!("run 'swarm kill {name}' first")).into());
         }
     }
     Ok(Some(Scope::Names(names)))
@@ -75,9 +75,9 @@ mod tests {
         assert_eq!(scope_of(&["--all"], &running), Ok(None));
         assert_eq!(scope_of(&["--all"], &both), Ok(Some(Scope::All)));
         assert_eq!(scope_of(&["down"], &both), Ok(Some(Scope::Names(vec!["down".into()]))));
-        let refusal = "swarm: error: cannot clean running worker 'up'\nswarm: hint: end it first: swarm kill up\n";
+        let refusal = "swarm: error: cannot clean running worker 'up'\nswarm: hint: run 'swarm kill up' first\n";
         assert_eq!(scope_of(&["up"], &both), Err(refusal.into()));
-        // None is cleaned where one of them runs.
+        // One running worker refuses the whole request.
         assert_eq!(scope_of(&["down", "up"], &both), Err(refusal.into()));
         assert_eq!(scope_of(&[], &both), Err("swarm: error: must specify worker name or use --all\n".into()));
         assert_eq!(scope_of(&["zzz"], &both), Err("swarm: error: worker 'zzz' not found\n".into()));

@@ -1,4 +1,4 @@
-//! `swarm config`: each value that holds here, and which file it is from.
+//! `swarm config`: each value that applies here, and the file that sets it.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use super::error::Failure;
 use super::json;
 use super::render::{escape, table};
 use super::screen::Screen;
-use crate::config::{self, Shown, Source, keys};
-use crate::paths::Paths;
+use swarm_config::{self, Shown, Source, keys};
+use swarm_sys::paths::Paths;
 
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// Only these keys, or all of a section
+    /// Show only these keys or sections
     #[arg(value_name = "KEY")]
     pub keys: Vec<String>,
-    /// Only what is set in a file
+    /// Show only keys that a file sets
     #[arg(long)]
     pub set: bool,
     /// Print one JSON object
@@ -30,9 +30,9 @@ pub fn run(args: &ConfigArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     if let Some(unknown) = args.keys.iter().find(|key| !is_known(key)) {
         return Err(no_key(unknown).into());
     }
-    let cwd = std::env::current_dir().map_err(|error| Failure::system("the current directory", &error))?;
-    let root = config::root_above(&cwd);
-    let mut list = match config::shown(config::user_path().as_deref(), root) {
+    let cwd = std::env::current_dir().map_err(|error| Failure::system("cannot read the current directory", &error))?;
+    let root = swarm_config::root_above(&cwd);
+    let mut list = match swarm_config::shown(swarm_config::user_path().as_deref(), root) {
         Ok(list) => list,
         Err(causes) => return wrong(&causes, screen),
     };
@@ -58,11 +58,11 @@ fn is_known(key: &str) -> bool {
 }
 
 fn no_key(key: &str) -> Refusal {
-    let refusal = Refusal::new(RefusalKind::Invalid, format!("there is no key '{}'", escape(key)));
+    let refusal = Refusal::new(RefusalKind::Invalid, format!("key '{}' not found", escape(key)));
     let names: Vec<&str> = keys::KEYS.iter().map(|key| key.name).collect();
     match nearest(key, names) {
         Some(near) => refusal.remedy(format!("did you mean '{near}'?")),
-        None => refusal.remedy("swarm config shows them all"),
+        None => refusal.remedy("run 'swarm config' for a list"),
     }
 }
 
@@ -73,7 +73,7 @@ fn origin(source: &Source) -> String {
     }
 }
 
-/// All of it at once: who mends a file wants to mend it in one go.
+/// Reports all mistakes at once, so that they can be fixed together.
 fn wrong(causes: &[String], screen: &mut Screen) -> Result<u8, Failure> {
     let refusal = |cause: &String| Refusal::new(RefusalKind::Invalid, cause.clone());
     match causes {
@@ -82,7 +82,7 @@ fn wrong(causes: &[String], screen: &mut Screen) -> Result<u8, Failure> {
             for cause in more {
                 screen.refusal(&refusal(cause));
             }
-            Err(refusal(last).remedy("mend the file, then try again").into())
+            Err(refusal(last).remedy("fix the file and try again").into())
         }
     }
 }
@@ -97,8 +97,8 @@ fn print(list: &[Shown], root: Option<&Path>, paths: &Paths, screen: &mut Screen
     };
     let body = json!({
         "state_dir": paths.root(),
-        "user_file": config::user_path(),
-        "repository_file": root.map(|root| root.join(config::FILE)),
+        "user_file": swarm_config::user_path(),
+        "repository_file": root.map(|root| root.join(swarm_config::FILE)),
         "values": list.iter().map(one).collect::<Vec<_>>(),
     });
     json::print(screen, "swarm.config/1", &body)?;

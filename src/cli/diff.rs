@@ -1,4 +1,4 @@
-//! `swarm diff`: what a worker would land on its base, committed or not.
+//! `swarm diff`: the changes that a worker would land on its base, committed or not.
 
 use serde::Serialize;
 use swarm_model::{Refusal, RefusalKind, WorkerView};
@@ -9,18 +9,18 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::escape;
 use super::screen::Screen;
-use crate::adapters::git::topic::{Shape, Topic, topic};
-use crate::paths::Paths;
+use swarm_store::repositories::topic::{Shape, Topic, topic};
+use swarm_sys::paths::Paths;
 
-/// Paths that are named of those that are left out.
+/// Maximum number of excluded paths that the note names.
 const NAMED_MAX: usize = 5;
 
-/// The result of `--json`.
+/// Result of `--json`.
 #[derive(Serialize)]
 struct Difference<'a> {
     name: &'a str,
     branch: &'a str,
-    /// Commit of the base that the work starts from.
+    /// Commit of the base branch that the changes are relative to.
     from: &'a str,
     /// Last commit of the worker.
     tip: &'a str,
@@ -45,7 +45,7 @@ pub fn run(args: &DiffArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
 fn show(args: &DiffArgs, view: &WorkerView, screen: &mut Screen) -> Result<u8, Failure> {
     let row = &view.row;
     let Some(worktree) = &row.worktree else {
-        let cause = format!("worker '{}' has no worktree, so nothing of it would land", row.name);
+        let cause = format!("worker '{}' has no worktree", row.name);
         return Err(Refusal::new(RefusalKind::Invalid, cause).of(&row.name).into());
     };
     let base = row.swarm().and_then(|meta| meta.base.as_ref());
@@ -74,7 +74,7 @@ fn show(args: &DiffArgs, view: &WorkerView, screen: &mut Screen) -> Result<u8, F
 }
 
 fn print_json(view: &WorkerView, branch: &str, topic: &Topic, screen: &mut Screen) -> Result<(), Failure> {
-    let file = |changed: crate::adapters::git::topic::Changed| File {
+    let file = |changed: swarm_store::repositories::topic::Changed| File {
         status: match changed.status {
             'A' => "added",
             'D' => "deleted",
@@ -99,10 +99,10 @@ fn print_json(view: &WorkerView, branch: &str, topic: &Topic, screen: &mut Scree
 pub fn left_out(paths: &[String]) -> String {
     let named = paths.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if paths.len() > NAMED_MAX { ", …" } else { "" };
-    format!("{} untracked path(s) are of a kind that is not landed: {named}{more}", paths.len())
+    format!("{} untracked generated path(s) will not land: {named}{more}", paths.len())
 }
 
-/// A patch holds whatever is in files; on a terminal it is made harmless.
+/// Escapes control characters in a patch before it is written to a terminal.
 pub fn for_terminal(text: &[u8], colour: bool) -> String {
     let text = String::from_utf8_lossy(text);
     let mut shown = String::with_capacity(text.len() + 256);
@@ -118,7 +118,7 @@ pub fn for_terminal(text: &[u8], colour: bool) -> String {
     shown
 }
 
-/// git's own colours.
+/// Returns the colour of a line, as git has it.
 fn painted(line: &str) -> Option<&'static str> {
     match line.as_bytes().first()? {
         b'+' if !line.starts_with("+++ ") => Some("\x1b[32m"),
@@ -135,7 +135,7 @@ mod tests {
     use crate::cli::sample;
 
     #[test]
-    fn what_files_hold_cannot_move_the_cursor() {
+    fn file_content_cannot_move_the_cursor() {
         let patch = b"diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-old\n+\x1b[2Jnew\tx\n";
         assert_eq!(
             for_terminal(patch, false),
@@ -147,15 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_without_a_worktree_has_nothing_to_land() {
+    fn a_worker_without_a_worktree_is_refused() {
         let crate::cli::args::Command::Diff(args) = sample::command(&["diff", "p"]) else { panic!("not diff") };
         let said = sample::said(|screen| show(&args, &sample::process("p"), screen));
-        let line = "swarm: error: worker 'p' has no worktree, so nothing of it would land\n";
+        let line = "swarm: error: worker 'p' has no worktree\n";
         assert_eq!(said, (String::new(), line.to_owned(), 1));
     }
 
     #[test]
-    fn many_paths_are_counted_and_some_named() {
+    fn many_paths_are_counted_and_the_first_are_named() {
         let paths: Vec<String> = (0..7).map(|number| format!("dist/{number}")).collect();
         assert!(left_out(&paths).ends_with(": dist/0, dist/1, dist/2, dist/3, dist/4, …"));
     }

@@ -1,5 +1,4 @@
-//! `swarm doctor`: what is wrong, why it matters, and what helps; mended where a person
-//! agrees.
+//! `swarm doctor`: reports problems with remedies, and repairs them if the user agrees.
 
 use std::io::{BufRead as _, IsTerminal as _};
 
@@ -13,14 +12,14 @@ use super::json;
 use super::render::{colour_wanted, escape};
 use super::screen::Screen;
 use crate::doctor::{self, Finding, Patient, Repair, Severity};
-use crate::paths::Paths;
+use swarm_sys::paths::Paths;
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Mend what can be mended without losing anything, after asking
+    /// Make the repairs that cannot lose work, after asking
     #[arg(long)]
     pub repair: bool,
-    /// Do not ask
+    /// Repair without asking
     #[arg(short, long, requires = "repair")]
     pub yes: bool,
     /// Print one JSON object
@@ -44,12 +43,12 @@ pub fn run(args: &DoctorArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
         for (repair, result) in &done {
             match result {
                 Ok(()) => screen.line(&format!("done: {}", escape(&repair.words())))?,
-                Err(cause) => screen.warning(&format!("left as it is: {}: {}", repair.words(), escape(cause))),
+                Err(cause) => screen.warning(&format!("not repaired: {}: {}", repair.words(), escape(cause))),
             }
         }
     }
-    let mended = done.iter().filter(|(_, result)| result.is_ok()).count();
-    Ok(u8::from(mended < findings.len()))
+    let repaired = done.iter().filter(|(_, result)| result.is_ok()).count();
+    Ok(u8::from(repaired < findings.len()))
 }
 
 fn show(findings: &[Finding], repairs: &[&Repair], is_repairing: bool, screen: &mut Screen) -> Result<(), Failure> {
@@ -72,21 +71,24 @@ fn show(findings: &[Finding], repairs: &[&Repair], is_repairing: bool, screen: &
     let how = match repairs.len() {
         0 => String::new(),
         _ if is_repairing => String::new(),
-        count => format!("; swarm doctor --repair mends {count}"),
+        count => format!("; run 'swarm doctor --repair' to repair {count}"),
     };
     match findings.len() {
-        0 => screen.line(&format!("{checks} checks, nothing found")),
-        count => screen.line(&format!("{checks} checks, {count} finding(s){how}")),
+        0 => screen.line(&format!("{checks} checks, no problems")),
+        count => screen.line(&format!("{checks} checks, {count} problem(s){how}")),
     }
 }
 
 fn agreed(repairs: &[&Repair], as_json: bool, screen: &mut Screen) -> Result<bool, Failure> {
     if as_json || !std::io::stdin().is_terminal() {
-        let refusal = swarm_model::Refusal::new(RefusalKind::Invalid, "there is nobody to ask whether to repair");
-        return Err(refusal.remedy("swarm doctor --repair --yes").into());
+        let refusal = swarm_model::Refusal::new(
+            RefusalKind::Invalid,
+            "cannot ask for confirmation: standard input is not a terminal",
+        );
+        return Err(refusal.remedy("use --yes to repair without asking").into());
     }
     screen.flush()?;
-    screen.aside("", &format!("mend {} of them? [y/N]", repairs.len()));
+    screen.aside("", &format!("repair {} problem(s)? [y/N]", repairs.len()));
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     read.map_err(|error| Failure::system("cannot read the answer", &error))?;

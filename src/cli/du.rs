@@ -1,4 +1,4 @@
-//! `swarm du`: what workers and their saves take on the disk.
+//! `swarm du`: disk usage of workers and saved worktrees.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,13 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::{escape, size, table};
 use super::screen::Screen;
-use crate::adapters::git;
-use crate::adapters::git::trove::Trove;
-use crate::adapters::git::usage::bytes;
-use crate::config;
-use crate::paths::Paths;
+use swarm_store::repositories::trash::list::TrashList;
+use swarm_store::repositories::usage::bytes;
+use swarm_sys::paths::Paths;
 
 #[derive(Debug, Args)]
 pub struct DuArgs {
-    /// Workers to look at [default: all, and what is saved]
+    /// Workers to measure [default: all workers, other worktrees and saves]
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     /// Print one JSON object
@@ -30,7 +28,7 @@ pub struct DuArgs {
 #[derive(Serialize)]
 struct Usage {
     workers: Vec<Worker>,
-    /// Worktrees of the same repositories that no worker has; a quota counts them too.
+    /// Worktrees of the same repositories without a worker; a quota counts them too.
     others: Vec<Other>,
     saves: Vec<Saves>,
     bytes: u64,
@@ -92,41 +90,43 @@ fn others(repos: &BTreeSet<PathBuf>, workers: &[Worker]) -> Vec<Other> {
     let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let known: BTreeSet<PathBuf> =
         workers.iter().filter_map(|worker| Some(resolved(Path::new(worker.path.as_ref()?)))).collect();
-    let here = std::env::current_dir().ok().and_then(|cwd| git::main_tree(config::root_above(&cwd)?));
+    let here = std::env::current_dir()
+        .ok()
+        .and_then(|cwd| swarm_store::repositories::main_tree(swarm_config::root_above(&cwd)?));
     let mut roots: BTreeSet<PathBuf> = repos.iter().map(|repo| resolved(repo)).collect();
     roots.extend(here.map(|root| resolved(&root)));
-    let listed = roots.iter().flat_map(|root| git::worktrees_of(root).unwrap_or_default());
+    let listed = roots.iter().flat_map(|root| swarm_store::repositories::worktrees_of(root).unwrap_or_default());
     let strange = listed.map(|one| resolved(&one.path)).filter(|path| !known.contains(path) && path.exists());
     let mut others: Vec<Other> = strange.map(|path| Other { bytes: bytes(&path), path }).collect();
     others.sort_by(|a, b| (b.bytes, &a.path).cmp(&(a.bytes, &b.path)));
     others
 }
 
-/// What it wrote, with what was put aside of that.
+/// Returns the size of the logs of a worker, including rotated parts, in bytes.
 fn logs(paths: &Paths, name: &str) -> u64 {
     let files = ["stdout", "stderr", "tmux"].map(|kind| paths.log(name, kind));
     files.iter().map(|file| bytes(file) + bytes(&file.with_added_extension("1"))).sum()
 }
 
-/// Of the repositories that workers have worktrees of, and of the one around.
+/// Returns the saves in the repositories of the workers and in the current one.
 fn saves(repos: &BTreeSet<PathBuf>, screen: &mut Screen) -> Result<Vec<Saves>, Failure> {
     let caller = caller::collect()?.caller;
     let mut found: Vec<Saves> = Vec::new();
-    let here = Trove::open(&caller, Path::new(".")).ok();
-    for trove in repos.iter().map(|repo| Trove::open(&caller, repo)).chain(here.map(Ok)) {
-        let trove = match trove {
-            Ok(trove) => trove,
+    let here = TrashList::open(&caller, Path::new(".")).ok();
+    for trash in repos.iter().map(|repo| TrashList::open(&caller, repo)).chain(here.map(Ok)) {
+        let trash = match trash {
+            Ok(trash) => trash,
             Err(refusal) => {
                 screen.warning(&refusal.cause);
                 continue;
             }
         };
-        if found.iter().any(|known| known.repository == trove.repository()) {
+        if found.iter().any(|known| known.repository == trash.repository()) {
             continue;
         }
-        let saves = trove.saves()?;
-        let bytes = saves.iter().map(|save| trove.bytes(save)).sum::<Result<u64, _>>()?;
-        found.push(Saves { repository: trove.repository().to_owned(), count: saves.len(), bytes });
+        let saves = trash.saves()?;
+        let bytes = saves.iter().map(|save| trash.bytes(save)).sum::<Result<u64, _>>()?;
+        found.push(Saves { repository: trash.repository().to_owned(), count: saves.len(), bytes });
     }
     found.retain(|saves| saves.count > 0);
     Ok(found)
@@ -144,11 +144,11 @@ fn print(usage: &Usage, screen: &mut Screen) -> Result<(), Failure> {
     }
     for saves in &usage.saves {
         let place = saves.repository.to_string_lossy();
-        let text = format!("({} saved of {})", saves.count, escape(&place));
+        let text = format!("({} saved in {})", saves.count, escape(&place));
         rows.push(vec![size(saves.bytes), "-".to_owned(), "-".to_owned(), text]);
     }
     if rows.len() > 1 {
-        rows.push(vec![size(usage.bytes), "-".to_owned(), "-".to_owned(), "(all)".to_owned()]);
+        rows.push(vec![size(usage.bytes), "-".to_owned(), "-".to_owned(), "(total)".to_owned()]);
         screen.bytes(table(&rows, |_, _, _| None).as_bytes())?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! How a verb fails: the line on standard error, the hint below it, and the
-//! exit code. Nothing below the command line makes text or codes of its own.
+//! Failures of verbs: the line on standard error, the hint below it, and the exit code. No other layer prints errors or
+//! chooses exit codes.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -7,19 +7,18 @@ use std::io::{self, Write};
 use swarm_model::{Refusal, RefusalKind, nearest};
 
 use super::render::escape;
-use crate::adapters::views::Registry;
+use swarm_store::views::Registry;
 
-/// What a shell shows for a program that died of a closed pipe; a reader that
-/// went away is no failure worth a message.
+/// Exit code for a closed output pipe, as shells report it (128 + SIGPIPE). A reader that left is not worth a message.
 const CLOSED_PIPE: u8 = 128 + 13;
 
 #[derive(Debug)]
 pub enum Failure {
-    /// `swarm: error: <cause>` and, where there is a remedy, `swarm: hint: …`.
+    /// Printed as `swarm: error: <cause>` and, if there is a remedy, `swarm: hint: …`.
     Refused { refusal: Box<Refusal>, code: u8 },
-    /// `swarm: <line>`, for the words of `logs`, and a hint like any other.
+    /// Printed as `swarm: <line>`, the format of `logs`, with an optional hint.
     Said { line: String, hint: Option<String> },
-    /// A line as it is, for verbs whose original has no `swarm:` before it.
+    /// Printed without a prefix, for verbs whose original prints none.
     Plain { line: String, hint: Option<String> },
     /// Standard output cannot be written.
     Output(io::Error),
@@ -36,7 +35,7 @@ impl Failure {
         Refusal::new(kind, cause).into()
     }
 
-    /// A call to the system failed while `doing` was done.
+    /// Returns the failure of a system call; `doing` says what could not be done.
     pub fn system(doing: impl fmt::Display, error: &io::Error) -> Self {
         Self::new(RefusalKind::Internal, format!("{doing}: {error}"))
     }
@@ -45,7 +44,7 @@ impl Failure {
         Self::Said { line: line.into(), hint }
     }
 
-    /// `status` and `peek` leave with 2 for a name that nobody has.
+    /// Sets the exit code to 2 if a name was not found, as `status` and `peek` report it.
     #[must_use]
     pub fn unknown_is_two(self) -> Self {
         match self {
@@ -56,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// Why, in one sentence.
+    /// Returns the cause in one sentence.
     pub fn cause(&self) -> String {
         match self {
             Self::Refused { refusal, .. } => refusal.cause.clone(),
@@ -65,7 +64,7 @@ impl Failure {
         }
     }
 
-    /// As what is said of one among several.
+    /// Converts the failure into a refusal of one worker among several.
     pub fn into_refusal(self) -> Refusal {
         match self {
             Self::Refused { refusal, .. } => *refusal,
@@ -73,9 +72,9 @@ impl Failure {
         }
     }
 
-    /// Tells standard error and gives the exit code.
+    /// Writes the failure to `err` and returns the exit code.
     pub fn report(&self, err: &mut dyn Write) -> u8 {
-        // When standard error is gone as well, the exit code has to do.
+        // If standard error is closed too, the exit code must suffice.
         match self {
             Self::Refused { refusal, code } => {
                 let _ = refuse(refusal, err);
@@ -104,7 +103,7 @@ impl Failure {
     }
 }
 
-/// The two lines of a refusal.
+/// Writes the error line and the hint of a refusal.
 pub fn refuse(refusal: &Refusal, err: &mut dyn Write) -> io::Result<()> {
     writeln!(err, "swarm: error: {}", escape(refusal.cause.trim_end()))?;
     match &refusal.remedy {
@@ -113,11 +112,11 @@ pub fn refuse(refusal: &Refusal, err: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// `worker 'X' not found`, with the nearest name as the hint. A worker whose
-/// row cannot be read is not unknown, and says why.
+/// Returns `worker 'X' not found` with the nearest name as hint. If the worker is registered but its row is
+/// unreadable, returns the reason instead.
 pub fn unknown_worker(name: &str, registry: &Registry) -> Failure {
     if let Some((_, cause)) = registry.unreadable.iter().find(|(row, _)| row == name) {
-        let cause = format!("the registry's entry for worker '{name}' cannot be read: {cause}");
+        let cause = format!("cannot read the registry entry of worker '{name}': {cause}");
         return Refusal::new(RefusalKind::Registry, cause).of(name).into();
     }
     let mut refusal = Refusal::new(RefusalKind::NotFound, format!("worker '{name}' not found")).of(name);
@@ -125,7 +124,7 @@ pub fn unknown_worker(name: &str, registry: &Registry) -> Failure {
     refusal.into()
 }
 
-/// `did you mean 'Y'?`, when there is a name near enough.
+/// Returns `did you mean 'Y'?` if a similar name exists.
 pub fn suggestion(name: &str, registry: &Registry) -> Option<String> {
     let known = registry.workers.iter().map(|worker| worker.row.name.as_str());
     nearest(name, known).map(|near| format!("did you mean '{near}'?"))
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_row_is_not_called_unknown() {
+    fn an_unreadable_row_is_not_reported_as_not_found() {
         let mut registry = sample::registry(Vec::new());
         registry.unreadable.push(("odd".into(), "missing field `cmd`".into()));
         let (text, code) = told(&unknown_worker("odd", &registry).unknown_is_two());
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_quiet_and_a_full_disk_is_not() {
+    fn a_closed_pipe_is_silent_and_a_full_disk_is_reported() {
         assert_eq!(told(&Failure::Output(io::ErrorKind::BrokenPipe.into())), (String::new(), 141));
         let (text, code) = told(&Failure::Output(io::Error::from_raw_os_error(28)));
         assert!(text.starts_with("swarm: error: cannot write to standard output: No space left"), "{text}");

@@ -1,4 +1,4 @@
-//! `swarm events`: the history, in words or as it is recorded.
+//! `swarm events`: recorded events, as sentences or as JSON.
 
 use std::collections::VecDeque;
 
@@ -11,22 +11,22 @@ use super::follow::Follow;
 use super::render::{Clock, ended_word, escape, words};
 use super::screen::Screen;
 use super::tail::{From, Pending, Tail};
-use crate::agents::short;
-use crate::paths::Paths;
+use swarm_agents::short;
+use swarm_sys::paths::Paths;
 
-/// Events shown before those that `--follow` waits for.
+/// Number of past events that `--follow` shows first.
 const FOLLOW_LINES: u64 = 10;
 
 pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let file = paths.events();
     if args.follow && !paths.root().is_dir() {
-        let cause = format!("nothing happened yet: {} does not exist", paths.root().display());
-        return Err(Refusal::new(RefusalKind::Registry, cause).remedy("start a worker first").into());
+        let cause = format!("no events yet: {} does not exist", paths.root().display());
+        return Err(Refusal::new(RefusalKind::Registry, cause).remedy("start a worker with 'swarm spawn'").into());
     }
     let limit = args.lines.or_else(|| (args.follow && args.since.is_none()).then_some(FOLLOW_LINES));
     let mut history = History::new(args, limit);
     let mut tail = Tail::new(file.clone());
-    // Watched before it is read, so that nothing falls between the two.
+    // Watch before reading, so that no event is missed in between.
     let follow = if args.follow { Some(Follow::new(paths, &file)?) } else { None };
     let mut sink = |bytes: &[u8]| history.give(bytes, screen);
     tail.start(From::Start, &mut sink)?;
@@ -38,14 +38,14 @@ pub fn run(args: &EventsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, 
     Ok(0)
 }
 
-/// Gives each event of the worker, oldest first. Lines that a crash tore, and kinds that
-/// a newer program records, are passed over.
+/// Calls `take` with each event of the worker, oldest first. Skips incomplete lines left by a crash and kinds that only
+/// a newer program knows.
 pub fn of_worker(paths: &Paths, name: &str, take: &mut dyn FnMut(Event)) -> Result<(), Failure> {
     let (mut pending, mut tail) = (Pending::default(), Tail::new(paths.events()));
     let quoted = Value::from(name).to_string();
     let mut sink = |bytes: &[u8]| {
         for line in pending.whole(bytes) {
-            // Most lines are about others, and parsing is what takes the time.
+            // Most lines concern other workers, and parsing is expensive.
             if memchr::memmem::find(&line, quoted.as_bytes()).is_some()
                 && let Ok(event) = serde_json::from_slice::<Event>(&line)
                 && event.worker.as_deref() == Some(name)
@@ -60,13 +60,13 @@ pub fn of_worker(paths: &Paths, name: &str, take: &mut dyn FnMut(Event)) -> Resu
     Ok(())
 }
 
-/// Lines on their way from the file to the screen.
+/// Filters and formats lines between the file and the screen.
 struct History<'a> {
     args: &'a EventsArgs,
     clock: Clock,
-    /// A line whose end was not written yet.
+    /// Incomplete last line.
     pending: Pending,
-    /// The last lines of the past, while it is read and limited.
+    /// Last past lines and their maximum number, while the past is read with a limit.
     held: Option<(VecDeque<String>, usize)>,
 }
 
@@ -102,8 +102,7 @@ impl<'a> History<'a> {
         held.iter().try_for_each(|line| screen.line(line))
     }
 
-    /// None for what does not concern the worker asked for, and for lines that
-    /// a crash tore.
+    /// Returns the line to print; `None` for events of other workers or times, and for incomplete lines.
     fn shown(&self, line: &str) -> Option<String> {
         let value: Value = serde_json::from_str(line).ok()?;
         let worker = value.get("worker").and_then(Value::as_str);
@@ -123,7 +122,7 @@ impl<'a> History<'a> {
         let at = self.clock.local(value.get("at_ms").and_then(Value::as_u64)?);
         let what = match serde_json::from_str::<Event>(line) {
             Ok(event) => sentence(&event.kind),
-            // A kind that a newer program records: its stable name says what it is.
+            // A kind that only a newer program knows: print its name.
             Err(_) => value.get("type").and_then(Value::as_str)?.to_owned(),
         };
         let who = worker.unwrap_or("supervisor");
@@ -131,6 +130,7 @@ impl<'a> History<'a> {
     }
 }
 
+/// Returns the sentence that describes an event.
 pub fn sentence(kind: &EventKind) -> String {
     match kind {
         EventKind::SupervisorStarted { pid } => format!("started (pid {pid})"),
@@ -145,69 +145,68 @@ pub fn sentence(kind: &EventKind) -> String {
         EventKind::WorkerKilled => "killed".into(),
         EventKind::WorkerCleaning => "being cleaned".into(),
         EventKind::WorkerCleaned => "cleaned".into(),
-        EventKind::WorkerStuck { evidence, step, .. } => format!("stands still ({evidence}): {step}"),
-        EventKind::WorkerUnstuck => "goes on by itself".into(),
-        EventKind::SessionLost { found } if found.is_empty() => {
-            "its session is somebody else's by now, so it is stopped".into()
-        }
-        EventKind::SessionLost { found } => format!("its session is that of launch {found} by now, so it is stopped"),
+        EventKind::WorkerStuck { evidence, step, .. } => format!("stuck ({evidence}): {step}"),
+        EventKind::WorkerUnstuck => "no longer stuck".into(),
+        EventKind::SessionLost { found } if found.is_empty() => "stopped, because its session was taken over".into(),
+        EventKind::SessionLost { found } => format!("stopped, because launch {found} took over its session"),
         EventKind::NudgeSent { beat } => format!("nudged (beat {beat})"),
-        EventKind::NudgeMissed { cause } => format!("could not be nudged: {cause}"),
-        EventKind::NudgeExpired => "its heartbeat has expired".into(),
-        EventKind::NudgeStopped { cause } => format!("its heartbeat ended: {cause}"),
-        EventKind::RunBegan { run, home } => format!("run {run} began in {home}"),
+        EventKind::NudgeMissed { cause } => format!("nudge not delivered: {cause}"),
+        EventKind::NudgeExpired => "heartbeat expired".into(),
+        EventKind::NudgeStopped { cause } => format!("heartbeat stopped: {cause}"),
+        EventKind::RunBegan { run, home } => format!("run {run} started in {home}"),
         EventKind::SaveExpired { reference, commit, why } => format!("{reference} ({commit}) expired: {why}"),
         EventKind::WorktreeSaved { reference, commit } => format!("worktree saved as {reference} ({commit})"),
         EventKind::MergeQueued { item, base, left_out } => {
-            let out = if left_out.is_empty() { String::new() } else { format!(", without {}", left_out.join(", ")) };
+            let out = if left_out.is_empty() { String::new() } else { format!(", excluding {}", left_out.join(", ")) };
             format!("queued for {base} (item {item}){out}")
         }
         EventKind::MergeVerifying { item, base, commit } => {
-            format!("being verified for {base} (item {item}), in {commit}")
+            format!("verifying for {base} (item {item}), candidate {commit}")
         }
         EventKind::MergeResolving { item, base, files } => {
-            format!("conflicts with {base} (item {item}), being resolved: {}", files.join(", "))
+            format!("resolving conflicts with {base} (item {item}): {}", files.join(", "))
         }
         EventKind::MergeSettled { item, base, state, commit, cause, files } => {
             let what = commit.as_ref().or(cause.as_ref()).cloned().unwrap_or_else(|| files.join(", "));
             let what = if what.is_empty() { what } else { format!(": {what}") };
             format!("{state}, item {item} of {base}{what}")
         }
-        EventKind::MergeRefused { cause } => format!("cannot be queued: {cause}"),
+        EventKind::MergeRefused { cause } => format!("not queued: {cause}"),
         EventKind::FlowWaiting { flow, node, role, reason, text } => waiting(flow, node, role, reason, text),
         EventKind::FlowTurn { flow, node, role, number } => {
-            format!("turn {number} of {role} in flow {flow}: {}", node.as_deref().unwrap_or("looking back"))
+            format!("turn {number} of {role} in flow {flow}: {}", node.as_deref().unwrap_or("improvement phase"))
         }
-        EventKind::FlowEnded { flow } => format!("flow {flow} is over"),
-        EventKind::LoopStarted { iteration, max } => format!("its loop goes on with iteration {iteration} of {max}"),
-        EventKind::LoopIteration { iteration, max } => format!("iteration {iteration} of {max}"),
-        EventKind::LoopPaused { reason } => format!("its loop is paused ({reason})"),
-        EventKind::LoopResumed => "its loop is resumed".into(),
+        EventKind::FlowEnded { flow } => format!("flow {flow} ended"),
+        EventKind::LoopStarted { iteration, max } => format!("loop started at iteration {iteration} of {max}"),
+        EventKind::LoopIteration { iteration, max } => format!("loop iteration {iteration} of {max}"),
+        EventKind::LoopPaused { reason } => format!("loop paused ({reason})"),
+        EventKind::LoopResumed => "loop resumed".into(),
         EventKind::LoopEnded { reason, iterations } => {
-            format!("its loop ended after {iterations} iterations: {reason}")
+            format!("loop ended after {iterations} iterations: {reason}")
         }
         EventKind::LoopWarning { text } => format!("warning: {text}"),
         EventKind::StartAborted { cause } => format!("start aborted: {cause}"),
     }
 }
 
+/// Returns the sentence for the end of a worker: how it ended, why, after what time, and which limits it hit.
 pub fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<u64>, hits: Hits) -> String {
     let how = match ended {
         Some(ended @ Ended::Code(_)) => format!("ended with code {}", ended_word(ended)),
         Some(ended @ Ended::Signal(_)) => format!("ended by {}", ended_word(ended)),
-        None => "ended, exit unknown".into(),
+        None => "ended, exit code unknown".into(),
     };
     let why = match reason {
         None | Some(Reason::Exited) => "",
         Some(Reason::Stopped) => " (stopped)",
-        Some(Reason::Closed) => " (its window was closed)",
-        Some(Reason::Timeout) => " (its time was up)",
+        Some(Reason::Closed) => " (window closed)",
+        Some(Reason::Timeout) => " (time limit reached)",
         Some(Reason::OutOfMemory) => " (out of memory)",
-        Some(Reason::Output) => " (it wrote more than it may)",
-        Some(Reason::Abandoned) => " (its state directory was removed)",
+        Some(Reason::Output) => " (output limit reached)",
+        Some(Reason::Abandoned) => " (state directory removed)",
     };
     let after = duration_ms.map(|ms| format!(" after {}", words(ms / 1000))).unwrap_or_default();
-    // Beside the reason; where that says it all, nothing.
+    // Limits that were hit, unless the reason already says so.
     let facts = hits.words().filter(|_| reason != Some(Reason::OutOfMemory) || hits.pids_refused > 0);
     let facts = facts.map(|facts| format!("; {facts}")).unwrap_or_default();
     format!("{how}{why}{after}{facts}")
@@ -216,7 +215,7 @@ pub fn exited(ended: Option<Ended>, reason: Option<Reason>, duration_ms: Option<
 fn waiting(flow: &str, node: &str, role: &str, reason: &str, text: &str) -> String {
     let who = if node.is_empty() { String::new() } else { format!("{node} ({role}) ") };
     let text = if text.is_empty() { String::new() } else { format!(": {}", short(text)) };
-    format!("flow {flow}: {who}waits for a person, {reason}{text}")
+    format!("flow {flow}: {who}waits for a person ({reason}){text}")
 }
 
 #[cfg(test)]
@@ -248,19 +247,19 @@ torn {"at_ms":17
     }
 
     #[test]
-    fn events_are_told_in_words() {
+    fn events_are_printed_as_sentences() {
         let expected = "\
 2026-01-02 00:00:00  supervisor  started (pid 9)
 2026-01-02 00:00:01  x  started (pid 10)
 2026-01-02 00:00:02  y  started (pid 11)
-2026-01-02 00:00:03  x  ended by SIGKILL (its time was up) after 2m
+2026-01-02 00:00:03  x  ended by SIGKILL (time limit reached) after 2m
 2026-01-02 00:00:04  x  worker.pondered
 ";
         assert_eq!(told(&[]), expected);
     }
 
     #[test]
-    fn a_name_and_a_number_choose_and_json_is_as_recorded() {
+    fn events_are_selected_by_name_number_and_time_and_json_is_as_recorded() {
         assert_eq!(told(&["y"]), "2026-01-02 00:00:02  y  started (pid 11)\n");
         assert_eq!(told(&["x", "--lines", "1"]), "2026-01-02 00:00:04  x  worker.pondered\n");
         assert_eq!(told(&["y", "--json"]), format!("{}\n", LINES.lines().nth(2).expect("third")));

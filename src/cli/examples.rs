@@ -8,7 +8,7 @@ Examples:
   swarm send fix \"run the tests and fix what fails\"
   swarm wait fix && swarm logs fix
 
-The state directory is $SWARM_DIR (default ~/.swarm). Run 'swarm VERB --help' for details.";
+State directory: $SWARM_DIR (default ~/.swarm). See also 'swarm VERB --help'.";
 
 pub const SPAWN: &str = "\
 Examples:
@@ -30,8 +30,9 @@ Examples:
     restart = \"on-failure\"
 
 Prints `spawned NAME (tmux: SESSION:WINDOW)` or `spawned NAME (pid: N)`.
-Everything after `--` is the command; it runs without a shell. A file is checked completely before the first worker
-starts; paths in it are relative to its directory.";
+Everything after `--` is the command; it runs without a shell. A file is checked
+completely before the first worker starts; paths in it are relative to its
+directory.";
 
 pub const LS: &str = "\
 Examples:
@@ -65,8 +66,9 @@ Examples:
   swarm send fix --no-enter \"draft\"
   swarm send fix -- --help
 
-Succeeds when the window shows part of the text (input without echo, such as a password, is exempt). Otherwise sending
-to that worker fails, and Enter is not pressed.";
+Succeeds when the window shows part of the text (input without echo, such as a
+password, is exempt). Otherwise sending to that worker fails, and Enter is not
+pressed.";
 
 pub const INTERRUPT: &str = "\
 Examples:
@@ -95,8 +97,9 @@ Examples:
   swarm diff fix --stat
   swarm diff fix | git apply --index        apply the changes by hand
 
-Compares with the commit of the base branch that the worker started from or last merged. Includes uncommitted and
-untracked files, but not ignored files or build output (node_modules, target/debug, *.log, …). Changes nothing.";
+Compares with the commit of the base branch that the worker started from or last
+merged. Includes uncommitted and untracked files, but not ignored or generated
+ones (node_modules, target/debug, *.log, …). Changes nothing.";
 
 pub const MERGE: &str = "\
 Examples:
@@ -106,8 +109,9 @@ Examples:
   swarm merge status docs
   swarm merge log
 
-[merge] in swarm.toml at the repository root sets verify, batch, timeout (seconds), resolver, max_retries, strategy.
-Your checkout is never switched, stashed or overwritten: an item waits while uncommitted edits are in its way.";
+[merge] in swarm.toml at the repository root sets verify, batch, timeout
+(seconds), resolver, max_retries, strategy. Your checkout is never switched,
+stashed or overwritten: an item waits while uncommitted edits are in its way.";
 
 pub const MERGE_ADD: &str = "\
 Examples:
@@ -115,7 +119,8 @@ Examples:
   swarm merge add fix docs --base release --priority 5
   swarm merge add feature/x --verify 'cargo test' --batch 8
 
-Uncommitted work of a worker is committed first, except untracked build output such as node_modules or *.log.";
+Uncommitted work of a worker is committed first, except untracked generated
+files such as node_modules or *.log.";
 
 pub const HEARTBEAT: &str = "\
 Examples:
@@ -124,8 +129,9 @@ Examples:
   swarm heartbeat list
   swarm heartbeat stop fix
 
-Useful for agents that wait until a usage limit resets. A heartbeat ends with its worker and survives a restart of the
-supervisor. A nudge is not typed while the previous one is still in the last line of the window.";
+Useful for agents that wait until a usage limit resets. A heartbeat ends with
+its worker and survives a restart of the supervisor. A nudge is not typed while
+the previous one is still in the last line of the window.";
 
 pub const HEARTBEAT_START: &str = "\
 Examples:
@@ -141,8 +147,9 @@ Examples:
   swarm flow status 20260527T143000123Z
   swarm flow answer 20260527T143000123Z --node build 'use the token bucket'
 
-A flow is stored in .a-society/state/PROJECT/FLOW below the root. Name it by PROJECT/FLOW, FLOW, or a unique prefix of
-FLOW. Exit code 4: the flow exists but cannot be opened.";
+A flow is stored in .a-society/state/PROJECT/FLOW below the root. Name it by
+PROJECT/FLOW, FLOW, or a unique prefix of FLOW. Exit code 4: the flow exists but
+cannot be opened.";
 
 pub const FLOW_CHECK: &str = "\
 Examples:
@@ -160,8 +167,8 @@ Examples:
   swarm flow run 20260527T143000123Z
   swarm flow run shop/20260527T143000123Z --max 4 --wait
 
-The supervisor runs the flow; it continues when this terminal is closed. [flow.roles.ROLE] in swarm.toml sets the
-agent of each role.";
+The supervisor runs the flow; it continues when this terminal is closed.
+[flow.roles.ROLE] in swarm.toml sets the agent of each role.";
 
 pub const FLOW_EMIT: &str = "\
 Examples:
@@ -169,8 +176,8 @@ Examples:
   swarm flow emit --ask 'Which limit is meant?'
   swarm flow emit --close
 
-The handoff is checked against the present flow at once and takes effect when the turn ends. If an agent emits several,
-the last one counts.";
+The handoff is checked against the present flow at once and takes effect when
+the turn ends. If an agent emits several, the last one counts.";
 
 pub const FLOW_ANSWER: &str = "\
 Examples:
@@ -194,7 +201,8 @@ Examples:
   swarm wait --all --timeout 30m
   swarm wait --any --tag ci
 
-Exit code 0: all workers have ended (with --any: at least one), whatever their own exit codes. 1: timed out.";
+Exit code 0: all workers have ended (with --any: at least one), whatever their
+own exit codes. 1: timed out.";
 
 pub const CLEAN: &str = "\
 Examples:
@@ -202,7 +210,8 @@ Examples:
   swarm clean --all
   swarm clean fix --no-rm-worktree
 
-Branches are never deleted. A worktree with unsaved work is kept unless --force-dirty is given.";
+Branches are never deleted. A worktree with unsaved work is kept unless
+--force-dirty is given.";
 
 pub const RESPAWN: &str = "\
 Examples:
@@ -236,7 +245,8 @@ Examples:
   swarm config spawn merge      two sections
   swarm config --set            only keys that a file sets
 
-swarm.toml at the repository root overrides ~/.config/swarm/config.toml, and flags override both:
+swarm.toml at the repository root overrides ~/.config/swarm/config.toml, and
+flags override both:
   [spawn]
   tmux = true
   worktree = true
@@ -247,7 +257,8 @@ Examples:
   swarm history fix
   swarm history fix --json | jq '.starts[] | select(.exit.code != 0)'
 
-Reads events.jsonl, which is rotated at 8 MiB (one older part, .1, is kept), and the exit record.";
+Reads events.jsonl, which is rotated at 8 MiB (one older part, .1, is kept), and
+the exit record.";
 
 pub const NOTIFY: &str = "\
 Example:
@@ -255,11 +266,13 @@ Example:
 
 ~/.config/swarm/config.toml sets the channels and the events (default: all):
   [notify]
-  command = \"jq -r .message >> ~/swarm.txt\"     event on standard input, and in SWARM_EVENT, SWARM_EVENT_TYPE,
-                                                 SWARM_WORKER and SWARM_MESSAGE (at most 16 kB each)
-  desktop = true                                 uses notify-send
-  webhook = \"http://127.0.0.1:8080/swarm\"        POST, plain HTTP
-  events = [\"finished\", \"failed\", \"stuck\", \"waiting\", \"landed\", \"budget\"]";
+  command = \"jq -r .message >> ~/swarm.txt\"
+  desktop = true                             uses notify-send
+  webhook = \"http://127.0.0.1:8080/swarm\"    POST, plain HTTP
+  events = [\"finished\", \"failed\", \"stuck\", \"waiting\", \"landed\", \"budget\"]
+
+The command gets the event on standard input and in SWARM_EVENT,
+SWARM_EVENT_TYPE, SWARM_WORKER and SWARM_MESSAGE (at most 16 KiB each).";
 
 pub const SUPERVISOR: &str = "\
 Examples:
@@ -269,11 +282,12 @@ Examples:
 
 pub const COMPLETIONS: &str = "\
 Examples:
-  source <(swarm completions bash)                                          in ~/.bashrc
-  source <(swarm completions zsh)                                           in ~/.zshrc, after compinit
-  swarm completions fish > ~/.config/fish/completions/swarm.fish            once
+  source <(swarm completions bash)    in ~/.bashrc
+  source <(swarm completions zsh)     in ~/.zshrc, after compinit
+  swarm completions fish > ~/.config/fish/completions/swarm.fish
 
-Names of workers, tags, flows, loops and merge items are looked up when Tab is pressed.";
+Names of workers, tags, flows, loops and merge items are looked up when Tab is
+pressed.";
 
 pub const MAN: &str = "\
 Examples:
@@ -286,8 +300,9 @@ Examples:
   swarm recover --apply
   swarm recover fix --apply --json
 
-Each worker starts with its original command, environment, directory, limits and window. claude and codex resume their
-conversation; other commands find a summary of the work in $SWARM_RECOVERY. Workers with --restart start again by
+Each worker starts with its original command, environment, directory, limits and
+window. claude and codex resume their conversation; other commands find a
+summary of the work in $SWARM_RECOVERY. Workers with --restart start again by
 themselves.";
 
 pub const SESSION: &str = "\
@@ -296,14 +311,16 @@ Examples:
   swarm session check fix --json
   swarm session update currentPhase='writing tests'     run in the worktree of an agent
 
-The session of a worker with a worktree is stored in its .agent folder, which git ignores.";
+The session of a worker with a worktree is stored in its .agent folder, which
+git ignores.";
 
 pub const SESSION_CHECK: &str = "\
 Examples:
   swarm session check fix
   swarm session check --dir ../project-worktrees/fix --expect SUP-12 --json
 
-Answers: no_state, invalid_state, identifier_mismatch, agent_alive, finished, max_attempts, recoverable.";
+Answers: no_state, invalid_state, identifier_mismatch, agent_alive, finished,
+max_attempts, recoverable.";
 
 pub const SESSION_UPDATE: &str = "\
 Examples:
@@ -316,13 +333,15 @@ Examples (for programs that run in a worker with a session):
   swarm session note --waiting 'may it be deployed?'
   swarm session note --idle
 
-The note appears in `swarm session show` and heartbeat.json. A waiting worker causes a notification and is marked in
-`swarm ls -l`. With --stuck-after, a worker that stays at the same operation for too long counts as stuck.";
+The note appears in `swarm session show` and heartbeat.json. A waiting worker
+causes a notification and is marked in `swarm ls -l`. With --stuck-after, a
+worker that stays at the same operation for too long counts as stuck.";
 
 pub const SESSION_HOOK: &str = "\
-Workers that run claude get this hook through --settings, unless their command line has --settings or SWARM_HOOKS=off.
-A shell script named claude gets it only with SWARM_HOOKS=on.
-For other agents with hooks of the same kind, add it by hand, for example in ~/.codex/hooks.json:
+Workers that run claude get this hook through --settings, unless their command
+line has --settings or the environment has SWARM_HOOKS=off. A shell script named
+claude gets it only with SWARM_HOOKS=on. For other agents with hooks of the same
+kind, add it by hand, for example in ~/.codex/hooks.json:
   {\"hooks\": {\"PreToolUse\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"swarm session hook\"}]}]}}
 
 Outside a worker with a session, the hook does nothing.";
@@ -333,8 +352,8 @@ Examples:
   swarm du fix docs
   swarm du --json | jq .bytes
 
-Largest first: worktree and logs of each worker, then the saves of removed worktrees. Blocks shared between copies
-(reflinks) are counted for each copy.";
+Largest first: worktree and logs of each worker, then the saves of removed
+worktrees. Blocks shared between copies (reflinks) are counted for each copy.";
 
 pub const RESTORE: &str = "\
 Examples:
@@ -345,33 +364,36 @@ Examples:
   swarm restore fix --diff | git apply --check
   swarm restore --expire --older-than 30d --dry-run
 
-Files, index, modes, links and the state of a merge are restored byte for byte; this is verified before the worktree is
-moved into place, and nothing is overwritten. The save is kept until it is dropped or expires.";
+Files, index, modes, links and the state of a merge are restored byte for byte;
+this is verified before the worktree is moved into place, and nothing is
+overwritten. The save is kept until it is dropped or expires.";
 
 pub const PLAN: &str = "\
 Examples:
   swarm plan --specs ./specs -y && swarm run
   swarm plan --specs ./specs --base develop
 
-A spec is a *.md file that begins with a heading. Front matter may set adapter, requiredCapabilities, after, priority,
-group, timeout, retries, verify, merge. _context.md is added to every prompt. Planning again keeps unchanged
+A spec is a *.md file that begins with a heading. Front matter may set adapter,
+requiredCapabilities, after, priority, group, timeout, retries, verify, merge.
+_context.md is added to every prompt. Planning again keeps unchanged
 workstreams.";
 
 pub const RUN: &str = "\
 Examples:
   swarm plan --specs ./specs -y && swarm run --verify 'make test'
   swarm run --agent shell -j 4
-  ssh host 'cd project && swarm run --headless'
+  ssh host 'cd project && swarm run'
   swarm run attach
   swarm run jobs.toml --dry-run
 
-The supervisor owns the run: closing the terminal or losing the connection does not affect it. Ctrl-C stops the run, and
-the next `swarm run` resumes it. Exit codes: 0 all landed, 1 some failed, 2 usage error, 130 interrupted.";
+The supervisor owns the run: closing the terminal or losing the connection does
+not affect it. Ctrl-C stops the run, and the next `swarm run` resumes it. Exit
+codes: 0 all landed, 1 some failed, 2 usage error, 130 interrupted.";
 
 pub const RUN_ATTACH: &str = "\
 Examples:
   swarm run attach
-  swarm run attach --headless --since 120    continue after line 120
+  swarm run attach --json --since 120    continue after line 120
 
 Ctrl-C closes the view; the run continues.";
 
@@ -388,7 +410,8 @@ Examples:
   swarm ralph logs dev --live
   swarm ralph pause dev && swarm ralph resume dev
 
-Each iteration is a new agent in its own window and the same worktree. The prompt file is read again for each one.";
+Each iteration is a new agent in its own window and the same worktree. The
+prompt file is read again for each one.";
 
 pub const RALPH_SPAWN: &str = "\
 Examples:
@@ -396,7 +419,9 @@ Examples:
   swarm ralph spawn --name dev --prompt-file PROMPT.md --max-iterations 10 --foreground -- claude
   swarm ralph spawn --name dev --prompt-file PROMPT.md --no-worktree --inactivity-timeout 5m -- ./agent.sh
 
-The prompt is typed when the agent is ready for input, after 30 s at the latest. An iteration ends when its agent ends,
-when its window has not changed for --inactivity-timeout, or when its context is used up. An exit code other than 0 is a
-failure; five failures in a row end the loop. The supervisor owns the loop: closing the terminal does not affect it.
-Ctrl-C with --foreground pauses the loop.";
+The prompt is typed when the agent is ready for input, after 30 s at the latest.
+An iteration ends when its agent ends, when its window has not changed for
+--inactivity-timeout, or when its context is used up. An exit code other than 0
+is a failure; five failures in a row end the loop. The supervisor owns the loop:
+closing the terminal does not affect it. Ctrl-C with --foreground pauses the
+loop.";

@@ -1,8 +1,7 @@
-//! Tables on a terminal that is too narrow for them: what a person can do without is
-//! cut, so that each worker stays on one line. Names never are, and nothing is in a pipe.
+//! Fits tables to narrow terminals: shortens the least important columns, so that each worker stays on one line. Names
+//! are never shortened, and nothing is shortened in a pipe.
 
-/// Columns that may be cut, in the order in which they are; paths and windows keep
-/// their end, which tells them apart.
+/// Columns that may be shortened, in this order. Paths and windows keep their end, which distinguishes them.
 const CUT: [(&str, Keep); 5] = [
     ("WORKTREE", Keep::End),
     ("TAG", Keep::Start),
@@ -10,9 +9,9 @@ const CUT: [(&str, Keep); 5] = [
     ("PID/WINDOW", Keep::End),
     ("STATE", Keep::Start),
 ];
-/// What is left of a cell at least, in characters.
+/// Minimum width of a shortened cell, in characters.
 const CELL_CHARS_MIN: usize = 8;
-/// Between two columns.
+/// Blanks between two columns.
 const GAP_CHARS: usize = 2;
 
 #[derive(Clone, Copy)]
@@ -21,7 +20,7 @@ enum Keep {
     End,
 }
 
-/// Shortens cells until the table, whose first row is its head, has at most `columns`.
+/// Shortens cells until the table is at most `columns` wide. The first row is the header.
 pub fn to_width(rows: &mut [Vec<String>], columns: Option<u16>) {
     let (Some(columns), Some(head)) = (columns, rows.first().cloned()) else { return };
     let wide = |rows: &[Vec<String>], at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);

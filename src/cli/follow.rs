@@ -1,5 +1,5 @@
-//! The loop behind `--follow`: bytes as they come, until the worker has ended,
-//! the reader has gone or somebody presses Ctrl-C.
+//! The loop behind `--follow`: passes bytes on as they are written, until the worker ends, the reader closes the pipe,
+//! or the user presses Ctrl-C.
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -9,30 +9,30 @@ use super::error::Failure;
 use super::life::{BLIND_LOOK, Life, Verdict, watch_records};
 use super::tail::{Sink, Tail};
 use super::watch::{Changes, Interrupt, Until, wait_any};
-use crate::adapters::views::{Registry, load};
-use crate::paths::Paths;
+use swarm_store::views::{Registry, load};
+use swarm_sys::paths::Paths;
 
-/// How long after a window's end its last output may still be on the way
-/// through tmux. The writer's closing of the log ends the waiting earlier.
+/// Time after the end of a window in which its last output may still pass through tmux. The wait is over earlier if the
+/// writer closes the log.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// What is followed: a log of a worker, which ends with it.
+/// A followed log, which ends with its worker.
 pub struct Followed {
     pub life: Life,
-    /// The log is written by another process than the worker.
+    /// Set if tmux writes the log instead of the worker.
     pub through_tmux: bool,
 }
 
-/// Why a pause ended.
+/// Reasons why a pause ended.
 #[derive(Default)]
 struct Woken {
     interrupted: bool,
     hung_up: bool,
-    /// The registry may say something new.
+    /// The registry may have changed.
     look: bool,
 }
 
-/// A follower of `file`, which need not be there yet.
+/// Follows `file`, which need not exist yet.
 pub struct Follow<'a> {
     paths: &'a Paths,
     file: &'a Path,
@@ -43,7 +43,7 @@ pub struct Follow<'a> {
 }
 
 impl<'a> Follow<'a> {
-    /// Begins to watch, so that whatever is written from now on wakes it.
+    /// Starts watching; everything written from now on wakes the follower.
     pub fn new(paths: &'a Paths, file: &'a Path) -> Result<Self, Failure> {
         let changes = Changes::new()?;
         changes.add_file(file)?;
@@ -53,8 +53,8 @@ impl<'a> Follow<'a> {
         Ok(Self { paths, file, changes, interrupt: Interrupt::catch()?, records: None, closed: false })
     }
 
-    /// Follows until the worker's end (never, without one) or Ctrl-C.
-    /// `shown` makes visible what the sink was given.
+    /// Follows until the worker ends (forever, without a worker) or Ctrl-C. Calls `sink` with no bytes when no more are
+    /// available at the moment, so that it can flush.
     pub fn run(
         &mut self,
         tail: &mut Tail,
@@ -88,7 +88,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Gives what is new; true when there is more at once.
+    /// Passes on new bytes; returns true if more can be read immediately.
     fn drain(&mut self, tail: &mut Tail, sink: &mut Sink) -> Result<bool, Failure> {
         loop {
             self.closed |= self.changes.take()?.closed;
@@ -97,13 +97,12 @@ impl<'a> Follow<'a> {
                 sink(b"")?;
                 return Ok(drained.more);
             }
-            // Another file has this name now; what was written to it before it
-            // is watched is read in the next round.
+            // Another file has this name now. The next round reads what was written to it before this watch.
             self.changes.add_file(self.file)?;
         }
     }
 
-    /// Judges anew when the registry was read, else goes on as before.
+    /// Returns the verdict on the worker from `registry`, or the previous one if the registry was not read.
     fn verdict(&mut self, followed: &mut Followed, registry: Option<Registry>) -> Result<Verdict, Failure> {
         let Some(mut registry) = registry else {
             return Ok(if followed.life.fd().is_some() { Verdict::Watched } else { Verdict::Unwatched });
@@ -121,7 +120,7 @@ impl<'a> Follow<'a> {
             let records = Changes::new()?;
             watch_records(&records, self.paths, view.and_then(|view| view.dir.as_deref()))?;
             self.records = Some(records);
-            // What changed before the watch was set shows in a second reading.
+            // Read again: a change before the watch was set would be missed.
             registry = load(self.paths)?;
         }
     }
@@ -149,7 +148,7 @@ impl<'a> Follow<'a> {
         Ok(Woken { interrupted: ready[1], hung_up: ready[2], look: ended || changed })
     }
 
-    /// The worker has ended: what is left of its output, and no more.
+    /// Passes on the remaining output of a worker that has ended.
     fn rest(&mut self, tail: &mut Tail, through_tmux: bool, sink: &mut Sink) -> Result<(), Failure> {
         let deadline = Instant::now() + SETTLE;
         while self.drain(tail, sink)? || (through_tmux && !self.closed && Instant::now() < deadline) {

@@ -1,4 +1,4 @@
-//! `swarm history`: the life of one worker, as it was recorded while it happened.
+//! `swarm history`: all starts and ends of one worker, as recorded in the events.
 
 use clap::Args;
 use serde::Serialize;
@@ -10,11 +10,11 @@ use super::events::{self, exited};
 use super::json;
 use super::render::{Clock, ended_word, escape, table, words};
 use super::screen::Screen;
-use crate::paths::Paths;
+use swarm_sys::paths::Paths;
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// The worker
+    /// Name of the worker
     pub name: String,
     /// Print one JSON object
     #[arg(long)]
@@ -34,7 +34,7 @@ pub fn run(args: &HistoryArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     show(args, &past, view.is_some(), &Clock::system(), screen)
 }
 
-/// How a life came to be.
+/// Reason for a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum How {
@@ -53,7 +53,7 @@ impl How {
     }
 }
 
-/// From a start to its end.
+/// One start of a worker with its end.
 #[derive(Serialize)]
 struct Life {
     generation: Option<u64>,
@@ -63,7 +63,7 @@ struct Life {
     exit: Option<json::Exit>,
     #[serde(skip)]
     end: Option<(Option<Ended>, Option<Reason>, Option<u64>)>,
-    /// What of its limits it ran into.
+    /// Limits that were hit.
     #[serde(skip)]
     hits: Hits,
     #[serde(skip)]
@@ -93,9 +93,9 @@ impl Life {
 struct Past {
     starts: Vec<Life>,
     landings: Vec<Map<String, Value>>,
-    /// The next start is the policy's.
+    /// Set if the next start is due to the restart policy.
     restarting: bool,
-    /// An earlier worker of the name was forgotten.
+    /// Set if an earlier worker with this name was cleaned.
     cleaned: bool,
 }
 
@@ -144,16 +144,16 @@ impl Past {
         }
     }
 
-    /// The life of that generation; its start may lie in a part of the file that is gone.
+    /// Returns the entry of a generation, and adds one if its start is missing from the recorded events.
     fn life(&mut self, generation: Option<u64>) -> &mut Life {
         if self.starts.last().is_none_or(|life| life.generation != generation) {
             let how = self.how();
             self.starts.push(Life::begun(generation, how));
         }
-        self.starts.last_mut().expect("one was just pushed where there was none")
+        self.starts.last_mut().expect("an entry was just added if there was none")
     }
 
-    /// What the registry knows better of the present one.
+    /// Completes the current start from the registry, which is more reliable than the events.
     fn complete(&mut self, view: &WorkerView) {
         let generation = view.row.swarm().map(|swarm| swarm.generation);
         let life = self.life(generation);
@@ -204,7 +204,7 @@ fn row(life: &Life, clock: &Clock) -> Vec<String> {
     };
     let mut what = match &life.end {
         Some((ended, reason, _)) => exited(*ended, *reason, None, life.hits),
-        None => "at work".to_owned(),
+        None => "running".to_owned(),
     };
     if life.killed && !what.contains("(stopped)") {
         what.push_str(", then killed");
@@ -256,19 +256,19 @@ torn {"at_ms":17
     }
 
     #[test]
-    fn each_start_is_told_with_its_end() {
+    fn each_start_is_listed_with_its_end() {
         let expected = "\
 START                HOW      PID  END                  EXIT     LASTED  WHAT
 2026-01-02 00:00:01  spawn    10   2026-01-02 00:00:03  3        2s      ended with code 3, restart in 1s
 2026-01-02 00:00:04  restart  12   2026-01-02 00:02:04  SIGTERM  2m      ended by SIGTERM (stopped)
-2026-01-02 00:03:04  respawn  13   -                    -        1m      at work
+2026-01-02 00:03:04  respawn  13   -                    -        1m      running
 2026-01-02 00:03:10  landed on main: abc
 ";
         assert_eq!(told(&["x"], None), expected);
     }
 
     #[test]
-    fn what_the_registry_knows_of_the_present_life_wins() {
+    fn the_registry_overrides_events_for_the_current_start() {
         let view = sample::ended("xx", Ended::Code(7));
         let value: Value = serde_json::from_str(&told(&["xx", "--json"], Some(&view))).expect("json");
         assert_eq!((value["schema"].as_str(), value["registered"].as_bool()), (Some("swarm.history/1"), Some(true)));

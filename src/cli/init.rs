@@ -1,6 +1,5 @@
-//! `swarm init`: tells the agents of a project about swarm, in the file that
-//! they read, and writes files for sandboxes. Nothing that a person wrote is
-//! replaced but the section between our heading and the next, with `--force`.
+//! `swarm init`: adds a section about swarm to the file that agents read, and writes files for sandboxes. Replaces no
+//! text of the user; `--force` replaces only the section between the swarm heading and the next heading.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
@@ -15,7 +14,7 @@ use super::error::Failure;
 use super::json;
 use super::screen::Screen;
 
-/// What tells that a file has our section.
+/// Text that marks a file with a swarm section.
 const MARKER: &str = "Process Management (swarm)";
 const HEADING: &str = "## Process Management (swarm)";
 const GUIDE: &str = include_str!("init/guide.md");
@@ -61,7 +60,7 @@ fn init_in(dir: &Path, args: &InitArgs, screen: &mut Screen) -> Result<u8, Failu
     Ok(0)
 }
 
-/// Writes the section into AGENTS.md or CLAUDE.md, or says that it is there.
+/// Writes the section into AGENTS.md or CLAUDE.md, or reports that it exists.
 fn guide(dir: &Path, args: &InitArgs, report: &mut Report, screen: &mut Screen) -> Result<(), Failure> {
     let (name, old) = target(dir, args)?;
     let path = dir.join(name);
@@ -80,8 +79,8 @@ fn guide(dir: &Path, args: &InitArgs, report: &mut Report, screen: &mut Screen) 
     report.say(name, action, screen)
 }
 
-/// The file to write to, and its present text. Without `--file` the one that
-/// has our section, else the one that is there, else a new AGENTS.md.
+/// Returns the file to write and its current text. Without `--file`: the file with a swarm section, else the existing
+/// file, else a new AGENTS.md.
 fn target(dir: &Path, args: &InitArgs) -> Result<(&'static str, Option<String>), Failure> {
     if let Some(file) = args.file {
         return Ok((file.name(), read(&dir.join(file.name()))?));
@@ -105,14 +104,14 @@ fn read(path: &Path) -> Result<Option<String>, Failure> {
     match fs::read(path) {
         Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| {
             let cause = format!("{} is not UTF-8 text", path.display());
-            Refusal::new(RefusalKind::Invalid, cause).remedy("choose another one with --file").into()
+            Refusal::new(RefusalKind::Invalid, cause).remedy("use --file to choose another file").into()
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Failure::system(format!("cannot read {}", path.display()), &error)),
     }
 }
 
-/// `old` with exactly one blank line between it and the section.
+/// Returns `old` with the section appended after exactly one blank line.
 fn appended(old: &str) -> String {
     match old.trim_end_matches('\n') {
         "" => GUIDE.to_owned(),
@@ -120,8 +119,8 @@ fn appended(old: &str) -> String {
     }
 }
 
-/// `old` with the present section in the place of the one it has, which ends at
-/// the next heading of its level. None when it has no such section.
+/// Returns `old` with its section replaced by the current one. A section ends at the next heading of its level. Returns
+/// `None` if `old` has no section.
 fn replaced(old: &str) -> Option<String> {
     let begin = old.find(HEADING)?;
     let (before, section) = old.split_at(begin);
@@ -130,7 +129,7 @@ fn replaced(old: &str) -> Option<String> {
     Some(format!("{before}{GUIDE}{gap}{rest}"))
 }
 
-/// Writes a file that is not there yet; one that is belongs to somebody.
+/// Writes a file unless it exists; an existing file belongs to the user.
 fn scaffold(
     dir: &Path,
     template: &Template,
@@ -150,12 +149,12 @@ fn scaffold(
     report.say(template.name, Action::Create, screen)
 }
 
-/// Puts `text` at `path` in one step, so that a crash leaves the old file or the
-/// new one. A symbolic link stays a link, and a file keeps its mode.
+/// Replaces the file at `path` atomically: a crash leaves the old file or the new one. A symbolic link stays a link, a
+/// file keeps its mode.
 fn replace(path: &Path, text: &str, add_mode: Option<u32>) -> io::Result<()> {
     let path = match fs::canonicalize(path) {
         Ok(target) => target,
-        // A link to nowhere: what it names is made.
+        // A dangling link: create its target.
         Err(_) => fs::read_link(path).map_or_else(|_| path.to_owned(), |link| sibling(path, &link)),
     };
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -171,7 +170,7 @@ fn replace(path: &Path, text: &str, add_mode: Option<u32>) -> io::Result<()> {
         fs::rename(&aside, &path)
     })();
     if written.is_err() {
-        // What could not be finished must not stay; that it was is told anyway.
+        // Remove the unfinished file; the error is reported in any case.
         let _ = fs::remove_file(&aside);
     }
     written

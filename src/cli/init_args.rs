@@ -1,16 +1,16 @@
-//! What may be typed after `swarm init`.
+//! Arguments of `swarm init`.
 
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Only say what would be done
+    /// Print what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// File for the instructions [default: the one there is, else AGENTS.md]
+    /// File for the instructions [default: the existing one, else AGENTS.md]
     #[arg(long, value_enum, value_name = "FILE")]
     pub file: Option<GuideFile>,
-    /// Replace instructions that are there already
+    /// Replace existing instructions
     #[arg(long)]
     pub force: bool,
     /// Also write files for running agents in a container

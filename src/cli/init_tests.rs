@@ -34,7 +34,7 @@ fn the_guide_has_one_heading_of_its_level() {
 }
 
 #[test]
-fn the_file_that_is_there_is_chosen() {
+fn an_existing_file_is_chosen() {
     let empty = project(&[]);
     assert_eq!(init(empty.path(), &[]), ("Created AGENTS.md\n".into(), String::new(), 0));
     assert_eq!(text(&empty, "AGENTS.md"), GUIDE);
@@ -48,7 +48,7 @@ fn the_file_that_is_there_is_chosen() {
 }
 
 #[test]
-fn one_blank_line_separates_and_doing_it_again_changes_nothing() {
+fn one_blank_line_separates_and_a_second_run_changes_nothing() {
     for old in ["# P\nText", "# P\nText\n", "# P\nText\n\n\n\n"] {
         let dir = project(&[("AGENTS.md", old)]);
         init(dir.path(), &[]);
@@ -83,7 +83,7 @@ fn force_replaces_the_section_and_nothing_else() {
 }
 
 #[test]
-fn a_dry_run_only_talks() {
+fn a_dry_run_changes_nothing() {
     let empty = project(&[]);
     let told = init(empty.path(), &["--dry-run", "--with-sandbox"]).0;
     assert!(
@@ -97,7 +97,7 @@ fn a_dry_run_only_talks() {
 }
 
 #[test]
-fn sandbox_files_are_made_once() {
+fn sandbox_files_are_created_once() {
     let dir = project(&[("PROMPT.md", "mine"), ("AGENTS.md", GUIDE)]);
     let told = init(dir.path(), &["--with-sandbox"]).0;
     assert!(told.starts_with("swarm: AGENTS.md already contains swarm instructions\nCreated sandbox.sh\n"), "{told}");
@@ -111,7 +111,7 @@ fn sandbox_files_are_made_once() {
 }
 
 #[test]
-fn sandbox_files_say_what_their_users_look_for() {
+fn sandbox_files_contain_what_their_users_need() {
     let has = |name: &str, words: &[&str]| {
         let template = SANDBOX.iter().find(|template| template.name == name).expect("there");
         for word in words {
@@ -135,7 +135,7 @@ fn links_stay_links_and_files_keep_their_mode() {
 }
 
 #[test]
-fn what_is_no_text_is_left_alone() {
+fn a_file_that_is_not_utf8_is_left_alone() {
     let dir = project(&[]);
     fs::write(dir.path().join("AGENTS.md"), [0xff, 0xfe]).expect("written");
     let (_, err, code) = init(dir.path(), &[]);

@@ -1,5 +1,5 @@
-//! What `--json` prints: one line, an object whose `schema` names its shape.
-//! The shapes are published in docs/json.md; keys are added, never changed.
+//! Output of `--json`: one line with an object whose `schema` names its shape. The shapes are documented in
+//! docs/json.md; keys are added, never changed.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::error::Failure;
 use super::render::{signal_name, state_word, status_word};
 use super::screen::Screen;
 
-/// Stands where a view for people or scripts hides the value of a variable.
+/// Placeholder for the value of an environment variable.
 const HIDDEN: &str = "***";
 
-/// Prints `body` (an object) with its schema in front.
+/// Prints `body`, an object, with its schema as the first key.
 pub fn print(screen: &mut Screen, schema: &str, body: &impl Serialize) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Named<'a, T> {
@@ -26,12 +26,12 @@ pub fn print(screen: &mut Screen, schema: &str, body: &impl Serialize) -> Result
     screen.line(&text)
 }
 
-/// As [`print()`], for an object with one list in it.
+/// Prints an object with a schema and one list.
 pub fn print_list<T: Serialize>(screen: &mut Screen, schema: &str, key: &str, list: Vec<T>) -> Result<(), Failure> {
     print(screen, schema, &BTreeMap::from([(key, list)]))
 }
 
-/// One worker, values of `--env` hidden.
+/// One worker; the values of `--env` are hidden.
 #[derive(Serialize)]
 pub struct Worker<'a> {
     name: &'a str,
@@ -74,7 +74,7 @@ struct Worktree<'a> {
     base: Option<BaseRef>,
 }
 
-/// Each limit that was asked for, and what holds it: null where nothing does.
+/// Each requested limit and what enforces it; null if nothing does.
 #[derive(Serialize)]
 struct Limits {
     memory: Option<Limit>,
@@ -103,7 +103,7 @@ impl Limits {
     }
 }
 
-/// How it ended. `outcome` is `code`, `signal` or `unknown`.
+/// End of a worker. `outcome` is `code`, `signal` or `unknown`.
 #[derive(Serialize)]
 pub struct Exit {
     outcome: &'static str,
@@ -162,7 +162,7 @@ impl<'a> Worker<'a> {
 }
 
 impl Exit {
-    /// None while the worker runs; unknown when it ended and nobody saw how.
+    /// Returns the end of a worker: `None` while it runs, `unknown` if it ended without an exit record.
     pub fn of(view: &WorkerView) -> Option<Self> {
         match &view.exit {
             Some(record) => Some(Self::recorded(record)),
@@ -189,7 +189,7 @@ impl Exit {
         }
     }
 
-    /// As an event tells it, which is less than the record has.
+    /// Builds the end from an event, which has less detail than the exit record.
     pub fn told(
         ended: Option<Ended>,
         reason: Option<Reason>,
@@ -220,7 +220,7 @@ impl Exit {
     }
 }
 
-/// An object from pairs, for the small ones.
+/// Builds an object from pairs.
 pub fn object<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
@@ -231,7 +231,7 @@ mod tests {
     use crate::cli::sample;
 
     #[test]
-    fn values_of_variables_are_hidden_and_the_exit_is_told() {
+    fn values_of_variables_are_hidden_and_the_exit_is_included() {
         let view = sample::ended("x", Ended::Signal(9));
         let value = serde_json::to_value(Worker::of(&view)).expect("serialises");
         assert_eq!(value["env"]["KEY"], "***");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_with_what_holds_them() {
+    fn limits_are_listed_with_their_enforcement() {
         let asked = swarm_model::Limits { cpu_milli: Some(1500), pids: Some(5), ..Default::default() };
         let limits = Some(Held { asked, cpu: Some(By::GroupV2), ..Held::default() });
         let told = serde_json::to_value(Worker::of(&WorkerView { limits, ..sample::process("x") })).expect("plain");

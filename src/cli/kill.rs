@@ -1,4 +1,4 @@
-//! `swarm kill`.
+//! `swarm kill`: asks the supervisor to stop workers.
 
 use swarm_model::{KillRequest, RefusalKind, Scope};
 
@@ -7,9 +7,9 @@ use super::args::KillArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::screen::Screen;
-use crate::adapters::views::Registry;
 use crate::api::client::post;
-use crate::paths::Paths;
+use swarm_store::views::Registry;
+use swarm_sys::paths::Paths;
 
 pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let mut told = Told::new(args.json);
@@ -23,8 +23,8 @@ pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     told.end("swarm.killed/1", screen)
 }
 
-/// What to kill; none when there is nothing that could be. `--all` wins over a
-/// name, as in the original; tags narrow it.
+/// Returns the workers to kill, `None` for `--all` without workers. `--all` overrides a name, as in the original;
+/// tags narrow it.
 fn scope(args: &KillArgs, registry: &Registry) -> Result<Option<Scope>, Failure> {
     if args.all && !args.tagged.is_given() {
         return Ok((!registry.workers.is_empty()).then_some(Scope::All));
@@ -57,14 +57,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_needs_somebody_to_kill() {
+    fn a_kill_needs_a_target() {
         let (none, some) = (sample::registry(Vec::new()), sample::registry(vec![sample::process("x")]));
         assert_eq!(scope_of(&["--all"], &none), Ok(None));
         assert_eq!(scope_of(&["x", "--all"], &some), Ok(Some(Scope::All)));
         assert_eq!(scope_of(&["x"], &some), Ok(Some(Scope::Names(vec!["x".into()]))));
         let two = sample::registry(vec![sample::process("x"), sample::process("y")]);
         assert_eq!(scope_of(&["x", "y", "x"], &two), Ok(Some(Scope::Names(vec!["x".into(), "y".into()]))));
-        // Nobody is killed where one of them is not known.
+        // One unknown name refuses the whole request.
         assert_eq!(scope_of(&["x", "why"], &some), Err("swarm: error: worker 'why' not found\n".into()));
         assert_eq!(scope_of(&[], &some), Err("swarm: error: must specify worker name or --all\n".into()));
         assert_eq!(scope_of(&["why"], &none), Err("swarm: error: worker 'why' not found\n".into()));

@@ -1,5 +1,4 @@
-//! One worker, watched until it has ended for good. `wait` and `logs --follow`
-//! share it.
+//! Watches one worker until it has ended for good; shared by `wait` and `logs --follow`.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -9,33 +8,32 @@ use swarm_model::{FineState, ProcessId, RestartPolicy, WorkerView};
 
 use super::error::Failure;
 use super::watch::{Changes, open_process};
-use crate::paths::Paths;
+use swarm_sys::paths::Paths;
 
-/// How often a worker is looked at that offers nothing to wait on. Only rows
-/// that another program made can be so: no process is known, only a window.
+/// Polling interval for a worker without anything to wait on. Only rows of another writer are like that: they name a
+/// window but no process.
 pub const BLIND_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It ended, or is no longer registered.
+    /// The worker ended or is no longer registered.
     Ended,
-    /// Its process is watched.
+    /// The process of the worker is watched.
     Watched,
-    /// Its process went between the reading of the registry and now: read again.
+    /// The process ended after the registry was read: read it again.
     Gone,
-    /// Nothing runs that could be watched, but something will or may: the
-    /// records tell, see [`watch_records`].
+    /// No process runs now, but one may start: watch the records, see [`watch_records`].
     Unwatched,
-    /// There are no records either.
+    /// There is neither a process nor a record: poll.
     Blind,
 }
 
-/// A worker as it was when the watching began.
+/// A watched worker, identified by its start.
 pub struct Life {
     pub name: String,
     started: String,
     process: Option<(ProcessId, OwnedFd)>,
-    /// A process known to have ended, not to be waited for again.
+    /// Process that is known to have ended and must not be watched again.
     gone: Option<ProcessId>,
 }
 
@@ -44,12 +42,12 @@ impl Life {
         Self { name: view.row.name.clone(), started: view.row.started.clone(), process: None, gone: None }
     }
 
-    /// The descriptor to wait on, while there is one.
+    /// Returns the descriptor to wait on, if the process is watched.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(|(_, fd)| fd.as_fd())
     }
 
-    /// Judges what the registry says now, and opens what there is to wait on.
+    /// Judges the current row of the worker, and opens its process to wait on.
     pub fn look(&mut self, view: Option<&WorkerView>) -> Result<Verdict, Failure> {
         let Some(view) = view.filter(|view| self.is_same_life(view) && !has_ended(view)) else {
             self.process = None;
@@ -60,7 +58,7 @@ impl Life {
             return Ok(if view.dir.is_some() { Verdict::Unwatched } else { Verdict::Blind });
         };
         if self.gone.as_ref() == Some(watch) {
-            // The registry still says that it runs, which it cannot do for long.
+            // The registry still lists the ended process as running; it will be updated shortly.
             return Ok(Verdict::Blind);
         }
         if self.process.as_ref().is_none_or(|(id, _)| id != watch) {
@@ -73,18 +71,18 @@ impl Life {
         Ok(Verdict::Watched)
     }
 
-    /// To be called when the descriptor was readable.
+    /// Records that the watched process ended; call it when the descriptor is readable.
     pub fn process_ended(&mut self) {
         self.gone = self.process.take().map(|(id, _)| id);
     }
 
-    /// A respawn by hand is another life; a restart by policy is the same one.
+    /// Reports whether `view` is still the same life: a restart by policy is, a respawn is not.
     fn is_same_life(&self, view: &WorkerView) -> bool {
         view.row.started == self.started || view.restart != RestartPolicy::Never
     }
 }
 
-/// Whether nothing of this worker will run any more unless somebody asks.
+/// Reports whether nothing of this worker will run again unless a user starts it.
 pub fn has_ended(view: &WorkerView) -> bool {
     match view.state {
         FineState::Starting
@@ -102,8 +100,8 @@ pub fn has_ended(view: &WorkerView) -> bool {
     }
 }
 
-/// Watches what changes when a worker is started or given up: the registry's
-/// file, the directories of all generations, and that of this one.
+/// Watches the files that change when a worker is started or given up: the registry, the directory of all generations,
+/// and the directory of this generation.
 pub fn watch_records(changes: &Changes, paths: &Paths, dir: Option<&str>) -> Result<(), Failure> {
     changes.add_dir(paths.root())?;
     changes.add_dir(&paths.workers())?;
@@ -130,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_respawn_by_hand_is_another_life() {
+    fn a_respawn_by_a_user_is_another_life() {
         let view = sample::process("x");
         let again = |restart| {
             let mut view = WorkerView { restart, ..view.clone() };

@@ -1,5 +1,5 @@
-//! `swarm logs`: what a worker wrote, from disk, in both modes; it works while
-//! the worker runs, after it ended, and after its window is gone.
+//! `swarm logs`: the output of a worker, read from disk for windows and processes alike: while the worker runs, after
+//! it ended, and after its window is gone.
 
 use serde_json::json;
 use swarm_model::{Refusal, RefusalKind, WorkerView};
@@ -12,17 +12,17 @@ use super::life::{Life, has_ended};
 use super::logs_many;
 use super::screen::Screen;
 use super::tail::{From, Tail};
-use crate::adapters::plain::Plain;
-use crate::adapters::views::Registry;
-use crate::paths::Paths;
+use swarm_store::views::Registry;
+use swarm_sys::paths::Paths;
+use swarm_sys::strip_ansi::Plain;
 
-/// Lines of `--history`, as in the original.
+/// Default number of lines of `--history`, as in the original.
 const HISTORY_LINES: u64 = 1000;
-/// Lines of a window when there is no terminal to ask for its height.
+/// Lines shown of a window if standard output is not a terminal.
 const SCREEN_LINES: u64 = 24;
-/// Lines before what `--follow` shows, as `tail -f` has it.
+/// Past lines that `--follow` shows first, as `tail -f` does.
 const FOLLOW_LINES: u64 = 10;
-/// Longest line that `--json` keeps together.
+/// Maximum line length of `--json` in bytes; longer lines are split.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 pub fn run(args: &LogsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -78,15 +78,15 @@ fn kind(args: &LogsArgs, name: &str, in_tmux: bool) -> Result<&'static str, Fail
         (false, true) => Ok("stderr"),
         (true, false) => Ok("tmux"),
         (true, true) => {
-            let cause = format!("worker '{name}' is a tmux worker: its output and its errors are one log");
-            Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("swarm logs {name}")).into())
+            let cause =
+                format!("worker '{name}' is a tmux worker: its log contains both standard output and standard error");
+            Err(Refusal::new(RefusalKind::Invalid, cause).remedy(format!("run 'swarm logs {name}'")).into())
         }
     }
 }
 
-/// Where to begin. The original shows a process's log whole and a window's
-/// screen; `--lines` of a process is ours, except beside `--history`, where the
-/// original ignores it.
+/// Returns where to begin. The original shows the whole log of a process and the screen of a window. `--lines` for a
+/// process is an addition; with `--history` it is ignored, as in the original.
 fn from(args: &LogsArgs, in_tmux: bool, rows: Option<u16>) -> From {
     match (in_tmux, args.history, args.lines) {
         (true, true, lines) => From::LastLines(lines.unwrap_or(HISTORY_LINES)),
@@ -98,15 +98,15 @@ fn from(args: &LogsArgs, in_tmux: bool, rows: Option<u16>) -> From {
     }
 }
 
-/// What bytes become on their way to the screen.
+/// Converts bytes of the log for output.
 struct Shape {
     plain: Option<Plain>,
-    /// For `--json`: whose they are, and the line that is not complete yet.
+    /// For `--json`: the source and the incomplete last line.
     lines: Option<(Source, Vec<u8>)>,
     text: Vec<u8>,
 }
 
-/// A worker and the stream's name.
+/// Worker and stream that a line comes from.
 struct Source {
     name: String,
     stream: &'static str,
@@ -119,7 +119,7 @@ impl Shape {
         Self { plain, lines: args.json.then(|| (source(), Vec::new())), text: Vec::new() }
     }
 
-    /// Passes `bytes` on. No bytes mean that nothing more comes for now.
+    /// Prints `bytes`; an empty slice means that no more are available for now, and flushes.
     fn give(&mut self, bytes: &[u8], screen: &mut Screen) -> Result<(), Failure> {
         if bytes.is_empty() {
             return screen.flush();
@@ -141,7 +141,7 @@ impl Shape {
         result
     }
 
-    /// Passes on a last line that had no end.
+    /// Prints an incomplete last line.
     fn end(self, screen: &mut Screen) -> Result<(), Failure> {
         match self.lines {
             Some((source, pending)) if !pending.is_empty() => json_line(&source, &pending, screen),

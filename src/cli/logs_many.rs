@@ -1,5 +1,5 @@
-//! `swarm logs --tag`: what several workers wrote, each line under its worker's name; one
-//! worker after the other, or with `--follow` all of them as they write.
+//! `swarm logs --tag`: the output of several workers; each line begins with the name of its worker. Prints one worker
+//! after the other, or with `--follow` all of them as they write.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -12,12 +12,12 @@ use super::logs::show;
 use super::render::escape;
 use super::screen::Screen;
 use super::watch::Interrupt;
-use crate::adapters::views::Registry;
-use crate::paths::Paths;
+use swarm_store::views::Registry;
+use swarm_sys::paths::Paths;
 
-/// Each takes a thread and a watch of the kernel's, of which a user has 128.
+/// Maximum number of followed workers. Each takes a thread and an inotify instance, of which a user has 128.
 const FOLLOWED_MAX: usize = 50;
-/// Lines on their way to a slow terminal; who writes more waits.
+/// Capacity of the queue of lines for a slow terminal; a follower waits while it is full.
 const LINES_MAX: usize = 1024;
 
 pub fn run(args: &LogsArgs, paths: &Paths, registry: &Registry, screen: &mut Screen) -> Result<u8, Failure> {
@@ -26,8 +26,8 @@ pub fn run(args: &LogsArgs, paths: &Paths, registry: &Registry, screen: &mut Scr
         return one_by_one(args, paths, &workers, screen);
     }
     if workers.len() > FOLLOWED_MAX {
-        let cause = format!("{} workers have the tag, {FOLLOWED_MAX} can be followed at a time", workers.len());
-        return Err(Refusal::new(RefusalKind::Invalid, cause).remedy("name another tag as well").into());
+        let cause = format!("cannot follow {} workers: the limit is {FOLLOWED_MAX}", workers.len());
+        return Err(Refusal::new(RefusalKind::Invalid, cause).remedy("narrow the selection with another --tag").into());
     }
     side_by_side(args, paths, &workers, screen)
 }
@@ -40,7 +40,7 @@ fn alone(view: &WorkerView) -> Registry {
     Registry { workers: vec![view.clone()], unreadable: Vec::new(), warnings: Vec::new() }
 }
 
-/// Who has no log does not keep the others from being shown.
+/// Prints one log after the other; a missing log does not stop the others.
 fn one_by_one(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &mut Screen) -> Result<u8, Failure> {
     let mut code = 0;
     for view in views {
@@ -51,9 +51,9 @@ fn one_by_one(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &mu
     Ok(code)
 }
 
-/// A thread for each, and one that writes.
+/// Follows all logs: one thread per worker, while this one prints.
 fn side_by_side(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &mut Screen) -> Result<u8, Failure> {
-    // Held here before any thread is made, so that Ctrl-C reaches all of them as a descriptor.
+    // Block SIGINT before any thread starts, so that every follower sees Ctrl-C through its descriptor.
     let _interrupt = Interrupt::catch()?;
     let (sender, told) = sync_channel(LINES_MAX);
     std::thread::scope(|scope| {
@@ -66,13 +66,13 @@ fn side_by_side(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &
                 if let Err(error) = out.end() {
                     shown = shown.and(Err(Failure::Output(error)));
                 }
-                // Nobody is left to tell when the one who writes has gone.
+                // The receiver is gone only if printing failed.
                 let _ = sender.send(Told::End(errors, shown));
             });
         }
         drop(sender);
         let mut code = 0;
-        // Moved in here, so that the threads learn that nobody writes any more.
+        // The loop consumes the receiver, so that an early return ends the threads.
         for told in told {
             match told {
                 Told::Line(line) => screen.bytes(&line).and_then(|()| screen.flush())?,
@@ -86,7 +86,7 @@ fn side_by_side(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &
     })
 }
 
-/// The exit code of one; only a failure to write ends all of it.
+/// Returns the exit code for one worker; only a failure to write ends the whole verb.
 fn judged(shown: Result<(), Failure>, screen: &mut Screen) -> Result<u8, Failure> {
     match shown {
         Ok(()) => Ok(0),
@@ -100,14 +100,14 @@ fn judged(shown: Result<(), Failure>, screen: &mut Screen) -> Result<u8, Failure
 
 enum Told {
     Line(Vec<u8>),
-    /// What was said on standard error, and how it ended.
+    /// Text for standard error, and the result.
     End(Vec<u8>, Result<(), Failure>),
 }
 
-/// Passes on whole lines, so that those of several workers do not mix.
+/// Collects whole lines, so that lines of several workers do not mix.
 struct Lines {
     prefix: String,
-    /// A line without its end.
+    /// Incomplete last line.
     open: Vec<u8>,
     sender: SyncSender<Told>,
 }

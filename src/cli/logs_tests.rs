@@ -39,7 +39,7 @@ fn out(state: &State, words: &[&str], worker: WorkerView) -> String {
 }
 
 #[test]
-fn a_process_log_is_shown_whole_and_as_it_is() {
+fn a_process_log_is_shown_whole_and_unchanged() {
     let files = [("x.stdout.log.1", "one\n"), ("x.stdout.log", "\x1b[31mtwo\nthree\n"), ("x.stderr.log", "oops\n")];
     let state = state(&files);
     let x = || sample::process("x");
@@ -61,14 +61,18 @@ fn a_window_is_shown_as_plain_text() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said_in_the_original_words() {
+fn failures_are_reported_in_the_original_words() {
     let state = state(&[]);
     assert_eq!(logged(&state, &["x"], Vec::new()), (String::new(), "swarm: no worker named 'x'\n".into(), 1));
     let near = logged(&state, &["bulider"], vec![sample::process("builder")]).1;
     assert_eq!(near, "swarm: no worker named 'bulider'\nswarm: hint: did you mean 'builder'?\n");
     let none = logged(&state, &["x"], vec![sample::process("x")]);
     assert_eq!(none, (String::new(), "swarm: no logs found for x\n".into(), 1));
-    assert!(logged(&state, &["x", "--stderr"], vec![sample::window("x")]).1.contains("are one log"));
+    assert!(
+        logged(&state, &["x", "--stderr"], vec![sample::window("x")])
+            .1
+            .contains("contains both standard output and standard error")
+    );
 }
 
 #[test]
@@ -81,16 +85,15 @@ fn following_a_worker_that_ended_shows_its_end_and_returns() {
 }
 
 #[test]
-fn json_is_one_object_a_line_even_for_a_line_without_end() {
+fn json_has_one_object_per_line_even_for_an_incomplete_line() {
     let state = state(&[("x.stdout.log", "a\n\"b\"")]);
     let expected = "{\"schema\":\"swarm.log/1\",\"name\":\"x\",\"stream\":\"stdout\",\"text\":\"a\"}\n\
                     {\"schema\":\"swarm.log/1\",\"name\":\"x\",\"stream\":\"stdout\",\"text\":\"\\\"b\\\"\"}\n";
     assert_eq!(out(&state, &["x", "--json"], sample::process("x")), expected);
 }
 
-/// A worker writes, its log is rotated, it writes again and ends: a follower
-/// that began before all that gives every line once and returns. Once the
-/// worker's process has gone, the registry's stub no longer knows the worker.
+/// A worker writes, its log is rotated, it writes again and ends: a follower that started before all that prints every
+/// line once and returns. Once the process of the worker has ended, the stub of the registry no longer lists it.
 #[test]
 fn following_gives_every_line_once_and_ends_with_the_worker() {
     use std::io::Write as _;
@@ -121,7 +124,7 @@ fn following_gives_every_line_once_and_ends_with_the_worker() {
         .run(&mut tail, Some(life), Some(registry), &mut |block: &[u8]| {
             bytes.extend_from_slice(block);
             let text = String::from_utf8_lossy(&bytes);
-            // The worker goes on when its reader has seen the line before.
+            // The worker continues when its reader has seen the previous line.
             if text.ends_with("first\n") && block.is_empty() {
                 input.as_mut().expect("open").write_all(b"go\n").expect("written");
             }
@@ -136,7 +139,7 @@ fn following_gives_every_line_once_and_ends_with_the_worker() {
 }
 
 #[test]
-fn several_are_shown_each_line_under_its_name() {
+fn each_line_of_several_logs_begins_with_the_worker_name() {
     let state = state(&[("one.stdout.log", "a\nb"), ("two.stdout.log", "c\n")]);
     let workers = || vec![sample::process("one"), sample::window("other"), sample::process("two")];
     let (out, err, code) = logged(&state, &["--tag", "ci"], workers());

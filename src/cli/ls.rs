@@ -1,4 +1,4 @@
-//! `swarm ls`.
+//! `swarm ls`: lists workers.
 
 use std::cmp::Reverse;
 use std::path::Path;
@@ -12,8 +12,8 @@ use super::json;
 use super::render::{Clock, escape, long_table, plain_table};
 use super::screen::Screen;
 use super::tagged::has_all;
-use crate::adapters::views::{Detail, Pick, Registry, load_where};
-use crate::paths::Paths;
+use swarm_store::views::{Detail, Pick, Registry, load_where};
+use swarm_sys::paths::Paths;
 
 pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let detail = match args.sort {
@@ -23,13 +23,12 @@ pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fail
         Some(Sort::Name | Sort::Started) | None => Detail::Word,
     };
     screen.colour_as(args.color);
-    // The process ends here, and nothing is gained by freeing every row before.
+    // The process exits next, so freeing every row would only cost time.
     let registry = std::mem::ManuallyDrop::new(load_where(paths, detail, Pick::All)?);
     show(args, &registry, &paths.state(), &Clock::system(), screen)
 }
 
-/// Prints what `args` selects. Rows that could not be read are named after the
-/// others were listed, and make the exit code 1.
+/// Prints the selected workers. Unreadable rows are reported after the list and set the exit code to 1.
 fn show(args: &LsArgs, registry: &Registry, state: &Path, clock: &Clock, screen: &mut Screen) -> Result<u8, Failure> {
     super::warn_all(registry, screen);
     let mut chosen: Vec<&WorkerView> = registry.workers.iter().filter(|view| selected(args, view)).collect();
@@ -53,7 +52,7 @@ fn show(args: &LsArgs, registry: &Registry, state: &Path, clock: &Clock, screen:
     }
     screen.flush()?;
     for (row, cause) in &registry.unreadable {
-        screen.warning(&format!("entry {row} of {} cannot be read: {cause}", state.display()));
+        screen.warning(&format!("cannot read entry {row} of {}: {cause}", state.display()));
     }
     Ok(u8::from(!registry.unreadable.is_empty()))
 }
@@ -67,10 +66,10 @@ fn selected(args: &LsArgs, view: &WorkerView) -> bool {
     status && has_all(view, &args.tags)
 }
 
-/// The result of `--json`.
+/// Result of `--json`.
 #[derive(Serialize)]
 struct List<'a> {
-    /// How many there are, whatever `--limit` and `--offset` leave.
+    /// Number of selected workers before `--limit` and `--offset`.
     total: usize,
     workers: Vec<json::Worker<'a>>,
 }
@@ -91,7 +90,7 @@ fn order(args: &LsArgs, views: &mut [&WorkerView], clock: &Clock) {
     }
 }
 
-/// Seconds that it has run, or ran.
+/// Returns how long a worker has run, in seconds.
 fn life(view: &WorkerView, clock: &Clock) -> Option<u64> {
     match &view.exit {
         Some(exit) => Some(exit.duration_ms / 1000),
@@ -99,7 +98,7 @@ fn life(view: &WorkerView, clock: &Clock) -> Option<u64> {
     }
 }
 
-/// Those that run, those that may again, those that are done, those that went wrong.
+/// Returns the sort rank of a state: running, restarting, ended, failed.
 fn rank(state: FineState) -> u8 {
     match state {
         FineState::Running => 0,
@@ -117,7 +116,7 @@ fn rank(state: FineState) -> u8 {
     }
 }
 
-/// The rows as the original prints them, with the status as it is now.
+/// Returns the rows as the original prints them, with the current status.
 fn wire(views: &[&WorkerView]) -> String {
     let rows: Vec<&Row> = views.iter().map(|view| view.row.as_ref()).collect();
     Wire::render(&rows, 0).expect("a row is always an object with text keys")
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_printed_for_nothing_but_json_has_its_list() {
+    fn nothing_is_printed_without_workers_but_json_has_an_empty_list() {
         let none = sample::registry(Vec::new());
         for words in [&[][..], &["--format", "names"], &["-l"]] {
             assert_eq!(listed(words, &none), (String::new(), String::new(), 0));
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_choose_by_status_now_and_exact_tag() {
+    fn filters_select_by_current_status_and_exact_tag() {
         let all = sample::registry(vec![
             sample::process("up"),
             sample::ended("down", Ended::Code(0)),
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_a_list_is_in_the_order_that_was_asked_for() {
+    fn a_list_is_sorted_before_limit_and_offset_apply() {
         let mut all =
             sample::registry(vec![sample::ended("b", Ended::Code(0)), sample::window("c"), sample::process("a")]);
         all.workers[0].restarts = 2;
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn wire_json_has_the_original_keys_in_order_and_the_status_as_it_is() {
+    fn wire_json_has_the_original_keys_in_order_and_the_current_status() {
         let all = sample::registry(vec![sample::ended("down", Ended::Code(0))]);
         let expected = r#"[
   {
@@ -214,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_rows_are_named_after_the_others() {
+    fn unreadable_rows_are_reported_after_the_list() {
         let mut all = sample::registry(vec![sample::process("up")]);
         all.unreadable.push(("odd".into(), "missing field `cmd`".into()));
         all.warnings.push("corrupt state file".into());
         let (out, err, code) = listed(&["--format", "names"], &all);
         assert_eq!((out.as_str(), code), ("up\n", 1));
         let lines = "swarm: warning: corrupt state file\n\
-                     swarm: warning: entry odd of /s/state.json cannot be read: missing field `cmd`\n";
+                     swarm: warning: cannot read entry odd of /s/state.json: missing field `cmd`\n";
         assert_eq!(err, lines);
     }
 }

@@ -65,13 +65,13 @@ use std::ffi::OsString;
 
 use swarm_model::RefusalKind;
 
-use crate::adapters::views::{Detail, Pick, Registry, load, load_where};
-use crate::duration;
-use crate::paths::Paths;
 use args::Command;
 pub use complete::main as complete;
 use error::Failure;
 use screen::Screen;
+use swarm_store::views::{Detail, Pick, Registry, load, load_where};
+use swarm_sys::duration;
+use swarm_sys::paths::Paths;
 
 pub fn main(words: &[OsString]) -> u8 {
     match parse::parse(words) {

@@ -1,4 +1,4 @@
-//! Moments as people type them: how long ago, a time of today, a date, or all of it.
+//! Parses times as users type them: a duration (ago), a time of today, a date, or date and time.
 
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
@@ -8,20 +8,20 @@ use super::duration;
 
 const EXPECTED: &str = "expected 10m, 2d, 12:30, 2026-01-31 or 2026-01-31T12:30:05";
 
-/// Milliseconds since the Unix epoch.
+/// Parses a time; returns milliseconds since the Unix epoch.
 ///
 /// # Errors
-/// A sentence for the usage error.
+/// Returns the expected formats, for the usage error.
 pub fn parse(text: &str) -> Result<u64, String> {
     parse_at(text, &Timestamp::now().to_zoned(TimeZone::system()))
 }
 
 fn parse_at(text: &str, now: &Zoned) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no time ({EXPECTED})");
+    let wrong = || EXPECTED.to_owned();
     let local = |then: DateTime| then.to_zoned(now.time_zone().clone()).map(|then| then.timestamp()).ok();
     let moment = ago(text, now)
         .or_else(|| text.parse::<Timestamp>().ok())
-        // Before the time of day, which would pass over a date in front of it.
+        // Before the time of day, whose parser would ignore a leading date.
         .or_else(|| local(text.parse::<DateTime>().ok()?))
         .or_else(|| local(text.parse::<Time>().ok()?.on(now.year(), now.month(), now.day())))
         .ok_or_else(wrong)?;
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_read_in_all_their_forms() {
+    fn times_are_parsed_in_all_formats() {
         let now: Timestamp = "2026-01-31T12:00:00Z".parse().expect("a time");
         let now = now.to_zoned(TimeZone::fixed(jiff::tz::offset(1)));
         for (text, moment) in [

@@ -1,4 +1,4 @@
-//! `swarm notify test`: whether notifications arrive, each way by itself.
+//! `swarm notify test`: sends a test notification by each configured way and reports the results.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -13,9 +13,9 @@ use super::error::Failure;
 use super::json;
 use super::render::escape;
 use super::screen::Screen;
-use crate::adapters::clock::SystemClock;
-use crate::adapters::notify::{Failed, Notice, Way, config, deliver};
-use crate::paths::Paths;
+use crate::notify::{Failed, Notice, Way, config, deliver};
+use swarm_sys::clock::SystemClock;
+use swarm_sys::paths::Paths;
 
 #[derive(Debug, Args)]
 pub struct NotifyArgs {
@@ -25,7 +25,7 @@ pub struct NotifyArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum NotifyAction {
-    /// Send one by each way that is configured (exit code 1 when one fails)
+    /// Send a test notification by each configured way (exit code 1: one failed)
     Test(TestArgs),
 }
 
@@ -40,25 +40,24 @@ pub fn run(action: &NotifyAction, paths: &Paths, screen: &mut Screen) -> Result<
     let NotifyAction::Test(args) = action;
     let refused = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
     let path = config::path().ok_or_else(|| refused("neither XDG_CONFIG_HOME nor HOME is set".to_owned()))?;
-    let notify = config::read(&path).map_err(|cause| refused(cause).remedy("mend the file, then try again"))?;
+    let notify = config::read(&path).map_err(|cause| refused(cause).remedy("fix the file and try again"))?;
     if notify.is_empty() {
-        let remedy =
-            format!("in {}: [notify] with command = \"…\", desktop = true or webhook = \"http://…\"", path.display());
+        let remedy = format!("set command, desktop or webhook under [notify] in {}", path.display());
         return Err(refused("no notifications are configured".to_owned()).remedy(remedy).into());
     }
-    // A command is run there.
+    // A notification command runs in this directory.
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(paths.root())
-        .map_err(|error| Failure::system(format!("cannot make {}", paths.root().display()), &error))?;
+        .map_err(|error| Failure::system(format!("cannot create {}", paths.root().display()), &error))?;
     let notice = Notice::test(SystemClock::new().wall_ms());
-    // Side by side, as one may take its whole time.
+    // In parallel, because a slow one may use its whole time limit.
     let results: Vec<(Way, Result<(), Failed>)> = thread::scope(|scope| {
         let (notify, notice) = (&notify, &notice);
         let begun = Way::ALL.map(|way| (way, scope.spawn(move || deliver::by(way, paths, notify, notice))));
         let done = begun.into_iter().filter_map(|(way, begun)| {
-            let panicked = |_| Some(Err(Failed::for_good("swarm failed")));
+            let panicked = |_| Some(Err(Failed::for_good("internal error")));
             Some((way, begun.join().unwrap_or_else(panicked)?))
         });
         done.collect()
@@ -78,7 +77,7 @@ pub fn run(action: &NotifyAction, paths: &Paths, screen: &mut Screen) -> Result<
     Ok(code)
 }
 
-/// With what the command said: the person who configured it looks for the reason.
+/// Returns the cause with the output of the command, which helps the person who configured it.
 fn whole(failed: &Failed) -> String {
     let Failed { cause, output, .. } = failed;
     if output.is_empty() { cause.clone() } else { format!("{cause}: {output}") }

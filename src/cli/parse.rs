@@ -120,7 +120,7 @@ fn refuse_flag_as_text(send: &SendArgs, words: &[OsString]) -> Result<(), clap::
     for text in std::iter::once(&send.first).chain(&send.second) {
         let numeric = text.parse::<f64>().is_ok();
         if text.len() > 1 && text.starts_with('-') && !text.contains(char::is_whitespace) && !numeric {
-            let cause = format!("unexpected argument '{text}' found; to send it as text, put '--' before it\n");
+            let cause = format!("unexpected argument '{text}' found; to send it as text, put '--' before it");
             return Err(Cli::command().error(ErrorKind::UnknownArgument, cause));
         }
     }
@@ -136,7 +136,7 @@ fn refuse_beside_file(words: &[OsString]) -> Result<(), clap::Error> {
         }
         value_follows = word == "-f" || (word.starts_with("--f") && !word.contains('='));
         if !value_follows && !word.starts_with("-f") && !word.starts_with("--f") && !word.starts_with("--j") {
-            let cause = format!("'{word}' cannot be used with --file; set it under [defaults] in the file\n");
+            let cause = format!("'{word}' cannot be used with --file; set it in the file instead");
             return Err(Cli::command().error(ErrorKind::ArgumentConflict, cause));
         }
     }

@@ -108,7 +108,7 @@ Examples:
   swarm send fix \"run the tests and fix what fails\"
   swarm wait fix && swarm logs fix
 
-The state directory is $SWARM_DIR (default ~/.swarm). Run 'swarm VERB --help' for details.
+State directory: $SWARM_DIR (default ~/.swarm). See also 'swarm VERB --help'.
 ";
     assert_eq!(groups::command().term_width(200).render_help().to_string(), expected);
 }

@@ -1,14 +1,14 @@
-//! `peek`: what a worker's pane shows now.
+//! `swarm peek`: the current content of a worker's pane.
 
 use swarm_model::{Refusal, RefusalKind, WorkerView};
 
 use super::send::{Environment, Verb, Who, live_worker, locate};
 
-/// Writes the visible pane after `lines` lines of what scrolled away: of one
-/// worker raw, of all of them each under its name.
+/// Writes `lines` lines of scrollback and the visible pane: unchanged for one worker, under a heading with the name for
+/// several.
 ///
 /// # Errors
-/// When the named worker has no pane to show; a name that nobody has is `NotFound`.
+/// Returns an error if the named worker has no pane to show; the kind is `NotFound` if no worker has this name.
 pub fn peek(verb: &mut Verb<'_>, who: Option<Who<'_>>, lines: usize) -> Result<u8, Refusal> {
     let (registry, environment) = (verb.registry, verb.environment);
     let missing = || Refusal::new(RefusalKind::Invalid, "worker name required (or use --all)");
@@ -21,7 +21,7 @@ pub fn peek(verb: &mut Verb<'_>, who: Option<Who<'_>>, lines: usize) -> Result<u
             for worker in who.workers(registry)? {
                 match shown(worker, lines, environment) {
                     Ok(text) => write(verb, &format!("=== {} ===\n{text}\n", worker.row.name))?,
-                    // The original ends with 0 whatever one of many does.
+                    // The exit code stays 0, as in the original.
                     Err(refusal) => verb.complain(&refusal.cause),
                 }
             }
@@ -50,11 +50,11 @@ fn write(verb: &mut Verb<'_>, text: &str) -> Result<(), Refusal> {
 mod tests {
     use super::super::send::tests::{foreign, ours, registry, spoken, worker};
     use super::*;
-    use crate::adapters::tmux::testing::{Private, wait_until};
     use swarm_model::{FineState, TmuxPane};
+    use swarm_store::windows::testing::{Private, wait_until};
 
     #[test]
-    fn one_pane_is_shown_raw_and_several_under_their_names() {
+    fn one_pane_is_shown_unchanged_and_several_under_their_names() {
         let server = Private::new();
         let window = server.open("job", "seq 1 100; printf done; exec sleep 1000");
         server.open("job-two", "printf second; exec sleep 1000");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shown_is_told_with_the_originals_codes() {
+    fn failures_have_the_original_words_and_kinds() {
         let server = Private::new();
         let window = server.open("job", "exec sleep 1000");
         let gone = TmuxPane { pane: "%99".to_owned(), ..window.pane };

@@ -1,6 +1,5 @@
-//! `--ready-wait`: waits until the program in a pane asks for work. It wakes
-//! when the pane's log grows, not by the clock, and looks at the screen only
-//! then: tmux writes the log after it has drawn what is in it.
+//! `--ready-wait`: waits until the program in a pane is ready for input. The wait wakes when the log of the pane grows
+//! and captures the screen only then; this is safe because tmux writes the log after it has drawn the output.
 
 use std::fs::File;
 use std::io;
@@ -14,30 +13,30 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use swarm_model::ProcessId;
 use swarm_model::screen as patterns;
 
-use crate::adapters::tmux::{Key, Target, TmuxError};
+use swarm_store::windows::{Key, Target, TmuxError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     Ready,
-    /// The limit passed first.
+    /// The time limit passed first.
     TimedOut,
     /// The worker ended first.
     Ended,
 }
 
-/// What comes in quick succession is looked at once.
+/// Pause in the output, in milliseconds, after which the screen is captured.
 const BURST_MS: u64 = 50;
-/// A program that never stops writing is looked at this often.
+/// Maximum time between two captures while a program writes without pause.
 const BURST_MS_MAX: u64 = 250;
-/// A pane without log is looked at this often, and a screen that was answered
-/// with Enter is answered again after that time.
+/// Interval between two captures of a pane without a log. A screen that was answered with Enter is answered again
+/// after this time.
 const LOOK_MS: u64 = 500;
 
-/// Waits until the pane shows a prompt. `log` is the pane's output, where there
-/// is one; `watch` the process whose end ends the waiting.
+/// Waits until the pane shows a prompt. `log` is the file with the output of the pane, if there is one; the end of the
+/// process `watch` ends the wait.
 ///
 /// # Errors
-/// When tmux fails in another way than that the pane is gone.
+/// Returns an error if tmux fails for another reason than a missing pane.
 pub fn wait_ready(
     target: &Target,
     log: Option<&Path>,
@@ -83,7 +82,7 @@ fn after(ms: u64) -> Instant {
     Instant::now() + Duration::from_millis(ms)
 }
 
-/// What can end a wait before its time.
+/// Events that end a wait early.
 struct Wakers {
     log: Option<Inotify>,
     process: Option<OwnedFd>,
@@ -97,7 +96,7 @@ enum Woken {
 }
 
 impl Wakers {
-    /// Waits for output and then for a pause in it.
+    /// Waits for output, and then for a pause in the output.
     fn wait(&self, until: Instant) -> io::Result<Woken> {
         let first = self.wait_once(until)?;
         if first != Woken::Grown {
@@ -127,14 +126,14 @@ impl Wakers {
             return Ok(Woken::Ended);
         }
         if let Some(log) = &self.log {
-            // Only that it grew matters; the events themselves say nothing more.
+            // Only the fact that the log grew matters, not the events.
             let _ = log.read_events();
         }
         Ok(Woken::Grown)
     }
 }
 
-/// None for a log that cannot be watched: then the clock has to do.
+/// Returns `None` if the log cannot be watched; the caller then polls.
 fn watch_log(log: &Path) -> Option<Inotify> {
     File::open(log).ok()?;
     let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).ok()?;
@@ -142,8 +141,8 @@ fn watch_log(log: &Path) -> Option<Inotify> {
     Some(watch)
 }
 
-/// A handle of the process, none if it has ended. The start time is compared
-/// after the handle is open, so that the handle is of that very process.
+/// Opens a handle of the process; returns `None` if it has ended. The start time is compared after the handle is open,
+/// which proves that the handle refers to this process and not to a later one with the same pid.
 fn open_process(process: &ProcessId) -> io::Result<Option<OwnedFd>> {
     let pid = if process.pid > 1 { Pid::from_raw(process.pid) } else { None };
     let Some(pid) = pid else { return Ok(None) };
@@ -156,8 +155,7 @@ fn open_process(process: &ProcessId) -> io::Result<Option<OwnedFd>> {
     Ok((start_ticks(&stat) == Some(process.start_ticks)).then_some(handle))
 }
 
-/// Field 22 of `/proc/PID/stat`; the name in field 2 may have blanks and
-/// parentheses.
+/// Parses field 22 of `/proc/PID/stat`. The name in field 2 may contain blanks and parentheses.
 fn start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Text for people: tables, times, colours, and foreign text made harmless.
+//! Text for people: tables, times, colours, and escaping of untrusted text.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,8 +10,8 @@ use swarm_model::{Ended, FineState, RowTmux, WorkerView};
 
 use super::fit;
 
-/// Replaces what could move the cursor, recolour the terminal or reverse the
-/// reading direction: control characters become `\x1b`, the rest `\u{202e}`.
+/// Escapes characters that could move the cursor, change colours or reverse the reading direction: control characters
+/// become `\x1b`, others `\u{202e}`.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hostile) {
         return Cow::Borrowed(text);
@@ -31,20 +31,20 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Controls (C0, DEL, C1), separators that break lines, and marks that change
-/// the direction of text.
+/// Reports whether `c` is a control character (C0, DEL, C1), a line separator, or a mark that changes the direction of
+/// text.
 fn is_hostile(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether colours are welcome on a terminal, as <https://no-color.org> has it.
+/// Reports whether the environment permits colours on a terminal, see <https://no-color.org>.
 pub fn colour_wanted() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Now, and the zone in which rows tell the time.
+/// The current time, and the time zone of the times in rows.
 pub struct Clock {
     pub now: Timestamp,
     pub zone: TimeZone,
@@ -55,11 +55,11 @@ impl Clock {
         Self { now: Timestamp::now(), zone: TimeZone::system() }
     }
 
-    /// Time since `started`, which is naive local time in rows, and may carry an
-    /// offset in rows of other programs. Never negative: clocks get set back.
+    /// Returns the seconds since `started`, which is local time without an offset in our rows and may have an offset in
+    /// rows of other writers. Never negative, even if the clock was set back.
     pub fn since(&self, started: &str) -> Option<u64> {
         let local = || started.parse::<DateTime>().ok()?.to_zoned(self.zone.clone()).ok();
-        // Ours first, which is nearly all there is.
+        // Our format first: almost all rows have it.
         let then = if started.len() == "2026-01-31T12:00:05.000000".len() { local() } else { None };
         let then = match then {
             Some(then) => then.timestamp(),
@@ -68,19 +68,19 @@ impl Clock {
         Some(whole_seconds(self.now.duration_since(then)))
     }
 
-    /// Time since a moment in milliseconds of the Unix epoch.
+    /// Returns the seconds since a time in milliseconds since the Unix epoch.
     pub fn since_ms(&self, at_ms: u64) -> Option<u64> {
         let then = Timestamp::from_millisecond(i64::try_from(at_ms).ok()?).ok()?;
         Some(whole_seconds(self.now.duration_since(then)))
     }
 
-    /// `2026-01-31 12:00:05` in the local zone.
+    /// Formats a time as `2026-01-31 12:00:05` in the local zone.
     pub fn local(&self, at_ms: u64) -> String {
         let at = i64::try_from(at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
         at.map_or_else(|| "-".into(), |at| at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string())
     }
 
-    /// [`words`] since `started`, `-` when that is no time.
+    /// Formats the time since `started` with [`words`]; `-` if it cannot be parsed.
     pub fn age(&self, started: &str) -> String {
         self.since(started).map_or_else(|| "-".into(), words)
     }
@@ -90,7 +90,7 @@ fn whole_seconds(duration: SignedDuration) -> u64 {
     u64::try_from(duration.as_secs()).unwrap_or(0)
 }
 
-/// One unit, rounded down: `12s`, `5m`, `2h`, `3d`.
+/// Formats a duration in one unit, rounded down: `12s`, `5m`, `2h`, `3d`.
 pub fn words(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -100,7 +100,7 @@ pub fn words(seconds: u64) -> String {
     }
 }
 
-/// Bytes in the largest unit of 1024 that leaves a number: `512`, `1.5K`, `20G`.
+/// Formats bytes in the largest fitting unit (powers of 1024): `512`, `1.5K`, `20G`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
     let (mut tenths, mut unit) = (u128::from(bytes) * 10, None);
@@ -117,8 +117,8 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Lines of left-justified columns joined by two spaces, as the original pads
-/// them: the last column too, so lines end in blanks. `paint` may wrap a padded cell.
+/// Formats rows as left-justified columns joined by two spaces. The last column is padded too, as in the original, so
+/// lines end in blanks. `paint` returns the colour of a cell, by column, row and text.
 pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> Option<&'static str>) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let wide = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -138,8 +138,7 @@ pub fn table(rows: &[Vec<String>], paint: impl Fn(usize, usize, &str) -> Option<
     text
 }
 
-/// Exactly the original's table, unless a terminal of so many columns is too narrow
-/// for it. Empty for no workers.
+/// Returns the table of the original, shortened to `columns` on a narrow terminal; empty without workers.
 pub fn plain_table(views: &[&WorkerView], clock: &Clock, columns: Option<u16>) -> String {
     if views.is_empty() {
         return String::new();
@@ -159,7 +158,7 @@ pub fn plain_table(views: &[&WorkerView], clock: &Clock, columns: Option<u16>) -
     table(&rows, |_, _, _| None)
 }
 
-/// The table of `ls -l`.
+/// Returns the table of `ls -l`; empty without workers.
 pub fn long_table(views: &[&WorkerView], clock: &Clock, colour: bool, columns: Option<u16>) -> String {
     if views.is_empty() {
         return String::new();
@@ -191,7 +190,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-/// An agent that stands still says what it waits for.
+/// Returns the state of a worker; for a waiting or stuck agent with its cause.
 fn long_state(view: &WorkerView) -> String {
     let word = state_word(view.state);
     match (&view.waiting, &view.stuck) {
@@ -201,7 +200,7 @@ fn long_state(view: &WorkerView) -> String {
     }
 }
 
-/// The original's word.
+/// Returns the status word of the original.
 pub fn status_word(view: &WorkerView) -> &'static str {
     if view.state.is_running() { "running" } else { "stopped" }
 }
@@ -234,7 +233,7 @@ fn state_colour(word: &str) -> Option<&'static str> {
     }
 }
 
-/// `0`, `7`, `SIGKILL`; `unknown` when it ended and nobody saw how; `-` while it runs.
+/// Returns `0`, `7` or `SIGKILL`; `unknown` without an exit record; `-` while the worker runs.
 pub fn exit_word(view: &WorkerView) -> String {
     match &view.exit {
         Some(exit) => ended_word(exit.ended),
@@ -254,7 +253,7 @@ pub fn signal_name(signal: i32) -> String {
     nix::sys::signal::Signal::try_from(signal).map_or_else(|_| format!("SIG{signal}"), |known| known.as_str().into())
 }
 
-/// How long it has run, or how long ago it ended.
+/// Returns how long the worker has run, or how long ago it ended.
 fn uptime(view: &WorkerView, clock: &Clock) -> String {
     if view.state.is_running() {
         return clock.age(&view.row.started);
@@ -263,7 +262,7 @@ fn uptime(view: &WorkerView, clock: &Clock) -> String {
     ended.map_or_else(|| "-".into(), |seconds| format!("{} ago", words(seconds)))
 }
 
-/// `session:window`, the row's pid, or `-`.
+/// Returns `session:window`, the pid of the row, or `-`.
 fn place(view: &WorkerView) -> String {
     match (&view.row.tmux, view.row.pid) {
         (Some(tmux), _) => window(tmux),
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_take_the_original_times_and_survive_odd_ones() {
+    fn ages_are_computed_for_original_and_unusual_times() {
         let clock = sample::clock("2026-01-02T00:05:00Z");
         assert_eq!(clock.age("2026-01-02T00:00:00.000001"), "4m");
         assert_eq!(clock.age("2026-01-02T00:04:48"), "12s");
@@ -308,14 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_cannot_command_the_terminal() {
+    fn untrusted_text_cannot_control_the_terminal() {
         assert_eq!(escape("plain é 漢"), "plain é 漢");
         assert_eq!(escape("\x1b[31m\u{9b}2J\u{7f}"), "\\x1b[31m\\x9b2J\\x7f");
         assert_eq!(escape("a\n\t\r\u{202e}b\u{2066}"), "a\\n\\t\\r\\u{202e}b\\u{2066}");
     }
 
     #[test]
-    fn the_plain_table_is_the_original_one_to_the_last_blank() {
+    fn the_plain_table_equals_the_original_including_trailing_blanks() {
         let clock = sample::clock("2026-01-02T00:05:00Z");
         let (one, two) = (sample::process("tests"), sample::window("fix"));
         let expected = "\
@@ -328,7 +327,7 @@ fix    running  swarm-00c0ffee:fix  5m       /r/w/fix  -
     }
 
     #[test]
-    fn the_long_table_tells_how_it_ended() {
+    fn the_long_table_shows_how_workers_ended() {
         let clock = sample::clock("2026-01-02T00:05:00Z");
         let views = [
             sample::process("up"),

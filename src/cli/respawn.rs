@@ -1,4 +1,4 @@
-//! `swarm respawn`.
+//! `swarm respawn`: asks the supervisor to start workers again with their original settings.
 
 use swarm_model::{Answer, RespawnRequest};
 
@@ -7,10 +7,10 @@ use super::args::RespawnArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
 use super::screen::Screen;
-use crate::adapters::loops;
-use crate::adapters::views::Registry;
 use crate::api::client::post;
-use crate::paths::Paths;
+use swarm_store::loops;
+use swarm_store::views::Registry;
+use swarm_sys::paths::Paths;
 
 pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let registry = super::read_for(paths, args.name.as_deref(), screen)?;
@@ -33,7 +33,7 @@ pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
             return Err(no_answer());
         }
         if !refused && loops::is_over(paths, name) {
-            screen.aside("note: ", "its ralph loop is over and gives it no prompt: it is a worker like any other now");
+            screen.aside("note: ", "its ralph loop has ended: the worker gets no prompt and runs as a plain worker");
         }
     }
     told.end("swarm.respawned/1", screen)

@@ -1,4 +1,4 @@
-//! Workers and registries for the tests of this folder.
+//! Sample workers and registries for the tests of this folder.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use swarm_model::{
 use super::error::Failure;
 use super::render::Clock;
 use super::screen::Screen;
-use crate::adapters::views::Registry;
+use swarm_store::views::Registry;
 
 pub fn clock(now: &str) -> Clock {
     Clock { now: now.parse().expect("a time"), zone: jiff::tz::TimeZone::UTC }
@@ -19,7 +19,7 @@ pub fn registry(workers: Vec<WorkerView>) -> Registry {
     Registry { workers, unreadable: Vec::new(), warnings: Vec::new() }
 }
 
-/// A running process.
+/// Returns a running process worker.
 pub fn process(name: &str) -> WorkerView {
     let row = Row {
         name: name.into(),
@@ -51,7 +51,7 @@ pub fn process(name: &str) -> WorkerView {
     }
 }
 
-/// A running tmux worker with a worktree.
+/// Returns a running tmux worker with a worktree.
 pub fn window(name: &str) -> WorkerView {
     let mut view = process(name);
     let row = Arc::make_mut(&mut view.row);
@@ -62,7 +62,7 @@ pub fn window(name: &str) -> WorkerView {
     view
 }
 
-/// A process that ended at 00:03:20.
+/// Returns a process worker that ended at 00:03:20.
 pub fn ended(name: &str, ended: Ended) -> WorkerView {
     let exit = ExitRecord {
         token: "t".into(),
@@ -81,7 +81,7 @@ pub fn ended(name: &str, ended: Ended) -> WorkerView {
     view
 }
 
-/// What a verb wrote to its two streams, and its result.
+/// Runs a verb; returns its standard output, its standard error and its exit code.
 pub fn said(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> (String, String, u8) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let result = verb(&mut Screen::new(&mut out, &mut err));
@@ -90,7 +90,7 @@ pub fn said(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> (String, S
     (text(out), text(err), code)
 }
 
-/// What `swarm WORDS` parses to.
+/// Parses `swarm WORDS`.
 pub fn command(words: &[&str]) -> super::args::Command {
     let words: Vec<std::ffi::OsString> =
         std::iter::once("swarm").chain(words.iter().copied()).map(Into::into).collect();

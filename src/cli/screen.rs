@@ -1,4 +1,4 @@
-//! Where a verb writes: results to standard output, all else to standard error.
+//! Output of verbs: results go to standard output, everything else to standard error.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -8,19 +8,19 @@ use super::error::{Failure, refuse};
 use super::render::{self, escape};
 use swarm_model::Refusal;
 
-/// The two streams. Verbs take it as an argument, so tests can read what they say.
+/// The two output streams. Verbs get them as an argument, so that tests can read the output.
 pub struct Screen<'a> {
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
-    /// Standard output is a terminal that wants colours.
+    /// Set if standard output is a terminal and colours are wanted.
     pub colour: bool,
-    /// Rows of that terminal, when it is one.
+    /// Rows of the terminal; `None` if standard output is none.
     pub rows: Option<u16>,
-    /// Its columns.
+    /// Columns of the terminal; `None` if standard output is none.
     pub columns: Option<u16>,
 }
 
-/// When colours are wanted.
+/// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Colour {
     Auto,
@@ -28,13 +28,13 @@ pub enum Colour {
     Never,
 }
 
-/// Puts a prefix before each line that is written through it.
+/// Writer that adds a prefix to each line.
 struct Prefixed<'a, 'b> {
     screen: &'a mut Screen<'b>,
     prefix: &'a str,
-    /// A line was begun and not ended.
+    /// Set while the current line is incomplete.
     open: bool,
-    /// The first failure to write.
+    /// First failure to write.
     broken: Option<Failure>,
 }
 
@@ -62,8 +62,7 @@ impl<'a> Screen<'a> {
         Self { out, err, colour: false, rows: None, columns: None }
     }
 
-    /// Runs `verb` with a prefix before each line of its result, which then ends with a
-    /// line's end.
+    /// Runs `verb` with a prefix before each line of its output, and completes the last line.
     pub fn under(
         &mut self,
         prefix: &str,
@@ -82,7 +81,7 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// What a person asked for wins over what the terminal seems to want.
+    /// Applies `--color`, which overrides the detected setting.
     pub fn colour_as(&mut self, asked: Option<Colour>) {
         match asked {
             Some(Colour::Always) => self.colour = true,
@@ -91,45 +90,45 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Whole lines or blocks, as they are.
+    /// Writes bytes to standard output unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.out.write_all(bytes).map_err(Failure::Output)
     }
 
-    /// One line of a result.
+    /// Writes one line to standard output.
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         self.bytes(text.as_bytes())?;
         self.bytes(b"\n")
     }
 
-    /// Makes everything visible that was written, for verbs that report as things happen.
+    /// Flushes standard output, for verbs that report progress.
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(Failure::Output)
     }
 
-    /// Whole lines for standard error, as they are.
+    /// Writes whole lines to standard error unchanged.
     pub fn errors(&mut self, lines: &[u8]) {
         let _ = self.err.write_all(lines);
     }
 
+    /// Writes `swarm: warning: <text>` to standard error.
     pub fn warning(&mut self, text: &str) {
         self.aside("warning: ", text);
     }
 
-    /// `swarm: <prefix><text>` on standard error. A failure to write there has
-    /// nobody left to be told to.
+    /// Writes `swarm: <prefix><text>` to standard error. Ignores failures, which could not be reported anywhere.
     pub fn aside(&mut self, prefix: &str, text: &str) {
         let _ = writeln!(self.err, "swarm: {prefix}{}", escape(text));
     }
 
-    /// The lines of a refusal of one worker among several.
+    /// Writes the refusal of one worker among several to standard error.
     pub fn refusal(&mut self, refusal: &Refusal) {
         let _ = refuse(refusal, self.err);
     }
 }
 
-/// Runs `verb` on the process's own streams and turns its failure into text
-/// and exit code. Output is buffered: a list of a thousand workers is one write.
+/// Runs `verb` on the streams of this process, prints its failure and returns the exit code. Output is buffered: a list
+/// of a thousand workers is one write.
 pub fn run(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> u8 {
     let mut err = io::stderr();
     let stdout = match io::stdout().as_fd().try_clone_to_owned() {
@@ -146,7 +145,7 @@ pub fn run(verb: impl FnOnce(&mut Screen) -> Result<u8, Failure>) -> u8 {
     screen.columns = size.map(|size| size.ws_col).filter(|columns| *columns > 0);
     let result = verb(&mut screen).and_then(|code| screen.flush().map(|()| code));
     result.unwrap_or_else(|failure| {
-        // What was printed before a refusal still belongs on the screen first.
+        // Output before the failure is printed first.
         let _ = screen.flush();
         failure.report(&mut err)
     })

@@ -1,33 +1,32 @@
-//! `send`, `interrupt`, `eof`: what is typed into workers. A line on stdout says
-//! that tmux took it for the very pane; otherwise the command fails.
+//! `swarm send`, `interrupt` and `eof`: keys typed into workers. A line on standard output confirms that tmux accepted
+//! them for exactly that pane; otherwise the verb fails.
 
 use std::io::Write;
 
 use swarm_model::{Refusal, RefusalKind, WorkerView, nearest};
 
 use super::tagged::{self, has_all};
-use crate::adapters::tmux::{self, Key, SendOptions, Target, TmuxError};
-use crate::adapters::views::Registry;
+use swarm_store::views::Registry;
+use swarm_store::windows::{Key, SendOptions, Target, TmuxError};
 
-/// The caller's environment, in its order.
+/// Environment of the caller, in its order.
 pub type Environment = [(String, String)];
 
-/// Who is meant.
+/// Target of a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who<'a> {
     Name(&'a str),
-    /// Every running tmux worker; the others are passed over in silence.
+    /// Every running tmux worker; others are skipped silently.
     All,
-    /// Those of them that have all of these tags.
+    /// Every running tmux worker with all of these tags.
     Tagged(&'a [String]),
 }
 
 impl Who<'_> {
-    /// The workers that are meant.
+    /// Returns the target workers.
     ///
     /// # Errors
-    /// When one is named that cannot be typed into, and for a tag that nobody in a
-    /// window has.
+    /// Returns an error if the named worker is not a running tmux worker, or if no running tmux worker has the tags.
     pub fn workers(self, registry: &Registry) -> Result<Vec<&WorkerView>, Refusal> {
         match self {
             Who::Name(name) => Ok(vec![live_worker(registry, name)?]),
@@ -42,7 +41,7 @@ impl Who<'_> {
     }
 }
 
-/// What is typed, and how.
+/// Text to type, with its options.
 #[derive(Clone, Copy, Debug)]
 pub struct Typed<'a> {
     pub text: &'a str,
@@ -50,17 +49,17 @@ pub struct Typed<'a> {
     pub proof: Proof,
 }
 
-/// Whether the window has to show that it took it.
+/// Requirement that the window shows the text before Enter is pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     Wanted,
     Waived,
 }
 
-/// Types a text into one worker or all of them.
+/// Types a text into one worker or several.
 ///
 /// # Errors
-/// When the named worker cannot be typed into.
+/// Returns an error if the named worker cannot be reached, or if no target is given.
 pub fn send(verb: &mut Verb<'_>, who: Option<Who<'_>>, typed: Typed<'_>) -> Result<u8, Refusal> {
     let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "--name required when not using --all"))?;
     let Typed { text, options, proof } = typed;
@@ -71,28 +70,27 @@ pub fn send(verb: &mut Verb<'_>, who: Option<Who<'_>>, typed: Typed<'_>) -> Resu
     each(verb, who, "sent to", &act)
 }
 
-/// Types C-c.
+/// Types Ctrl-C into one worker or several.
 ///
 /// # Errors
-/// As [`send`].
+/// Fails as [`send`] does.
 pub fn interrupt(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusal> {
     let missing = || Refusal::new(RefusalKind::Invalid, "worker name required when not using --all");
     let act = |target: &Target| target.tmux.send_key(&target.pane, Key::Interrupt);
     each(verb, who.ok_or_else(missing)?, "interrupted", &act)
 }
 
-/// Types C-d.
+/// Types Ctrl-D into one worker or several.
 ///
 /// # Errors
-/// As [`send`].
+/// Fails as [`send`] does.
 pub fn eof(verb: &mut Verb<'_>, who: Option<Who<'_>>) -> Result<u8, Refusal> {
     let who = who.ok_or_else(|| Refusal::new(RefusalKind::Invalid, "worker name required"))?;
     let act = |target: &Target| target.tmux.send_key(&target.pane, Key::Eof);
     each(verb, who, "sent eof to", &act)
 }
 
-/// What a verb works with: what it knows, whose environment tmux gets, and
-/// where it writes.
+/// Context of a verb: the registry, the environment for tmux, and the output streams.
 pub struct Verb<'a> {
     pub registry: &'a Registry,
     pub environment: &'a Environment,
@@ -101,12 +99,15 @@ pub struct Verb<'a> {
 }
 
 impl Verb<'_> {
+    /// Writes one line to standard output.
+    ///
+    /// # Errors
+    /// Returns an error if the line cannot be written.
     pub fn say(&mut self, line: &str) -> Result<(), Refusal> {
         writeln!(self.out, "{line}").map_err(|error| Refusal::new(RefusalKind::Internal, error.to_string()))
     }
 
-    /// A failure of one among several, where the verb goes on. Stderr that
-    /// cannot be written has nobody to tell.
+    /// Reports the failure of one worker among several; the verb continues. Ignores failures to write.
     pub fn complain(&mut self, cause: &str) {
         let _ = writeln!(self.err, "swarm: error: {cause}");
     }
@@ -145,10 +146,10 @@ fn each(
     }
 }
 
-/// The worker of this name.
+/// Returns the worker with this name.
 ///
 /// # Errors
-/// `worker 'X' not found`, with the nearest name for a slip of the fingers.
+/// Returns `worker 'X' not found`, with the nearest name as hint.
 pub fn known_worker<'a>(registry: &'a Registry, name: &str) -> Result<&'a WorkerView, Refusal> {
     registry.find(name).ok_or_else(|| {
         let refusal = Refusal::new(RefusalKind::NotFound, format!("worker '{name}' not found")).of(name);
@@ -159,10 +160,10 @@ pub fn known_worker<'a>(registry: &'a Registry, name: &str) -> Result<&'a Worker
     })
 }
 
-/// The same, when it runs in tmux.
+/// Returns the running tmux worker with this name.
 ///
 /// # Errors
-/// The original's refusals, in its order.
+/// Returns the refusals of the original `swarm`, in its order: not found, not a tmux worker, not running.
 pub fn live_worker<'a>(registry: &'a Registry, name: &str) -> Result<&'a WorkerView, Refusal> {
     let worker = known_worker(registry, name)?;
     if !lives_in_tmux(worker) {
@@ -174,7 +175,7 @@ pub fn live_worker<'a>(registry: &'a Registry, name: &str) -> Result<&'a WorkerV
     Ok(worker)
 }
 
-/// Every running tmux worker.
+/// Returns every running tmux worker.
 pub fn live_workers(registry: &Registry) -> impl Iterator<Item = &WorkerView> {
     registry.workers.iter().filter(|worker| lives_in_tmux(worker) && worker.state.is_running())
 }
@@ -183,13 +184,13 @@ fn lives_in_tmux(worker: &WorkerView) -> bool {
     worker.row.tmux.is_some() || worker.pane.is_some()
 }
 
-/// The pane of a worker in tmux.
+/// Returns the pane of a tmux worker.
 ///
 /// # Errors
-/// When its window is gone, or tmux does not answer.
+/// Returns an error if its window is gone or tmux does not answer.
 pub fn locate(worker: &WorkerView, environment: &Environment) -> Result<Target, Refusal> {
     let name = &worker.row.name;
-    let target = tmux::target(worker, environment).map_err(|error| Refusal::from(error).of(name))?;
+    let target = swarm_store::windows::target(worker, environment).map_err(|error| Refusal::from(error).of(name))?;
     target.ok_or_else(|| Refusal::new(RefusalKind::Invalid, format!("worker '{name}' is not a tmux worker")).of(name))
 }
 
@@ -200,10 +201,10 @@ pub mod tests {
     use swarm_model::{FineState, RestartPolicy, Row, RowTmux, TmuxPane, WireStatus};
 
     use super::*;
-    use crate::adapters::tmux::Window;
-    use crate::adapters::tmux::testing::{Private, wait_until};
+    use swarm_store::windows::Window;
+    use swarm_store::windows::testing::{Private, wait_until};
 
-    /// A worker in a window of the private server, ours when the pane is known.
+    /// Returns a worker in a window of the private server; with a pane it is one of ours.
     pub fn worker(name: &str, tmux: Option<RowTmux>, pane: Option<TmuxPane>, state: FineState) -> WorkerView {
         let row = Row {
             name: name.to_owned(),
@@ -251,7 +252,7 @@ pub mod tests {
         Registry { workers, unreadable: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Runs a verb and returns what it wrote beside its result.
+    /// Runs a verb; returns its result, its standard output and its standard error.
     pub fn spoken(
         registry: &Registry,
         environment: &Environment,
@@ -268,7 +269,7 @@ pub mod tests {
     }
 
     #[test]
-    fn refusals_have_the_originals_words() {
+    fn refusals_have_the_original_words() {
         let tmux = RowTmux { session: "s".to_owned(), window: "w".to_owned(), socket: None };
         let registry = registry(vec![
             worker("process", None, None, FineState::Running),
@@ -291,7 +292,7 @@ pub mod tests {
     }
 
     #[test]
-    fn text_reaches_one_worker_and_all_of_them() {
+    fn text_reaches_one_worker_or_all_of_them() {
         let server = Private::new();
         let script = "while read line; do echo \"got $line\"; done";
         let (a, b) = (server.open("job", script), server.open("job-two", script));

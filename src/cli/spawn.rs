@@ -1,5 +1,5 @@
-//! `swarm spawn`: everything that can be found wrong is found before the
-//! supervisor is asked, in the order and words of the original.
+//! `swarm spawn`: checks the request completely before it asks the supervisor, with the messages of the original
+//! `swarm` and in its order.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,18 +22,18 @@ use super::json;
 use super::many;
 use super::screen::Screen;
 use super::terminal;
-use crate::adapters::lookup::{self, Place};
-use crate::adapters::views::load;
 use swarm_actors::worker::LOG_LIMIT_BYTES;
+use swarm_store::views::load;
+use swarm_sys::lookup::{self, Place};
 
 use crate::api::client::post;
-use crate::paths::Paths;
+use swarm_sys::paths::Paths;
 
-/// What is typed into a worker that says nothing.
+/// Default nudge for a stuck worker.
 const STUCK_MESSAGE: &str = "continue";
 
-const NAME_RULE: &str = "a name is up to 64 of A-Z a-z 0-9 . _ -, begins with a letter or digit, \
-                         has no '..' in it and does not end in '.' or '.lock'";
+const NAME_RULE: &str = "names have up to 64 of A-Z a-z 0-9 . _ -, begin with a letter or digit, \
+                         do not contain '..', and do not end in '.' or '.lock'";
 
 pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     if let Some(file) = &args.file {
@@ -56,7 +56,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     announce(args, &spawned, nudge, paths, screen)
 }
 
-/// Has the supervisor start it; `warn` is told what it warns of.
+/// Asks the supervisor to start the worker. Passes its warnings to `warn`.
 pub fn start(request: &SpawnRequest, paths: &Paths, warn: &mut dyn FnMut(String)) -> Result<Spawned, Failure> {
     let mut settled = None;
     post(paths, "/v1/workers", request, &mut |answer| match answer {
@@ -75,8 +75,8 @@ pub fn start(request: &SpawnRequest, paths: &Paths, warn: &mut dyn FnMut(String)
     settled.unwrap_or_else(|| Err(no_answer()))
 }
 
-/// Waits for readiness when asked, then prints: a script that reads the line
-/// may then type into the agent at once.
+/// Waits for readiness if requested, then prints the result: a script that reads the line may type into the agent at
+/// once.
 fn announce(
     args: &SpawnArgs,
     spawned: &Spawned,
@@ -84,7 +84,7 @@ fn announce(
     paths: &Paths,
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
-    // At once: whatever follows may take minutes or be interrupted.
+    // First of all: waiting for readiness may take minutes or be interrupted.
     let nudge = begin_nudge(args, nudge, paths, screen);
     wait_ready(args, spawned, paths, screen)?;
     if args.json {
@@ -101,7 +101,7 @@ pub fn tell_nudge(nudge: Option<&NudgeSettings>, screen: &mut Screen) -> Result<
     nudge.map_or(Ok(()), |settings| screen.line(&format!("heartbeat started ({})", heartbeat::times(settings))))
 }
 
-/// Says what cannot be had and what of its worktree was there before, and waits where that was asked for.
+/// Prints the warnings and notes about a start, and waits for readiness if requested.
 pub fn wait_ready(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
     spawned.warnings.iter().for_each(|warning| screen.warning(warning));
     spawned.notes.iter().for_each(|note| screen.aside("note: ", note));
@@ -113,7 +113,7 @@ pub fn wait_ready(args: &SpawnArgs, spawned: &Spawned, paths: &Paths, screen: &m
     Ok(())
 }
 
-/// What was typed about a heartbeat, found wrong before anything is started.
+/// Parses the `--heartbeat` flags, so that mistakes are reported before anything starts.
 pub fn nudge(args: &SpawnArgs) -> Result<Option<NudgeSettings>, String> {
     let Some(interval) = &args.place.nudge.heartbeat else { return Ok(None) };
     let every = Every::Interval { ms: heartbeat::args::interval(interval)? };
@@ -122,10 +122,10 @@ pub fn nudge(args: &SpawnArgs) -> Result<Option<NudgeSettings>, String> {
     Ok(Some(NudgeSettings { every, message, expire_ms, jitter_ms: 0 }))
 }
 
-/// Begins it for a worker that has been started.
+/// Starts the heartbeat of a worker that has been started.
 ///
 /// # Errors
-/// Why it was not begun; the worker runs all the same.
+/// Returns an error if the heartbeat cannot start; the worker runs nevertheless.
 pub fn begin_nudge(
     args: &SpawnArgs,
     nudge: Option<NudgeSettings>,
@@ -138,12 +138,12 @@ pub fn begin_nudge(
         return Ok(None);
     }
     heartbeat::warn_of(&settings, &mut |text| screen.warning(text));
-    // A file of an earlier worker of that name is not in the way of this one's.
+    // Replace the heartbeat file of an earlier worker with this name.
     let order = NudgeOrder::Start { settings: settings.clone(), force: true };
     match heartbeat::ask(&args.name, order, paths) {
         Ok(_) => Ok(Some(settings)),
         Err(refusal) => {
-            let cause = format!("the worker runs, but its heartbeat was not started: {}", refusal.cause);
+            let cause = format!("worker started, but its heartbeat was not: {}", refusal.cause);
             Err(Refusal { cause, ..refusal }.into())
         }
     }
@@ -156,9 +156,8 @@ pub fn check_name(name: &str) -> Result<(), Refusal> {
     WorkerName::parse(name).map(drop).map_err(named)
 }
 
-/// The original refuses a taken name before it looks at the rest. The
-/// supervisor is who decides it, so the registry is read here only when there
-/// is another mistake to tell of.
+/// Returns the refusal for a name in use. The original `swarm` reports that before any other mistake. The supervisor
+/// decides whether a name is free, so the registry is read here only if there is another mistake to report.
 pub fn taken_first(name: &str, paths: &Paths) -> Option<Refusal> {
     let registry = load(paths).ok()?;
     registry.find(name)?;
@@ -174,7 +173,7 @@ pub fn build(
     let env = parse_env(&args.place.env)?;
     check_together(args)?;
     let cwd = directory(args, &caller)?;
-    // Once is enough on the wire: the supervisor takes the caller's from here.
+    // Sent once: the supervisor takes the environment of the caller from the contract.
     let environment = std::mem::take(&mut caller.environment);
     let private = env_file::read_all(&args.place.env_files, Path::new(&caller.cwd))?;
     let path = lookup::path_of(&env, &private).or_else(|| lookup::path_of(&env, &environment));
@@ -214,21 +213,20 @@ pub fn build(
     Ok(SpawnRequest { caller, name: args.name.clone(), contract, worktree, replaces: None, takes_over: None })
 }
 
-/// What is of no use without something else, which may also be set in a file.
+/// Refuses flags whose prerequisite is neither given nor configured.
 fn check_together(args: &SpawnArgs) -> Result<(), Refusal> {
     if args.merge && !args.worktree {
-        let refusal =
-            Refusal::new(RefusalKind::Invalid, "--merge lands what is in a worktree, and this worker has none");
+        let refusal = Refusal::new(RefusalKind::Invalid, "--merge requires a worktree");
         return Err(refusal.remedy("add --worktree"));
     }
     if args.stuck_message.is_some() && args.stuck_after.is_none() {
-        let refusal = Refusal::new(RefusalKind::Invalid, "--stuck-message is typed into a worker that is looked after");
+        let refusal = Refusal::new(RefusalKind::Invalid, "--stuck-message requires --stuck-after");
         return Err(refusal.remedy("add --stuck-after DURATION"));
     }
     Ok(())
 }
 
-/// The directory must be there: swarm makes none where it was mistyped.
+/// Reads the session flags. The session directory must exist: creating it would hide a typing error.
 fn session_rules(args: &SpawnArgs, caller: &Caller) -> Result<SessionRules, Refusal> {
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
     let dir = args.session_dir.as_ref().map(|asked| {
@@ -242,11 +240,11 @@ fn session_rules(args: &SpawnArgs, caller: &Caller) -> Result<SessionRules, Refu
     let has_session = args.worktree || args.session_dir.is_some();
     let typed = [("--issue", &args.issue), ("--work-type", &args.work_type), ("--prompt", &args.prompt)];
     if let Some((flag, _)) = typed.iter().find(|(_, value)| value.is_some()).filter(|_| !has_session) {
-        let refusal = invalid(format!("{flag} is about a session, and this worker has none"));
-        return Err(refusal.remedy("give it one with --worktree or --session-dir DIR"));
+        let refusal = invalid(format!("{flag} requires a session"));
+        return Err(refusal.remedy("add --worktree or --session-dir DIR"));
     }
     if args.issue.as_ref().is_some_and(|issue| issue.trim().is_empty() || issue.contains(char::is_control)) {
-        return Err(invalid("--issue is empty or has control characters".to_owned()));
+        return Err(invalid("invalid --issue: empty or contains control characters".to_owned()));
     }
     Ok(SessionRules {
         dir: dir.transpose()?,
@@ -257,7 +255,7 @@ fn session_rules(args: &SpawnArgs, caller: &Caller) -> Result<SessionRules, Refu
     })
 }
 
-/// `KEY=VAL`, split at the first `=`; the last of two equal keys wins.
+/// Parses `KEY=VAL` pairs, split at the first `=`; the last of two equal keys wins.
 fn parse_env(pairs: &[String]) -> Result<BTreeMap<String, String>, Refusal> {
     let mut env = BTreeMap::new();
     for pair in pairs {
@@ -274,8 +272,8 @@ fn parse_env(pairs: &[String]) -> Result<BTreeMap<String, String>, Refusal> {
     Ok(env)
 }
 
-/// The directory to run in, absolute: a relative one would mean something else
-/// to the next command that reads the row. Ignored with `--worktree`.
+/// Returns the absolute working directory, because the next command that reads the row may run elsewhere. `--cwd` is
+/// ignored with `--worktree`.
 fn directory(args: &SpawnArgs, caller: &Caller) -> Result<String, Refusal> {
     let Some(asked) = args.place.cwd.as_ref().filter(|_| !args.worktree) else { return Ok(caller.cwd.clone()) };
     let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
@@ -292,7 +290,7 @@ fn directory(args: &SpawnArgs, caller: &Caller) -> Result<String, Refusal> {
     Ok(absolute.to_str().expect("two texts joined are text").to_owned())
 }
 
-/// Names that tmux would read as something else are refused, not passed on.
+/// Returns the session and server for the window. Names with a special meaning for tmux are refused.
 fn tmux_place(args: &SpawnArgs, session: &str) -> Result<TmuxPlace, Refusal> {
     let invalid = |cause: String| Err(Refusal::new(RefusalKind::Invalid, cause));
     if let Some(name) = &args.place.session
@@ -301,12 +299,12 @@ fn tmux_place(args: &SpawnArgs, session: &str) -> Result<TmuxPlace, Refusal> {
             || name.contains([':', '.', '#', '{', '}'])
             || name.contains(char::is_control))
     {
-        return invalid(format!("invalid session name '{name}': tmux would read it as something else"));
+        return invalid(format!("invalid session name '{name}': it has a special meaning for tmux"));
     }
     if let Some(name) = &args.place.tmux_socket
         && (name.is_empty() || name.contains('/') || name.contains(char::is_control) || name == "." || name == "..")
     {
-        return invalid(format!("invalid tmux socket name '{name}': it is a file name, not a path"));
+        return invalid(format!("invalid tmux socket name '{name}': expected a file name, not a path"));
     }
     let session = args.place.session.as_deref().unwrap_or(session).to_owned();
     Ok(TmuxPlace { session, socket: args.place.tmux_socket.clone(), socket_path: None })
@@ -316,7 +314,7 @@ fn parse_log_limit(text: Option<&str>) -> Result<u64, Refusal> {
     match text {
         None | Some("") => Ok(LOG_LIMIT_BYTES),
         Some(text) => text.parse().ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
-            let cause = format!("SWARM_LOG_MAX_BYTES is not a number of bytes: '{text}'");
+            let cause = format!("invalid SWARM_LOG_MAX_BYTES '{text}': expected a number of bytes above 0");
             Refusal::new(RefusalKind::Invalid, cause)
         }),
     }

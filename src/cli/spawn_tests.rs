@@ -26,7 +26,7 @@ fn built(words: &[&str]) -> Result<SpawnRequest, String> {
 }
 
 #[test]
-fn the_contract_is_the_caller_and_what_was_typed() {
+fn the_contract_combines_the_caller_and_the_arguments() {
     let words =
         ["--name", "x", "--env", "A=1=2", "--env", "B=", "--tag", "t", "--timeout", "90", "--", "sh", "-c", "exit 3"];
     let request = built(&words).expect("valid");
@@ -40,7 +40,7 @@ fn the_contract_is_the_caller_and_what_was_typed() {
 }
 
 #[test]
-fn options_of_what_was_not_asked_for_are_ignored() {
+fn options_without_their_prerequisite_are_ignored() {
     let words = ["--name", "x", "--session", "a:b", "--tmux-socket", "/s", "--ready-wait", "--branch", "b", "--", "sh"];
     let request = built(&words).expect("valid");
     assert!(request.contract.tmux.is_none() && request.worktree.is_none());
@@ -66,7 +66,7 @@ fn windows_go_to_the_session_of_the_state_directory_or_the_given_one() {
 }
 
 #[test]
-fn mistakes_are_told_in_the_original_words_and_order() {
+fn mistakes_are_reported_in_the_original_words_and_order() {
     let cause = |words: &[&str]| built(words).expect_err("taken");
     for pair in ["A", "=1", ""] {
         let words = ["--name", "x", "--env", pair, "--cwd", "/nowhere", "--", "no-such-tool"];
@@ -101,7 +101,7 @@ fn hostile_names_are_refused_with_the_rule() {
 }
 
 #[test]
-fn nothing_is_asked_of_anybody_for_an_empty_command() {
+fn an_empty_command_is_refused_without_touching_the_state() {
     let dir = tempfile::tempdir().expect("a directory");
     let paths = Paths::new(dir.path().join("none"));
     let (out, err, code) = sample::said(|screen| run(&parsed(&["--name", "../x", "--"]), &paths, screen));
@@ -110,7 +110,7 @@ fn nothing_is_asked_of_anybody_for_an_empty_command() {
 }
 
 #[test]
-fn the_log_limit_is_a_number_above_nothing() {
+fn the_log_limit_is_a_positive_number() {
     assert_eq!(parse_log_limit(Some("1000")), Ok(1000));
     assert_eq!(parse_log_limit(Some("")), Ok(LOG_LIMIT_BYTES));
     for text in ["0", "-1", "1k", " 1"] {

@@ -1,4 +1,4 @@
-//! `swarm status`: one line, and the exit code that scripts ask for.
+//! `swarm status`: one line about a worker, and an exit code for scripts.
 
 use swarm_model::WorkerView;
 
@@ -7,8 +7,8 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::{Clock, escape, status_word, window};
 use super::screen::Screen;
-use crate::adapters::views::Registry;
-use crate::paths::Paths;
+use swarm_store::views::Registry;
+use swarm_sys::paths::Paths;
 
 pub fn run(args: &StatusArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let registry = super::read_one(paths, &args.name, screen)?;
@@ -25,8 +25,8 @@ fn show(args: &StatusArgs, registry: &Registry, clock: &Clock, screen: &mut Scre
     Ok(u8::from(!view.state.is_running()))
 }
 
-/// `NAME: running (pid 7, worktree /w, uptime 5m)`. A row with neither window
-/// nor pid leaves the first place empty, as the original does.
+/// Returns `NAME: running (pid 7, worktree /w, uptime 5m)`. Without window and pid, the first field is empty, as in the
+/// original.
 fn sentence(view: &WorkerView, clock: &Clock) -> String {
     let place = match (&view.row.tmux, view.row.pid) {
         (Some(tmux), _) => format!("tmux window {}", window(tmux)),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_and_the_code_say_the_same() {
+    fn the_line_and_the_exit_code_agree() {
         let mut bare = sample::ended("bare", Ended::Code(0));
         std::sync::Arc::make_mut(&mut bare.row).pid = None;
         let registry =
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_two() {
+    fn an_unknown_name_has_exit_code_two() {
         let registry = sample::registry(Vec::new());
         assert_eq!(asked("x", &registry), (String::new(), "swarm: error: worker 'x' not found\n".into(), 2));
     }

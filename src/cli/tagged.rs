@@ -1,14 +1,14 @@
-//! Workers by tag instead of by name, for every verb that takes names.
+//! `--tag`: selects workers by tag instead of by name, for every verb that takes names.
 
 use clap::Args;
 use swarm_model::{Refusal, RefusalKind, WorkerView, nearest};
 
 use super::error::Failure;
-use crate::adapters::views::Registry;
+use swarm_store::views::Registry;
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct Tagged {
-    /// Every worker with this tag instead of a name (may be repeated: those that have all of them)
+    /// Select every worker with this tag instead of a name (if repeated: with all of these tags)
     #[arg(long = "tag", value_name = "TAG")]
     pub tags: Vec<String>,
 }
@@ -18,32 +18,32 @@ impl Tagged {
         !self.tags.is_empty()
     }
 
-    /// The workers that are meant, in the order of the registry.
+    /// Returns the selected workers, in the order of the registry.
     ///
     /// # Errors
-    /// When nobody is: a tag that was mistyped must not look like work that is done.
+    /// Returns an error if no worker has the tags: a typing error must not look like success.
     pub fn workers<'a>(&self, registry: &'a Registry) -> Result<Vec<&'a WorkerView>, Refusal> {
         workers(&self.tags, registry)
     }
 
-    /// Their names.
+    /// Returns the names of the selected workers.
     ///
     /// # Errors
-    /// As [`Tagged::workers`].
+    /// Fails as [`Tagged::workers`] does.
     pub fn names(&self, registry: &Registry) -> Result<Vec<String>, Failure> {
         Ok(self.workers(registry)?.into_iter().map(|view| view.row.name.clone()).collect())
     }
 }
 
-/// Whether a worker has all of these tags.
+/// Reports whether a worker has all of these tags.
 pub fn has_all(view: &WorkerView, tags: &[String]) -> bool {
     tags.iter().all(|tag| view.row.tags.contains(tag))
 }
 
-/// As [`Tagged::workers`].
+/// Returns the workers with all of these tags, in the order of the registry.
 ///
 /// # Errors
-/// When nobody is meant.
+/// Returns an error if no worker has them all.
 pub fn workers<'a>(tags: &[String], registry: &'a Registry) -> Result<Vec<&'a WorkerView>, Refusal> {
     let found: Vec<&WorkerView> = registry.workers.iter().filter(|view| has_all(view, tags)).collect();
     if found.is_empty() { Err(nobody(tags, registry)) } else { Ok(found) }
@@ -57,7 +57,8 @@ fn nobody(tags: &[String], registry: &Registry) -> Refusal {
         None => format!("no worker has all of the tags '{}'", tags.join("', '")),
     };
     let near = missing.and_then(|tag| nearest(tag, known()));
-    let remedy = near.map_or_else(|| "swarm ls shows the tags".to_owned(), |near| format!("did you mean '{near}'?"));
+    let remedy =
+        near.map_or_else(|| "run 'swarm ls' to see the tags".to_owned(), |near| format!("did you mean '{near}'?"));
     Refusal::new(RefusalKind::NotFound, cause).remedy(remedy)
 }
 
@@ -67,7 +68,7 @@ mod tests {
     use crate::cli::sample;
 
     #[test]
-    fn several_tags_mean_those_that_have_all_of_them() {
+    fn several_tags_select_workers_that_have_all_of_them() {
         let all = sample::registry(vec![sample::process("one"), sample::window("none"), sample::process("two")]);
         let named = |tags: &[&str]| {
             let tagged = Tagged { tags: tags.iter().map(ToString::to_string).collect() };

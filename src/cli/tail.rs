@@ -1,5 +1,5 @@
-//! A log and its rotated part, read as one stream: whole, from the last lines,
-//! and on as it grows. Nothing is held in memory but one block.
+//! Reads a log and its rotated part as one stream: from the start, from the last lines, and as it grows. Keeps only one
+//! block in memory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -10,27 +10,27 @@ use super::error::Failure;
 
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// What one call of [`Tail::drain`] reads at most, so that a writer who is
-/// faster than the terminal cannot keep Ctrl-C from being seen.
+/// Maximum number of bytes that one call of [`Tail::drain`] reads, so that Ctrl-C is noticed even if the worker writes
+/// faster than the terminal.
 const DRAIN_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Takes the bytes.
+/// Receives the bytes.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), Failure> + 'a;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     Start,
     LastLines(u64),
-    /// From this byte on.
+    /// From this byte offset.
     Byte(u64),
 }
 
-/// A line whose end was not written yet.
+/// Incomplete last line.
 #[derive(Debug, Default)]
 pub struct Pending(Vec<u8>);
 
 impl Pending {
-    /// The lines that are whole with these bytes, each with its end.
+    /// Adds bytes; returns the lines that are now complete, each with its newline.
     pub fn whole(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut lines = Vec::new();
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -45,14 +45,13 @@ impl Pending {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// The limit was reached before the end.
+    /// Set if the limit was reached before the end of the file.
     pub more: bool,
-    /// The file under this path is another one than before.
+    /// Set if the path now names another file.
     pub switched: bool,
 }
 
-/// A place in a log that grows, is truncated after being copied to `.1`, or is
-/// renamed to it.
+/// Position in a log that grows, and may be copied to `.1` and truncated, or renamed to `.1`.
 pub struct Tail {
     path: PathBuf,
     older: PathBuf,
@@ -67,12 +66,12 @@ impl Tail {
         Self { path, older: older.into(), file: None, offset: 0 }
     }
 
-    /// Whether there is anything to read or to wait for.
+    /// Reports whether the log or its rotated part exists.
     pub fn exists(&self) -> bool {
         self.path.is_file() || self.older.is_file()
     }
 
-    /// Gives what lies before the place from which [`Tail::drain`] goes on.
+    /// Sets the position from which [`Tail::drain`] continues, and passes on everything wanted before it.
     pub fn start(&mut self, from: From, sink: &mut Sink) -> Result<(), Failure> {
         match from {
             From::Start => self.older_whole(sink),
@@ -85,8 +84,7 @@ impl Tail {
         }
     }
 
-    /// The rotated part. Should the log be rotated while it is read, then the
-    /// new rotated part is what comes next, and it is read as well.
+    /// Passes on the rotated part. If the log is rotated meanwhile, the new rotated part comes next and is read too.
     fn older_whole(&mut self, sink: &mut Sink) -> Result<(), Failure> {
         let mut read = None;
         while let Some(file) = open(&self.older)? {
@@ -115,7 +113,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Gives all that was written since the last call.
+    /// Passes on everything written since the last call, up to `DRAIN_BYTES_MAX`.
     pub fn drain(&mut self, sink: &mut Sink) -> Result<Drained, Failure> {
         let mut drained = Drained::default();
         let mut left = DRAIN_BYTES_MAX;
@@ -140,8 +138,7 @@ impl Tail {
                 return Ok(drained);
             }
             if meta.len() < self.offset {
-                // It was copied to `.1` and truncated; what was written between
-                // our last look and that is in the copy alone.
+                // The log was copied to `.1` and truncated; the last bytes before that are only in the copy.
                 if let Some(older) = open(&self.older)? {
                     self.copy(&older, self.offset, u64::MAX, sink)?;
                 }
@@ -151,7 +148,7 @@ impl Tail {
             }
             match fs::metadata(&self.path) {
                 Ok(now) if (now.dev(), now.ino()) != (meta.dev(), meta.ino()) => self.offset = 0,
-                // A name that is gone may come back; until then the open file goes on.
+                // If the name is gone, it may come back; continue with the open file until then.
                 Ok(_) | Err(_) => {
                     self.file = Some(file);
                     return Ok(drained);
@@ -160,7 +157,7 @@ impl Tail {
         }
     }
 
-    /// Copies from `offset` to the end, at most `limit` bytes; returns how many.
+    /// Copies from `offset` to the end, at most `limit` bytes; returns the number of bytes copied.
     fn copy(&self, file: &File, offset: u64, limit: u64, sink: &mut Sink) -> Result<u64, Failure> {
         let mut block = vec![0; BLOCK_BYTES];
         let mut done = 0;
@@ -196,8 +193,8 @@ fn open(path: &Path) -> Result<Option<File>, Failure> {
     }
 }
 
-/// Where the last `lines` lines begin, and how many there are up to that number.
-/// Read backwards block by block: a log of a gigabyte costs what its end costs.
+/// Returns the offset of the last `lines` lines, and how many there are, up to that number. Reads backwards block by
+/// block, so the cost does not depend on the size of the log.
 fn last_lines(file: &File, lines: u64) -> io::Result<(u64, u64)> {
     let end = file.metadata()?.len();
     if lines == 0 || end == 0 {
@@ -211,7 +208,7 @@ fn last_lines(file: &File, lines: u64) -> io::Result<(u64, u64)> {
         file.read_exact_at(&mut block[..size], position)?;
         for index in (0..size).rev().filter(|index| block[*index] == b'\n') {
             let after = position + index as u64 + 1;
-            // The newline at the very end closes the last line, it begins none.
+            // The newline at the end of the file ends the last line and starts none.
             if after != end {
                 found += 1;
                 if found == lines {
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_found_whatever_the_end_looks_like() {
+    fn the_last_lines_are_found_with_and_without_a_final_newline() {
         let one = log("a\nb\nc\n");
         assert_eq!(read(&one, From::LastLines(2)), "b\nc\n");
         assert_eq!(read(&one, From::LastLines(9)), "a\nb\nc\n");
@@ -286,7 +283,7 @@ mod tests {
     fn the_end_of_a_big_log_is_read_without_its_beginning() {
         let one = log("");
         let file = File::options().write(true).open(&one.path).expect("open");
-        // Sparse: a gigabyte that would show if anything read it all.
+        // A sparse file of a gigabyte: reading all of it would take noticeably long.
         file.set_len(1 << 30).expect("grown");
         append(&one.path, &format!("\n{}\nlast\n", "x".repeat(3 * BLOCK_BYTES)));
         assert_eq!(read(&one, From::LastLines(1)), "last\n");
@@ -301,7 +298,7 @@ mod tests {
         assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "a\n");
         append(&one.path, "b\n");
         assert_eq!(taken(|sink| tail.drain(sink).map(drop)), "b\n");
-        // Written, copied away, truncated and written again between two looks.
+        // Written, copied, truncated and written again between two reads.
         append(&one.path, "c\n");
         fs::copy(&one.path, &one.older).expect("copied");
         fs::write(&one.path, "d\n").expect("written");

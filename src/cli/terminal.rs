@@ -1,5 +1,4 @@
-//! The verbs that talk to a pane: from the command line's words to what `peek`,
-//! `send` and `attach` take.
+//! Verbs that use a pane: converts their arguments for `peek`, `send` and `attach`, and prints the results.
 
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use super::screen::Screen;
 use super::send::{Proof, Typed, Verb, Who};
 use super::tagged::Tagged;
 use super::{attach, json, peek, ready, send};
-use crate::adapters::tmux::{self, SendOptions};
-use crate::adapters::views::{Registry, load_one};
-use crate::paths::Paths;
+use swarm_store::views::{Registry, load_one};
+use swarm_store::windows::SendOptions;
+use swarm_sys::paths::Paths;
 
 type Environment = Vec<(String, String)>;
 type Act<'a> = &'a dyn Fn(&mut Verb<'_>, Option<Who<'_>>) -> Result<u8, Refusal>;
@@ -53,22 +52,24 @@ pub fn attach(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u
     Ok(attach::attach(&registry, &args.name, &environment())?)
 }
 
-/// Whether the agent in a window that was just made shows its prompt in time.
+/// Reports whether the agent in a new window shows its prompt within `limit`.
 pub fn is_ready(spawned: &Spawned, paths: &Paths, limit: Duration) -> Result<bool, Failure> {
     let Some(view) = load_one(paths, &spawned.name)? else { return Ok(false) };
-    let Some(target) = tmux::target(&view, &environment()).map_err(Refusal::from)? else { return Ok(true) };
+    let Some(target) = swarm_store::windows::target(&view, &environment()).map_err(Refusal::from)? else {
+        return Ok(true);
+    };
     let log = paths.log(&spawned.name, "tmux");
     let readiness = ready::wait_ready(&target, Some(&log), view.watch.as_ref(), limit).map_err(Refusal::from)?;
     Ok(readiness == ready::Readiness::Ready)
 }
 
-/// What the window of a worker shows, where it has one.
+/// Returns the text in the window of a worker, if it has one.
 pub fn shown(view: &WorkerView) -> Option<String> {
-    let target = tmux::target(view, &environment()).ok()??;
+    let target = swarm_store::windows::target(view, &environment()).ok()??;
     target.tmux.capture(&target.pane, 0, false).ok()
 }
 
-/// `--all` wins over a name, as in the original; tags narrow it.
+/// Returns the target of a verb. `--all` overrides a name, as in the original; tags narrow it.
 fn who<'a>(name: Option<&'a str>, all: bool, tagged: &'a Tagged) -> Option<Who<'a>> {
     match name {
         _ if tagged.is_given() => Some(Who::Tagged(&tagged.tags)),
@@ -88,7 +89,7 @@ fn said(as_json: bool, paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>,
     if as_json { tell(paths, screen, who, "swarm.sent/1", act) } else { speak(paths, screen, who, act) }
 }
 
-/// In the original's words.
+/// Runs a verb and prints its result in the words of the original.
 fn speak(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, act: Act<'_>) -> Result<u8, Failure> {
     let registry = super::read_for(paths, one(who), screen)?;
     let (done, text, complaints) = run(&registry, who, act);
@@ -97,7 +98,7 @@ fn speak(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, act: Act<'_>)
     Ok(done?)
 }
 
-/// As one object: each worker with what was written about it, or why it was not done.
+/// Runs a verb and prints one JSON object: each worker with its text, or with the cause of its failure.
 fn tell(paths: &Paths, screen: &mut Screen, who: Option<Who<'_>>, schema: &str, act: Act<'_>) -> Result<u8, Failure> {
     let registry = super::read_for(paths, one(who), screen)?;
     let Some(who) = who else { return Ok(run(&registry, None, act).0?) };
@@ -128,7 +129,7 @@ fn run(registry: &Registry, who: Option<Who<'_>>, act: Act<'_>) -> (Result<u8, R
     (done, out, err)
 }
 
-/// What tmux gets of this process's environment: whatever is text.
+/// Returns the environment for tmux: all variables that are UTF-8.
 fn environment() -> Environment {
     std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?))).collect()
 }

@@ -1,4 +1,4 @@
-//! `swarm wait`: returns within a millisecond of the end, without polling.
+//! `swarm wait`: waits for the end of workers without polling; returns within a millisecond of the end.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
@@ -14,8 +14,8 @@ use super::life::{BLIND_LOOK, Life, Verdict, has_ended, watch_records};
 use super::render::escape;
 use super::screen::Screen;
 use super::watch::{Changes, Until, allow_many_descriptors, wait_any};
-use crate::adapters::views::{Detail, Pick, Registry, load_where};
-use crate::paths::Paths;
+use swarm_store::views::{Detail, Pick, Registry, load_where};
+use swarm_sys::paths::Paths;
 
 pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let limit = args.timeout.filter(|limit| !limit.is_zero());
@@ -38,7 +38,7 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     Ok(u8::from(!left.is_empty()))
 }
 
-/// The named workers in any state, or all that run or are about to run again.
+/// Returns the named workers in any state, or all that run or will be restarted.
 fn chosen(args: &WaitArgs, registry: &Registry) -> Result<Vec<Life>, Failure> {
     if args.tagged.is_given() {
         let open = |view: &&WorkerView| !args.all || !has_ended(view);
@@ -57,11 +57,11 @@ fn chosen(args: &WaitArgs, registry: &Registry) -> Result<Vec<Life>, Failure> {
 struct Wait<'a> {
     paths: &'a Paths,
     deadline: Option<Instant>,
-    /// Made when the first worker needs it.
+    /// Created when the first worker needs it.
     changes: Option<Changes>,
-    /// Directories below `w/` that are watched.
+    /// Watched directories below `w/`.
     watched: BTreeSet<Option<String>>,
-    /// One that has ended is enough.
+    /// Set if the end of one worker is enough.
     first_only: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Waits for each of `waiting`, or for the first; returns those that had not ended by then.
+    /// Waits for all of `waiting`, or for the first; returns those that have not ended.
     fn all(
         &mut self,
         mut waiting: Vec<Life>,
@@ -103,8 +103,7 @@ impl Wait<'_> {
             if waiting.is_empty() || enough || self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(waiting);
             }
-            // What changed before the watch was set would be missed, so after
-            // setting it the registry is read once more before waiting.
+            // A change before the watch was set would be missed, so read the registry once more.
             again |= self.watch(&unwatched)?;
             if !again {
                 self.pause(&mut waiting, !unwatched.is_empty(), blind)?;
@@ -114,7 +113,7 @@ impl Wait<'_> {
         }
     }
 
-    /// Watches the records of workers without a process; true when one is new.
+    /// Watches the records of workers without a process; returns true if a new watch was set.
     fn watch(&mut self, dirs: &[Option<String>]) -> Result<bool, Failure> {
         let mut new = false;
         for dir in dirs {
@@ -131,7 +130,7 @@ impl Wait<'_> {
         Ok(new)
     }
 
-    /// Sleeps until a process ends, the records change or the time is up.
+    /// Sleeps until a process ends, a record changes, or the deadline passes.
     fn pause(&mut self, waiting: &mut [Life], records: bool, blind: bool) -> Result<(), Failure> {
         let soon = blind.then(|| Instant::now() + BLIND_LOOK);
         let deadline = [soon, self.deadline].into_iter().flatten().min();
@@ -160,16 +159,16 @@ impl Wait<'_> {
 struct Report {
     as_json: bool,
     results: Vec<Map<String, Value>>,
-    /// How many had ended.
+    /// Number of workers that have ended.
     ended: usize,
 }
 
 impl Report {
-    /// `NAME: exited` or `NAME: still running (timeout)`, as soon as it is so.
+    /// Prints `NAME: exited` or `NAME: still running (timeout)` at once, or collects it for `--json`.
     fn say(&mut self, name: &str, result: &str, view: Option<&WorkerView>, screen: &mut Screen) -> Result<(), Failure> {
         self.ended += usize::from(result == "exited");
         if self.as_json {
-            // A worker that was cleaned meanwhile ended as well; how, nobody kept.
+            // A worker that was cleaned meanwhile has ended too, without a record.
             let exit = (result == "exited").then(|| view.and_then(json::Exit::of).unwrap_or_else(json::Exit::unknown));
             self.results.push(json::object([("name", json!(name)), ("result", json!(result)), ("exit", json!(exit))]));
             return Ok(());
@@ -209,8 +208,8 @@ mod tests {
         })
     }
 
-    /// The registry's stub forgets everyone at the second look, which is how a
-    /// worker looks that was cleaned while it was waited for.
+    /// Starts a process and returns its worker. The second read of the stub registry is empty, as if the worker had
+    /// been cleaned during the wait.
     fn child(name: &str) -> (std::process::Child, WorkerView) {
         let child = std::process::Command::new("true").spawn().expect("started");
         let pid = i32::try_from(child.id()).expect("a pid");
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_ended_are_told_at_once() {
+    fn ended_workers_are_reported_at_once() {
         let registry = sample::registry(vec![sample::ended("x", Ended::Code(7))]);
         assert_eq!(waited(&["x"], registry), ("x: exited\n".into(), String::new(), 0));
         let registry = sample::registry(vec![sample::ended("x", Ended::Code(7))]);
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn all_means_all_that_run_now() {
+    fn all_selects_the_workers_that_run_now() {
         let (mut process, running) = child("up");
         let registry = sample::registry(vec![sample::ended("down", Ended::Code(0)), running]);
         assert_eq!(waited(&["--all"], registry), ("up: exited\n".into(), String::new(), 0));
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_up_for_those_who_go_on() {
+    fn running_workers_are_reported_at_the_timeout() {
         let me = std::process::id();
         let mut view = sample::process("up");
         view.state = FineState::Running;
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_has_to_be_named() {
+    fn a_name_is_required() {
         let none = || sample::registry(Vec::new());
         assert_eq!(waited(&[], none()).1, "swarm: error: name required (or use --all)\n");
         assert_eq!(waited(&["x"], none()), (String::new(), "swarm: error: worker 'x' not found\n".into(), 1));

@@ -1,5 +1,4 @@
-//! Waiting without asking again and again: processes by pidfd, files by
-//! inotify, Ctrl-C by signalfd, all in one `poll`.
+//! Waiting without polling: processes by pidfd, files by inotify, Ctrl-C by signalfd, all in one call of `poll`.
 
 use std::fs;
 use std::io;
@@ -18,30 +17,29 @@ use swarm_model::{ProcessId, Refusal, RefusalKind};
 
 use super::error::Failure;
 
-/// Opens the process that `id` names. None when it is gone: the pid is free, or
-/// belongs to a process that began at another time.
+/// Opens the process `id`. Returns `None` if it is gone: the pid is free, or belongs to a process with another start
+/// time.
 pub fn open_process(id: &ProcessId) -> Result<Option<OwnedFd>, Failure> {
-    // Negative numbers name groups; asking for one would end this program.
+    // Negative numbers name process groups; `Pid::from_raw` must not get one.
     let Some(pid) = (id.pid > 0).then(|| Pid::from_raw(id.pid)).flatten() else { return Ok(None) };
     let fd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => fd,
         Err(rustix::io::Errno::SRCH) => return Ok(None),
         Err(error) => return Err(Failure::system(format!("cannot wait for process {}", id.pid), &error.into())),
     };
-    // The file is read after the descriptor was opened: should the start time
-    // be the one wanted now, then the descriptor is that process's for good.
+    // Read after the descriptor was opened: a matching start time proves that the descriptor is that process.
     let stat = fs::read_to_string(format!("/proc/{}/stat", id.pid)).unwrap_or_default();
     Ok((start_ticks(&stat) == Some(id.start_ticks)).then_some(fd))
 }
 
-/// Field 22 of `/proc/PID/stat`. The second field is the program's name in
-/// brackets and may hold anything, so counting starts behind the last bracket.
+/// Parses field 22 of `/proc/PID/stat`. The second field is the program name in parentheses and may contain anything,
+/// so counting starts after the last parenthesis.
 fn start_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Waits until the process has ended, or until the deadline.
+/// Waits until the process has ended or the deadline has passed.
 pub fn ends_before(id: &ProcessId, deadline: Instant) -> Result<(), Failure> {
     if let Some(process) = open_process(id)? {
         wait_any(&[(process.as_fd(), Until::Readable)], Some(deadline))?;
@@ -49,25 +47,25 @@ pub fn ends_before(id: &ProcessId, deadline: Instant) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets this process have as many descriptors as it may: one for each worker.
+/// Raises the limit of open descriptors to its maximum: each watched worker needs one.
 pub fn allow_many_descriptors() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
-        // When it is refused, a later open says what is missing.
+        // If this fails, opening too many descriptors reports the error.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// Changes of files and directories.
+/// Watches files and directories for changes.
 pub struct Changes {
     inotify: Inotify,
 }
 
-/// What happened since the last look.
+/// Changes since the last call of [`Changes::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Who wrote a watched file has closed it.
+    /// Set if the writer of a watched file closed it.
     pub closed: bool,
 }
 
@@ -77,13 +75,13 @@ impl Changes {
         Inotify::init(flags).map(|inotify| Self { inotify }).map_err(|error| watch_failure("files", error))
     }
 
-    /// Watches for bytes written to `file`, which need not be there.
+    /// Watches for bytes written to `file`; ignores a missing file.
     pub fn add_file(&self, file: &Path) -> Result<(), Failure> {
         use AddWatchFlags as F;
         self.add(file, F::IN_MODIFY | F::IN_CLOSE_WRITE | F::IN_ATTRIB | F::IN_MOVE_SELF | F::IN_DELETE_SELF)
     }
 
-    /// Watches for names that come into or go from `dir`, which need not be there.
+    /// Watches for names created in or removed from `dir`; ignores a missing directory.
     pub fn add_dir(&self, dir: &Path) -> Result<(), Failure> {
         use AddWatchFlags as F;
         self.add(dir, F::IN_CREATE | F::IN_MOVED_TO | F::IN_MOVED_FROM | F::IN_DELETE | F::IN_ONLYDIR)
@@ -96,7 +94,7 @@ impl Changes {
         }
     }
 
-    /// Takes all that is queued.
+    /// Reads all queued events.
     pub fn take(&self) -> Result<Seen, Failure> {
         let mut seen = Seen::default();
         loop {
@@ -128,17 +126,24 @@ impl AsFd for Changes {
     }
 }
 
-/// Ctrl-C as something to wait for, so that a follower can leave with 0.
+/// Ctrl-C as a descriptor to wait on, so that a follower can exit with 0.
 pub struct Interrupt {
     signals: SignalFd,
 }
 
 impl Interrupt {
+    /// Catches SIGINT.
+    ///
+    /// # Errors
+    /// Fails as [`Interrupt::catch_all`] does.
     pub fn catch() -> Result<Self, Failure> {
         Self::catch_all(&[Signal::SIGINT])
     }
 
-    /// The same for these signals.
+    /// Catches these signals.
+    ///
+    /// # Errors
+    /// Returns an error if the signals cannot be blocked.
     pub fn catch_all(signals: &[Signal]) -> Result<Self, Failure> {
         let set: SigSet = signals.iter().copied().collect();
         let caught = set
@@ -149,7 +154,7 @@ impl Interrupt {
 }
 
 impl Interrupt {
-    /// Takes those that came, so that the next one wakes again; tells the last.
+    /// Reads all pending signals, so that the next one wakes again; returns the last.
     pub fn take(&self) -> Option<Signal> {
         let mut last = None;
         while let Ok(Some(signal)) = self.signals.read_signal() {
@@ -165,16 +170,16 @@ impl AsFd for Interrupt {
     }
 }
 
-/// What to wait for on a descriptor.
+/// Condition to wait for on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     Readable,
-    /// The other end of a pipe or terminal went away.
+    /// The other end of a pipe or terminal was closed.
     HungUp,
 }
 
-/// Waits until one of `sources` is as it is waited for or `deadline` is there;
-/// tells which are. None are at the deadline.
+/// Waits until the condition of at least one of `sources` holds, or until `deadline`. Returns for each source whether
+/// its condition holds; at the deadline, none does.
 pub fn wait_any(sources: &[(BorrowedFd, Until)], deadline: Option<Instant>) -> Result<Vec<bool>, Failure> {
     let flags = |until| if until == Until::Readable { PollFlags::POLLIN } else { PollFlags::empty() };
     let mut fds: Vec<PollFd> = sources.iter().map(|(fd, until)| PollFd::new(*fd, flags(*until))).collect();
@@ -189,7 +194,7 @@ pub fn wait_any(sources: &[(BorrowedFd, Until)], deadline: Option<Instant>) -> R
     }
 }
 
-/// Rounded up to milliseconds, so that no deadline is met by spinning.
+/// Rounds up to milliseconds, so that the last fraction is not spent spinning.
 fn poll_timeout(left: Option<Duration>) -> PollTimeout {
     let Some(left) = left else { return PollTimeout::NONE };
     let millis = i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
@@ -206,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn the_start_time_is_found_behind_any_name() {
+    fn the_start_time_is_parsed_after_any_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1";
         assert_eq!(start_ticks(stat), Some(4711));
         assert_eq!(start_ticks("no brackets"), None);
     }
 
     #[test]
-    fn a_process_is_waited_for_by_identity() {
+    fn a_process_is_watched_by_identity_not_by_pid() {
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::null())
@@ -235,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_files_and_names_are_seen() {
+    fn changes_of_files_and_names_are_detected() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("log");
         let changes = Changes::new().expect("inotify");
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_left_is_noticed() {
+    fn a_closed_reader_is_detected() {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let soon = Some(Instant::now());
         assert_eq!(wait_any(&[(writer.as_fd(), Until::HungUp)], soon).expect("polled"), [false]);

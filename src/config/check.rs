@@ -1,4 +1,4 @@
-//! Names that there are not, all of them at once, each with its line.
+//! Unknown keys of a configuration file, each with its line.
 
 use swarm_model::nearest;
 use toml::Spanned;
@@ -6,28 +6,31 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Owner, USER_FILE, keys};
 
-/// A file with more is not what it is taken for.
+/// Maximum number of problems that are reported for a file.
 const PROBLEMS_MAX: usize = 20;
 
+/// Problem in a configuration file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
     pub line: usize,
     pub cause: String,
 }
 
-/// The line of a byte, from 1.
+/// Returns the line of a byte offset, counted from 1.
 pub fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
+/// Returns all unknown or misplaced keys, sorted by line.
+///
 /// # Errors
-/// When it is no TOML.
+/// Fails if the text is not valid TOML.
 pub fn problems(text: &str, owner: Owner) -> Result<Vec<Problem>, toml::de::Error> {
     let table = DeTable::parse(text)?;
     let mut found = Vec::new();
     for (name, _) in table.get_ref() {
         if owner == Owner::Repository && keys::belongs_to(name.get_ref()) == Some(Owner::User) {
-            let cause = format!("'{}' belongs into the user's own file, ~/.config/{USER_FILE}", name.get_ref());
+            let cause = format!("'{}' is allowed only in the user's own file, ~/.config/{USER_FILE}", name.get_ref());
             found.push(Problem { line: line_of(text, name.span().start), cause });
         }
     }
@@ -36,7 +39,7 @@ pub fn problems(text: &str, owner: Owner) -> Result<Vec<Problem>, toml::de::Erro
     Ok(found)
 }
 
-/// Where a key stands, by its whole name.
+/// Returns the byte offset of a key, given by its full name.
 pub fn place_of(text: &str, key: &str) -> Option<usize> {
     let (table, mut place) = (DeTable::parse(text).ok()?, None);
     let mut at = Some(table.get_ref());
@@ -48,7 +51,7 @@ pub fn place_of(text: &str, key: &str) -> Option<usize> {
     place
 }
 
-/// The name of the key whose value is there.
+/// Returns the full name of the key whose value is at this byte offset.
 pub fn key_at(text: &str, offset: usize) -> Option<String> {
     fn within(table: &DeTable<'_>, offset: usize) -> Option<String> {
         table.iter().find_map(|(name, value)| match value.get_ref().as_table() {
@@ -67,7 +70,7 @@ fn walk<'a>(text: &str, table: &'a DeTable<'_>, path: &mut Vec<&'a str>, found: 
         let here: &'a str = name.get_ref();
         path.push(here);
         if keys::find(path).is_some() {
-            // Its type is looked at by whoever reads it.
+            // The type is checked by serde later.
         } else if !keys::is_section(path) {
             let cause = unknown(path);
             found.push(Problem { line: line_of(text, name.span().start), cause });
@@ -86,11 +89,11 @@ fn table_in<'a, 'i>(value: &'a Spanned<DeValue<'i>>) -> Option<&'a DeTable<'i>> 
 }
 
 fn unknown(path: &[&str]) -> String {
-    let (last, above) = path.split_last().expect("a name was found there");
+    let (last, above) = path.split_last().expect("the path has a name");
     let known = keys::below(above);
     let hint = match nearest(last, known.iter().copied()) {
         Some(near) => format!("did you mean '{near}'?"),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("valid keys: {}", known.join(", ")),
     };
-    format!("there is no key '{}' ({hint})", path.join(".").escape_debug())
+    format!("unknown key '{}' ({hint})", path.join(".").escape_debug())
 }

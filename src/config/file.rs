@@ -1,5 +1,4 @@
-//! The files themselves: where they lie, and how they are read without waiting for
-//! anybody.
+//! Location of the configuration files, and reading them without ever blocking.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -10,30 +9,30 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-/// Below the directory for configurations of the user.
+/// Path of the user's file below the user's configuration directory.
 pub const USER_FILE: &str = "swarm/config.toml";
-/// Longer is no configuration.
+/// Maximum size of a configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// What may be otherwise a moment later.
+/// Transient errors after which reading is retried.
 const PASSING: [Errno; 5] = [Errno::ENOMEM, Errno::EMFILE, Errno::ENFILE, Errno::EIO, Errno::EINTR];
 const TRIES_MAX: u32 = 4;
-/// Before the second time; four times as long before each one after.
+/// Pause before the first retry; each further pause is four times as long.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Where the user's own lies; none where there is neither `XDG_CONFIG_HOME` nor `HOME`.
+/// Returns the path of the user's file; `None` if neither `XDG_CONFIG_HOME` nor `HOME` is set.
 pub fn user_path() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // As the convention has it, a relative one does not count.
+    // The XDG specification says that relative paths are ignored.
     let base = set("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute()).or_else(|| Some(set("HOME")?.join(".config")))?;
     Some(base.join(USER_FILE))
 }
 
-/// The nearest directory at or above this one that git takes for the root of a work tree.
+/// Returns the nearest directory at or above `dir` that has a `.git` entry.
 pub fn root_above(dir: &Path) -> Option<&Path> {
     dir.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok())
 }
 
-/// Its text; `None` when it is not there. Repeated where the system had no room for it.
+/// Returns the text of a file; `None` if it does not exist. Transient errors are retried.
 pub fn read(path: &Path) -> io::Result<Option<String>> {
     let mut pause = PAUSE;
     for _ in 1..TRIES_MAX {
@@ -57,14 +56,14 @@ fn there(read: io::Result<String>) -> io::Result<Option<String>> {
 }
 
 fn read_once(path: &Path) -> io::Result<String> {
-    // A pipe would make the reader wait for somebody who writes.
+    // Without O_NONBLOCK, opening a named pipe would block until someone writes to it.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+        return Err(io::Error::other("not a regular file"));
     }
     if meta.len() > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes")));
+        return Err(io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes")));
     }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;

@@ -1,4 +1,4 @@
-//! The sections as they are read. What follows from them is where they are used.
+//! Types of the sections of the configuration.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use swarm_model::{LimitsText, MergeSettings, RestartPolicy};
 
 use super::worktree::{TrashSettings, WorktreeSettings};
-use crate::agents::AgentConfig;
-use crate::duration::{self, NumberOrText};
+use swarm_sys::duration::{self, NumberOrText};
 
-/// A process with more would not begin.
+/// Maximum number of environment variables; a process with more could not be started.
 pub const VARIABLES_MAX: usize = 4096;
 
+/// Configuration: all sections of both files, merged.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sections {
     pub agents: BTreeMap<String, AgentConfig>,
     pub flow: FlowConfig,
-    /// Of workers that are started one by one.
+    /// Limits of workers that are started one by one.
     pub limits: LimitsText,
     pub merge: MergeSettings,
     pub notify: Notify,
@@ -28,14 +28,14 @@ pub struct Sections {
 }
 
 impl Sections {
-    /// What the types alone do not say.
+    /// Checks what the types alone cannot express.
     ///
     /// # Errors
-    /// The key, and what is wrong with it.
+    /// Returns the first invalid key and the problem.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         let zero = [("merge.batch", self.merge.batch == Some(0)), ("merge.timeout", self.merge.timeout == Some(0))];
         if let Some((name, _)) = zero.iter().find(|(_, is_zero)| *is_zero) {
-            return Err(((*name).to_owned(), "it is 0, and must be 1 at least".to_owned()));
+            return Err(((*name).to_owned(), "must be at least 1".to_owned()));
         }
         self.worktree.check()?;
         self.limits.parse().map_err(|cause| in_section("limits", &cause))?;
@@ -57,13 +57,13 @@ impl Sections {
             check_variables(env).map_err(|cause| (name, cause))?;
         }
         match self.spawn.tags.iter().any(|tag| tag.contains(char::is_control)) {
-            true => Err(("spawn.tags".to_owned(), "a tag has no control characters".to_owned())),
+            true => Err(("spawn.tags".to_owned(), "tags must not contain control characters".to_owned())),
             false => Ok(()),
         }
     }
 }
 
-/// `memory: '4X' is not a size`, with the section's name before it.
+/// Splits a cause such as `memory: '4X' is not a size` into the key, prefixed with the section, and the rest.
 fn in_section(section: &str, cause: &str) -> (String, String) {
     let (key, cause) = cause.split_once(": ").unwrap_or(("", cause));
     (format!("{section}.{key}"), cause.to_owned())
@@ -71,17 +71,19 @@ fn in_section(section: &str, cause: &str) -> (String, String) {
 
 fn check_variables(env: &BTreeMap<String, String>) -> Result<(), String> {
     if env.len() > VARIABLES_MAX {
-        return Err(format!("there are more than {VARIABLES_MAX} variables"));
+        return Err(format!("more than {VARIABLES_MAX} variables"));
     }
     let is_good =
         |(name, value): (&String, &String)| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
     match env.iter().all(is_good) {
         true => Ok(()),
-        false => Err("a variable has a name without '=', and no NUL in its value".to_owned()),
+        false => {
+            Err("names of variables must not be empty or contain '='; names and values must not contain NUL".to_owned())
+        }
     }
 }
 
-/// `[spawn]`: what holds for workers where nothing else is typed.
+/// `[spawn]`: defaults of workers that flags override.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpawnConfig {
@@ -98,19 +100,19 @@ pub struct SpawnConfig {
     pub worktree_dir: Option<String>,
 }
 
-/// `[run]`: what holds for runs here, where nothing else is typed.
+/// `[run]`: defaults of runs that flags override.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
     pub agent: Option<String>,
     pub limit: Option<usize>,
-    /// The same of jobs of one group, by its name.
+    /// Maximum number of running jobs per group, by name of the group.
     pub groups: BTreeMap<String, usize>,
     pub retries: Option<u32>,
-    /// Longest time of one attempt, as `600`, `10m`, `1h30m`.
+    /// Maximum time of one attempt, as `600`, `10m`, `1h30m`.
     pub timeout: Option<NumberOrText>,
     pub fail_fast: Option<bool>,
-    /// Folder of prompt templates, relative to the root.
+    /// Directory of prompt templates, relative to the root.
     pub templates: Option<String>,
 }
 
@@ -121,18 +123,18 @@ pub struct FlowConfig {
     pub agent: Option<String>,
     pub repairs: Option<u32>,
     pub timeout: Option<NumberOrText>,
-    /// What the flow came to goes into the merge queue of its base when it is over.
+    /// The result of a completed flow is added to the merge queue of its base.
     pub merge: bool,
-    /// By role, `dev`, or by one instance of it, `dev_2`.
+    /// Settings by role (`dev`) or by instance of a role (`dev_2`).
     pub roles: BTreeMap<String, RoleConfig>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RoleConfig {
-    /// Of `[agents.NAME]`, or a built-in one.
+    /// Name of an agent: `[agents.NAME]` or a built-in one.
     pub agent: Option<String>,
-    /// What is executed for this role alone, as in `[agents.NAME]`.
+    /// Command for this role alone, as in `[agents.NAME]`.
     pub command: Option<Vec<String>>,
     pub arguments: Vec<String>,
     pub model: Option<String>,
@@ -144,7 +146,7 @@ pub struct RoleConfig {
     pub is_unsafe: bool,
 }
 
-/// Where a role's turns take place.
+/// Place in which the turns of a role run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -153,7 +155,7 @@ pub enum Mode {
     Tmux,
 }
 
-/// What people want to hear of.
+/// Kinds of events for notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
@@ -165,17 +167,17 @@ pub enum Group {
     Budget,
 }
 
-/// `[notify]`: how people are told.
+/// `[notify]`: ways to notify people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Notify {
-    /// Run by `sh -c`, with the event on standard input.
+    /// Command for `sh -c` that gets the event on standard input.
     pub command: Option<String>,
-    /// By `notify-send`.
+    /// Notify with `notify-send`.
     pub desktop: bool,
-    /// Where the event is posted to.
+    /// URL to which the event is posted.
     pub webhook: Option<String>,
-    /// All by default.
+    /// Kinds of events; all by default.
     pub events: Option<Vec<Group>>,
 }
 
@@ -188,9 +190,26 @@ impl Notify {
         self.events.as_ref().is_none_or(|events| events.contains(&group))
     }
 
-    /// What is blank is not set.
+    /// Returns the settings with blank texts removed.
     pub fn filled(self) -> Self {
         let full = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
         Self { command: full(self.command), webhook: full(self.webhook), ..self }
     }
+}
+
+/// `[agents.NAME]`: a custom agent, or further settings of a built-in one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentConfig {
+    /// Command to execute. It gets the prompt on standard input and in `$SWARM_PROMPT`.
+    pub command: Option<Vec<String>>,
+    /// Capabilities of the agent; all by default.
+    pub capabilities: Option<Vec<String>>,
+    /// Built-in agent whose event format the command prints (`claude` or `codex`).
+    pub events: Option<String>,
+    /// Further arguments, appended to the command line of a built-in agent.
+    pub arguments: Vec<String>,
+    /// Environment variables for this agent.
+    pub env: BTreeMap<String, String>,
+    pub model: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Each value, and which file it is from.
+//! All keys with their values and the files that set them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,29 +8,30 @@ use toml::{Spanned, Table, Value};
 
 use super::{Layer, check, keys, layers};
 
-/// Stands where a value is hidden.
+/// Replacement for hidden values.
 const HIDDEN: &str = "***";
 
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Default,
     File { path: String, line: usize },
 }
 
-/// One key, for people to see.
+/// Key with its value, to be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     pub key: String,
-    /// Hidden where it may be secret.
+    /// Value, hidden if it may be secret.
     pub value: String,
     pub source: Source,
     pub about: &'static str,
 }
 
-/// What is set, and what holds where nothing is; by their names.
+/// Returns all keys that are set, and the defaults of the others, sorted by name.
 ///
 /// # Errors
-/// All that is wrong with the files, a sentence each.
+/// Returns every problem in the files.
 pub fn shown(user: Option<&Path>, root: Option<&Path>) -> Result<Vec<Shown>, Vec<String>> {
     let mut list: BTreeMap<String, Shown> = BTreeMap::new();
     for layer in layers(user, root)? {
@@ -56,7 +57,7 @@ fn leaves(layer: &Layer) -> Vec<Shown> {
     found
 }
 
-/// The values from the one, their places from the other.
+/// Collects the values from `values` and their lines from `places`.
 fn collect<'a>(
     layer: &Layer,
     values: &'a Table,
@@ -85,7 +86,7 @@ fn collect<'a>(
     }
 }
 
-/// As JSON has it, which for what stands in these files is how TOML has it.
+/// Returns a value as JSON, which for the values of these files equals TOML.
 fn text(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
@@ -100,12 +101,12 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn each_value_is_told_with_its_file_and_line() {
+    fn each_value_is_shown_with_its_file_and_line() {
         let dir = tempfile::tempdir().expect("a directory");
         let user = dir.path().join("config.toml");
         fs::write(&user, "[merge]\nverify = 'make'\nbatch = 3\n[notify]\nwebhook = 'http://h/token'\n")
             .expect("written");
-        fs::write(dir.path().join(super::super::FILE), "[merge]\n\nbatch = 5\n[agents.x.env]\nA = 'token'\n")
+        fs::write(dir.path().join(crate::FILE), "[merge]\n\nbatch = 5\n[agents.x.env]\nA = 'token'\n")
             .expect("written");
         let list = shown(Some(&user), Some(dir.path())).expect("read");
         let of = |name: &str| {

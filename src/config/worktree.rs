@@ -7,33 +7,33 @@ use std::time::Duration;
 use serde::Deserialize;
 use swarm_model::parse_size;
 
-use crate::duration;
+use swarm_sys::duration;
 
-/// Whoever starts a worker waits for its worktree.
+/// Maximum of `worktree.timeout`, because the caller waits for the worktree.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 const TIMEOUT: Duration = Duration::from_secs(300);
 const PORTS: Ports = Ports { first: 20_000, last: 29_999 };
 
-/// What a new worktree is given.
+/// Setup of new worktrees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorktreeSettings {
-    /// Ignored files of the base checkout that are copied, by patterns of gitignore.
+    /// Patterns, as in `.gitignore`, of ignored files of the base checkout that are copied.
     pub include: Vec<String>,
-    /// Ignored files and directories of the base checkout that are linked to.
+    /// Ignored files and directories of the base checkout that are linked.
     pub link: Vec<String>,
     pub post_create: Option<String>,
     pub pre_remove: Option<String>,
-    /// Longest time for either of them.
+    /// Maximum time of either command.
     pub timeout: Option<Span>,
     /// Submodules are checked out as well, from those of the base checkout.
     pub submodules: bool,
     pub ports: Option<Ports>,
-    /// What all worktrees of the repository may take on the disk.
+    /// Maximum disk space of all worktrees of the repository.
     pub quota: Option<Size>,
 }
 
-/// When saves go by themselves; never, unless it is said.
+/// Expiry of saves; they never expire by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrashSettings {
@@ -49,7 +49,7 @@ pub struct Span(pub Duration);
 #[serde(try_from = "String")]
 pub struct Size(pub u64);
 
-/// Both ends included.
+/// Range of ports, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Ports {
@@ -66,33 +66,33 @@ impl WorktreeSettings {
         self.ports.unwrap_or(PORTS)
     }
 
-    /// What the types alone do not say.
+    /// Checks what the types alone cannot express, and returns the first invalid key with the problem.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         let wrong = |key: &str, cause: String| Err((format!("worktree.{key}"), cause));
         for pattern in &self.include {
             let leaves = pattern.split('/').any(|part| part == "..");
             if leaves || pattern.contains(['\n', '\0']) || pattern.trim().is_empty() {
-                return wrong("include", format!("'{}' is no pattern below the repository", pattern.escape_debug()));
+                return wrong("include", format!("'{}' is not a pattern below the repository", pattern.escape_debug()));
             }
         }
         for path in &self.link {
             if !is_below(path) {
-                return wrong("link", format!("'{}' is no path below the repository", path.escape_debug()));
+                return wrong("link", format!("'{}' is not a path below the repository", path.escape_debug()));
             }
         }
         for (key, command) in [("post_create", &self.post_create), ("pre_remove", &self.pre_remove)] {
             if command.as_ref().is_some_and(|command| command.trim().is_empty() || command.contains('\0')) {
-                return wrong(key, "it is no command".to_owned());
+                return wrong(key, "empty command, or command with NUL".to_owned());
             }
         }
         if self.limit() > TIMEOUT_MAX || self.limit().is_zero() {
-            return wrong("timeout", "it must be above 0 and 10m at most".to_owned());
+            return wrong("timeout", "must be above 0 and at most 10m".to_owned());
         }
         Ok(())
     }
 }
 
-/// A path of names alone, none of which is git's.
+/// Reports whether a path consists of plain names only, none of which is `.git`.
 fn is_below(path: &str) -> bool {
     let mut parts = Path::new(path).components().peekable();
     let is_name = |part: Component<'_>| matches!(part, Component::Normal(name) if !name.eq_ignore_ascii_case(".git"));
@@ -123,7 +123,9 @@ impl TryFrom<String> for Ports {
             Some(Self { first: first.trim().parse().ok()?, last: last.trim().parse().ok()? })
         });
         let good = read.filter(|ports| ports.first <= ports.last && ports.first >= 1024);
-        good.ok_or_else(|| format!("'{text}' is no range of ports from 1024 on (expected 20000-29999)"))
+        good.ok_or_else(|| {
+            format!("'{text}' is not a range of ports above 1023 (expected a range such as 20000-29999)")
+        })
     }
 }
 
@@ -136,7 +138,7 @@ impl fmt::Display for Ports {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Sections;
+    use crate::Sections;
 
     fn with(text: &str) -> Result<Sections, String> {
         let read: Sections = toml::from_str(text).map_err(|error| error.message().to_owned())?;
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said_and_nothing_need_be() {
+    fn all_keys_are_optional() {
         let text = "[merge]\nverify = 'x'\n[worktree]\ninclude = ['.env', '/build/']\nlink = ['node_modules']\n\
                     post_create = 'make'\npre_remove = 'true'\ntimeout = '90s'\nsubmodules = true\n\
                     ports = '3000-3999'\nquota = '1.5G'\n[trash]\nmax_age = '90d'\nmax_size = '5G'\n";
@@ -158,17 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hostile_or_wrong_is_refused_in_one_sentence() {
+    fn hostile_and_invalid_values_are_refused() {
         for (text, cause) in [
-            ("link = ['/etc']", "worktree.link: '/etc' is no path below the repository"),
-            ("link = ['a/../..']", "worktree.link: 'a/../..' is no path below the repository"),
-            ("link = ['']", "worktree.link: '' is no path below the repository"),
-            ("link = ['.GIT/hooks']", "worktree.link: '.GIT/hooks' is no path below the repository"),
-            ("link = [\"a\\nb\"]", "worktree.link: 'a\\nb' is no path below the repository"),
-            ("include = ['../x']", "worktree.include: '../x' is no pattern below the repository"),
-            ("post_create = ' '", "worktree.post_create: it is no command"),
-            ("timeout = '1h'", "worktree.timeout: it must be above 0 and 10m at most"),
-            ("ports = '80-90'", "'80-90' is no range of ports from 1024 on (expected 20000-29999)"),
+            ("link = ['/etc']", "worktree.link: '/etc' is not a path below the repository"),
+            ("link = ['a/../..']", "worktree.link: 'a/../..' is not a path below the repository"),
+            ("link = ['']", "worktree.link: '' is not a path below the repository"),
+            ("link = ['.GIT/hooks']", "worktree.link: '.GIT/hooks' is not a path below the repository"),
+            ("link = [\"a\\nb\"]", "worktree.link: 'a\\nb' is not a path below the repository"),
+            ("include = ['../x']", "worktree.include: '../x' is not a pattern below the repository"),
+            ("post_create = ' '", "worktree.post_create: empty command, or command with NUL"),
+            ("timeout = '1h'", "worktree.timeout: must be above 0 and at most 10m"),
+            ("ports = '80-90'", "'80-90' is not a range of ports above 1023 (expected a range such as 20000-29999)"),
             ("quota = '5X'", "'5X' is not a size (expected 512M, 2G or a number of bytes)"),
         ] {
             assert_eq!(with(&format!("[worktree]\n{text}\n")).err().as_deref(), Some(cause));

@@ -1,4 +1,4 @@
-//! One thing that is wrong.
+//! Result of a check.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::Repair;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It will hurt sooner or later.
+    /// Will cause trouble sooner or later.
     Warning,
     /// Something does not work, or work may be lost.
     Error,
@@ -15,13 +15,14 @@ pub enum Severity {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
+    /// Name of the check.
     pub check: &'static str,
     pub severity: Severity,
-    /// What was found and what it means, as a sentence.
+    /// Problem and its consequence, as a sentence.
     pub what: String,
-    /// What a person can do.
+    /// Advice to the user.
     pub remedy: Option<String>,
-    /// What the program would do itself, when it is allowed to.
+    /// Repair that the program can do itself if the user agrees.
     pub repair: Option<Repair>,
 }
 

@@ -1,9 +1,8 @@
-//! What is wrong with a state directory, its workers' leftovers and the machine: each
-//! check looks, and says what it found, why that matters and what helps. Nothing is
-//! changed but by [`Repair::apply`], which looks once more before it does.
+//! Checks of a state directory, of leftovers of its workers and of the machine. Each check reports what it found, why
+//! that matters and what helps. Only [`Repair::apply`] changes anything, after checking the condition again.
 //!
 //! ```text
-//! machine · store · processes · trees -> findings -> told, or repaired with consent
+//! machine · store · processes · trees -> findings -> reported, or repaired with consent
 //! ```
 
 mod finding;
@@ -19,23 +18,23 @@ use swarm_model::Caller;
 
 pub use self::finding::{Finding, Severity};
 pub use self::repair::Repair;
-use crate::adapters::views::{self, Registry};
-use crate::paths::Paths;
+use swarm_store::views::{self, Registry};
+use swarm_sys::paths::Paths;
 
-/// What is looked at.
+/// Subject of the checks.
 pub struct Patient {
     pub paths: Paths,
     pub caller: Caller,
-    /// The registry, or why it cannot be read.
+    /// Registry, or the reason why it cannot be read.
     registry: Result<Registry, String>,
-    /// The repository that the caller is in.
+    /// Root of the caller's repository.
     root: Option<PathBuf>,
 }
 
-/// A check by its name.
+/// Name and function of a check.
 type Check = (&'static str, fn(&Patient) -> Vec<Finding>);
 
-/// In the order in which they are told: without the first ones the rest means little.
+/// All checks in the order of their reports: later findings may be consequences of earlier ones.
 const CHECKS: [Check; 12] = [
     ("disk", machine::disk),
     ("clock", machine::clock),
@@ -58,11 +57,11 @@ pub fn checks() -> impl Iterator<Item = &'static str> {
 impl Patient {
     pub fn new(paths: Paths, caller: Caller) -> Self {
         let registry = views::load(&paths).map_err(|refusal| refusal.cause);
-        let root = crate::config::root_above(std::path::Path::new(&caller.cwd)).map(std::path::Path::to_owned);
+        let root = swarm_config::root_above(std::path::Path::new(&caller.cwd)).map(std::path::Path::to_owned);
         Self { paths, caller, registry, root }
     }
 
-    /// What is wrong, the first to be mended first.
+    /// Runs all checks and returns their findings, most fundamental first.
     pub fn findings(&self) -> Vec<Finding> {
         CHECKS.iter().flat_map(|(_, check)| check(self)).collect()
     }

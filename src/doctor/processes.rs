@@ -1,15 +1,15 @@
-//! Processes and windows that nobody looks after any more.
+//! Checks for processes and windows that no supervisor manages.
 
 use std::collections::BTreeMap;
 
 use swarm_model::{FineState, WorkerView};
 
 use super::{Finding, Patient};
-use crate::adapters::procfs;
-use crate::adapters::records::DiskRecords;
-use crate::adapters::tmux::{Server, Tmux};
+use swarm_store::records::DiskRecords;
+use swarm_sys::procfs;
+use swarm_tmux::{Server, Tmux};
 
-/// More names than these are no help.
+/// Maximum number of names in a finding.
 const NAMES_MAX: usize = 5;
 
 pub fn processes(patient: &Patient) -> Vec<Finding> {
@@ -17,17 +17,15 @@ pub fn processes(patient: &Patient) -> Vec<Finding> {
     let mut found = Vec::new();
     for worker in registry.workers.iter().filter(|worker| worker.state == FineState::Unsupervised) {
         let name = &worker.row.name;
-        let what = format!("'{name}' runs, but its shim was killed: its exit code will be unknown");
-        found.push(
-            Finding::warning("processes", what).remedy(format!("swarm respawn {name} starts it again as it was")),
-        );
+        let what = format!("worker '{name}' is running, but its shim was killed: its exit code will be unknown");
+        found.push(Finding::warning("processes", what).remedy(format!("run 'swarm respawn {name}' to restart it")));
     }
     found.extend(left(patient, &registry.workers));
     found.extend(windows(patient, &registry.workers));
     found
 }
 
-/// What carries the mark of a worker that has ended.
+/// Finds processes whose environment names a worker that has ended.
 fn left(patient: &Patient, workers: &[WorkerView]) -> Vec<Finding> {
     let ended: BTreeMap<&str, &WorkerView> = workers
         .iter()
@@ -53,14 +51,14 @@ fn left(patient: &Patient, workers: &[WorkerView]) -> Vec<Finding> {
     those
         .map(|((name, _), pids)| {
             let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
-            let what = format!("'{name}' has ended, but processes of it go on: {}", pids.join(", "));
+            let what = format!("worker '{name}' has ended, but some of its processes still run: {}", pids.join(", "));
             Finding::warning("processes", what)
-                .remedy(format!("look at them with ps -fp {}; kill ends them", pids.join(",")))
+                .remedy(format!("inspect them with 'ps -fp {}', then end them with 'kill'", pids.join(",")))
         })
         .collect()
 }
 
-/// Name and token of the worker that started it.
+/// Returns the name and the launch token of the worker that started a living process.
 fn mark_of(pid: i32) -> Option<(String, String)> {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     let text = |key: &str| {
@@ -71,7 +69,7 @@ fn mark_of(pid: i32) -> Option<(String, String)> {
     Some((text("SWARM_WORKER")?, text("SWARM_TOKEN")?))
 }
 
-/// Windows of our session that no worker has.
+/// Finds dead windows in this state directory's tmux session that belong to no worker.
 fn windows(patient: &Patient, workers: &[WorkerView]) -> Vec<Finding> {
     let session = patient.paths.session();
     let mut servers: Vec<Server> = Vec::new();
@@ -88,8 +86,7 @@ fn windows(patient: &Patient, workers: &[WorkerView]) -> Vec<Finding> {
         let panes = match Tmux::new(server, &patient.caller.environment).list() {
             Ok(panes) => panes,
             Err(error) => {
-                let finding =
-                    Finding::error("processes", format!("a tmux server with workers cannot be asked: {error}"));
+                let finding = Finding::error("processes", format!("cannot query a tmux server with workers: {error}"));
                 found.push(Finding { remedy: error.remedy(), ..finding });
                 continue;
             }
@@ -101,14 +98,14 @@ fn windows(patient: &Patient, workers: &[WorkerView]) -> Vec<Finding> {
                     || worker.row.tmux.as_ref().is_some_and(|row| row.window == window)
             })
         };
-        // A living one may be a person's own.
+        // A living window may belong to the user.
         let strange = ours.filter(|pane| pane.dead && !has_worker(&pane.pane, &pane.window));
         names.extend(strange.map(|pane| format!("{} ({})", pane.window, pane.window_id)));
     }
     if !names.is_empty() {
         let shown = listed(&names);
-        let what = format!("session {session} has dead window(s) that no worker has: {shown}");
-        found.push(Finding::warning("processes", what).remedy("tmux kill-window -t ID closes one"));
+        let what = format!("tmux session {session} has dead window(s) without a worker: {shown}");
+        found.push(Finding::warning("processes", what).remedy("close them with 'tmux kill-window -t ID'"));
     }
     found
 }

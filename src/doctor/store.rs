@@ -1,5 +1,4 @@
-//! The state directory itself: who looks after it, what cannot be read in it, who may read
-//! it, and what processes that are gone have left.
+//! Checks of the state directory: its supervisor, its registry, file modes, and temporary files of dead processes.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -9,14 +8,14 @@ use swarm_model::FineState;
 
 use super::processes::listed;
 use super::{Finding, Patient, Repair};
-use crate::adapters::{foreign, procfs};
 use crate::api::{self, client};
+use swarm_sys::procfs;
 
-/// A folder with more is not looked through to its end.
+/// Maximum number of files that are checked.
 const FILES_MAX: usize = 100_000;
-/// Its files begin so, temporary ones included.
+/// Prefixes of the names of files in the state directory, including temporary files.
 const FILES: [&str; 6] = ["state.", "events.jsonl", "supervisor.", "start.lock", "heartbeat.lock", "reserve"];
-/// Its folders, but for those in which other people's files may lie.
+/// Directories in the state directory that contain only files of this program.
 const FOLDERS: [&str; 6] = ["w", "run", "ralph", "flow", "heartbeats", "merge"];
 
 pub fn supervisor(patient: &Patient) -> Vec<Finding> {
@@ -25,12 +24,12 @@ pub fn supervisor(patient: &Patient) -> Vec<Finding> {
     });
     match client::hello(&patient.paths) {
         Ok(None) if running > 0 => {
-            let what = format!("{running} worker(s) run and no supervisor looks after them: nobody restarts or lands");
+            let what = format!("{running} worker(s) running without a supervisor: nothing is restarted or landed");
             vec![Finding::error("supervisor", what).repair(Repair::StartSupervisor)]
         }
         Ok(None) => Vec::new(),
         Ok(Some(hello)) if hello.build != *api::build() => {
-            let what = format!("the supervisor (pid {}) is another build than this program", hello.pid);
+            let what = format!("the supervisor (pid {}) is a different build than this program", hello.pid);
             vec![Finding::warning("supervisor", what).repair(Repair::RestartSupervisor)]
         }
         Ok(Some(_)) => Vec::new(),
@@ -45,8 +44,8 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
     };
     let warned = registry.warnings.iter().map(|text| Finding::error("registry", text.clone()));
     let unreadable = registry.unreadable.iter().map(|(label, cause)| {
-        Finding::error("registry", format!("the entry {label} of state.json cannot be read: {cause}"))
-            .remedy("it is kept as it is; mend it by hand, or swarm clean NAME")
+        Finding::error("registry", format!("cannot read entry {label} of state.json: {cause}"))
+            .remedy("fix the entry by hand, or run 'swarm clean NAME'; until then it is kept unchanged")
     });
     let of = |state| {
         let those = registry.workers.iter().filter(move |worker| worker.state == state);
@@ -56,8 +55,9 @@ pub fn registry(patient: &Patient) -> Vec<Finding> {
         let what = format!("{} worker(s) {what}: {}", names.len(), listed(&names));
         (!names.is_empty()).then(|| Finding::warning("registry", what).remedy(remedy))
     };
-    let down = told(of(FineState::Interrupted), "were at work when the machine went down", "swarm recover --apply");
-    let lost = told(of(FineState::Lost), "ended and nobody knows how", "swarm explain NAME says what is known");
+    let down =
+        told(of(FineState::Interrupted), "were running when the machine went down", "run 'swarm recover --apply'");
+    let lost = told(of(FineState::Lost), "ended with an unknown result", "run 'swarm explain NAME' for details");
     warned.chain(unreadable).chain(down).chain(lost).collect()
 }
 
@@ -72,13 +72,13 @@ pub fn modes(patient: &Patient) -> Vec<Finding> {
         if meta.uid() != own {
             let what = format!("{} belongs to another user (uid {})", path.display(), meta.uid());
             found.push(
-                Finding::error("modes", what).remedy("have it given back, or set SWARM_DIR to a directory of your own"),
+                Finding::error("modes", what).remedy("change its owner, or set SWARM_DIR to a directory of your own"),
             );
             continue;
         }
         let mode = meta.permissions().mode() & 0o7777;
         if mode & 0o077 != 0 {
-            let what = format!("{} may be read by others (mode {mode:o})", path.display());
+            let what = format!("{} is accessible to other users (mode {mode:o})", path.display());
             found.push(Finding::error("modes", what).repair(Repair::Mode { path, mode: mode & 0o700 }));
         }
     }
@@ -88,14 +88,14 @@ pub fn modes(patient: &Patient) -> Vec<Finding> {
 pub fn leftovers(patient: &Patient) -> Vec<Finding> {
     let abandoned = ours(patient, false).into_iter().filter(|path| is_abandoned(path));
     let told = |path: PathBuf| {
-        let what = format!("{} was left half written by a process that is gone", path.display());
+        let what = format!("{} is a temporary file of a process that is gone", path.display());
         Finding::warning("leftovers", what).repair(Repair::Temporary(path))
     };
     abandoned.map(told).collect()
 }
 
-/// Whether this is a temporary file whose writer is gone. Its name says who: `.tmp.PID` or
-/// `.tmp-PID-N` at its end.
+/// Reports whether this is a temporary file whose writer is gone. The name ends in the writer's pid: `.tmp.PID` or
+/// `.tmp-PID-N`.
 pub(super) fn is_abandoned(path: &Path) -> bool {
     let Some(pid) = path.file_name().and_then(|name| writer(&name.to_string_lossy())) else { return false };
     let Ok(meta) = fs::symlink_metadata(path) else { return false };
@@ -106,19 +106,19 @@ fn writer(name: &str) -> Option<i32> {
     let (before, rest) = name.rsplit_once(".tmp.").or_else(|| name.rsplit_once(".tmp-"))?;
     let mut numbers = rest.split(['.', '-']);
     let pid = numbers.next()?.parse().ok().filter(|pid| *pid > 0);
-    // Nothing but numbers stands behind.
+    // Only numbers may follow.
     pid.filter(|_| !before.is_empty() && numbers.all(|number| number.parse::<u64>().is_ok()))
 }
 
-/// Whether a process of that number lives that was there when the file was written.
+/// Reports whether a living process has this pid and already existed when the file was written.
 fn wrote_it(pid: i32, written_s: i64) -> bool {
     procfs::stat(pid).is_some_and(|stat| {
-        stat.is_alive() && foreign::process_start_ms(stat.start_ticks) / 1000 <= written_s.saturating_add(1)
+        stat.is_alive() && swarm_sys::procfs::process_start_ms(stat.start_ticks) / 1000 <= written_s.saturating_add(1)
     })
 }
 
-/// What swarm keeps: the root, its files of known names, and two levels of its folders. What
-/// else somebody put there is that person's, checkouts and worktrees included.
+/// Returns the files and directories of this program: the root, its files with known names, and two levels of its
+/// directories. Everything else there, such as checkouts and worktrees, belongs to the user.
 fn ours(patient: &Patient, with_logs: bool) -> Vec<PathBuf> {
     let root = patient.paths.root();
     let mut found: Vec<PathBuf> = Vec::new();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_living_process_writes_is_not_left() {
+    fn a_file_of_a_living_process_is_not_abandoned() {
         let dir = tempfile::tempdir().expect("a directory");
         let mine = dir.path().join(format!("a.tmp.{}", std::process::id()));
         fs::write(&mine, "").expect("written");

@@ -1,4 +1,4 @@
-//! Worktrees: those that no worker has, and workers without theirs.
+//! Checks of worktrees: worktrees without a worker, and workers without their worktree.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use swarm_model::Caller;
 use swarm_ports::Records as _;
 
 use super::{Finding, Patient, Repair};
-use crate::adapters::git::{self, Listed};
-use crate::adapters::records::DiskRecords;
-use crate::adapters::views::{self, Registry};
-use crate::paths::Paths;
+use swarm_git::repository::Listed;
+use swarm_store::records::DiskRecords;
+use swarm_store::views::{self, Registry};
+use swarm_sys::paths::Paths;
 
-/// A repository with more orphans is looked at again when those are gone.
+/// Maximum number of orphaned worktrees that are reported at once.
 const LOOKED_AT_MAX: usize = 50;
-/// What a worker of ours has in its worktree.
+/// Directory that workers of this program have in their worktrees.
 const SESSION: &str = ".agent";
 
 pub fn worktrees(patient: &Patient) -> Vec<Finding> {
@@ -26,20 +26,20 @@ pub fn worktrees(patient: &Patient) -> Vec<Finding> {
         known.insert(resolved(Path::new(&tree.path)));
         repos.insert(resolved(Path::new(&tree.base_repo)));
     }
-    repos.extend(patient.root.as_deref().and_then(git::main_tree).map(|root| resolved(&root)));
+    repos.extend(patient.root.as_deref().and_then(swarm_git::repository::main_tree).map(|root| resolved(&root)));
     for repo in repos {
-        match git::worktrees_of(&repo) {
+        match swarm_git::repository::worktrees_of(&repo) {
             Ok(listed) => {
                 found.extend(locks(&repo));
                 strange.extend(strangers(&repo, &known, &listed));
             }
             Err(error) => {
-                let what = format!("the repository {} of a worker cannot be read: {error}", repo.display());
+                let what = format!("cannot read the repository {} of a worker: {error}", repo.display());
                 found.push(Finding::error("worktrees", what));
             }
         }
     }
-    // What was begun or removed meanwhile is seen only now.
+    // Read again, because workers may have been started or removed in between.
     let now = Now::look(patient);
     found.extend(now.gone());
     strange.retain(|(_, one)| !now.known.contains(&resolved(&one.path)));
@@ -47,10 +47,10 @@ pub fn worktrees(patient: &Patient) -> Vec<Finding> {
     found
 }
 
-/// The workers as they are behind a look at their repositories.
+/// Workers as they are after their repositories were read.
 struct Now {
     registry: Option<Registry>,
-    /// Worktrees of rows, and of starts that have none yet.
+    /// Worktrees of rows, and of starts that have no row yet.
     known: BTreeSet<PathBuf>,
 }
 
@@ -65,14 +65,14 @@ impl Now {
         Self { registry, known }
     }
 
-    /// Workers without their worktrees.
+    /// Finds workers whose worktree is missing.
     fn gone(&self) -> Vec<Finding> {
         let workers = self.registry.iter().flat_map(|registry| &registry.workers);
         let told = workers.filter_map(|worker| {
             let (tree, name) = (worker.row.worktree.as_ref()?, &worker.row.name);
             let is_gone = !Path::new(&tree.path).exists() && Path::new(&tree.base_repo).exists();
-            let what = format!("the worktree of '{name}' is gone: {}", tree.path);
-            let remedy = format!("swarm respawn {name} makes it again on its branch, swarm clean {name} forgets it");
+            let what = format!("the worktree of worker '{name}' is missing: {}", tree.path);
+            let remedy = format!("run 'swarm respawn {name}' to create it again, or 'swarm clean {name}'");
             is_gone.then(|| Finding::warning("worktrees", what).remedy(remedy))
         });
         told.collect()
@@ -84,61 +84,65 @@ fn strangers(repo: &Path, known: &BTreeSet<PathBuf>, listed: &[Listed]) -> Vec<(
     listed.iter().filter(is_strange).map(|one| (repo.to_owned(), one.clone())).collect()
 }
 
-/// Locks that keep every git out, whose git is gone.
+/// Finds locks of dead git processes, which block every other git.
 fn locks(repo: &Path) -> Vec<Finding> {
     let told = |path: PathBuf| {
-        let what = format!("{} was left by a git that was killed, and keeps others out", path.display());
+        let what = format!("{} is a lock of a git that was killed, and blocks other gits", path.display());
         Finding::error("worktrees", what).repair(Repair::Lock { path, repo: repo.to_owned() })
     };
-    git::stale_locks(repo).unwrap_or_default().into_iter().map(told).collect()
+    swarm_git::repository::stale_locks(repo).unwrap_or_default().into_iter().map(told).collect()
 }
 
-/// Whether swarm made it: what a person made beside ours is that person's.
+/// Reports whether this program created the worktree; other worktrees belong to the user.
 fn is_ours(one: &Listed, repo: &Path, known: &BTreeSet<PathBuf>) -> bool {
     if one.path.exists() {
         return one.path.join(SESSION).is_dir();
     }
     let beside = |path: &PathBuf| path.parent() == one.path.parent();
-    known.iter().any(beside) || one.path.parent() == Some(&git::default_dir(repo))
+    known.iter().any(beside) || one.path.parent() == Some(&swarm_git::repository::default_dir(repo))
 }
 
 fn orphan(patient: &Patient, repo: &Path, one: &Listed) -> Finding {
     let shown = one.path.display();
     let branch = one.branch.as_ref().map_or_else(|| "no branch".to_owned(), |branch| format!("branch {branch}"));
     if !one.path.exists() {
-        let what = format!("git still has a record of the worktree {shown} ({branch}), whose directory is gone");
+        let what = format!("git still lists the worktree {shown} ({branch}), whose directory is missing");
         let git = format!("git -C {} worktree", repo.display());
-        let remedy = format!("if it was moved: {git} repair NEW-PATH; if it was deleted: {git} prune");
+        let remedy = format!("run '{git} repair NEW-PATH' if it was moved, or '{git} prune' if it was deleted");
         return Finding::warning("worktrees", what).remedy(remedy);
     }
-    let spare = git::is_spare(&one.path, repo, &patient.caller);
+    let spare = swarm_git::worktrees::check_clean(&one.path, repo, &patient.caller);
     let repair = Repair::Worktree { path: one.path.clone(), repo: repo.to_owned() };
-    let repair = Some(repair).filter(|_| spare.is_ok() && git::is_left_by(&one.path, patient.paths.root()));
+    let repair = Some(repair)
+        .filter(|_| spare.is_ok() && swarm_git::worktrees::is_abandoned_by(&one.path, patient.paths.root()));
     let holds = match spare {
-        Ok(()) => "and holds no work that git would miss".to_owned(),
-        Err(cause) => format!("and must not go as it is: {cause}"),
+        Ok(()) => "and has no unsaved work".to_owned(),
+        Err(cause) => format!("and must be kept: {cause}"),
     };
     let name = one.path.file_name().unwrap_or_default().to_string_lossy();
-    let what = format!("the worktree {shown} ({branch}) belongs to no worker of this state directory, {holds}");
+    let what = format!("the worktree {shown} ({branch}) belongs to no worker of this state directory {holds}");
     let finding = Finding::warning("worktrees", what).remedy(format!(
-        "swarm spawn --name {name} --worktree -- COMMAND goes on in it; git -C {} worktree remove {shown} removes it, \
-         with the files that git ignores",
+        "run 'swarm spawn --name {name} --worktree -- COMMAND' to continue in it, or \
+         'git -C {} worktree remove {shown}' to remove it with its ignored files",
         repo.display()
     ));
     Finding { repair, ..finding }
 }
 
-/// Removes one, when it is still as it was told.
+/// Removes an orphaned worktree.
 ///
 /// # Errors
-/// Why it stays.
+/// Returns the reason if it is kept: it has a worker now, or holds work.
 pub(super) fn remove(tree: &Path, repo: &Path, paths: &Paths, caller: &Caller) -> Result<(), String> {
     let now = Now::look(&Patient::new(paths.clone(), caller.clone()));
-    if now.registry.is_none() || now.known.contains(&resolved(tree)) || !git::is_left_by(tree, paths.root()) {
-        return Err("somebody has it now".to_owned());
+    if now.registry.is_none()
+        || now.known.contains(&resolved(tree))
+        || !swarm_git::worktrees::is_abandoned_by(tree, paths.root())
+    {
+        return Err("it is in use now".to_owned());
     }
     let name = tree.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    git::remove_worktree_if_spare(&name, tree, repo, caller)
+    swarm_git::worktrees::remove_worktree_if_clean(&name, tree, repo, caller)
 }
 
 fn resolved(path: &Path) -> PathBuf {

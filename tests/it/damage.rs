@@ -170,7 +170,7 @@ fn a_bad_row_is_named_and_hides_no_other() {
         ["row 1", "typed", "word", "row 7"].iter().all(|name| said.err.contains(&format!("entry {name} of "))),
         "{said:?}"
     );
-    refused(rig.swarm(&["status", "typed"]), "the registry's entry for worker 'typed' cannot be read");
+    refused(rig.swarm(&["status", "typed"]), "cannot read the registry entry of worker 'typed'");
     rig.spawn("x", &[], &["true"]);
     rig.wait("x");
     let text = std::fs::read_to_string(rig.state()).expect("there");

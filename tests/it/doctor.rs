@@ -56,9 +56,12 @@ fn what_others_may_read_is_made_private_again() {
     rig.wait("p");
     let log = rig.root().join("logs/p.stdout.log");
     fs::set_permissions(&log, Permissions::from_mode(0o644)).expect("set");
-    one(&found(&rig, &[]), &["modes: ", "p.stdout.log may be read by others (mode 644)"]);
+    one(&found(&rig, &[]), &["modes: ", "p.stdout.log is accessible to other users (mode 644)"]);
     let said = rig.swarm(&["doctor", "--repair"]);
-    assert!(said.code == Some(1) && said.err.contains("there is nobody to ask whether to repair"), "{said:?}");
+    assert!(
+        said.code == Some(1) && said.err.contains("cannot ask for confirmation: standard input is not a terminal"),
+        "{said:?}"
+    );
     assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o644, "nobody agreed");
     one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
     assert_eq!(fs::metadata(&log).expect("there").permissions().mode() & 0o777, 0o600);
@@ -84,7 +87,7 @@ fn workers_that_nobody_looks_after_get_a_supervisor() {
     let rig = Rig::new();
     rig.spawn("p", &[], &["sleep", "600"]);
     rig.kill_keepers();
-    one(&found(&rig, &[]), &["supervisor: 1 worker(s) run and no supervisor looks after them"]);
+    one(&found(&rig, &[]), &["supervisor: 1 worker(s) running without a supervisor"]);
     one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
     assert_eq!(rig.swarm(&["supervisor", "status"]).code, Some(0));
     assert!(found(&rig, &[]).is_empty());
@@ -96,11 +99,11 @@ fn entries_that_cannot_be_read_and_files_with_mistakes_are_named() {
     rig.put_state(r#"{"workers": [{"name": "odd", "pid": "text"}]}"#);
     fs::set_permissions(rig.state(), Permissions::from_mode(0o600)).expect("set");
     fs::set_permissions(rig.root(), Permissions::from_mode(0o700)).expect("set");
-    one(&found(&rig, &[]), &["registry: the entry odd of state.json", "cannot be read"]);
+    one(&found(&rig, &[]), &["registry: cannot read entry odd of state.json: "]);
     fs::remove_file(rig.state()).expect("removed");
     let repo = rig.repo();
     fs::write(repo.join("swarm.toml"), "[spawn]\ntmx = true\n").expect("written");
-    one(&found_in(&rig, &repo, &[]), &["configuration: ", "line 2: there is no key 'spawn.tmx'"]);
+    one(&found_in(&rig, &repo, &[]), &["configuration: ", "line 2: unknown key 'spawn.tmx'"]);
 }
 
 #[test]
@@ -112,14 +115,14 @@ fn processes_of_a_worker_that_has_ended_are_found() {
     let child: i32 = fs::read_to_string(&file).expect("there").trim().parse().expect("a pid");
     proc::kill(rig.shim("p"));
     wait_until("its shim is gone", SOON, || rig.fine("p") == "unsupervised");
-    one(&found(&rig, &[]), &["processes: 'p' runs, but its shim was killed"]);
+    one(&found(&rig, &[]), &["processes: worker 'p' is running, but its shim was killed"]);
     // A supervisor would end it.
     rig.kill_keepers();
     proc::kill(rig.pid("p"));
     wait_until("it has ended", SOON, || rig.swarm(&["status", "p"]).code == Some(1));
     let found = found(&rig, &[]);
     assert!(
-        found.iter().any(|one| one.contains(&format!("'p' has ended, but processes of it go on: {child}"))),
+        found.iter().any(|one| one.contains(&format!("'p' has ended, but some of its processes still run: {child}"))),
         "{found:?}"
     );
     proc::kill(child);
@@ -138,7 +141,7 @@ fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
     // A person's own, which is nobody else's business.
     rig.git(&repo, &["worktree", "add", "-q", "-b", "mine", tree("mine").to_str().expect("text")]);
     fs::remove_dir_all(tree("gone")).expect("removed");
-    one(&found(&rig, &[]), &["worktrees: the worktree of 'gone' is gone"]);
+    one(&found(&rig, &[]), &["worktrees: the worktree of worker 'gone' is missing"]);
     // As a registry that was lost leaves it.
     let kept = rig.rows().into_iter().filter(|row| row["name"] == "kept").collect::<Vec<_>>();
     rig.swarm(&["supervisor", "stop"]).ok();
@@ -154,9 +157,9 @@ fn worktrees_that_no_worker_has_are_told_and_only_spare_ones_go() {
         let path = tree(name).display().to_string();
         told.iter().find(|finding| finding.contains(&path)).unwrap_or_else(|| panic!("{name}: {told:#?}")).clone()
     };
-    assert!(of("dirty").contains("and must not go as it is: "), "{told:#?}");
-    assert!(of("spare").contains("holds no work that git would miss"), "{told:#?}");
-    assert!(of("gone").contains("whose directory is gone"), "{told:#?}");
+    assert!(of("dirty").contains("and must be kept: "), "{told:#?}");
+    assert!(of("spare").contains("has no unsaved work"), "{told:#?}");
+    assert!(of("gone").contains("whose directory is missing"), "{told:#?}");
     // They are young, as those of a start are: none is touched.
     assert!(told.iter().all(|one| !one.contains("(mended)")), "{told:#?}");
     assert!(["dirty/new", "mine", "kept", "spare"].iter().all(|name| tree(name).exists()));
@@ -239,7 +242,7 @@ fn locks_that_a_killed_git_left_are_found_and_removed() {
     assert!(found(&rig, &[]).is_empty(), "a young one may be in use");
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     fs::File::options().write(true).open(&lock).and_then(|file| file.set_modified(old)).expect("set");
-    one(&found(&rig, &[]), &["worktrees: ", "index.lock was left by a git that was killed"]);
+    one(&found(&rig, &[]), &["worktrees: ", "index.lock is a lock of a git that was killed"]);
     one(&found(&rig, &["--repair", "--yes"]), &["(mended)"]);
     assert!(!lock.exists());
 }

@@ -212,7 +212,7 @@ fn a_file_of_workers_is_started_side_by_side_as_it_says() {
     let before = std::fs::read(rig.state()).expect("there");
     let again = rig.swarm(&["spawn", "-f", &file, "--json"]);
     assert_eq!((again.code, again.out.as_str()), (Some(1), ""));
-    assert_eq!(again.err.matches("it already exists").count(), 3, "{}", again.err);
+    assert_eq!(again.err.matches("': already exists\n").count(), 3, "{}", again.err);
     let wrong = rig.file(
         "wrong.toml",
         "[[worker]]\nname = 'fresh'\ncommand = 'true'\n[[worker]]\nname = 'fresh'\ncommand = ['no-such-command-here']\n\
@@ -220,10 +220,10 @@ fn a_file_of_workers_is_started_side_by_side_as_it_says() {
     );
     let refused = rig.swarm(&["spawn", "-f", &wrong]);
     for cause in [
-        "wrong.toml:4: worker 'fresh': line 1 has one of that name",
+        "wrong.toml:4: worker 'fresh': duplicate name, first used in line 1",
         "wrong.toml:7: worker 'a b': invalid worker name",
         "wrong.toml:10: worker 'far': working directory does not exist: nowhere",
-        "hint: nothing was started",
+        "hint: fix the file; nothing was started",
     ] {
         assert!(refused.err.contains(cause), "{cause}: {}", refused.err);
     }

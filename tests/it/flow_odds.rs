@@ -1,5 +1,4 @@
-//! Running flows in odd circumstances: the README's example as printed, other programs, work that cannot land,
-//! and who waits.
+//! Flows at work and unusual cases: the example of `docs/flows.md`, other programs, work that cannot land, waiting.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,18 +6,18 @@ use std::path::PathBuf;
 use crate::common::{Rig, SOON, wait_until};
 use crate::flow_run::{Site, line};
 
-/// Text of the README between these two lines, after `from`.
-fn block<'a>(readme: &'a str, from: usize, open: &str, close: &str) -> (&'a str, usize) {
-    let begin = from + readme[from..].find(open).expect("a block") + open.len();
-    let end = begin + readme[begin..].find(close).expect("its end");
-    (&readme[begin..end], end)
+/// Returns the text of `page` between two lines, after `from`, and where it ends.
+fn block<'a>(page: &'a str, from: usize, open: &str, close: &str) -> (&'a str, usize) {
+    let begin = from + page[from..].find(open).expect("a block") + open.len();
+    let end = begin + page[begin..].find(close).expect("its end");
+    (&page[begin..end], end)
 }
 
 #[test]
-fn the_example_of_the_readme_runs_as_it_stands() {
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("there");
-    let (workflow, end) = block(&readme, 0, "\n````yaml\n", "````\n");
-    let (script, _) = block(&readme, end, "\n```sh\n", "```\n");
+fn the_example_of_the_document_runs_as_it_stands() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/flows.md")).expect("there");
+    let (workflow, end) = block(&page, 0, "\n````yaml workflow.yaml\n", "````\n");
+    let (script, _) = block(&page, end, "\n```sh\n", "```\n");
     let rig = Rig::new();
     let repo = rig.repo();
     fs::write(repo.join("workflow.yaml"), workflow).expect("written");
@@ -63,7 +62,7 @@ fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
     let before = flows();
     for (words, cause) in [
         (&["--base", "nobranch"][..], "'nobranch' is not a commit, branch or tag"),
-        (&["--base", "HEAD", "--merge"], "'HEAD' is no valid branch name"),
+        (&["--base", "HEAD", "--merge"], "'HEAD' is not a valid branch name"),
     ] {
         let said = new(words);
         assert!(said.code == Some(1) && said.err.contains(cause), "{said:?}");
@@ -73,7 +72,7 @@ fn what_could_not_land_or_be_run_is_told_before_anything_is_made() {
     assert!(said.code == Some(1) && said.err.contains("HEAD is detached"), "{said:?}");
     fs::write(site.repo.join("swarm.toml"), "[flow]\nagent = 'nobody'\n").expect("written");
     let said = new(&["--start"]);
-    assert!(said.code == Some(1) && said.err.contains("there is no agent 'nobody'"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("unknown agent 'nobody'"), "{said:?}");
     assert_eq!(flows(), before);
     // The workflow of one that nobody has begun, edited since.
     let workflow = site.dir().join("record/workflow.yaml");

@@ -137,7 +137,7 @@ impl Site {
     }
 }
 
-/// The README's example: a backward handoff, a question from another terminal, an
+/// The example of `docs/flows.md`: a backward handoff, a question from another terminal, an
 /// approval, a supervisor that is killed in the middle, looking back, no feedback.
 #[test]
 fn a_flow_goes_from_intake_to_its_end_with_people_in_the_loop() {
@@ -277,11 +277,11 @@ fn a_flow_is_stopped_and_goes_on_and_one_turn_is_ended_by_a_person() {
     fs::remove_file(site.rig.path("repo-worktrees/begun")).expect("there");
     site.flow("resume", &[]).ok();
     site.until("repo-worktrees/begun");
-    site.flow("stop", &["review"]).refused(1, "no turn is at work at node 'review'");
+    site.flow("stop", &["review"]).refused(1, "no turn is running at node 'review'");
     site.flow("stop", &["build"]).is(0, &format!("stopping: demo/{}\n", site.id), "");
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.reason("build"), "autonomous-abort");
-    assert_eq!(site.words("build"), "its turn was stopped");
+    assert_eq!(site.words("build"), "the turn was stopped");
     site.flow("answer", &["go on"]).ok();
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.status(), "awaiting_improvement_choice");
@@ -396,7 +396,7 @@ fn what_two_roles_changed_comes_together_and_conflicts_are_told_to_who_joins_the
     assert_eq!(site.run(), "waiting");
     assert_eq!(site.status(), "awaiting_improvement_choice");
     let said = fs::read_to_string(site.dir().join("joined")).expect("said");
-    assert!(said.contains("conflicts with your worktree; the marks are in both.txt"), "{said}");
+    assert!(said.contains("conflicts with your worktree; the conflict markers are in both.txt"), "{said}");
     let owner = site.worktree("owner");
     for name in ["one.txt", "both.txt"] {
         assert!(owner.join(name).exists(), "{name}");
@@ -424,10 +424,10 @@ fn roles_without_a_repository_work_in_the_projects_folder() {
 fn a_flow_that_cannot_be_run_is_told_before_anything_is() {
     let site = Site::with(&line("true", ""), "[flow.roles.dev]\nagent = 'nobody'\n", &[]);
     let said = site.flow("run", &[]);
-    assert!(said.code == Some(1) && said.err.contains("role 'dev': there is no agent 'nobody'"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("role 'dev': unknown agent 'nobody'"), "{said:?}");
     fs::write(site.repo.join("swarm.toml"), "[flow]\nagents = 1\n").expect("written");
     let said = site.flow("run", &[]);
-    assert!(said.code == Some(1) && said.err.contains("swarm.toml, line 2: there is no key 'flow.agents'"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("swarm.toml, line 2: unknown key 'flow.agents'"), "{said:?}");
     assert_eq!(site.file()["visitedNodeIds"].as_array().map(Vec::len), Some(0));
     site.rig.swarm_in(&site.repo, &["flow", "new", "demo", "--workflow", "w.yaml", "--base", "nobranch"]);
 }

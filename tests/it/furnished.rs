@@ -55,12 +55,12 @@ fn a_command_that_fails_or_hangs_refuses_the_start_and_leaves_nothing() {
     has_no_trace(&rig, &repo);
     std::fs::write(repo.join("swarm.toml"), "[worktree]\npost_create = 'exec sleep 600'\ntimeout = '0.2s'\n")
         .expect("written");
-    assert!(spawn().err.contains("worktree.post_create took longer than"), "it hung");
+    assert!(spawn().err.contains("worktree.post_create timed out after"), "it hung");
     has_no_trace(&rig, &repo);
     std::fs::write(repo.join("swarm.toml"), "[worktree]\nlink = ['../..']\n").expect("written");
     let said = spawn();
     assert!(
-        said.code == Some(1) && said.err.contains("worktree.link: '../..' is no path below the repository"),
+        said.code == Some(1) && said.err.contains("worktree.link: '../..' is not a path below the repository"),
         "{said:?}"
     );
     has_no_trace(&rig, &repo);
@@ -139,7 +139,7 @@ fn what_takes_how_much_is_shown_and_a_quota_refuses_one_more() {
     assert!(!rig.path("repo-worktrees/more").exists() && rig.names().len() == 2);
     rig.swarm(&["clean", "big", "--force-dirty"]);
     let text = rig.swarm_in(&repo, &["du"]).ok();
-    assert!(text.contains("(1 saved of ") && text.contains("small"), "{text}");
+    assert!(text.contains("(1 saved in ") && text.contains("small"), "{text}");
     rig.swarm(&["du", "nobody"]).refused(1, "worker 'nobody' not found");
 }
 
@@ -163,7 +163,7 @@ fn saves_expire_only_as_is_said_and_never_unsaid() {
     assert_eq!(count(), 1, "the newest stays");
     std::fs::write(repo.join("swarm.toml"), "[trash]\nmax_size = '1'\n").expect("written");
     let said = lose("z");
-    assert!(said.err.contains("has expired: all of them are too much"), "{said:?}");
+    assert!(said.err.contains("has expired: total size over the limit"), "{said:?}");
     assert_eq!(count(), 1);
     let events = rig.swarm(&["events", "--json"]).ok();
     assert!(events.contains("\"save.expired\""), "{events}");

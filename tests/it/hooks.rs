@@ -111,7 +111,7 @@ fn an_agent_in_a_window_tells_what_it_is_at() {
     let state = site.file("a", "state.json").expect("a state");
     assert_eq!(state["providerSessionId"], "7d6c54f0-0000-4000-a000-000000000000");
     let shown = site.swarm(&["session", "show", "a"], &[]).ok();
-    assert!(shown.contains("\nIs at:        Bash: make it\n"), "{shown}");
+    assert!(shown.contains("\nOperation:    Bash: make it\n"), "{shown}");
 
     site.hook("a", &tool("PermissionRequest"));
     site.beats("a", "waiting", &json!("Bash: make it"), 1);

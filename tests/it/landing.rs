@@ -203,9 +203,9 @@ fn a_verification_is_limited_ended_and_watched() {
     let site = Site::new();
     let began = site.rig.path("began");
     for (name, verify, why) in [
-        ("hangs", "sleep 600 & sleep 600".to_owned(), "took longer than 1 s and was ended"),
+        ("hangs", "sleep 600 & sleep 600".to_owned(), "timed out after 1 s and was killed"),
         ("dirties", "echo x >> file".to_owned(), "passed, but it changed 1 tracked file(s): file"),
-        ("commits", "git commit -q --allow-empty -m x".to_owned(), "passed, but it checked out or made another commit"),
+        ("commits", "git commit -q --allow-empty -m x".to_owned(), "passed, but it checked out or created another commit"),
         ("fails", "echo told; exit 7".to_owned(), "ended with code 7"),
         (
             "daemon",
@@ -243,7 +243,7 @@ fn a_verification_that_was_killed_is_no_verdict() {
     site.swarm(&["merge", "add", "w", "--verify", "kill -9 $$"]).ok();
     site.merge_wait();
     let why = site.reason("w");
-    assert_eq!((site.state("w").as_str(), why.as_str()), ("waiting", "'kill -9 $$' was ended by signal 9"));
+    assert_eq!((site.state("w").as_str(), why.as_str()), ("waiting", "'kill -9 $$' was killed by signal 9"));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_resolver_resolves_or_the_conflict_stays() {
 fn what_was_left_uncommitted_lands_but_not_what_tools_make() {
     let site = Site::new();
     site.worker("w", &[], "echo 2 >> file; echo n > n; mkdir -p node_modules; echo x > node_modules/x; echo l > a.log");
-    let note = "swarm: note: 2 untracked path(s) are of a kind that is not landed: a.log, node_modules/x\n";
+    let note = "swarm: note: 2 untracked generated path(s) will not land: a.log, node_modules/x\n";
     site.swarm(&["merge", "add", "w"]).is(0, "queued w for main (item 0)\n", note);
     site.merge_wait();
     assert_eq!(site.git(&["diff", "--name-only", "HEAD~1", "HEAD"]), "file\nn");
@@ -292,7 +292,7 @@ fn what_was_left_uncommitted_lands_but_not_what_tools_make() {
     let tree = site.rig.path("repo-worktrees/many");
     fs::remove_file(tree.join("f1")).expect("removed");
     let said = site.swarm(&["merge", "retry", "many"]);
-    assert!(said.err.contains("`swarm merge add many` looks at the work again"), "{said:?}");
+    assert!(said.err.contains("run 'swarm merge add many' to queue the work again"), "{said:?}");
     site.swarm(&["merge", "add", "many"]).ok();
     site.merge_wait();
     assert_eq!(site.state("many"), "landed");

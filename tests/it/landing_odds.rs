@@ -168,7 +168,7 @@ fn the_base_moves_or_goes_while_it_is_verified() {
         .ok();
     site.merge_wait();
     assert_eq!(site.state("x"), "waiting");
-    assert!(site.reason("x").contains("the base branch 'release' is gone"), "{}", site.reason("x"));
+    assert!(site.reason("x").contains("base branch 'release' not found"), "{}", site.reason("x"));
     site.assert_untouched();
 }
 
@@ -218,7 +218,7 @@ fn a_signature_where_the_user_signs_and_a_wait_where_that_fails() {
     site.swarm(&["merge", "add", "w"]).ok();
     site.merge_wait();
     assert_eq!(site.state("w"), "waiting");
-    assert!(site.reason("w").contains("could not be signed"), "{}", site.reason("w"));
+    assert!(site.reason("w").contains("cannot sign the commit"), "{}", site.reason("w"));
     site.git(&["config", "gpg.program", &signer]);
     site.swarm(&["merge", "retry", "w"]).ok();
     site.merge_wait();
@@ -232,16 +232,16 @@ fn a_signature_where_the_user_signs_and_a_wait_where_that_fails() {
 fn mistakes_are_refused_in_one_line_and_change_nothing() {
     let site = Site::new();
     site.swarm(&["merge", "add", "nothing"])
-        .refused(1, &format!("there is no worker 'nothing', and no such branch in {}", site.repo.display()));
+        .refused(1, &format!("worker 'nothing' not found, and no such branch in {}", site.repo.display()));
     for name in ["-x", "a..b", "@{", "@", "HEAD"] {
         let said = site.swarm(&["merge", "add", "--", name]);
-        assert!(said.code == Some(1) && said.err.contains("there is no worker"), "{said:?}");
+        assert!(said.code == Some(1) && said.err.contains("not found, and no such branch"), "{said:?}");
     }
     site.git(&["branch", "b"]);
-    site.swarm(&["merge", "add", "b", "--base", "gone"]).refused(1, "there is no branch 'gone' to land on");
+    site.swarm(&["merge", "add", "b", "--base", "gone"]).refused(1, "base branch 'gone' not found");
     site.write("swarm.toml", "[merge]\nverfy = 'x'\n");
     let said = site.swarm(&["merge", "add", "b"]);
-    assert!(said.err.contains("swarm.toml, line 2: there is no key 'merge.verfy'"), "{said:?}");
+    assert!(said.err.contains("swarm.toml, line 2: unknown key 'merge.verfy'"), "{said:?}");
     fs::remove_file(site.repo.join("swarm.toml")).expect("removed");
     site.swarm(&["merge", "status", "b"]).refused(2, "merge item 'b' not found");
     site.swarm(&["merge", "pause"]).refused(1, "no merge queue");
@@ -251,7 +251,7 @@ fn mistakes_are_refused_in_one_line_and_change_nothing() {
     let detached = ["spawn", "--name", "d", "--worktree", "--merge", "--", "true"];
     site.swarm(&detached).refused(1, "its work could not land: it would begin at a commit, not at a branch");
     site.swarm(&["merge", "add", "b"])
-        .refused(1, "'b' began at a commit and not at a branch, so it is not known where it is to land");
+        .refused(1, "'b' started from a commit and not from a branch, so it has no base to land on");
     assert!(!site.rig.root().join("merge").exists());
     assert_eq!(site.git(&["for-each-ref", "refs/swarm"]), "");
 }
@@ -393,7 +393,7 @@ fn a_worktree_in_the_middle_of_something_waits_for_its_end() {
     site.worker("b", &[], "echo b >> file; git commit -qam b; git merge -q a || true");
     let said = site.swarm(&["merge", "add", "b"]);
     assert!(
-        said.out.starts_with("waiting b") && said.err.contains("its worktree is in the middle of a merge"),
+        said.out.starts_with("waiting b") && said.err.contains("a merge is in progress in its worktree"),
         "{said:?}"
     );
     let tree = site.rig.path("repo-worktrees/b");

@@ -35,7 +35,7 @@ fn limited(rig: &Rig, name: &str, flags: &[&str], script: &str) -> Value {
         assert_eq!(said.err.contains(&format!("swarm: warning: --{limit} is not in force")), is_missing, "{said:?}");
     }
     let is_weak = by(&view, "memory").as_deref() == Some("rlimit");
-    assert_eq!(said.err.contains("swarm: note: --memory holds for each of its processes"), is_weak, "{said:?}");
+    assert_eq!(said.err.contains("swarm: note: --memory applies to each process separately"), is_weak, "{said:?}");
     view
 }
 
@@ -180,7 +180,7 @@ fn a_worker_that_writes_more_than_it_may_is_ended_for_that() {
         crate::common::run(command).ok();
         rig.wait(name);
         assert!(rig.exit(name).ends_with(", output"), "{}", rig.exit(name));
-        is_told(&rig, name, "(it wrote more than it may)");
+        is_told(&rig, name, "(output limit reached)");
     }
 }
 

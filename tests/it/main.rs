@@ -8,6 +8,7 @@ mod completions;
 mod config;
 mod crash;
 mod damage;
+mod docs;
 mod doctor;
 mod escaped;
 mod explain;

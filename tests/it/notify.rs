@@ -196,6 +196,6 @@ fn each_way_can_be_tried() {
     );
     configure(&rig, "comand = 1\n");
     let said = test();
-    assert!(said.code == Some(1) && said.err.contains("line 2: there is no key 'notify.comand'"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("line 2: unknown key 'notify.comand'"), "{said:?}");
     assert_eq!(rig.keepers(), (None, None), "it needs no supervisor");
 }

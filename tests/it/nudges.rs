@@ -198,7 +198,7 @@ fn what_is_wrong_is_said_in_the_words_of_the_original() {
     say(&["start", "w", "--cron", "* * *"]).is(
         1,
         "",
-        "Error: invalid cron expression '* * *': it has 3 fields, not five (minute hour day month weekday)\n",
+        "Error: invalid cron expression '* * *': expected 5 fields (minute hour day month weekday), found 3\n",
     );
     let said = say(&["start", "w", "--cron", "0 9 * * 1-5", "--jitter", "10m", "--force"]);
     said.is(0, "Heartbeat started for w (at '0 9 * * 1-5', no expiration)\n", "");

@@ -28,7 +28,7 @@ fn logs_stay_within_their_limit() {
     assert_eq!(rig.swarm(&["spawn", "--name", "y", "--", "true"]).code, Some(0));
     let mut command = rig.command(&["spawn", "--name", "z", "--", "true"]);
     command.env("SWARM_LOG_MAX_BYTES", "lots");
-    run(command).refused(1, "SWARM_LOG_MAX_BYTES is not a number of bytes: 'lots'");
+    run(command).refused(1, "invalid SWARM_LOG_MAX_BYTES 'lots': expected a number of bytes above 0");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::coexist::{original, original_command};
 use crate::common::{SOON, proc, wait_until};
 use crate::ralph::Site;
 
-const TAKEN: &str = "[WARN] iteration 1: the loop was begun by another program, and goes on here";
+const TAKEN: &str = "[WARN] iteration 1: loop adopted from another program";
 
 /// Member `monitor_pid` of a state file, with the pid of a process that has ended.
 fn gone(site: &Site) -> String {
@@ -37,7 +37,7 @@ fn a_loop_that_was_left_goes_on_in_its_worktree_whatever_it_was_left_as() {
         site.is_over("stopped", "max_iterations");
         let lines = site.lines();
         assert_eq!((lines[0].as_str(), lines.len()), ("[START] iteration 1/3", 7), "{lines:?}");
-        assert_eq!(lines[1], format!("{TAKEN}; nobody saw how its worker ended"));
+        assert_eq!(lines[1], format!("{TAKEN}; the exit code of its worker is unknown"));
         assert_eq!(lines[2], "[START] iteration 2/3");
         let work = site.rig.path("repo-worktrees/dev/work");
         assert_eq!(fs::read_to_string(work).expect("kept"), "1\n2\n3\n", "what was not committed is there yet");

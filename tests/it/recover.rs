@@ -84,7 +84,7 @@ fn a_machine_that_went_down_comes_back_with_what_was_running() {
     assert_eq!(cases(&rig, &[]), expected);
     let shown = rig.swarm(&["recover"]);
     assert!(
-        shown.out.contains("NAME") && shown.err.ends_with("swarm recover --apply starts 3 of them again\n"),
+        shown.out.contains("NAME") && shown.err.ends_with("run 'swarm recover --apply' to start 3 of them\n"),
         "{shown:?}"
     );
     assert_eq!(rig.keepers(), (None, None), "showing starts nothing");
@@ -172,7 +172,7 @@ fn agents_that_are_not_logged_in_stop_it() {
     fs::remove_file(rig.cwd().join("logged-in")).expect("removed");
     let said = rig.swarm(&["recover", "--apply", "--at-once", "1", "--settle", "5"]);
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("agents are not logged in, so these are not started: c, d\n"), "{said:?}");
+    assert!(said.err.contains("agents are not logged in; not started: c, d\n"), "{said:?}");
     assert_eq!(rig.fine("c"), "interrupted");
     fs::write(rig.cwd().join("logged-in"), "").expect("written");
     rig.swarm(&["recover", "--apply", "--settle", "0"]);

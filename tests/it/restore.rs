@@ -58,9 +58,9 @@ fn what_was_removed_by_force_is_listed_shown_and_brought_back() {
     let again = rig.swarm_in(&tree, &["restore", "x@1", "--drop", "--json"]).ok();
     let again: Value = serde_json::from_str(&again).expect("JSON");
     assert_eq!((again["schema"].as_str(), again["dropped"].as_bool()), (Some("swarm.restored/1"), Some(true)));
-    assert_eq!(again["notes"][0], "it was back already");
+    assert_eq!(again["notes"][0], "it was already restored");
     is_back(&rig, &tree);
-    let none = format!("swarm: note: nothing is saved in {}\n", repo.display());
+    let none = format!("swarm: note: no saves in {}\n", repo.display());
     rig.swarm_in(&repo, &["restore"]).is(0, "", &none);
 }
 
@@ -72,17 +72,17 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         let said = rig.swarm_in(&repo, words).refused(1, cause);
         assert!(said.err.contains(hint), "{said:?}");
     };
-    let nothing = format!("nothing of 'y' is saved in {}", repo.display());
+    let nothing = format!("save 'y' not found in {}", repo.display());
     refused(&["restore", "y"], &nothing, "did you mean 'x'?");
     std::fs::create_dir_all(&tree).expect("made");
     std::fs::write(tree.join("mine"), "mine").expect("written");
-    refused(&["restore", "x"], &format!("{} exists already", tree.display()), "--to");
+    refused(&["restore", "x"], &format!("{} already exists", tree.display()), "--to");
     let to = rig.path("else");
     let to = to.to_str().expect("text");
     refused(&["restore", "x", "--to", to, "--branch", "main"], "a branch named 'main' already exists", "another");
     refused(&["restore", "x", "--to", to, "--branch", "a..b"], "'a..b' is not a valid branch name", "");
     let outside =
-        rig.swarm(&["restore"]).refused(1, &format!("there is no git repository at {}/.", rig.cwd().display()));
+        rig.swarm(&["restore"]).refused(1, &format!("no git repository at {}/.", rig.cwd().display()));
     assert!(outside.err.contains("--repo"), "{outside:?}");
     assert!(!rig.path("else").exists() && std::fs::read_dir(&tree).expect("there").count() == 1);
     rig.swarm_in(&repo, &["restore", "x", "--to", "../else"]).is(0, &format!("restored x to {to} (branch x)\n"), "");

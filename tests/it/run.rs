@@ -74,7 +74,7 @@ impl Site {
     /// Runs to the end and returns the events.
     #[track_caller]
     pub fn run(&self, code: i32, flags: &[&str]) -> Vec<Value> {
-        let said = self.swarm(&[&["run"], flags].concat());
+        let said = self.swarm(&[&["run", "--json"], flags].concat());
         assert_eq!(said.code, Some(code), "{said:?}");
         events(&said.out)
     }
@@ -132,7 +132,7 @@ fn specs_become_landed_work_and_what_fails_says_why() {
     let events = site.run(1, &["--verify", "test -e file"]);
     assert_eq!(site.statuses(), ["bad failed", "one done", "sum done", "two done"]);
     assert_eq!(site.landed("sum.txt"), "1\n2");
-    assert_eq!(site.row("bad")["lastError"], "it ended with code 3: it is broken");
+    assert_eq!(site.row("bad")["lastError"], "ended with code 3: it is broken");
     assert_eq!(site.row("one")["summary"], "did one");
     assert_eq!((text(&site.state()["status"]), site.state()["version"].as_u64()), ("failed", Some(2)));
     let begin = ["workstream.started", "workstream.completed", "merge.started", "merge.verifying"];
@@ -151,6 +151,50 @@ fn specs_become_landed_work_and_what_fails_says_why() {
     assert_eq!(site.git(&["branch", "--format=%(refname:short)"]), "arial/bad\nmain");
     assert_eq!(site.rig.names(), ["repo.bad"]);
     assert!(site.repo.join(".arial/worktrees/bad").is_dir() && !site.repo.join(".arial/worktrees/one").exists());
+}
+
+#[test]
+fn without_a_terminal_events_are_plain_lines() {
+    let site = Site::new();
+    site.spec("good", "", "echo g > g.txt; echo wrote g.txt");
+    site.spec("bad", "retries: 1\n", "echo broken >&2; exit 3");
+    site.commit();
+    site.plan();
+    let said = site.swarm(&["run", "--verify", "test -e g.txt"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(1), ""), "{said:?}");
+    let lines: Vec<&str> = said.out.lines().map(without_time).collect();
+    let of = |id: &str| -> Vec<&str> { lines.iter().filter_map(|line| line.strip_prefix(id)).collect() };
+    let landed = format!("landed as {}", &site.git(&["rev-parse", "main"])[..12]);
+    let good = of("good: ");
+    let [begin @ .., verifying, last] = good.as_slice() else { panic!("{good:?}") };
+    assert_eq!(begin, ["started", "finished: wrote g.txt", "queued to land on main"]);
+    assert!(verifying.strip_prefix("verifying ").is_some_and(|commit| commit.len() == 12), "{verifying}");
+    assert_eq!(*last, landed);
+    let cause = "ended with code 3: broken";
+    let (again, failed) = (format!("attempt 1 failed, retrying: {cause}"), format!("failed: {cause}"));
+    assert_eq!(of("bad: "), ["started", &again, "started attempt 2", &failed]);
+    assert!(lines[0].starts_with("run ") && lines[0].ends_with(": 2 of 2 workstreams pending"), "{lines:?}");
+    assert_eq!((lines.len(), lines.last()), (11, Some(&"failed: 1 done, 1 failed")), "{lines:?}");
+    // The same lines with the same times for another viewer; the end alone for one who has seen the others.
+    let again = site.swarm(&["run", "attach"]);
+    assert_eq!((again.code, again.out), (Some(1), said.out.clone()));
+    let json = site.swarm(&["run", "attach", "--json"]).out;
+    let seen = (events(&json).len() - 1).to_string();
+    let rest = site.swarm(&["run", "attach", "--since", &seen]);
+    assert_eq!((rest.code, rest.out.trim_end()), (Some(1), said.out.lines().last().expect("lines")));
+    for flag in ["--headless", "--no-tui"] {
+        assert_eq!(site.swarm(&["run", "attach", flag]).out, json, "{flag}");
+    }
+}
+
+/// A plain line without its `[MM:SS]`.
+fn without_time(line: &str) -> &str {
+    let parts = line.strip_prefix('[').and_then(|line| line.split_once("] "));
+    let is_time = |time: &str| time.len() == 5 && time.split(':').all(|part| part.parse::<u8>().is_ok());
+    match parts {
+        Some((time, text)) if is_time(time) && !text.contains(char::is_control) => text,
+        _ => panic!("not a plain line: {line:?}"),
+    }
 }
 
 #[test]
@@ -206,7 +250,7 @@ fn a_conflict_goes_to_the_agent_and_where_it_cannot_resolve_it_the_branch_is_kep
     let conflict = all.iter().find(|event| event["event"] == "merge.conflict").expect("it is told");
     assert!(told(&all, "able").contains(&"merge.resolving".to_owned()), "{:?}", told(&all, "able"));
     assert_eq!((text(&conflict["branch"]), conflict["files"].as_array().expect("a list").len()), ("arial/unable", 1));
-    assert_eq!(site.row("unable")["lastError"], "it conflicts with the base: file");
+    assert_eq!(site.row("unable")["lastError"], "conflicts with the base: file");
 }
 
 #[test]
@@ -315,7 +359,7 @@ fn a_file_of_jobs_runs_in_its_order_and_leaves_a_joblog() {
     let plan = rig.swarm(&["run", &file, "--dry-run"]).ok();
     assert_eq!(
         plan,
-        "3 jobs, 2 at a time\nmake  echo made > made; echo out\n  use  used\nflaky  test -e tried || { touch tried; exit 4; }\n"
+        "3 jobs, at most 2 at a time\nmake  echo made > made; echo out\n  use  used\nflaky  test -e tried || { touch tried; exit 4; }\n"
     );
     let said = rig.swarm(&["run", &file]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -330,5 +374,5 @@ fn a_file_of_jobs_runs_in_its_order_and_leaves_a_joblog() {
     assert_eq!(exits.len(), 4, "{joblog}");
     assert!(exits.contains(&("3", "4")) && exits.contains(&("3", "0")) && exits.contains(&("2", "0")), "{joblog}");
     assert_eq!(fs::read_to_string(home.join("logs/make.stdout.log")).expect("kept"), "out\n");
-    rig.swarm(&["run", "jobs"]).refused(2, "'jobs' is no file of jobs and no word of `swarm run`");
+    rig.swarm(&["run", "jobs"]).refused(2, "'jobs' is not a job file or subcommand of 'swarm run'");
 }

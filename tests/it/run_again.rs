@@ -16,7 +16,7 @@ fn what_verified_the_first_time_verifies_the_second_time() {
     site.run(1, &rejects);
     let said = site.swarm(&["run", "--retry-failed"]);
     assert_eq!(said.code, Some(1), "it is rejected again: {said:?}");
-    assert!(said.err.contains("note: as it was begun: --verify 'test ! -e a.txt' -j 3"), "{said:?}");
+    assert!(said.err.contains("note: continuing with earlier flags: --verify 'test ! -e a.txt' -j 3"), "{said:?}");
     assert_eq!(site.git(&["log", "--merges", "--format=%s", "main"]), "");
     // Until something else is typed.
     let said = site.swarm(&["run", "--retry-failed", "--verify", ""]);
@@ -33,7 +33,7 @@ fn what_waited_for_a_person_is_looked_at_when_the_run_goes_on() {
     site.run(1, &[]);
     let status = site.swarm(&["run", "status"]).ok();
     assert!(
-        status.contains("uncommitted edits are in the way: file (then swarm run, or swarm merge retry)"),
+        status.contains("uncommitted edits are in the way: file (then run 'swarm run' or 'swarm merge retry')"),
         "{status}"
     );
     // Under the name that the person gave it.
@@ -55,18 +55,18 @@ fn what_landed_elsewhere_has_not_landed_here() {
     site.git(&["branch", "develop"]);
     site.swarm(&["plan", "--specs", "specs", "--base", "develop", "-y"]).ok();
     site.run(1, &[]);
-    let cause = "workstream 'bad' was begun for develop, and its branch arial/bad is there";
+    let cause = "workstream 'bad' was started for develop and its branch arial/bad still exists";
     site.swarm(&["plan", "--specs", "specs", "--base", "main", "-y"]).refused(1, cause);
     site.swarm(&["run", "cleanup"]).ok();
     fs::remove_file(site.repo.join("specs/bad.md")).expect("removed");
     let said = site.swarm(&["plan", "--specs", "specs", "--base", "main", "-y"]).ok();
-    assert!(said.contains("planned 1 workstreams for main, 1 to do"), "{said}");
+    assert!(said.contains("planned 1 workstreams for main, 1 pending"), "{said}");
     site.run(0, &[]);
     assert_eq!(site.landed("a.txt"), "a");
     // A base that has it needs it no more.
     site.git(&["branch", "next", "main"]);
     let said = site.swarm(&["plan", "--specs", "specs", "--base", "next", "-y"]).ok();
-    assert!(said.contains("planned 1 workstreams for next, 0 to do"), "{said}");
+    assert!(said.contains("planned 1 workstreams for next, 0 pending"), "{said}");
 }
 
 #[test]
@@ -94,13 +94,12 @@ fn a_file_of_jobs_that_is_through_is_begun_anew_and_only_then() {
     let file = rig.file("jobs.toml", &(job("a", "echo a >> ran") + &job("b", "exit 1")));
     assert_eq!(rig.swarm(&["run", &file]).code, Some(1));
     let plan = rig.swarm(&["run", &file, "--dry-run"]).ok();
-    let failed =
-        "2 jobs, 0 to do, 20 at a time\na (done)  echo a >> ran\nb (failed; --retry-failed takes it up)  exit 1\n";
+    let failed = "2 jobs, 0 pending, at most 20 at a time\na (done)  echo a >> ran\nb (failed; use --retry-failed to retry)  exit 1\n";
     assert_eq!(plan, failed);
     // Mended: what is to be done is another thing.
     rig.file("jobs.toml", &(job("a", "echo a >> ran") + &job("b", "echo b >> ran")));
     let plan = rig.swarm(&["run", &file, "--dry-run"]).ok();
-    assert_eq!(plan, "2 jobs, 1 to do, 20 at a time\na (done)  echo a >> ran\nb  echo b >> ran\n");
+    assert_eq!(plan, "2 jobs, 1 pending, at most 20 at a time\na (done)  echo a >> ran\nb  echo b >> ran\n");
     assert_eq!(rig.swarm(&["run", &file]).code, Some(0));
     // Nothing has failed, so there is nothing to try again.
     assert_eq!(rig.swarm(&["run", &file, "--retry-failed"]).code, Some(0));

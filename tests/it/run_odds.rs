@@ -11,16 +11,15 @@ use crate::run::{Site, events, text, told};
 #[test]
 fn what_cannot_be_run_is_refused_before_anything_is_made() {
     let site = Site::new();
-    site.swarm(&["run"]).refused(1, &format!("nothing is planned in {}", site.repo.display()));
-    site.swarm(&["plan", "--specs", "specs"])
-        .refused(1, &format!("there is no spec in {}", site.repo.join("specs").display()));
+    site.swarm(&["run"]).refused(1, &format!("no plan in {}", site.repo.display()));
+    site.swarm(&["plan", "--specs", "specs"]).refused(1, &format!("no specs in {}", site.repo.join("specs").display()));
     site.write("specs/a.md", "no heading\n");
     site.swarm(&["plan", "--specs", "specs"])
-        .refused(1, &format!("{}: it has no heading", site.repo.join("specs/a.md").display()));
+        .refused(1, &format!("{}: no heading", site.repo.join("specs/a.md").display()));
     site.spec("a", "after: b\n", "true");
-    site.swarm(&["plan", "--specs", "specs"]).refused(1, "'a' is to run after 'b', which there is not");
+    site.swarm(&["plan", "--specs", "specs"]).refused(1, "job 'a': unknown dependency 'b'");
     site.spec("b", "after: a\n", "true");
-    site.swarm(&["plan", "--specs", "specs"]).refused(1, "these wait for each other: a, b");
+    site.swarm(&["plan", "--specs", "specs"]).refused(1, "jobs depend on each other: a, b");
     assert!(!site.repo.join(".arial").exists(), "nothing was made");
     let rig = Rig::new();
     fs::create_dir(rig.path("cwd/specs")).expect("made");
@@ -36,9 +35,9 @@ fn a_base_that_cannot_be_landed_on_is_named() {
     site.commit();
     site.git(&["checkout", "-q", "--detach"]);
     let said = site.swarm(&["plan", "--specs", "specs", "-y"]);
-    let said = said.refused(1, "HEAD is detached, so it is not known where finished work is to land");
+    let said = said.refused(1, "HEAD is detached, so there is no branch to land finished work on");
     assert!(said.err.contains("--base"), "{said:?}");
-    site.swarm(&["plan", "--specs", "specs", "-y", "--base", "none"]).refused(1, "there is no branch 'none'");
+    site.swarm(&["plan", "--specs", "specs", "-y", "--base", "none"]).refused(1, "branch 'none' not found");
     site.swarm(&["plan", "--specs", "specs", "-y", "--base", "main"]).ok();
     site.run(0, &[]);
     assert_eq!(site.landed("a"), "a");
@@ -70,9 +69,9 @@ fn an_agent_that_does_what_it_should_not_is_seen() {
     let events = site.run(1, &[]);
     let expected = ["children done", "endless failed", "garbage done", "gone failed", "needs failed", "nothing failed"];
     assert_eq!(site.statuses(), expected);
-    assert_eq!(site.row("nothing")["lastError"], "it ended with success and left nothing to land");
-    assert_eq!(site.row("endless")["lastError"], "its time was up (1 s)");
-    assert_eq!(site.row("needs")["lastError"], "agent 'shell' lacks what it requires: web_search");
+    assert_eq!(site.row("nothing")["lastError"], "ended with success but left nothing to land");
+    assert_eq!(site.row("endless")["lastError"], "timed out after 1 s");
+    assert_eq!(site.row("needs")["lastError"], "agent 'shell' lacks required capabilities: web_search");
     assert!(!site.repo.join(".arial/worktrees/needs").exists(), "no worktree for what is refused");
     assert_eq!(told(&events, "children").last().map(String::as_str), Some("workstream.done"));
     let left = site.rig.processes().into_iter().filter(|pid| proc::words(*pid).join(" ") == "sleep 600");
@@ -168,15 +167,15 @@ fn a_workstream_is_told_something_while_it_works() {
     site.write("specs/a.md", "# A\n");
     site.under_way(&["--agent", "mine"]);
     let said = site.swarm(&["run", "context", "a", "mind the gap"]).ok();
-    assert_eq!(said, "a is told at its next turn: mind the gap\n");
-    site.swarm(&["run", "context", "b", "x"]).refused(1, "there is no workstream 'b'");
+    assert_eq!(said, "a gets this at its next turn: mind the gap\n");
+    site.swarm(&["run", "context", "b", "x"]).refused(1, "workstream 'b' not found");
     site.write("go", "");
     let said = site.swarm(&["run", "attach", "--headless"]);
     // A command has one turn: it came too late, and that is reported.
     let all = events(&said.out);
     let context = all.iter().find(|event| event["event"] == "workstream.context").expect("it is told");
     assert_eq!((context["delivered"].as_bool(), text(&context["text"])), (Some(false), "mind the gap"));
-    site.swarm(&["run", "context", "a", "x"]).refused(1, "workstream 'a' is done, its agent has no turn to come");
+    site.swarm(&["run", "context", "a", "x"]).refused(1, "workstream 'a' is done: its agent has no further turn");
 }
 
 #[test]
@@ -213,14 +212,14 @@ fn an_agent_that_stands_still_is_seen_to_wait() {
     site.agent(&script.concat(), "events = 'claude'\n");
     site.write("specs/a.md", "# A\n");
     site.under_way(&["--agent", "mine"]);
-    let cause = "nobody was there to allow Bash";
+    let cause = "no one was there to allow Bash";
     let waits = || site.swarm(&["ls", "-l"]).ok().contains(&format!("waiting: {cause}"));
     wait_until("it is seen to wait", SOON, waits);
     assert_eq!(text(&site.rig.view("repo.a")["waiting"]), cause);
-    assert!(site.swarm(&["run", "status"]).ok().contains(&format!("waits: {cause}")));
+    assert!(site.swarm(&["run", "status"]).ok().contains(&format!("waiting: {cause}")));
     site.write("go1", "");
     wait_until("it goes on", SOON, || !waits());
-    assert!(!site.swarm(&["run", "status"]).ok().contains("waits"));
+    assert!(!site.swarm(&["run", "status"]).ok().contains("waiting: "));
     site.write("go2", "");
     assert_eq!(site.swarm(&["run", "attach", "--headless"]).code, Some(0));
 }
@@ -263,7 +262,8 @@ fn files_of_other_programs_are_read_kept_and_refused_by_their_version() {
     assert_eq!(site.git_says_a(), "main has b.txt only");
     let newer = json!({"version": 3, "workstreams": []}).to_string();
     site.write(".arial/state.json", &newer);
-    let cause = format!("{}: it is of version 3, this program knows 2", site.repo.join(".arial/state.json").display());
+    let cause =
+        format!("{}: unsupported version 3 (this program supports 2)", site.repo.join(".arial/state.json").display());
     site.swarm(&["run"]).refused(1, &cause);
     site.swarm(&["plan", "--specs", "specs", "-y"]).refused(1, &cause);
     assert_eq!(fs::read_to_string(site.repo.join(".arial/state.json")).expect("there"), newer);
@@ -303,8 +303,8 @@ fn a_run_that_no_supervisor_knows_of_is_not_waited_for() {
     fs::rename(registered.path(), site.rig.path("elsewhere")).expect("moved");
     let home = site.repo.join(".arial");
     let said = site.swarm(&["run", "attach"]);
-    let said = said.refused(1, &format!("no supervisor carries on the run in {}", home.display()));
-    assert!(said.err.contains("swarm run goes on with it"), "{said:?}");
+    let said = said.refused(1, &format!("the run in {} has no supervisor", home.display()));
+    assert!(said.err.contains("run 'swarm run' to continue it"), "{said:?}");
     site.write("go", "");
     site.run(0, &[]);
     assert_eq!(site.landed("a.txt"), "a");
@@ -321,7 +321,7 @@ fn cleanup_removes_what_nothing_needs_and_keeps_work() {
     let said = site.swarm(&["run", "cleanup"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     let tree = site.repo.join(".arial/worktrees/bad");
-    assert!(said.err.contains(&format!("{} stays: worktree has 1 uncommitted change(s)", tree.display())), "{said:?}");
+    assert!(said.err.contains(&format!("kept {}: worktree has 1 uncommitted change(s)", tree.display())), "{said:?}");
     assert!(tree.join("half.txt").exists());
     assert_eq!(site.rig.names(), [""; 0]);
     fs::remove_file(tree.join("half.txt")).expect("removed");

@@ -24,7 +24,7 @@ fn a_workstream_that_another_program_works_on_is_left_to_it() {
     let state = json!({"version": 2, "specsDir": "./specs", "baseBranch": "main", "status": "running",
         "createdAt": "2026-01-01T00:00:00.000Z", "updatedAt": "2026-01-01T00:00:00.000Z", "workstreams": [row]});
     site.write(".arial/state.json", &state.to_string());
-    let cause = format!("workstream 'a' is at work in process {}, of another program", sleeper.id());
+    let cause = format!("workstream 'a' is in use by process {} of another program", sleeper.id());
     site.swarm(&["run"]).refused(1, &cause);
     drop(sleeper.stdin.take());
     sleeper.wait().expect("ended");
@@ -56,11 +56,11 @@ fn specs_that_came_or_went_since_the_plan_are_named() {
     site.spec("new", "", "true");
     let said = site.swarm(&["run"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("spec 'new' is not planned; swarm plan takes it up"), "{said:?}");
+    assert!(said.err.contains("spec 'new' is not planned; run 'swarm plan' to add it"), "{said:?}");
     fs::remove_file(site.repo.join("specs/a.md")).expect("removed");
-    let gone = format!("the spec of 'a' is gone: {}", site.repo.join("specs/a.md").display());
+    let gone = format!("workstream 'a': spec not found: {}", site.repo.join("specs/a.md").display());
     let said = site.swarm(&["run"]).refused(1, &gone);
-    assert!(said.err.contains("plans what is there"), "{said:?}");
+    assert!(said.err.contains("to plan again"), "{said:?}");
 }
 
 #[test]
@@ -142,8 +142,8 @@ fn a_job_has_a_worktree_its_variables_and_its_time() {
         let failed = all.iter().find(|event| event["event"] == "workstream.failed" && event["workstream"] == id);
         text(&failed.unwrap_or_else(|| panic!("{id} did not fail: {all:?}"))["error"]).to_owned()
     };
-    assert_eq!(why("late"), "its time was up (1 s)");
-    assert_eq!(why("behind"), "'late' failed, and this one needs it");
+    assert_eq!(why("late"), "timed out after 1 s");
+    assert_eq!(why("behind"), "dependency 'late' failed");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn nothing_more_is_begun_once_one_has_failed() {
     site.plan();
     let all = site.run(1, &["--fail-fast", "-j", "1"]);
     assert_eq!((told(&all, "b").len(), site.statuses()), (0, vec!["a failed".to_owned(), "b pending".to_owned()]));
-    assert_eq!(text(&site.row("a")["lastError"]), "it ended with code 3");
+    assert_eq!(text(&site.row("a")["lastError"]), "ended with code 3");
 }
 
 #[test]
@@ -186,5 +186,5 @@ fn a_home_is_made_without_a_plan() {
     assert!(site.repo.join(".arial/worktrees").is_dir() && site.repo.join(".arial/logs").is_dir());
     assert_eq!(site.git(&["status", "--porcelain"]), "", "git does not see it");
     site.swarm(&["run", "init"]).ok();
-    site.swarm(&["run"]).refused(1, &format!("nothing is planned in {}", site.repo.display()));
+    site.swarm(&["run"]).refused(1, &format!("no plan in {}", site.repo.display()));
 }

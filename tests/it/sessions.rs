@@ -156,7 +156,7 @@ fn whoever_loses_its_session_stops_and_leaves_it_alone() {
     assert_eq!(fs::read_to_string(folder.join("state.json")).expect("read"), text);
     assert!(rig.path("repo-worktrees/a/file").exists());
     let events = rig.swarm(&["events", "a"]).ok();
-    assert!(events.contains("its session is that of launch theirs by now"), "{events}");
+    assert!(events.contains("stopped, because launch theirs took over its session"), "{events}");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_session_is_shown_checked_and_changed() {
     let said = swarm(&rig, &tree, &["session", "update", "currentPhase=writing tests", "mine:={\"b\": [1]}"]).ok();
     assert!(said.contains("Phase:        writing tests\n"), "{said}");
     assert_eq!(state(&folder)["mine"], json!({"b": [1]}));
-    rig.swarm(&["session", "check", "a"]).is(1, "agent_alive: an agent is at work in it\n", "");
+    rig.swarm(&["session", "check", "a"]).is(1, "agent_alive: an agent is running\n", "");
     let shown: Value = serde_json::from_str(&rig.swarm(&["session", "show", "a", "--json"]).ok()).expect("JSON");
     assert_eq!(
         (&shown["schema"], &shown["state"]["currentPhase"]),
@@ -202,19 +202,19 @@ fn a_session_is_shown_checked_and_changed() {
     );
     rig.swarm(&["kill", "a"]).ok();
     wait_status(&folder, "stopped");
-    rig.swarm(&["session", "check", "a"]).is(0, "recoverable: it was gone on with 0 times, of 3 at most\n", "");
+    rig.swarm(&["session", "check", "a"]).is(0, "recoverable: resumed 0 times (limit 3)\n", "");
     let other = rig.swarm(&["session", "check", "a", "--expect", "B-2"]);
-    other.is(1, "identifier_mismatch: it is the session of 'a'\n", "");
+    other.is(1, "identifier_mismatch: the session belongs to 'a'\n", "");
     rig.swarm(&["session", "show", "a", "--expect", "B-2"])
-        .refused(1, &format!("{} is the session of 'a', not of 'B-2'", folder.join("state.json").display()));
+        .refused(1, &format!("{} belongs to 'a', not to 'B-2'", folder.join("state.json").display()));
     let before = fs::read(folder.join("state.json")).expect("read");
-    rig.swarm(&["session", "update", "--worker", "a", "pid=x"]).refused(1, "'pid' is a whole number, zero or more");
+    rig.swarm(&["session", "update", "--worker", "a", "pid=x"]).refused(1, "'pid' must be a whole number, at least 0");
     assert_eq!(fs::read(folder.join("state.json")).expect("read"), before);
     fs::write(folder.join("state.json"), "half").expect("written");
     let said = rig.swarm(&["session", "show", "a"]);
     assert!(said.code == Some(1) && said.err.contains("is malformed"), "{said:?}");
     assert!(rig.swarm(&["session", "check", "a"]).out.starts_with("no_state: "));
-    rig.swarm(&["session", "show"]).refused(1, &format!("there is no session in {}", rig.cwd().display()));
+    rig.swarm(&["session", "show"]).refused(1, &format!("no session in {}", rig.cwd().display()));
 }
 
 #[test]

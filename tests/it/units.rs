@@ -27,18 +27,18 @@ fn it_is_installed_once_and_removed_without_a_trace() {
     assert_eq!(fs::read_link(&link).expect("a link"), dir.join(name));
     rig.swarm(&["supervisor", "uninstall"]).ok();
     assert!(!dir.join(name).exists() && link.symlink_metadata().is_err());
-    rig.swarm(&["supervisor", "uninstall"]).is(0, "nothing is installed\n", "");
+    rig.swarm(&["supervisor", "uninstall"]).is(0, "no unit is installed\n", "");
     // A link of that name that leads elsewhere is a person's.
     std::os::unix::fs::symlink("/usr/lib/systemd/user/other.service", &link).expect("made");
     for words in [["supervisor", "install"], ["supervisor", "uninstall"]] {
         let said = rig.swarm(&words);
-        assert!(said.code == Some(1) && said.err.contains("does not lead to a unit of swarm"), "{said:?}");
+        assert!(said.code == Some(1) && said.err.contains("does not point to a unit of swarm"), "{said:?}");
     }
     fs::remove_file(&link).expect("still there");
     fs::remove_file(dir.join(name)).ok();
     fs::write(dir.join(name), "[Unit]\n").expect("written");
     let said = rig.swarm(&["supervisor", "install"]);
-    assert!(said.code == Some(1) && said.err.contains("was not made by swarm"), "{said:?}");
+    assert!(said.code == Some(1) && said.err.contains("was not created by swarm"), "{said:?}");
     assert_eq!(fs::read_to_string(dir.join(name)).expect("there"), "[Unit]\n");
 }
 
@@ -47,9 +47,9 @@ fn started_as_the_unit_does_it_stays() {
     let rig = Rig::new();
     let mut command = rig.command(&["supervisor", "start"]);
     command.env("SWARM_STAY", "1");
-    run(command).is(0, "supervisor runs\n", "");
+    run(command).is(0, "supervisor is running\n", "");
     let (supervisor, _) = rig.keepers();
-    rig.swarm(&["supervisor", "start"]).is(0, "supervisor runs\n", "");
+    rig.swarm(&["supervisor", "start"]).is(0, "supervisor is running\n", "");
     assert_eq!(rig.keepers().0, supervisor, "the same");
     // A successor stays too: it has the same environment.
     crate::common::proc::kill(supervisor.expect("it runs"));

@@ -183,7 +183,7 @@ fn several_are_ended_waited_for_and_forgotten_at_once_and_in_the_order_asked() {
     assert!(rig.rows().iter().all(|row| row["status"] == "running"), "one that is not known, and nobody is ended");
     rig.swarm(&["kill", "b", "a"]).is(0, "killed b\nkilled a\n", "");
     rig.swarm(&["wait", "b", "a", "b"]).is(0, "b: exited\na: exited\n", "");
-    let busy = "swarm: error: cannot clean running worker 'c'\nswarm: hint: end it first: swarm kill c\n";
+    let busy = "swarm: error: cannot clean running worker 'c'\nswarm: hint: run 'swarm kill c' first\n";
     rig.swarm(&["clean", "a", "c"]).is(1, "", busy);
     rig.swarm(&["clean", "a", "b"]).is(0, "cleaned a\ncleaned b\n", "");
     assert_eq!(rig.names(), ["c"]);

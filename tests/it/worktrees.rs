@@ -382,7 +382,7 @@ fn a_diff_shows_what_a_worker_did_and_can_be_taken_over_by_hand() {
     let script = "echo two >> file; git commit -qam work; echo three > new; mkdir dist; echo x > dist/x";
     spawned(&rig, &repo, "x", &[], &["sh", "-c", script]);
     rig.wait("x");
-    let note = "swarm: note: 1 untracked path(s) are of a kind that is not landed: dist/x\n";
+    let note = "swarm: note: 1 untracked generated path(s) will not land: dist/x\n";
     rig.swarm(&["diff", "x", "--name-only"]).is(0, "file\nnew\n", note);
     let json: serde_json::Value =
         serde_json::from_str(&rig.swarm(&["diff", "x", "--json"]).ok()).expect("one line of JSON");
@@ -401,7 +401,7 @@ fn a_diff_shows_what_a_worker_did_and_can_be_taken_over_by_hand() {
     assert!(rig.swarm(&["diff", "x", "--stat"]).out.contains("2 files changed"));
 
     rig.spawn("plain", &[], &["true"]);
-    let line = "swarm: error: worker 'plain' has no worktree, so nothing of it would land\n";
+    let line = "swarm: error: worker 'plain' has no worktree\n";
     rig.swarm(&["diff", "plain"]).is(1, "", line);
     let unknown = rig.swarm(&["diff", "y"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("worker 'y' not found"), "{unknown:?}");

@@ -359,13 +359,13 @@ def not_allowed(site: Site) -> list[str]:
     site.spec("goes", f"[[write {outside}|x]] [[bash echo goes > goes.txt]]")
     told = site.finish(site.begin(), code=1)
     # What it used until it was ended is known to nobody, which is not the same as nothing.
-    told.row("stuck", stage="failed", attempt=1, error="its time was up (6 s)", usd=None, unpriced=True)
+    told.row("stuck", stage="failed", attempt=1, error="timed out after 6 s", usd=None, unpriced=True)
     told.row("goes", stage="done", attempt=1)
     told.landed(goes="goes")
     told.same("the file outside", outside.exists(), False)
     for name in ("stuck", "goes"):
         causes = [one["cause"] for one in told.events(name, "waiting")]
-        told.same(f"waits of {name}", causes, [f"nobody was there to allow Write: {outside}"])
+        told.same(f"waits of {name}", causes, [f"no one was there to allow Write: {outside}"])
     return told.findings
 
 
@@ -373,9 +373,9 @@ def asks(site: Site) -> list[str]:
     """A question that nobody is there to answer is told, and shown while it stands still behind it."""
     site.spec("asks", "[[ask Which database?]] [[gate never]] [[bash true]]", "timeout: 6\nretries: 0\n")
     told = site.finish(site.begin(), code=1)
-    told.row("asks", stage="failed", attempt=1, error="its time was up (6 s)")
+    told.row("asks", stage="failed", attempt=1, error="timed out after 6 s")
     causes = [one["cause"] for one in told.events("asks", "waiting")]
-    told.same("what it waits for", causes, ["nobody was there to answer: Which database? (yes | no)"])
+    told.same("what it waits for", causes, ["no one was there to answer: Which database? (yes | no)"])
     return told.findings
 
 

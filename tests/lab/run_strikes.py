@@ -29,7 +29,7 @@ RACES = ("no run is under way", "the run ended before it could answer")
 STRIKES = {"supervisor": 5, "guard": 2, "both": 2, "forkserver": 1, "shim": 2, "attempt": 3, "shim+attempt": 2,
            "agent": 4, "client": 4, "stop": 2, "pause": 3, "reboot": 1}
 # What an attempt may say of itself after such a strike.
-UNKNOWN, KILLED = r"(its end is unknown|nobody knows how it ended: .*)$", r"it was ended by signal 9$"
+UNKNOWN, KILLED = r"its end is unknown(: .*)?$", r"ended by signal 9$"
 FITS = {"agent": [KILLED], "attempt": [KILLED, rf"{KILLED[:-1]} without a result$"], "shim": [UNKNOWN]}
 FITS["shim+attempt"] = FITS["reboot"] = FITS["attempt"] + FITS["shim"]
 
@@ -339,7 +339,7 @@ class Soak:
                 work, error = self.works[event["workstream"]], event["error"]
                 wounds = self.felt(work.id, event["attempt"])
                 fits = [fit for wound in wounds for fit in FITS[wound]] + ([work.reason()] if work.reason() else [])
-                fits += [rf"'{id}' failed, and this one needs it$" for id in work.after if id in failed]
+                fits += [rf"dependency '{id}' failed$" for id in work.after if id in failed]
                 if not any(re.match(pattern, error) for pattern in fits):
                     found.append(f"altered: {self.named(work.id, event['attempt'])} {event['event']}: {error}")
         for row in status["workstreams"]:

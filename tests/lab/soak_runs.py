@@ -50,8 +50,8 @@ class Work:
 
     def reason(self) -> str | None:
         """Why an attempt fails that nobody disturbed."""
-        reasons = {"flaky": r"it ended with code 3: not yet$", "doomed": r"it ended with code 5: it is broken$",
-                   "late": r"its time was up \(1 s\)$", "rival": rf"it conflicts with the base: {self.path}$"}
+        reasons = {"flaky": r"ended with code 3: not yet$", "doomed": r"ended with code 5: it is broken$",
+                   "late": r"timed out after 1 s$", "rival": rf"conflicts with the base: {self.path}$"}
         return reasons.get(self.kind)
 
 

@@ -1,4 +1,4 @@
-//! Values of a flow that runs: turns of its roles, and the requests of people.
+//! Values of a running flow: turns of its roles, and the requests of people.
 
 mod names;
 mod request;

@@ -1,4 +1,4 @@
-//! What a command asks of flows: bodies of the API under `/v1/flow`.
+//! Requests about flows: bodies of the API under `/v1/flow`.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::Caller;
 
-/// Which flow: all three are what its file says.
+/// Identity of a flow, as its `flow.json` states it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FlowPlace {
-    /// The folder that holds the projects, absolute and resolved.
+    /// Folder that holds the projects, absolute and resolved.
     pub root: String,
     pub project: String,
     pub flow: String,
@@ -30,34 +30,34 @@ pub struct FlowRequest {
     pub order: FlowOrder,
 }
 
-/// What is to be done with a flow.
+/// Order for a flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "order")]
 pub enum FlowOrder {
-    /// Work on it, from the beginning or from where it was left.
+    /// Start or resume the flow.
     Run(FlowRules),
-    /// End the turn at this node, or all of them and work on it no longer.
+    /// End the turn at `node`; without a node, end all turns and leave the flow.
     Stop { node: Option<String> },
-    /// Look at its file again: a person has said something.
+    /// Read the files again, because a person changed them.
     Wake,
-    /// Answered when nothing of it is at work.
+    /// Answered once no turn of the flow is running.
     Rest,
 }
 
-/// What was typed when it was begun, and holds when it goes on.
+/// Options of `flow run`. They still hold when the flow is resumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlowRules {
-    /// Turns that are at work at the same time; all that can be where nothing is said.
+    /// Maximum number of concurrent turns. `None` is unlimited.
     pub max: Option<usize>,
-    /// Begin what can be begun now, and nothing after it.
+    /// Start what can start now, and nothing after it.
     pub once: bool,
 }
 
-/// What became of such a request.
+/// Result of such a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowLine {
     pub place: FlowPlace,
-    /// `running`, `stopping`, `stopped` or `woken`; of one that rests `waiting` or `over`.
+    /// `running`, `stopping`, `stopped` or `woken`; for `Rest`: `waiting` or `over`.
     pub done: String,
 }

@@ -1,22 +1,22 @@
-//! A turn, and what is told of turns.
+//! Turns of a flow, and reports about them.
 
 use serde::{Deserialize, Serialize};
 
 use super::FlowRules;
 use crate::{Caller, ExitRecord};
 
-/// One turn of a role: what a worker is started for.
+/// Turn of a role, run by one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// The role instance; it has one turn at a time.
+    /// Role instance. It has one turn at a time.
     pub role: String,
-    /// Of all turns of this role in this flow, from 1.
+    /// Number of the turn among all turns of this role in this flow, from 1.
     pub number: u64,
-    /// The node that it is about; none while the role looks back.
+    /// Node of the turn. `None` in the improvement phase.
     pub node: Option<String>,
 }
 
-/// A turn whose worker is gone.
+/// A turn whose worker has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
     pub turn: Turn,
@@ -25,39 +25,39 @@ pub struct Ended {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum How {
-    /// What is on record of it; none where nothing is.
+    /// Exit record of the worker. `None` if there is none.
     Exit(Option<ExitRecord>),
     NotStarted(String),
 }
 
-/// What a flow's files say.
+/// State of a flow, as its files have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The turns that are at work, whether their workers run or not.
+    /// Running turns, whether or not their workers run.
     pub turns: Vec<Turn>,
-    /// Roles whose agent was told no by a person, and is to do nothing more.
+    /// Roles whose agent was denied a permission and must end.
     pub denied: Vec<String>,
-    /// Roles whose agent waits until a person allows what it asks.
+    /// Roles whose agent waits for a permission.
     pub asking: Vec<String>,
-    /// Nothing will follow.
+    /// Whether the flow is over.
     pub over: bool,
-    /// Those that wait for a person, and why.
+    /// Waits for a person.
     pub waits: Vec<News>,
 }
 
-/// Somebody waits for a person.
+/// Wait for a person.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct News {
-    /// The node, or the role that looks back; empty where the flow itself waits.
+    /// Node, or role in the improvement phase. Empty if the flow itself waits.
     pub who: String,
     pub role: String,
-    /// In the word of the file.
+    /// Reason as `flow.json` has it.
     pub reason: String,
-    /// What it asks, or why its turn ended.
+    /// Question of the agent, or the reason why its turn ended.
     pub text: String,
 }
 
-/// A flow that is run now, as a person asked for it.
+/// Start of a flow, as a person asked for it.
 #[derive(Clone, Debug)]
 pub struct Begin {
     pub rules: FlowRules,

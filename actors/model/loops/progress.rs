@@ -1,4 +1,4 @@
-//! How far a loop has come: plain values.
+//! Progress of a loop: plain values, stored in `loop.json`.
 
 use std::sync::Arc;
 
@@ -7,44 +7,44 @@ use serde::{Deserialize, Serialize};
 use super::words::Word;
 use crate::{Caller, Contract, ProcessId, WorktreeRequest};
 
-/// So many failures in a row end a loop.
+/// Number of consecutive failures that ends a loop.
 pub const FAILURES_MAX: u32 = 5;
-/// So often an iteration that was lost is begun again; the next time it has failed.
+/// Maximum restarts of a lost iteration. The next loss counts as a failure.
 pub const LOST_MAX: u32 = 3;
 /// Longest pause after a failure, in seconds.
 pub const BACKOFF_S_MAX: u64 = 300;
-/// How much fuller than `max_context` an agent may get before it is ended, in percent.
+/// Percentage points above `max_context` at which an agent is ended.
 pub const CONTEXT_GRACE: u32 = 15;
 
-/// What is to be repeated: fixed when the loop begins.
+/// Plan of a loop, fixed when it starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The request that it began by.
+    /// Request that started the loop.
     pub id: String,
     pub name: String,
-    /// Absolute; read anew before each iteration.
+    /// Absolute path. Read again before each iteration.
     pub prompt_file: String,
     pub max_iterations: u32,
     pub inactivity_timeout_s: u64,
     #[serde(default)]
     pub done_pattern: Option<String>,
-    /// Look for it all the time, not only at the end of an iteration.
+    /// Search for the done pattern all the time, not only at the end of an iteration.
     #[serde(default)]
     pub check_done_continuous: bool,
-    /// How full a context may be, in percent.
+    /// Context limit in percent.
     #[serde(default)]
     pub max_context: Option<u32>,
-    /// Nobody looks after it once the first prompt is typed, until somebody asks for that.
+    /// Leave the loop unsupervised once the first prompt is typed, until it is asked for (`--no-run`).
     #[serde(default)]
     pub no_run: bool,
     pub contract: Contract,
     #[serde(default)]
     pub worktree: Option<WorktreeRequest>,
-    /// Without environment: the contract has it.
+    /// Without environment, which is in the contract.
     pub caller: Caller,
 }
 
-/// The original's word for it.
+/// Status in the words of `state.json`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -66,7 +66,7 @@ impl Status {
     }
 }
 
-/// Why a loop, or its last iteration, ended.
+/// Reason for the end of a loop or of its last iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitReason {
@@ -95,34 +95,34 @@ impl ExitReason {
     }
 }
 
-/// Where the present iteration is.
+/// Stage of the present iteration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "stage")]
 pub enum Stage {
-    /// Its worker is being started.
+    /// The worker is being started.
     #[default]
     Starting,
-    /// Its worker runs; the prompt is typed when it is ready.
+    /// The worker runs. The prompt is typed once the agent is ready.
     Prompting {
         generation: u64,
     },
-    /// The prompt is being typed, or was when everything died.
+    /// The prompt is being typed, or was when the supervisor died.
     Typing {
         generation: u64,
     },
     Watching {
         generation: u64,
     },
-    /// Its worker is being ended; what is to come then.
+    /// The worker is being ended; `then` follows.
     Ending {
         then: Then,
     },
-    /// The next one is due at this time, Unix milliseconds.
+    /// The next start is due at this time, in Unix milliseconds.
     BackingOff {
         until_ms: u64,
         again: bool,
     },
-    /// Paused behind it; `again` where it is to be tried again.
+    /// Paused after the iteration. `again`: the same iteration is to be repeated.
     Between {
         again: bool,
     },
@@ -130,7 +130,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Whether there is, or may be, a worker of this iteration.
+    /// Reports whether this iteration has, or may have, a worker.
     pub fn is_at_work(&self) -> bool {
         match self {
             Self::Starting | Self::Prompting { .. } | Self::Typing { .. } | Self::Watching { .. } => true,
@@ -138,7 +138,7 @@ impl Stage {
         }
     }
 
-    /// The worker of this iteration, once it runs.
+    /// Returns the generation of this iteration's worker, once it runs.
     pub fn generation(&self) -> Option<u64> {
         match self {
             Self::Prompting { generation } | Self::Typing { generation } | Self::Watching { generation } => {
@@ -149,26 +149,26 @@ impl Stage {
     }
 }
 
-/// What follows when a worker was ended.
+/// Next step after the end of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Then {
     /// The next iteration.
     Next,
-    /// The same, and this one counts as a failure.
+    /// The next iteration, and this one counts as a failure.
     Failed,
     /// Nothing: the loop is over.
     Over,
 }
 
-/// What the original's file says that another program may have changed.
+/// Part of `state.json` that another program may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wire {
     pub status: Status,
     pub max_iterations: u32,
 }
 
-/// What an earlier loop of the same name left, as its files have it.
+/// Files of an earlier loop of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Earlier {
     pub record: Option<String>,
@@ -176,21 +176,21 @@ pub struct Earlier {
     pub log_length: u64,
 }
 
-/// The worker that a loop had when it was taken over from another program.
+/// Worker that an adopted loop had when it was adopted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Theirs {
-    /// By this its row is known.
+    /// Start time that identifies its row.
     pub started: String,
-    /// What runs in its window, where that program started it and it was still at work.
+    /// Process in its window, if the other program started it and it was still running.
     #[serde(default)]
     pub process: Option<ProcessId>,
 }
 
-/// A loop: what is to be done, and how far it is.
+/// State of a loop: its plan and its progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
     pub plan: Arc<Plan>,
-    /// The plan's, until somebody writes another one into the original's file.
+    /// Iteration limit: the plan's, until another program writes a different one to `state.json`.
     pub max_iterations: u32,
     pub status: Status,
     #[serde(default)]
@@ -199,10 +199,10 @@ pub struct Loop {
     pub iteration: u32,
     #[serde(flatten)]
     pub stage: Stage,
-    /// Nobody is to look after it.
+    /// Whether the loop is left unsupervised.
     #[serde(default)]
     pub detached: bool,
-    /// A worker of it has run.
+    /// Whether a worker of the loop has ever run.
     #[serde(default)]
     pub has_run: bool,
     #[serde(default)]
@@ -211,56 +211,56 @@ pub struct Loop {
     pub iteration_started_ms: u64,
     #[serde(default)]
     pub iteration_ended_ms: Option<u64>,
-    /// In seconds.
+    /// Duration of each iteration in seconds.
     #[serde(default)]
     pub durations: Vec<u64>,
     #[serde(default)]
     pub consecutive_failures: u32,
     #[serde(default)]
     pub total_failures: u32,
-    /// How often the present iteration was lost with its machine or its tmux server.
+    /// Number of times that the present iteration was lost with its machine or its tmux server.
     #[serde(default)]
     pub lost: u32,
-    /// What the window showed when the prompt was typed, and not sent off yet.
+    /// Content of the window with the prompt typed but not entered.
     #[serde(default)]
     pub baseline: String,
-    /// Enter was pressed behind it.
+    /// Whether Enter was pressed after it.
     #[serde(default)]
     pub entered: bool,
-    /// How long the worker's log was then.
+    /// Length of the worker's log at that time, in bytes.
     #[serde(default)]
     pub log_from: u64,
     #[serde(default)]
     pub screen_changed_ms: Option<u64>,
     #[serde(default)]
     pub nudged: bool,
-    /// Numbers of the stuck screens that were warned of.
+    /// Indexes of the stuck screens that were already warned of.
     #[serde(default)]
     pub warned: Vec<usize>,
-    /// The first look that may end the loop was taken.
+    /// Whether the pre-flight check was made.
     #[serde(default)]
     pub preflown: bool,
-    /// It said that it is done while it was paused.
+    /// Whether the agent reported that it is done, possibly while paused.
     #[serde(default)]
     pub done_seen: bool,
-    /// How many lines it has told.
+    /// Number of log lines so far.
     #[serde(default)]
     pub told: u64,
-    /// The last of them, of one write, and where in the log they begin.
+    /// Log lines of the last write, each with its Unix time in milliseconds.
     #[serde(default)]
     pub lines: Vec<(u64, Word)>,
     #[serde(default)]
     pub lines_at: u64,
-    /// What the original's file may have said before the last write.
+    /// Contents that `state.json` may have had before the last write.
     #[serde(default)]
     pub wires_before: Vec<Wire>,
-    /// What was there before it, until a worker of it has run.
+    /// Files of an earlier loop, kept until a worker of this loop has run.
     #[serde(default)]
     pub earlier: Option<Earlier>,
-    /// Until a worker of ours has run.
+    /// Worker of an adopted loop, until a worker of this program has run.
     #[serde(default)]
     pub theirs: Option<Theirs>,
-    /// Why its first worker could not be started.
+    /// Reason why the first worker could not be started.
     #[serde(default)]
     pub refused: Option<String>,
 }
@@ -282,28 +282,28 @@ impl Loop {
         &self.plan.name
     }
 
-    /// Another program lost it from its eyes, and nobody has looked after it since.
+    /// Reports whether the original program lost sight of the loop and nothing has supervised it since.
     pub fn is_disconnected(&self) -> bool {
         self.status == Status::Stopped && self.exit_reason == Some(ExitReason::MonitorDisconnected)
     }
 
-    /// Whether somebody may yet go on with it.
+    /// Reports whether the loop can be resumed.
     pub fn may_go_on(&self) -> bool {
         matches!(self.status, Status::Running | Status::Paused) || self.is_disconnected()
     }
 
-    /// The process of the present iteration, where another program started it.
+    /// Returns the process of the present iteration if another program started it.
     pub fn follows(&self) -> Option<&ProcessId> {
         let is_at_work = matches!(self.stage, Stage::Watching { .. });
         self.theirs.as_ref().filter(|_| is_at_work).and_then(|theirs| theirs.process.as_ref())
     }
 
-    /// Whether it may begin another worker, at once or when it is resumed.
+    /// Reports whether the loop may start another worker, at once or after a resume.
     pub fn goes_on(&self) -> bool {
         !matches!(self.stage, Stage::Over | Stage::Ending { then: Then::Over })
     }
 
-    /// Whether a process has to look after it.
+    /// Reports whether the loop needs supervision.
     pub fn is_active(&self) -> bool {
         match &self.stage {
             Stage::Over | Stage::Between { .. } => false,
@@ -320,7 +320,7 @@ impl Loop {
         Wire { status: self.status, max_iterations: self.max_iterations }
     }
 
-    /// Whether this was put into the original's file by somebody else.
+    /// Reports whether another program wrote these values to `state.json`.
     pub fn is_anothers(&self, wire: Wire) -> bool {
         !self.wires_before.is_empty() && !self.wires_before.contains(&wire) && wire != self.wire()
     }

@@ -1,4 +1,4 @@
-//! What a command asks of loops: bodies of the API under `/v1/loop`.
+//! Requests about loops: bodies of the API under `/v1/loop`.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,35 +13,35 @@ pub struct LoopRequest {
     pub order: LoopOrder,
 }
 
-/// What is to be done with the loop of a worker.
+/// Order for a worker's loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "order")]
 pub enum LoopOrder {
     Begin {
         plan: Box<Plan>,
-        /// Make way first: end a worker of that name, with its worktree and its loop.
+        /// First end a worker of that name, with its worktree and its loop.
         replace: bool,
-        /// Forget what an earlier loop of that name left.
+        /// Delete the files of an earlier loop of that name.
         clean_state: bool,
     },
-    /// Begin no next iteration.
+    /// Start no further iteration.
     Pause { name: String, reason: String },
-    /// Go on after a pause, or with a loop that nobody looks after.
+    /// Resume a paused or unsupervised loop.
     Resume { name: String },
-    /// Look after a loop that was begun without (`--no-run`); nothing where somebody does.
+    /// Supervise a loop that was started with `--no-run`. No effect if it is already supervised.
     Attend { name: String },
-    /// End it, for a worker that is not there any more.
+    /// End the loop of a worker that no longer exists.
     Stop { name: String },
-    /// Forget it. A worker that runs goes on.
+    /// Delete the loop's files. A running worker continues.
     Clean { name: String },
 }
 
-/// What became of such a request.
+/// Result of such a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopLine {
     pub name: String,
-    /// `replaced`, `cleared`, `paused`, `resumed`, `attended`, `stopped`, `cleaned`; `unchanged`, with the reason
-    /// as a warning before it.
+    /// `replaced`, `cleared`, `paused`, `resumed`, `attended`, `stopped` or `cleaned`; or `unchanged`, with the
+    /// reason as a warning in `notes`.
     pub done: String,
     /// Lines for stderr, each without prefix: (severity, text).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

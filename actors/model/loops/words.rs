@@ -1,4 +1,4 @@
-//! What a loop tells: a line of `iterations.log` each, in the original's words.
+//! Log lines of a loop for `iterations.log`, in the original's words.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::progress::{ExitReason, FAILURES_MAX};
 
-/// How an iteration's worker ended, as far as somebody saw it: the code a shell would show.
+/// Exit code of an iteration's worker, as a shell shows it. `None` if it is unknown.
 pub type Code = Option<i32>;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ impl Word {
     }
 }
 
-/// What follows the event on its line.
+/// Formats the text after the event name on the line.
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

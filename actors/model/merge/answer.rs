@@ -1,40 +1,48 @@
-//! What git and the commands of the user answer to a merge queue.
+//! Results of git and of the user's commands for a merge queue.
 
+/// Result of building a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Build {
-    /// The item's tip on top of what was given.
+    /// Candidate: the item's tip on top of the given commit.
     Made(String),
-    /// Everything of it is there already.
+    /// The given commit contains the item already.
     Nothing,
+    /// The item conflicts with the given commit, in these paths.
     Conflict(Vec<String>),
-    /// It could not be found out; the item waits.
+    /// No result, for this reason. The item waits.
     Failed(String),
 }
 
+/// Result of a verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Green,
+    /// The verification failed, for this reason.
     Red(String),
-    /// The command was ended by a signal that the queue did not send, or could
-    /// not be started: that says nothing about the commit.
+    /// The command could not be started, or was ended by a signal that the queue did not send. That says nothing
+    /// about the commit.
     Unknown(String),
 }
 
+/// Result of moving the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Landing {
-    /// The base holds it. Commits that landed under another name, as a signature
-    /// gives them one: the candidate's and theirs.
+    /// The base contains the chain. Lists commits that landed under another id, for example because they were signed:
+    /// the candidate and the landed commit.
     Done(Vec<(String, String)>),
-    /// The base is no longer where the chain began.
+    /// The base is no longer at the commit on which the chain was built.
     Moved,
-    /// A person's uncommitted edits are in the way.
+    /// Uncommitted edits of a person are in the way, in these paths.
     Overlap(Vec<String>),
+    /// The base was not moved, for this reason.
     Failed(String),
 }
 
+/// Result of a resolver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// A tip that is to take the place of the item's.
+    /// Commit that replaces the item's tip.
     Done(String),
+    /// The conflicts are not resolved, for this reason.
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! Values of a merge queue: its items, what git answers, and the requests of people.
+//! Values of a merge queue: its items, the results of git, and the requests of people.
 
 mod answer;
 pub mod queue;

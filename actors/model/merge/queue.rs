@@ -1,40 +1,40 @@
-//! One merge queue as it lies in its journal: plain values, and which of them
-//! may be picked next. There is one for each repository and base branch.
+//! Merge queue as its journal stores it, and the choice of the next items. There is one queue for each repository and
+//! base branch.
 
 use serde::{Deserialize, Serialize};
 
-/// Items that are done and still told of.
+/// Maximum number of past items that the queue keeps.
 pub const HISTORY_MAX: usize = 1_000;
 
-/// Number of an item, in the order in which the queue heard of them.
+/// Number of an item in its queue, in the order of addition.
 pub type ItemId = u64;
 
-/// Where an item is on its way to the base branch.
+/// State of an item on its way to the base branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub enum State {
-    /// Its turn has not come.
+    /// Waiting for its turn.
     Queued,
-    /// It is being built, verified or landed.
+    /// Being built, verified or landed.
     Active,
-    /// It conflicts with the base, and the resolver is at it.
+    /// Conflicts with the base, and a resolver is working on that.
     Resolving,
-    /// On the base branch, as this commit.
+    /// On the base branch as this commit.
     Landed { commit: String },
     /// There was nothing to land.
     Noop,
-    /// It cannot be merged as it is.
+    /// Conflicts with the base in `files`.
     Conflict { files: Vec<String> },
-    /// The verification says no.
+    /// The verification failed.
     Rejected { reason: String },
-    /// Something outside keeps it from landing; a retry looks again.
+    /// Something other than the work itself keeps the item from landing. A retry checks again.
     Waiting { reason: String, files: Vec<String> },
-    /// A person took it out.
+    /// Dropped by a person.
     Dropped,
 }
 
 impl State {
-    /// The word for it, on the screen and in JSON.
+    /// Returns the name of the state, on the screen and in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -49,28 +49,27 @@ impl State {
         }
     }
 
-    /// Whether a person may take it out: not while it may be landing at this
-    /// moment, and not when it has.
+    /// Reports whether a person may drop the item: not while it may be landing, and not after it has landed.
     pub fn may_be_dropped(&self) -> bool {
         !matches!(self, Self::Active | Self::Resolving | Self::Landed { .. } | Self::Noop)
     }
 
-    /// Whether a person may have it tried again.
+    /// Reports whether a person may retry the item.
     pub fn may_be_retried(&self) -> bool {
         self.is_settled() && !self.is_done()
     }
 
-    /// Whether it is settled for good.
+    /// Reports whether the item has landed, or had nothing to land.
     pub fn is_done(&self) -> bool {
         matches!(self, Self::Landed { .. } | Self::Noop)
     }
 
-    /// Where it is on the base.
+    /// Returns the commit on the base. `None` if the item has not landed.
     pub fn commit(&self) -> Option<&str> {
         if let Self::Landed { commit } = self { Some(commit) } else { None }
     }
 
-    /// Why it is not on the base.
+    /// Returns why the item was rejected, or why it waits.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Rejected { reason } | Self::Waiting { reason, .. } => Some(reason),
@@ -78,7 +77,7 @@ impl State {
         }
     }
 
-    /// The paths that keep it from the base.
+    /// Returns the paths that keep the item from the base.
     pub fn files(&self) -> &[String] {
         match self {
             Self::Conflict { files } | Self::Waiting { files, .. } => files,
@@ -86,7 +85,7 @@ impl State {
         }
     }
 
-    /// Whether nothing more will be done about it by itself.
+    /// Reports whether nothing more happens to the item unless a person acts.
     pub fn is_settled(&self) -> bool {
         match self {
             Self::Queued | Self::Active | Self::Resolving => false,
@@ -100,68 +99,68 @@ impl State {
     }
 }
 
-/// One completion: the pinned tip of somebody's work.
+/// One entry of a merge queue: the pinned tip of finished work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     pub id: ItemId,
-    /// Worker or branch.
+    /// Name of the worker or branch.
     pub name: String,
-    /// The commit that is to land; pinned under `refs/swarm/done/`.
+    /// Commit to land, pinned under `refs/swarm/done/`. Empty if the item waits for a commit.
     pub tip: String,
-    /// Higher goes first.
+    /// Items with a higher priority go first.
     pub priority: i32,
-    /// Unix milliseconds.
+    /// Time of addition in Unix milliseconds.
     pub added_ms: u64,
     #[serde(flatten)]
     pub state: State,
-    /// How often a resolver has tried.
+    /// Number of tries of a resolver.
     #[serde(default)]
     pub resolved: u32,
-    /// Its verification failed once and passed on the same commit.
+    /// Whether the verification failed once and then passed on the same commit.
     #[serde(default)]
     pub flaky: bool,
-    /// It is to be built without others: together they could not land.
+    /// Whether to build the item without others, because together they could not land.
     #[serde(default)]
     pub alone: bool,
-    /// What asked for it, which asks once: a worker's token or a request.
+    /// Worker token or request that asked for the item. The queue adds only one item per key.
     #[serde(default)]
     pub key: Option<String>,
-    /// When it came to its end for now, Unix milliseconds.
+    /// Time when the item settled, in Unix milliseconds.
     #[serde(default)]
     pub settled_ms: Option<u64>,
-    /// The command that verified it.
+    /// Command that verified the item. `None` if none did.
     #[serde(default)]
     pub verified_by: Option<String>,
-    /// A later item of the same name has taken its place.
+    /// Whether a later item of the same name has replaced this one.
     #[serde(default)]
     pub replaced: bool,
-    /// By which it is taken, as they were when it was added.
+    /// Rules for the item, as they were when it was added.
     #[serde(default)]
     pub rules: Rules,
 }
 
 impl Item {
-    /// Whether nothing is left to do about it, by anybody.
+    /// Reports whether nothing is left to do for the item, not even for a person.
     pub fn is_past(&self) -> bool {
         self.state.is_done() || self.state == State::Dropped || self.replaced
     }
 }
 
-/// An item in the making.
+/// Item that is to be added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addition {
     pub name: String,
     pub tip: String,
     pub priority: i32,
     pub key: Option<String>,
-    /// By which it is taken; those of the item before where nothing is said.
+    /// Rules for the item. `None`: those of the previous item.
     pub rules: Option<Rules>,
-    /// Why it cannot have a tip yet.
+    /// Why there is no tip yet. `None` if there is one.
     pub waits: Option<String>,
 }
 
 impl Addition {
-    /// The queued item that this addition becomes. `rules` are those of the item before, for an addition without rules.
+    /// Returns the queued item. `rules`, those of the previous item, apply if the addition has none.
     pub fn into_item(self, id: ItemId, rules: &Rules, added_ms: u64) -> Item {
         Item {
             id,
@@ -182,22 +181,21 @@ impl Addition {
     }
 }
 
-/// A step of the chain that is under way: one item on top of the one before.
+/// Link of the chain that is under way: one item on top of the previous one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     pub item: ItemId,
-    /// The candidate: the base with this item and all before it.
+    /// Candidate: the base with this item and all items before it.
     pub commit: String,
 }
 
-/// What is under way. Every commit in it is only a candidate, so that a crash
-/// loses work and never a decision.
+/// Work that is under way. All its commits are only candidates, so that a crash loses work but never a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "phase")]
 pub enum Phase {
     #[default]
     Idle,
-    /// Items are being put on top of each other; those of `todo` are to come.
+    /// Items are being built on top of each other. Those in `todo` follow.
     Building { base: Option<String>, chain: Vec<Link>, todo: Vec<ItemId> },
     /// A commit of the chain is being verified.
     Verifying { base: String, chain: Vec<Link>, search: Search },
@@ -205,63 +203,65 @@ pub enum Phase {
     Landing { base: String, chain: Vec<Link> },
 }
 
-/// What is known of a chain's links, and which is being looked at.
+/// Search for the first bad link of a chain: what is known, and which link is being verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
+    /// Index of the link that is being verified.
     pub at: usize,
-    /// It is looked at for the second time.
+    /// Whether the link is being verified for the second time.
     pub again: bool,
-    /// So many from the first on are known to be good.
+    /// Number of links, from the first, that are known to be good.
     pub green: usize,
-    /// The first that is known to be bad.
+    /// First link that is known to be bad.
     pub red: Option<Red>,
-    /// How often in a row a look came to nothing.
+    /// Number of consecutive verifications without a result.
     pub lost: u32,
 }
 
-/// A link whose verification failed.
+/// Link whose verification failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Red {
+    /// Index of the link.
     pub at: usize,
-    /// Said twice of the same commit.
+    /// Whether the verification failed twice on the same commit.
     pub sure: bool,
     pub reason: String,
 }
 
-/// What lands for an item.
+/// Form in which an item lands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
     /// A merge commit on the base.
     #[default]
     Merge,
-    /// One commit with all of it.
+    /// One commit with all changes.
     Squash,
-    /// Its commits, one by one, on top of the base.
+    /// The commits of the item, one by one, on top of the base.
     Rebase,
 }
 
-/// How items are taken.
+/// Rules by which items are built, verified and landed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
-    /// Items that are verified together. Where nothing verifies, all that wait land together.
+    /// Maximum number of items that are verified together. Without a verification, all queued items land together.
     pub batch: usize,
     /// Verify each item of a batch, not only the last.
     pub verify_each: bool,
-    /// The command that says whether a commit is good.
+    /// Command that verifies a commit. `None`: nothing is verified.
     pub verify: Option<String>,
-    /// How long that may take, and the resolver too, in milliseconds.
+    /// Time limit of a verification, and of a resolver, in milliseconds.
     pub timeout_ms: u64,
-    /// The command that resolves conflicts.
+    /// Command that resolves conflicts. `None`: conflicts wait for a person.
     pub resolver: Option<String>,
-    /// Its tries for one item.
+    /// Maximum number of tries of the resolver for one item.
     pub resolver_tries: u32,
     pub strategy: Strategy,
 }
 
-/// [`Rules::timeout_ms`] where nobody said otherwise.
+/// Default of [`Rules::timeout_ms`].
 pub const TIMEOUT_MS: u64 = 30 * 60 * 1000;
-/// [`Rules::resolver_tries`] where nobody said otherwise.
+/// Default of [`Rules::resolver_tries`].
 pub const RESOLVER_TRIES: u32 = 2;
 
 impl Default for Rules {
@@ -278,13 +278,14 @@ impl Default for Rules {
     }
 }
 
-/// The whole of it, as journaled.
+/// Complete queue, as journaled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     pub items: Vec<Item>,
+    /// Number of the next item.
     pub next: ItemId,
     pub paused: bool,
-    /// Of the items that are under way, or were last.
+    /// Rules of the items that are under way, or were last.
     pub rules: Rules,
     #[serde(flatten)]
     pub phase: Phase,
@@ -295,23 +296,23 @@ impl Queue {
         self.items.iter().find(|item| item.id == id)
     }
 
-    /// The item that was asked for under this key.
+    /// Returns the item that was requested with this key.
     pub fn of_key(&self, key: &str) -> Option<&Item> {
         self.items.iter().find(|item| item.key.as_deref() == Some(key))
     }
 
-    /// The item with this number, to change it.
+    /// Returns the item with this number for a change.
     pub fn item_mut(&mut self, id: ItemId) -> Option<&mut Item> {
         self.items.iter_mut().find(|item| item.id == id)
     }
 
-    /// Whether something is under way.
+    /// Reports whether any work is under way.
     pub fn is_busy(&self) -> bool {
         self.phase != Phase::Idle || self.items.iter().any(|item| item.state == State::Resolving)
     }
 
-    /// Those whose turn is next: by priority, then by age, as many as a batch holds,
-    /// and of the same rules as the first.
+    /// Returns the items to build next, by priority and then by age: at most one batch, and only items with the rules
+    /// of the first.
     pub fn turn(&self) -> Vec<ItemId> {
         let mut queued: Vec<&Item> = self.items.iter().filter(|item| item.state == State::Queued).collect();
         queued.sort_by_key(|item| (std::cmp::Reverse(item.priority), item.id));
@@ -322,8 +323,8 @@ impl Queue {
         queued.iter().take(batch.min(together)).map(|item| item.id).collect()
     }
 
-    /// What of it has to outlive a crash. Candidates are built and verified anew;
-    /// a landing is kept, because it may have happened.
+    /// Returns the part of the queue that must survive a crash. Candidates are built and verified again; a landing is
+    /// kept, because it may have happened.
     #[must_use]
     pub fn kept(&self) -> Self {
         let mut kept = self.clone();
@@ -333,7 +334,7 @@ impl Queue {
         kept
     }
 
-    /// Nothing came of what is under way: its items have their turn again.
+    /// Abandons the work under way, and queues its items again.
     pub fn give_back(&mut self) {
         for item in &mut self.items {
             if item.state == State::Active {
@@ -343,7 +344,7 @@ impl Queue {
         self.phase = Phase::Idle;
     }
 
-    /// Forgets the oldest of those that are done when there are too many.
+    /// Removes the oldest past item if there are more than [`HISTORY_MAX`].
     pub fn forget_oldest(&mut self) {
         if self.items.iter().filter(|item| item.is_past()).count() > HISTORY_MAX
             && let Some(oldest) = self.items.iter().position(Item::is_past)

@@ -1,36 +1,34 @@
-//! What a command asks of merge queues and sees of them: bodies of the API under
-//! `/v1/merge`.
+//! Requests about merge queues and their results: bodies of the API under `/v1/merge`.
 
 use serde::{Deserialize, Serialize};
 
 use super::queue::{ItemId, Queue, Strategy};
 use crate::request::Caller;
 
-/// Where a queue lands.
+/// Repository and base branch of a merge queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Target {
-    /// The repository's common directory, absolute.
+    /// Common git directory of the repository, absolute.
     pub repository: String,
     /// Full name of the base branch, `refs/heads/…`.
     pub branch: String,
 }
 
 impl Target {
-    /// The base as people write it.
+    /// Returns the name of the base branch without `refs/heads/`.
     pub fn base(&self) -> &str {
         self.branch.strip_prefix("refs/heads/").unwrap_or(&self.branch)
     }
 }
 
-/// What was typed about the rules of a queue; what was not comes from
-/// `swarm.toml` at the repository's root.
+/// Rules of a queue as typed. Those that are `None` come from `swarm.toml` at the root of the repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MergeSettings {
     pub verify: Option<String>,
     pub verify_each: Option<bool>,
     pub batch: Option<usize>,
-    /// Seconds.
+    /// Time limit of a verification or resolver, in seconds.
     pub timeout: Option<u64>,
     pub resolver: Option<String>,
     pub max_retries: Option<u32>,
@@ -45,15 +43,15 @@ pub struct MergeRequest {
     pub order: MergeOrder,
 }
 
-/// What is to be done with queues.
+/// Order for merge queues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "order")]
 pub enum MergeOrder {
-    /// Workers or branches of the repository at the caller's directory.
+    /// Add workers, or branches of the repository at the caller's directory.
     Add {
         names: Vec<String>,
-        /// A branch; by default the one recorded at the spawn, for a branch the one
-        /// that is checked out.
+        /// Base branch. `None`: for a worker the base recorded at its spawn, for a branch the branch that is checked
+        /// out.
         base: Option<String>,
         #[serde(default)]
         priority: i32,
@@ -76,29 +74,29 @@ pub enum MergeOrder {
     },
 }
 
-/// One item that was added or changed.
+/// Queue item that was added or changed, or queue that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeLine {
     pub target: Target,
-    /// None where the whole queue was meant.
+    /// Number of the item. `None` if the request was about the whole queue.
     pub item: Option<ItemId>,
     pub name: String,
     /// `queued`, `waiting`, `dropped`, `paused` or `resumed`.
     pub done: String,
-    /// Why, where it waits.
+    /// Why the item waits. `None` if it does not.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Untracked paths of the worker that do not land, being of a kind that tools make.
+    /// Untracked paths of the worker that do not land, because tools generate files of their kind.
     #[serde(default)]
     pub left_out: Vec<String>,
 }
 
-/// One queue, as `GET /v1/merge` lists them.
+/// Merge queue as `GET /v1/merge` lists it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueView {
     pub target: Target,
     pub queue: Queue,
-    /// Why its journal cannot be written; it goes on when that is over.
+    /// Why the journal cannot be written. `None` if it can. The queue continues once it can be written again.
     #[serde(default)]
     pub stuck: Option<String>,
 }

@@ -1,17 +1,17 @@
-//! A nudge: what is typed into a worker's window, and when.
+//! State of a nudge: text that is typed into a worker's window on a schedule.
 
 use crate::Every;
 
-/// A moment, on both clocks: durations are measured on the one that counts from the
-/// boot, which nobody sets; the other is shown to people and survives a reboot.
+/// A point in time on both clocks. Durations are measured on the boot clock, which nobody sets; the
+/// wall clock is shown to people and survives a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Negative before the boot.
+    /// Milliseconds since boot. Negative before it.
     pub boot_ms: i64,
     pub wall_ms: u64,
 }
 
-/// The present, as the clocks have it.
+/// The present time on both clocks, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     pub boot_ms: u64,
@@ -27,21 +27,21 @@ impl Now {
         Moment { boot_ms: self.boot(), wall_ms: self.wall_ms }
     }
 
-    /// The moment that is so far ahead.
+    /// Returns the point in time `ms` milliseconds from now.
     pub fn after(self, ms: u64) -> Moment {
         let ahead = i64::try_from(ms).unwrap_or(i64::MAX);
         Moment { boot_ms: self.boot().saturating_add(ahead), wall_ms: self.wall_ms.saturating_add(ms) }
     }
 }
 
-/// The words of its file.
+/// Status of a nudge, in the words of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Active,
     Paused,
-    /// Its time is over.
+    /// Expired.
     Expired,
-    /// By a person, or because its worker is gone.
+    /// Stopped by a person, or because its worker is gone.
     Stopped,
 }
 
@@ -59,7 +59,7 @@ impl Status {
         [Self::Active, Self::Paused, Self::Expired, Self::Stopped].into_iter().find(|status| status.word() == word)
     }
 
-    /// Whether it may beat again without being started anew.
+    /// Reports whether the nudge may beat again without a new start.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Active | Self::Paused)
     }
@@ -72,20 +72,20 @@ pub struct Nudge {
     pub message: String,
     pub jitter_ms: u64,
     pub status: Status,
-    /// When it was started or resumed: beats of an interval are counted from here.
+    /// Time of the start or resume. Beats of an interval are counted from here.
     pub anchor: Moment,
     pub expires: Option<Moment>,
     pub created_ms: u64,
     pub last_beat_ms: Option<u64>,
     pub beats: u64,
-    /// Everything that was due up to here is dealt with: intervals since the anchor,
-    /// or a moment of the wall clock where it goes by dates.
+    /// Everything that was due up to here is done: the number of intervals since the anchor, or for
+    /// a cron schedule Unix milliseconds.
     pub handled: u64,
-    /// Typing the last beat was begun, and nobody knows yet that it was ended: its text may
-    /// stand in the window without Enter.
+    /// The last beat may be typed in part: its text may be in the window without Enter.
     pub unfinished: bool,
-    /// The request that changed it last.
+    /// Last request that changed the nudge.
     pub request: String,
-    /// False where another program wrote its file and left out what only ours has.
+    /// `false` if another program wrote the file and omitted the fields that only this program
+    /// writes.
     pub whole: bool,
 }

@@ -1,28 +1,28 @@
-//! What a command asks of nudges: bodies of the API under `/v1/nudges`.
+//! Requests about nudges: bodies of the API under `/v1/nudges`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::request::Caller;
 
-/// When beats are due.
+/// Schedule of beats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Every {
-    /// Each time that so many milliseconds have passed.
+    /// Every `ms` milliseconds.
     Interval { ms: u64 },
-    /// At the dates of a cron expression of five fields, in local time.
+    /// At the dates of a cron expression with five fields, in local time.
     Cron { expression: String },
 }
 
-/// What was typed about a nudge.
+/// Settings of a new nudge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NudgeSettings {
     pub every: Every,
     pub message: String,
-    /// Milliseconds until it ends by itself.
+    /// Milliseconds until the nudge expires.
     #[serde(default)]
     pub expire_ms: Option<u64>,
-    /// Each beat comes up to so many milliseconds later than it is due.
+    /// Maximum random delay of each beat, in milliseconds.
     #[serde(default)]
     pub jitter_ms: u64,
 }
@@ -36,13 +36,13 @@ pub struct NudgeRequest {
     pub order: NudgeOrder,
 }
 
-/// What is to be done with the nudge of a worker.
+/// Order for a worker's nudge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "order")]
 pub enum NudgeOrder {
     Start {
         settings: NudgeSettings,
-        /// In place of one that is active.
+        /// Replace an active nudge.
         #[serde(default)]
         force: bool,
     },
@@ -51,10 +51,10 @@ pub enum NudgeOrder {
     Resume,
 }
 
-/// What became of such a request.
+/// Result of such a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NudgeLine {
     pub worker: String,
-    /// `started`, `stopped`, `paused`, `resumed`, or `inactive` where there was nothing to stop.
+    /// `started`, `stopped`, `paused`, `resumed`, or `inactive` if there was nothing to stop.
     pub done: String,
 }

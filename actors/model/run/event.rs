@@ -1,16 +1,16 @@
-//! What happens to a run, as its journal has it.
+//! Events of a run, as its journal stores them.
 
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{Merged, Outcome};
 use super::progress::Spent;
 
-/// What happens to a run. Those about an attempt that is not the present one are void.
+/// Event of a run. Events about an attempt other than the present one have no effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
     Began,
-    /// The worker of this attempt runs.
+    /// The worker of the attempt runs.
     Started {
         job: usize,
         attempt: u32,
@@ -22,17 +22,17 @@ pub enum Event {
         outcome: Outcome,
         spent: Spent,
     },
-    /// Its work is in the queue.
+    /// The work of the attempt is in the merge queue.
     Queued {
         job: usize,
         attempt: u32,
     },
-    /// Its work waited for a person, and has its turn in the queue again.
+    /// The work waited for a person, and is now queued again.
     Retried {
         job: usize,
         attempt: u32,
     },
-    /// `spent` is what resolving its conflicts took.
+    /// The merge queue has settled the work. `spent` is the usage of agents that resolved conflicts.
     Merged {
         job: usize,
         attempt: u32,
@@ -40,7 +40,7 @@ pub enum Event {
         #[serde(default)]
         spent: Spent,
     },
-    /// The time of its next attempt has come.
+    /// The next attempt is due.
     Due {
         job: usize,
         attempt: u32,

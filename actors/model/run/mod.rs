@@ -1,4 +1,4 @@
-//! Values of a run: its plan, the progress of each job, what happened, and what it reports.
+//! Values of a run: its plan, the progress of each job, its events, and its reports.
 
 mod event;
 mod names;

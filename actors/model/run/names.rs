@@ -1,19 +1,19 @@
-//! Names that are the same before and after a crash: of the workers of a run, and of the requests that start them.
+//! Names that are stable across crashes: of a run's workers, and of the requests that start them.
 
 use crate::WorkerName;
 
-/// Under which request the worker of an attempt is started: the same after a crash.
+/// Returns the request that starts the worker of an attempt. Stable across crashes.
 pub fn request_of(run: &str, job: &str, attempt: u32) -> String {
     format!("{}{attempt}", request_prefix(run, job))
 }
 
-/// What the requests of all attempts of a job begin with.
+/// Returns the common prefix of the requests of all attempts of a job.
 pub fn request_prefix(run: &str, job: &str) -> String {
     format!("run/{run}/{job}/")
 }
 
-/// `<slug>.<id>`, where that is a name that a worker may have; otherwise what of it
-/// may stay, and a hash of the whole.
+/// Returns `<slug>.<id>` if that is a valid worker name. Otherwise replaces invalid characters, shortens the name if
+/// necessary, and appends a hash of the original.
 pub fn worker_name(slug: &str, id: &str) -> String {
     let plain = format!("{slug}.{id}");
     if WorkerName::parse(&plain).is_ok() {
@@ -25,7 +25,7 @@ pub fn worker_name(slug: &str, id: &str) -> String {
     format!("{}-{:08x}", if kept.is_empty() { "w" } else { &kept }, fnv(&plain))
 }
 
-/// FNV-1a of 32 bits: the same in every build, which the standard library's is not.
+/// Returns the 32-bit FNV-1a hash, which is the same in every build, unlike the standard library's.
 fn fnv(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -35,12 +35,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_workers_are_names_that_workers_may_have() {
+    fn worker_names_are_valid_for_any_id() {
         assert_eq!(worker_name("project", "auth-system"), "project.auth-system");
         for id in ["a/b", "ünïcode", "x".repeat(80).as_str(), "a..b", "end.lock", ""] {
             let name = worker_name("project", id);
             assert!(WorkerName::parse(&name).is_ok(), "{id} → {name}");
         }
-        assert_ne!(worker_name("p", "a/b"), worker_name("p", "a:b"), "they are told apart by the hash");
+        assert_ne!(worker_name("p", "a/b"), worker_name("p", "a:b"), "the hash distinguishes them");
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of an attempt, and of the work that it left.
+//! Result of an attempt, and of landing its work.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,38 +11,39 @@ pub enum Outcome {
     },
     Failure {
         cause: String,
-        /// What the next attempt is to know.
+        /// What the next attempt should know. `None` if the cause says all.
         evidence: Option<String>,
         fault: FaultKind,
     },
-    /// Somebody ended it.
+    /// The worker was ended on request.
     Stopped,
 }
 
-/// What kind of failure it was, which says whether and when to try again.
+/// Kind of a failure, which decides whether and when to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultKind {
-    /// Of the task: tried again at once.
+    /// The task failed. Retried at once.
     Task,
-    /// Of the way there, and passing: tried again after a pause.
+    /// A temporary failure outside the task. Retried after a pause.
     Passing,
-    /// The provider's limit, until then if it said so; does not count.
+    /// The provider's usage limit was reached. Retried at `until_ms` (Unix milliseconds) if the provider named a
+    /// time, else after a pause. Does not count as a failure.
     Limit { until_ms: Option<u64> },
-    /// Nobody knows how it ended: the machine went down, or what watched it was killed.
+    /// The end is unknown: the machine went down, or the process that watched the worker was killed.
     Lost,
-    /// Another attempt would end the same.
+    /// Permanent: another attempt would fail in the same way.
     Lasting,
 }
 
-/// What the merge queue says about a job's work.
+/// Result of the merge queue for the work of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Merged {
     Landed {
         commit: String,
     },
-    /// There was nothing in it that the base does not have.
+    /// There was nothing to land, because the base contains everything already.
     Nothing,
     Rejected {
         reason: String,
@@ -55,7 +56,7 @@ pub enum Merged {
         files: Vec<String>,
     },
     Dropped,
-    /// It could not be queued.
+    /// The work could not be queued.
     Refused {
         cause: String,
     },

@@ -1,4 +1,4 @@
-//! What a run is to do: its jobs, in what order, and the rules for all of them.
+//! Plan of a run: its jobs, their order, and the rules for all of them.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::MergeSettings;
 
-/// One run, as it was asked for.
+/// Plan of one run, as requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Of this run among all, eight hex digits.
+    /// Id of the run: eight hex digits.
     pub id: String,
-    /// Directory of the run's own files, absolute: `.arial` of a repository, or one
-    /// below the state directory.
+    /// Directory of the run's own files, absolute: `.arial` of a repository, or a directory below the state
+    /// directory.
     pub home: String,
-    /// What names of its workers begin with.
+    /// Prefix of the names of its workers.
     pub slug: String,
-    /// The repository's root, or the directory in which plain commands run.
+    /// Root of the repository, or the directory in which plain commands run.
     pub root: String,
-    /// The branch on which finished work lands; none when no job has a worktree.
+    /// Branch on which finished work lands. `None` if no job has a worktree.
     #[serde(default)]
     pub base: Option<String>,
-    /// The folder of specs as it was typed; none for a file of jobs.
+    /// Folder of specs as typed. `None` for a file of jobs.
     #[serde(default)]
     pub specs: Option<String>,
     pub jobs: Vec<Job>,
@@ -30,8 +30,8 @@ pub struct Plan {
     pub flags: Flags,
 }
 
-/// What was typed when it was begun, and holds when it goes on: what is to land is not
-/// to land unverified because somebody had to stop.
+/// Options of `swarm run`. They still hold when the run is resumed, so that an interruption never lets work land
+/// unverified.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Flags {
@@ -42,17 +42,17 @@ pub struct Flags {
     pub verify: Option<String>,
 }
 
-/// What holds for all jobs.
+/// Rules for all jobs of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rules {
-    /// Jobs that are at work at the same time; at least one.
+    /// Maximum number of concurrent jobs. At least one job runs.
     pub limit: usize,
-    /// The same of a group's jobs; one where nothing is said.
+    /// Maximum number of concurrent jobs of each group. The default is one.
     pub groups: BTreeMap<String, usize>,
-    /// Begin nothing more once a job has failed.
+    /// Start nothing more once a job has failed.
     pub fail_fast: bool,
-    /// How finished work lands, where the repository's configuration says nothing.
+    /// How finished work lands. Settings that are `None` come from the repository's configuration.
     pub merge: MergeSettings,
 }
 
@@ -62,37 +62,38 @@ impl Default for Rules {
     }
 }
 
-/// One thing to do: a spec for an agent, or a command.
+/// One entry of a run: a spec for an agent, or a command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     pub id: String,
     pub work: Work,
-    /// Jobs that must be done, and landed, before.
+    /// Ids of jobs that must be done, and landed if they land, before this one starts.
     #[serde(default)]
     pub after: Vec<String>,
-    /// Higher goes first.
+    /// Jobs with a higher priority start first.
     #[serde(default)]
     pub priority: i32,
-    /// Of the jobs of one group so many are at work at a time as [`Rules::groups`] says.
+    /// Group of the job. [`Rules::groups`] limits how many jobs of a group run concurrently.
     #[serde(default)]
     pub group: Option<String>,
-    /// Attempts after the first.
+    /// Maximum number of attempts after the first.
     #[serde(default)]
     pub retries: u32,
-    /// Longest time of one attempt, in milliseconds.
+    /// Time limit of one attempt in milliseconds. `None`: no limit.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// The branch of its own worktree; none when it works in the root.
+    /// Branch of the job's own worktree. `None` if the job runs in the root.
     #[serde(default)]
     pub branch: Option<String>,
-    /// What it leaves lands on the base.
+    /// Whether the work lands on the base.
     #[serde(default)]
     pub merge: bool,
-    /// The command that says whether it may land, where it has one of its own.
+    /// Command that verifies the work before it lands. `None`: the command for all jobs.
     #[serde(default)]
     pub verify: Option<String>,
 }
 
+/// Work of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
@@ -106,53 +107,55 @@ impl Default for Work {
     }
 }
 
-/// A spec that an agent carries out.
+/// Spec that an agent carries out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SpecWork {
-    /// Its file, relative to the root.
+    /// Path of the spec, relative to the root.
     pub file: String,
-    /// Of its text when the run began; what a later attempt finds may be another one.
+    /// Digest of the text when the run started. A later attempt may find another text.
     #[serde(default)]
     pub digest: String,
-    /// First heading.
+    /// First heading of the spec.
     pub title: String,
-    /// Name of the agent adapter; none for the default one.
+    /// Name of the agent adapter. `None`: the default adapter.
     #[serde(default)]
     pub adapter: Option<String>,
-    /// What the agent must be able to do.
+    /// Capabilities that the agent must have.
     #[serde(default)]
     pub capabilities: Vec<String>,
 }
 
-/// A command of a file of jobs.
+/// Command from a file of jobs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommandWork {
     pub argv: Vec<String>,
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Where it runs; the root by default, its worktree where it has one.
+    /// Working directory. `None`: the job's worktree if it has one, else the root.
     #[serde(default)]
     pub cwd: Option<String>,
 }
 
 impl Plan {
-    /// Where the job of this name stands.
+    /// Returns the index of the job with this id.
     pub fn position(&self, id: &str) -> Option<usize> {
         self.jobs.iter().position(|job| job.id == id)
     }
 
-    /// What is wrong with the order that the jobs ask for: an unknown name, or a circle.
+    /// Checks that the dependencies of the jobs exist and have no cycle.
     ///
     /// # Errors
-    /// The first mistake, as a sentence.
+    /// Returns a message about the first unknown dependency, or about a cycle.
     pub fn check_order(&self) -> Result<(), String> {
         let at: BTreeMap<&str, usize> = self.jobs.iter().enumerate().map(|(at, job)| (job.id.as_str(), at)).collect();
         for job in &self.jobs {
             if let Some(unknown) = job.after.iter().find(|id| !at.contains_key(id.as_str())) {
-                return Err(format!("'{}' is to run after '{unknown}', which there is not", job.id));
+                let others = at.keys().copied().filter(|id| *id != job.id);
+                let meant = crate::nearest(unknown, others).map(|id| format!(" (did you mean '{id}'?)"));
+                return Err(format!("job '{}': unknown dependency '{unknown}'{}", job.id, meant.unwrap_or_default()));
             }
         }
-        // Kahn: what never becomes free is in a circle, or behind one.
+        // Kahn's algorithm: a job that never becomes free is in a cycle, or depends on one.
         let mut open: Vec<usize> = self.jobs.iter().map(|job| job.after.len()).collect();
         let mut free: Vec<usize> = (0..open.len()).filter(|job| open[*job] == 0).collect();
         let mut followers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -174,6 +177,6 @@ impl Plan {
         }
         let circle: Vec<&str> =
             self.jobs.iter().zip(&open).filter(|(_, open)| **open > 0).map(|(job, _)| job.id.as_str()).collect();
-        Err(format!("these wait for each other: {}", circle.join(", ")))
+        Err(format!("jobs depend on each other: {}", circle.join(", ")))
     }
 }

@@ -1,4 +1,4 @@
-//! How far a run has come: plain values, one for each job of its plan.
+//! Progress of a run: plain values, one for each job of its plan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Job, Plan, Work};
 
-/// Where a job is.
+/// Stage of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "stage")]
 pub enum Stage {
-    /// Its turn has not come.
+    /// Waiting for its turn, or for its dependencies.
     #[default]
     Pending,
-    /// Its worker is being started, or is at work.
+    /// The worker is being started, or runs.
     Working,
-    /// Its next attempt is due at this time, Unix milliseconds.
+    /// The next attempt is due at this time, in Unix milliseconds.
     BackingOff {
         until_ms: u64,
     },
-    /// Its work is done and on its way into the merge queue.
+    /// The work is done and is being added to the merge queue.
     Finishing,
-    /// Its work is in the merge queue.
+    /// The work is in the merge queue.
     Merging,
-    /// Its work is in the merge queue, which waits for a person.
+    /// The work is in the merge queue, and its item waits for a person.
     Waiting,
-    /// Stopped while it was at work; it goes on where it was.
+    /// Stopped while it was running. It continues when the run is resumed.
     Paused,
     Done,
     Failed,
 }
 
 impl Stage {
-    /// The word for it, on the screen and in JSON.
+    /// Returns the name of the stage, on the screen and in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -49,69 +49,71 @@ impl Stage {
     }
 }
 
-/// What has become of one job so far.
+/// Progress of one job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     #[serde(flatten)]
     pub stage: Stage,
-    /// Number of the attempt that is or was at work, from 1; 0 before the first.
+    /// Number of the present or last attempt, from 1. 0 before the first.
     #[serde(default)]
     pub attempt: u32,
-    /// Attempts that failed and count.
+    /// Number of failed attempts that count towards the limit of retries.
     #[serde(default)]
     pub failures: u32,
-    /// Waits for a limit of the agent's provider, which do not count.
+    /// Number of attempts that ended at the provider's usage limit. They do not count as failures at first.
     #[serde(default)]
     pub limited: u32,
-    /// Attempts of which nobody knows how they ended, which do not count at first.
+    /// Number of attempts whose end is unknown. They do not count as failures at first.
     #[serde(default)]
     pub lost: u32,
+    /// Pid of the worker. `None` if it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    /// Of the first attempt, Unix milliseconds.
+    /// Start of the first attempt in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_ms: Option<u64>,
+    /// Time when the job was done or failed, in Unix milliseconds. `None` before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// What the agent says that it did.
+    /// The agent's own summary of its work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Why it failed last, or what it waits for.
+    /// Reason of the last failure, or what the job waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What the next attempt is to know of the last one.
+    /// What the next attempt should know about the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
-    /// Where its work is on the base.
+    /// Commit of the work on the base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// Its work has waited for a person: there is something to land.
+    /// Whether the work has waited for a person in the merge queue, so that there is something to land.
     #[serde(default)]
     pub waited: bool,
-    /// The job because of which it failed, without an attempt of its own.
+    /// Dependency whose failure failed this job, without an attempt of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blames: Option<String>,
-    /// Paths that keep it from the base.
+    /// Paths that keep the work from the base.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
     #[serde(default)]
     pub spent: Spent,
 }
 
-/// What agents say that they used, over all attempts.
+/// Usage as agents report it, summed over all attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spent {
     pub input_tokens: u64,
     pub output_tokens: u64,
-    /// None while a price is unknown.
+    /// Price in US dollars. `None` if no attempt reported one.
     pub usd: Option<f64>,
-    /// Some attempt did not tell its price.
+    /// Whether an attempt did not report its price.
     pub unpriced: bool,
 }
 
 impl Spent {
-    /// Both together; a sum with an unknown price has the known part and says so.
+    /// Returns the sum. If one of the prices is unknown, the sum has the known one, and `unpriced` stays set.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let usd = match (self.usd, other.usd) {
@@ -127,15 +129,15 @@ impl Spent {
     }
 }
 
-/// What a run is doing as a whole.
+/// State of a run as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     #[default]
     Running,
-    /// Nothing new is begun; what is at work goes on.
+    /// No job starts; running jobs continue.
     Held,
-    /// What is at work is being stopped.
+    /// Running jobs are being stopped.
     Stopping,
     Over(Verdict),
 }
@@ -146,47 +148,47 @@ pub enum Mode {
 pub enum Verdict {
     /// Every job is done.
     Completed,
-    /// Some are not.
+    /// At least one job is not done.
     Failed,
-    /// It was stopped, and can go on.
+    /// The run was stopped and can be resumed.
     Interrupted,
 }
 
-/// A run: what is to be done, and how far it is.
+/// State of a run: its plan, and the progress of each job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub plan: Arc<Plan>,
-    /// One for each job of the plan, in its order.
+    /// Progress of each job of the plan, in its order.
     pub jobs: Vec<Progress>,
     #[serde(default)]
     pub mode: Mode,
-    /// How many words it has told; the next one has this number.
+    /// Number of reports so far, which is the number of the next one.
     #[serde(default)]
     pub told: u64,
-    /// How many attempts jobs had that are no longer in the plan: the numbers of one
-    /// that comes back go on.
+    /// Number of attempts of each job that is no longer in the plan. If the job returns, its attempts are counted
+    /// from there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub retired: BTreeMap<String, u32>,
-    /// A job has failed since it began.
+    /// Whether a job has failed since the run began.
     #[serde(default)]
     pub has_failed: bool,
 }
 
 impl Run {
-    /// A run that begins, with what an earlier one left of the same jobs. What was
-    /// at work then goes on; what failed stays so unless it is to be tried again.
+    /// Creates the state of a run that begins, with the progress of the same jobs from an earlier run. Jobs that were
+    /// running then are resumed. Failed jobs stay failed, except with `retry_failed`.
     pub fn begin(plan: Plan, earlier: Option<&Self>, retry_failed: bool) -> Self {
         let known: BTreeMap<&str, &Progress> = earlier
             .map(|run| run.plan.jobs.iter().map(|job| job.id.as_str()).zip(&run.jobs).collect())
             .unwrap_or_default();
-        // A file of jobs that is through is meant to run again, a folder of specs is done.
+        // A completed file of jobs runs again; a completed folder of specs stays done.
         let is_through = earlier.is_some_and(|run| run.mode == Mode::Over(Verdict::Completed));
         let anew = plan.specs.is_none() && is_through && !retry_failed;
         let go_on = |earlier: Option<&Progress>, is_changed: bool| match earlier {
             Some(job) if anew || is_changed => Progress { attempt: job.attempt, ..Progress::default() },
             earlier => resumed(earlier, retry_failed),
         };
-        // What a command did is not what another one does; a spec that changed is planned again.
+        // A changed command starts over. A changed spec does not, because `plan` handles that.
         let is_changed = |job: &Job| {
             let before = earlier.and_then(|run| run.plan.jobs.get(run.plan.position(&job.id)?));
             matches!(job.work, Work::Command(_)) && before.is_some_and(|before| before.work != job.work)
@@ -206,22 +208,22 @@ impl Run {
         Self { plan: Arc::new(plan), jobs, mode: Mode::Running, told, retired, has_failed: false }
     }
 
-    /// How many jobs are in such a stage.
+    /// Returns the number of jobs whose stage satisfies `is`.
     pub fn count(&self, is: impl Fn(&Stage) -> bool) -> usize {
         self.jobs.iter().filter(|job| is(&job.stage)).count()
     }
 
-    /// One job as it is now, on its own: a run may have a thousand.
+    /// Returns the present state of one job on its own, because a run may have a thousand jobs.
     pub fn now(&self, job: usize) -> Now {
         Now { plan: Arc::clone(&self.plan), at: job, progress: self.jobs[job].clone() }
     }
 }
 
-/// One job of a run at one moment.
+/// State of one job of a run at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Now {
     pub plan: Arc<Plan>,
-    /// Where it stands in the plan.
+    /// Index of the job in the plan.
     pub at: usize,
     pub progress: Progress,
 }
@@ -231,13 +233,13 @@ impl Now {
         &self.plan.jobs[self.at]
     }
 
-    /// The name of its worker.
+    /// Returns the name of the job's worker.
     pub fn worker(&self) -> String {
         super::worker_name(&self.plan.slug, &self.job().id)
     }
 }
 
-/// What failed only because another one had has its turn when that one has.
+/// Resets jobs that failed only because of a dependency, if that dependency has not failed any more.
 fn revive(plan: &Plan, jobs: &mut [Progress]) {
     let is_revived = |jobs: &[Progress], at: usize| {
         let blamed = jobs[at].blames.as_deref().and_then(|id| plan.position(id));
@@ -248,14 +250,15 @@ fn revive(plan: &Plan, jobs: &mut [Progress]) {
     }
 }
 
+/// Returns the progress with which a job of an earlier run begins.
 fn resumed(earlier: Option<&Progress>, retry_failed: bool) -> Progress {
     let mut job = earlier.cloned().unwrap_or_default();
     match job.stage {
-        // Failures are counted anew, and the numbers of attempts go on.
+        // Failures are counted from 0 again; the numbers of attempts continue.
         Stage::Failed if retry_failed => {
             Progress { attempt: job.attempt, spent: job.spent, evidence: job.evidence, ..Progress::default() }
         }
-        // The queue knows what became of the work of this attempt.
+        // The merge queue knows the result of this attempt's work.
         Stage::Waiting | Stage::Merging | Stage::Finishing => {
             job.stage = Stage::Finishing;
             job

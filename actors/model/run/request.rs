@@ -1,4 +1,4 @@
-//! What a command asks of runs: bodies of the API under `/v1/run`.
+//! Requests about runs: bodies of the API under `/v1/run`.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,21 +13,21 @@ pub struct RunRequest {
     pub order: RunOrder,
 }
 
-/// What is to be done with a run. `home` is the directory of the run's files.
+/// Order for a run. `home` is the directory of the run's files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "order")]
 pub enum RunOrder {
-    /// Begin it, or go on with what an earlier one left.
+    /// Start the run, or resume an earlier one.
     Begin {
         plan: Box<Plan>,
         #[serde(default)]
         retry_failed: bool,
     },
-    /// End what is at work, and keep it for later.
+    /// Stop running jobs, and keep their work for a later run.
     Stop {
         home: String,
     },
-    /// Begin nothing new.
+    /// Start no further job until `Resume`.
     Hold {
         home: String,
     },
@@ -36,7 +36,7 @@ pub enum RunOrder {
     },
 }
 
-/// What became of such a request.
+/// Result of such a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunLine {
     pub run: String,

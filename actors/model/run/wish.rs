@@ -1,17 +1,19 @@
-//! Work that a run or a flow wants landed.
+//! Request of a run or flow to land work.
 
 use crate::{Caller, MergeSettings};
 
-/// Work that is to land.
+/// Request to land the work of a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
-    /// It is asked for once under the same key.
+    /// Key of the queue item. A repeated request with the same key adds no second item.
     pub key: String,
     pub worker: String,
+    /// Base branch. `None`: the one recorded when the worker was started.
     pub base: Option<String>,
+    /// Items with a higher priority go first.
     pub priority: i32,
     pub settings: MergeSettings,
-    /// What its commit is to be called.
+    /// Subject of the commit for uncommitted work. `None`: the worker's name.
     pub subject: Option<String>,
     pub caller: Caller,
 }

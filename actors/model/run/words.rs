@@ -1,4 +1,4 @@
-//! What a run tells as it goes: one JSON object a line, stable and documented.
+//! Reports of a run: one JSON object per line, in a stable and documented form.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use super::progress::Spent;
 /// One line of `events.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// ISO 8601, UTC.
+    /// Time in ISO 8601, UTC.
     pub time: String,
     pub run: String,
-    /// Counts what this run has told, from 0; none for what agents report while they work.
+    /// Number of the report in this run, from 0. `None` for reports of agents while they work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -19,7 +19,7 @@ pub struct Line {
     pub word: Word,
 }
 
-/// The stable names are the values of `event`.
+/// Report of a run. The values of `event` are stable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event")]
 pub enum Word {
@@ -36,12 +36,12 @@ pub enum Word {
     RunResumed,
     #[serde(rename = "run.stopping")]
     RunStopping,
-    /// The last of a run. `status` is `completed`, `failed` or `interrupted`.
+    /// Last report of a run. `status` is `completed`, `failed` or `interrupted`.
     #[serde(rename = "run.completed")]
     RunCompleted { status: String, done: usize, failed: usize, pending: usize },
     #[serde(rename = "workstream.started")]
     Started { attempt: u32, worker: String },
-    /// The agent has finished; its work is not landed yet.
+    /// The agent has finished. Its work has not landed yet.
     #[serde(rename = "workstream.completed")]
     Completed {
         attempt: u32,
@@ -50,39 +50,39 @@ pub enum Word {
         #[serde(default)]
         spent: Spent,
     },
-    /// It is given up.
+    /// The workstream has failed, and no attempt follows.
     #[serde(rename = "workstream.failed")]
     Failed { attempt: u32, error: String },
-    /// An attempt failed and another one follows.
+    /// An attempt failed, and another one follows in `in_ms` milliseconds.
     #[serde(rename = "workstream.retrying")]
     Retrying { attempt: u32, error: String, in_ms: u64 },
-    /// It was stopped and can go on.
+    /// The workstream was stopped and can be resumed.
     #[serde(rename = "workstream.paused")]
     Paused { attempt: u32 },
-    /// It is done, and landed where it was to land.
+    /// The workstream is done, and its work has landed if it had to.
     #[serde(rename = "workstream.done")]
     Done {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         commit: Option<String>,
     },
-    /// Its spec is not as it was when the run began; this attempt takes it as it is now.
+    /// The spec has changed since the run began. This attempt uses the new text.
     #[serde(rename = "workstream.spec_changed")]
     SpecChanged { attempt: u32, file: String },
-    /// What an agent is at.
+    /// Present activity of an agent.
     #[serde(rename = "workstream.activity")]
     Activity { text: String },
-    /// It stands still and needs a person.
+    /// The workstream is stuck and needs a person.
     #[serde(rename = "workstream.waiting")]
     NeedsInput { cause: String },
-    /// What `swarm run context` gave has reached the agent, or cannot any more.
+    /// A text from `swarm run context` has reached the agent, or can no longer reach it.
     #[serde(rename = "workstream.context")]
     Context { delivered: bool, text: String },
     #[serde(rename = "merge.started")]
     MergeStarted { base: String },
-    /// The verification runs on a commit that holds its work.
+    /// The verification runs on a commit that contains the work.
     #[serde(rename = "merge.verifying")]
     MergeVerifying { commit: String },
-    /// The conflict agent is at these files.
+    /// The conflict agent works on these files.
     #[serde(rename = "merge.resolving")]
     MergeResolving { files: Vec<String> },
     #[serde(rename = "merge.completed")]
@@ -91,7 +91,7 @@ pub enum Word {
     MergeConflict { files: Vec<String>, branch: String },
     #[serde(rename = "merge.rejected")]
     MergeRejected { error: String },
-    /// Something outside keeps it from landing.
+    /// Something other than the work itself keeps it from landing.
     #[serde(rename = "merge.waiting")]
     MergeWaiting { error: String },
 }

@@ -1,4 +1,4 @@
-//! What a new supervisor makes of everything it finds.
+//! Adoption: what a new supervisor does with the workers, rows and records that it finds.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use swarm_model::{Ended, EventKind, FineState, RestartPolicy};
 
 use crate::fixture::{Rig, request, restarting};
 
-/// A rig whose supervisor has just died, over a worker `a`.
+/// Returns a rig with a worker `a`, whose supervisor has just died.
 async fn orphan(policy: RestartPolicy) -> Rig {
     let mut rig = Rig::start().await;
     rig.spawn(restarting("a", policy)).await.expect("starts");
@@ -29,12 +29,12 @@ async fn a_running_worker_is_watched_again() {
     rig.world.end("a", Ended::Code(1));
     rig.world.pass(Duration::from_secs(2)).await;
     assert_eq!(rig.world.state("a"), Some(FineState::Running));
-    assert_eq!(rig.world.records.executions().len(), 2, "its end was seen and it was restarted");
+    assert_eq!(rig.world.records.executions().len(), 2, "its exit was seen and it was restarted");
     rig.check();
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_nobody_saw_is_treated_as_if_it_had_been_seen() {
+async fn an_unseen_exit_is_handled_like_a_seen_one() {
     for (policy, ended, expected) in [
         (RestartPolicy::OnFailure, Ended::Code(1), FineState::Running),
         (RestartPolicy::OnFailure, Ended::Code(0), FineState::Exited),
@@ -50,21 +50,21 @@ async fn an_end_that_nobody_saw_is_treated_as_if_it_had_been_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_that_was_due_meanwhile_comes_at_once() {
+async fn an_overdue_restart_happens_at_once() {
     let mut rig = Rig::start().await;
     rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("starts");
     rig.world.end("a", Ended::Code(1));
     rig.world.settle().await;
     rig.crash().await;
     rig.world.pass(Duration::from_secs(3600)).await;
-    assert_eq!(rig.world.state("a"), Some(FineState::Backoff), "nobody was there to restart it");
+    assert_eq!(rig.world.state("a"), Some(FineState::Backoff), "no supervisor was there to restart it");
     rig.up().await;
     assert_eq!(rig.world.state("a"), Some(FineState::Running));
     assert_eq!(rig.world.facts("a").map(|facts| facts.wanted.restarts), Some(1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_that_is_still_to_come_waits_for_its_time() {
+async fn a_pending_restart_waits_for_its_time() {
     let mut rig = Rig::start().await;
     rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("starts");
     for _ in 0..4 {
@@ -74,7 +74,7 @@ async fn a_restart_that_is_still_to_come_waits_for_its_time() {
     rig.world.end("a", Ended::Code(1));
     rig.world.settle().await;
     rig.crash().await;
-    // A wall clock that jumps back may not make it wait for years.
+    // A wall clock that was set back must not delay it for years.
     rig.world.clock.jump_wall_ms(-1_000_000_000);
     rig.up().await;
     assert_eq!(rig.world.state("a"), Some(FineState::Backoff));
@@ -95,7 +95,7 @@ async fn a_worker_without_its_shim_is_watched_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_went_down_with_the_machine_was_interrupted() {
+async fn a_worker_lost_in_a_reboot_is_interrupted() {
     let mut rig = orphan(RestartPolicy::Never).await;
     rig.world.kernel.reboot();
     rig.up().await;
@@ -106,7 +106,7 @@ async fn a_worker_that_went_down_with_the_machine_was_interrupted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_with_a_policy_comes_back_with_the_machine() {
+async fn a_worker_with_a_restart_policy_is_restarted_after_a_reboot() {
     for (policy, executions) in [(RestartPolicy::OnFailure, 2), (RestartPolicy::Always, 2)] {
         let mut rig = orphan(policy).await;
         rig.world.kernel.reboot();
@@ -118,7 +118,7 @@ async fn a_worker_with_a_policy_comes_back_with_the_machine() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_went_missing_comes_back_while_its_worker_runs() {
+async fn a_missing_row_is_restored_while_its_worker_runs() {
     let mut rig = orphan(RestartPolicy::Never).await;
     let before = rig.world.row("a");
     rig.world.write_rows(&[]);
@@ -129,7 +129,7 @@ async fn a_row_that_went_missing_comes_back_while_its_worker_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_cleaned_elsewhere_is_forgotten() {
+async fn a_worker_cleaned_by_another_program_is_forgotten() {
     let mut rig = orphan(RestartPolicy::Always).await;
     rig.world.end("a", Ended::Code(0));
     rig.world.write_rows(&[]);
@@ -170,7 +170,7 @@ async fn a_registry_that_cannot_be_read_stops_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_nobody_saw_is_told_once() {
+async fn an_unseen_exit_is_reported_once() {
     let mut rig = Rig::start().await;
     for name in ["a", "b"] {
         rig.spawn(request(name)).await.expect("starts");

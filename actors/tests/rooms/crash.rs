@@ -1,5 +1,5 @@
-//! A supervisor is killed on either side of every step of a start, and the next
-//! one makes of it what the table in `worker/launch.rs` says.
+//! Crash tests: a supervisor is killed on either side of every step of a start, and the next one
+//! must recover as the table in `worker/launch.rs` says.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use swarm_model::{FineState, SpawnRequest};
 
 use crate::fixture::{ADOPTION, Rig, clean, request, respawn, with_tree};
 
-/// Before the commit nothing was promised.
+/// Steps before the commit: nothing was promised.
 const BEFORE: [&str; 7] = ["reserve", "reserve.after", "make", "make.after", "rotate_logs", "prepare", "prepare.after"];
-/// After it the worker runs.
+/// Steps after the commit: the worker must run.
 const AFTER: [&str; 2] = ["open", "open.after"];
 
-/// The request is cut off at `step` by the supervisor's death.
+/// Cuts a request off at `step` by killing the supervisor.
 async fn cut_off(rig: &mut Rig, step: &str, request: Request) {
     rig.world.script.at(step, Fault::Hang);
     let _answers = rig.swarm().request(request);
-    // Also a stop before it is over by then.
+    // Enough time for a preceding stop.
     rig.world.pass(Duration::from_secs(1)).await;
     assert_eq!(rig.world.script.unmet(), Vec::<String>::new(), "{step} was never reached");
     rig.crash().await;
@@ -29,7 +29,7 @@ fn spawn(asked: &SpawnRequest) -> Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn killed_before_the_commit_nothing_is_left() {
+async fn a_kill_before_the_commit_leaves_nothing() {
     for step in BEFORE {
         let mut rig = Rig::start().await;
         cut_off(&mut rig, step, spawn(&with_tree("a"))).await;
@@ -44,7 +44,7 @@ async fn killed_before_the_commit_nothing_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn killed_after_the_commit_the_worker_runs() {
+async fn after_a_kill_behind_the_commit_the_worker_runs() {
     for step in AFTER {
         let mut rig = Rig::start().await;
         let mut asked = with_tree("a");
@@ -53,7 +53,7 @@ async fn killed_after_the_commit_the_worker_runs() {
         assert_eq!(rig.world.state("a"), Some(FineState::Running), "{step}");
         assert_eq!(rig.swarm().live().await, 1, "{step}");
         rig.check();
-        // The command was never answered, so it asks again.
+        // The command never got an answer, so it repeats its request.
         asked.caller.repeated = 1;
         assert_eq!(rig.spawn(asked).await.map(|spawned| spawned.generation), Ok(1), "{step}");
         assert_eq!(rig.world.records.executions().len(), 1, "{step}");
@@ -61,7 +61,7 @@ async fn killed_after_the_commit_the_worker_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promise_is_kept_when_also_the_shim_was_killed() {
+async fn a_committed_start_is_repeated_if_its_shim_was_killed_too() {
     let mut rig = Rig::start().await;
     rig.world.script.at("open", Fault::Hang);
     let _answers = rig.swarm().request(spawn(&with_tree("a")));
@@ -76,7 +76,7 @@ async fn a_promise_is_kept_when_also_the_shim_was_killed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_respawn_that_is_cut_off_leaves_the_old_life_or_has_the_new_one() {
+async fn an_interrupted_respawn_leaves_the_old_or_the_new_generation() {
     let steps = [
         "reserve",
         "reserve.after",
@@ -102,21 +102,21 @@ async fn a_respawn_that_is_cut_off_leaves_the_old_life_or_has_the_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_that_is_cut_off_stays_wanted() {
+async fn an_interrupted_stop_stays_wanted() {
     let mut rig = Rig::start().await;
     let mut asked = request("a");
     asked.contract.restart = swarm_model::RestartPolicy::Always;
     rig.spawn(asked).await.expect("starts");
     cut_off(&mut rig, "write_wanted.after", crate::fixture::kill("a")).await;
     rig.up().await;
-    assert_eq!(rig.world.state("a"), Some(FineState::Running), "nobody has signalled it");
+    assert_eq!(rig.world.state("a"), Some(FineState::Running), "it was not signalled");
     rig.world.end("a", swarm_model::Ended::Code(1));
     rig.world.pass(ADOPTION).await;
-    assert_eq!(rig.world.state("a"), Some(FineState::Stopped), "it was to stay stopped");
+    assert_eq!(rig.world.state("a"), Some(FineState::Stopped), "it has to stay stopped");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_that_is_cut_off_is_ended_by_repeating_it() {
+async fn repeating_an_interrupted_clean_completes_it() {
     for step in ["remove_tree", "remove_logs", "remove_leftovers"] {
         let mut rig = Rig::start().await;
         rig.spawn(with_tree("a")).await.expect("starts");

@@ -1,4 +1,4 @@
-//! A world with a supervisor over it, and the requests of a person.
+//! A world with a supervisor, and the requests of a person.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use swarm_model::{
 use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// Longer than a new supervisor waits for the lease of a start that was cut off.
+/// Longer than the time that a new supervisor waits for the lease of an interrupted start.
 pub const ADOPTION: Duration = Duration::from_secs(4);
 
 pub struct Rig {
@@ -23,7 +23,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A machine on which no supervisor runs yet.
+    /// Creates a machine on which no supervisor runs.
     pub fn down() -> Self {
         let home = tempfile::tempdir().expect("a directory for the test");
         Self { world: World::new(home.path()), swarm: None, _home: home }
@@ -35,14 +35,14 @@ impl Rig {
         rig
     }
 
-    /// A supervisor starts and adopts what it finds.
+    /// Starts a supervisor and lets it adopt what it finds.
     pub async fn up(&mut self) {
         let started = SupervisorHandle::start(self.world.root.clone(), self.world.ports()).await;
         self.swarm = Some(started.expect("the supervisor starts"));
         self.world.pass(ADOPTION).await;
     }
 
-    /// The supervisor is killed in the middle of whatever it does.
+    /// Kills the supervisor, whatever it is doing.
     pub async fn crash(&mut self) {
         let swarm = self.swarm.take().expect("a supervisor runs");
         swarm.cell().kill_and_wait(None).await.expect("it can be killed");
@@ -52,7 +52,7 @@ impl Rig {
         self.swarm.as_ref().expect("a supervisor runs")
     }
 
-    /// The answers of a request up to `Done`.
+    /// Returns the answers to a request up to `Done`.
     pub async fn ask(&self, request: Request) -> Vec<Answer> {
         answers(self.swarm().request(request)).await
     }
@@ -70,7 +70,7 @@ impl Rig {
         spawned(self.ask_one(Request::Spawn(Box::new(request))).await)
     }
 
-    /// A request that starts a worker.
+    /// Sends a request that starts a worker.
     pub async fn start_by(&self, request: Request) -> Result<Spawned, Refusal> {
         spawned(self.ask_one(request).await)
     }
@@ -125,7 +125,7 @@ fn line(answer: Result<Answer, Refusal>) -> Result<WorkerLine, Refusal> {
     })
 }
 
-/// A caller with a request id that no other has.
+/// Returns a caller with a unique request id.
 pub fn caller() -> Caller {
     static LAST: AtomicU64 = AtomicU64::new(0);
     Caller {
@@ -161,7 +161,7 @@ pub fn kill(name: &str) -> Request {
     Request::Kill(Box::new(KillRequest { caller: caller(), scope, rm_worktree: false, force_dirty: false }))
 }
 
-/// As the original cleans: the worktree goes when nothing is in it.
+/// Returns a clean request like the original's: the worktree is removed if it has no work in it.
 pub fn clean(name: &str) -> CleanRequest {
     CleanRequest { caller: caller(), scope: Scope::Names(vec![name.to_owned()]), rm_worktree: true, force_dirty: false }
 }
@@ -170,7 +170,7 @@ pub fn respawn(name: &str) -> RespawnRequest {
     RespawnRequest { caller: caller(), name: name.to_owned(), clean_first: false, force_dirty: false }
 }
 
-/// A row as the other program writes it.
+/// Returns a row as the original `swarm` writes it.
 pub fn foreign_row(name: &str, pid: Option<i64>) -> Row {
     Row {
         name: name.to_owned(),
@@ -187,7 +187,7 @@ pub fn foreign_row(name: &str, pid: Option<i64>) -> Row {
     }
 }
 
-/// An actor that only has children, and lets them end as they like.
+/// An actor that only has children and ignores their ends.
 struct Parent;
 
 impl Actor for Parent {

@@ -1,5 +1,4 @@
-//! A flow at work, through the supervisor: each turn's worker is started once, whatever is
-//! cut off on the way.
+//! Flows through the supervisor: the worker of each turn is started once, whatever is interrupted.
 
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ async fn run(rig: &Rig, rules: FlowRules) -> String {
     done
 }
 
-/// The worker of a role ends, when it is at work.
+/// Ends the worker of a role, if it runs.
 fn end(rig: &Rig, role: &str, code: i32) {
     rig.world.end(&format!("abcdef-{role}"), Ended::Code(code));
 }
@@ -42,19 +41,19 @@ async fn pass(rig: &Rig) {
     rig.world.pass(Duration::from_secs(90)).await;
 }
 
-/// How often the worker of a role was executed.
+/// Returns how often the worker of a role was executed.
 fn starts(rig: &Rig, role: &str) -> usize {
     let call = format!("open abcdef-{role}.");
     rig.world.script.calls().iter().filter(|made| made.starts_with(&call)).count()
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_wave_of_turns_follows_the_other_to_the_end() {
+async fn waves_of_turns_follow_one_another_to_the_end() {
     let rig = Rig::start().await;
     let waves = vec![vec![turn("owner", 1)], vec![turn("dev", 1), turn("dev_2", 1)], vec![turn("owner", 2)]];
     rig.world.flows.plan(&place(), waves);
     assert_eq!(run(&rig, FlowRules::default()).await, "running");
-    assert_eq!(run(&rig, FlowRules::default()).await, "running", "asked again, it is the same");
+    assert_eq!(run(&rig, FlowRules::default()).await, "running", "a second run changes nothing");
     end(&rig, "owner", 0);
     pass(&rig).await;
     assert_eq!(rig.world.flows.at_work(&place()).len(), 2);
@@ -63,14 +62,14 @@ async fn one_wave_of_turns_follows_the_other_to_the_end() {
     pass(&rig).await;
     end(&rig, "owner", 0);
     pass(&rig).await;
-    assert!(!rig.world.flows.is_active(&place()), "it is over, and nobody is to resume it");
+    assert!(!rig.world.flows.is_active(&place()), "it is over, so no supervisor resumes it");
     assert_eq!((starts(&rig, "owner"), starts(&rig, "dev")), (2, 1));
     rig.check();
     assert_eq!(rig.swarm().ended().await, Exit::Idle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_it_hears_when_nothing_is_at_work() {
+async fn a_waiting_caller_is_answered_once_no_turn_runs() {
     let rig = Rig::start().await;
     assert!(order(&rig, FlowOrder::Rest).await.is_err_and(|refusal| refusal.cause.contains("nobody runs flow")));
     rig.world.flows.plan(&place(), vec![vec![turn("owner", 1)]]);
@@ -83,7 +82,7 @@ async fn whoever_waits_for_it_hears_when_nothing_is_at_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_worker_failed_is_begun_again_in_its_place() {
+async fn a_turn_whose_worker_failed_is_repeated() {
     let rig = Rig::start().await;
     rig.world.flows.plan(&place(), vec![vec![turn("dev", 1)]]);
     run(&rig, FlowRules::default()).await;
@@ -98,7 +97,7 @@ async fn a_turn_whose_worker_failed_is_begun_again_in_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_flow_is_left_with_what_it_was_at() {
+async fn a_stopped_flow_keeps_its_turns() {
     let rig = Rig::start().await;
     rig.world.flows.plan(&place(), vec![vec![turn("owner", 1), turn("dev", 1)]]);
     run(&rig, FlowRules::default()).await;
@@ -110,7 +109,7 @@ async fn a_stopped_flow_is_left_with_what_it_was_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_turns_are_at_work_than_were_asked_for() {
+async fn the_limit_of_concurrent_turns_holds() {
     let rig = Rig::start().await;
     rig.world.flows.plan(&place(), vec![vec![turn("dev", 1), turn("dev_2", 1)]]);
     run(&rig, FlowRules { max: Some(1), once: false }).await;
@@ -120,15 +119,15 @@ async fn no_more_turns_are_at_work_than_were_asked_for() {
     assert_eq!(starts(&rig, "dev_2"), 1);
 }
 
-/// At each step the supervisor is killed, the room fails, or the disk refuses once: every
-/// turn ends, and none was executed twice.
+/// At each step the supervisor is killed, the room panics, or the disk refuses once: every turn
+/// ends, and none is executed twice.
 #[tokio::test(start_paused = true)]
-async fn whatever_is_cut_off_each_turn_is_started_once() {
+async fn each_turn_is_started_once_whatever_is_interrupted() {
     let steps =
         ["flow.open", "flow.advance", "flow.advance.after", "flow.prepare", "reserve", "prepare", "open", "flow.close"];
     for step in steps {
         for fault in ["killed", "panics", "refused"] {
-            // A step that cannot fail has no such misfortune.
+            // These steps cannot fail.
             if fault == "refused" && ["flow.open", "flow.close", "open"].contains(&step) {
                 continue;
             }
@@ -150,7 +149,7 @@ async fn whatever_is_cut_off_each_turn_is_started_once() {
                     rig.crash().await;
                     rig.up().await;
                 }
-                // Whoever got no answer asks again.
+                // A caller without an answer repeats its request.
                 let _answers = rig.swarm().flow(request.clone());
                 pass(&rig).await;
                 for Turn { role, .. } in rig.world.flows.at_work(&place()) {

@@ -1,5 +1,5 @@
-//! From a worker's end to its landing, through the supervisor: once, whatever is
-//! cut off on the way.
+//! From a worker's exit to its landing, through the supervisor: it lands once, whatever is
+//! interrupted.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use swarm_model::{Answer, Ended, EventKind, FineState, MergeOrder, MergeRequest,
 
 use crate::fixture::{Rig, caller, request, with_tree};
 
-/// A worker that is to land.
+/// Returns a request for a worker that lands when it succeeds.
 fn landing(name: &str) -> SpawnRequest {
     let mut request = with_tree(name);
     request.contract.merge = true;
@@ -29,7 +29,7 @@ async fn add(rig: &Rig, name: &str) -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_lands_when_it_ended_with_success_and_only_then() {
+async fn a_worker_lands_only_if_it_exited_with_success() {
     let rig = Rig::start().await;
     for name in ["good", "bad", "killed"] {
         rig.spawn(landing(name)).await.expect("starts");
@@ -53,7 +53,7 @@ async fn a_worker_lands_when_it_ended_with_success_and_only_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_lands_once_whatever_is_cut_off() {
+async fn a_worker_lands_once_whatever_is_interrupted() {
     for step in ["complete", "save", "save.after", "read_base", "build", "land", "land.after"] {
         for nth in 0..3 {
             let mut rig = Rig::start().await;
@@ -72,32 +72,32 @@ async fn it_lands_once_whatever_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_adopts_a_worker_that_landed_leaves_its_worktree_alone() {
+async fn adoption_leaves_the_worktree_of_a_landed_worker_alone() {
     let mut rig = Rig::start().await;
     rig.spawn(landing("a")).await.expect("starts");
     rig.world.end("a", Ended::Code(0));
     rig.world.pass(Duration::from_secs(1)).await;
     assert_eq!(states(&rig).await, [("a".to_owned(), "landed")]);
     rig.crash().await;
-    // It would not return.
+    // A second call would never return.
     rig.world.script.at("complete", Fault::Hang);
     rig.up().await;
-    assert_eq!(rig.world.script.unmet(), ["complete"], "somebody may be at work there by now");
+    assert_eq!(rig.world.script.unmet(), ["complete"], "the worktree may be in use by now");
     assert_eq!(rig.swarm().ended().await, Exit::Idle);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_supervisor_stays_while_something_is_landing() {
+async fn the_supervisor_stays_during_a_landing() {
     let rig = Rig::start().await;
     rig.world.script.at("build", Fault::Hang);
     assert!(matches!(add(&rig, "a").await, Answer::Merge(line) if line.done == "queued"));
     let ended = tokio::time::timeout(Duration::from_secs(3600), rig.swarm().ended()).await;
-    assert!(ended.is_err(), "it left a landing alone");
+    assert!(ended.is_err(), "it left during a landing");
     assert_eq!(states(&rig).await, [("a".to_owned(), "active")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_leaves_when_all_have_landed() {
+async fn the_supervisor_leaves_when_all_have_landed() {
     let rig = Rig::start().await;
     add(&rig, "a").await;
     assert_eq!(rig.swarm().ended().await, Exit::Idle);
@@ -105,7 +105,7 @@ async fn it_leaves_when_all_have_landed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_panics_is_started_again_alone() {
+async fn a_queue_that_panics_is_restarted_alone() {
     let rig = Rig::start().await;
     rig.spawn(request("w")).await.expect("starts");
     add(&rig, "a").await;
@@ -121,7 +121,7 @@ async fn a_queue_that_panics_is_started_again_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_still_works_does_not_land() {
+async fn a_running_worker_does_not_land() {
     let rig = Rig::start().await;
     rig.spawn(with_tree("a")).await.expect("starts");
     let Answer::Refused(refusal) = add(&rig, "a").await else { panic!("it was taken") };

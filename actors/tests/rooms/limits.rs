@@ -1,4 +1,4 @@
-//! Limits that a worker runs into, and what becomes of it.
+//! Resource limits of workers, and the ends that they cause.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ fn limited(asked: SpawnRequest) -> SpawnRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_in_force_is_warned_of_and_shown() {
+async fn a_limit_that_is_not_in_force_is_reported() {
     let rig = Rig::start().await;
     let spawned = rig.spawn(limited(request("a"))).await.expect("starts");
-    // The machine of these tests holds nothing but output.
+    // The fake machine supports only output limits.
     assert_eq!(spawned.warnings.len(), 1, "{:?}", spawned.warnings);
     assert!(spawned.warnings[0].starts_with("--pids is not in force"));
     let lease = rig.world.facts("a").and_then(|facts| facts.lease.content).expect("it runs");
@@ -28,7 +28,7 @@ async fn what_is_not_in_force_is_warned_of_and_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_written_too_much_is_ended_for_that_by_its_shim() {
+async fn a_worker_over_its_output_limit_is_ended_by_its_shim() {
     let rig = Rig::start().await;
     rig.spawn(limited(request("a"))).await.expect("starts");
     rig.world.logs.spend("a");
@@ -39,7 +39,7 @@ async fn who_has_written_too_much_is_ended_for_that_by_its_shim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn also_when_another_supervisor_looks_after_it_or_no_shim_does() {
+async fn the_output_limit_holds_after_adoption_and_without_a_shim() {
     let mut rig = Rig::start().await;
     rig.spawn(limited(request("a"))).await.expect("starts");
     rig.spawn(limited(request("b"))).await.expect("starts");
@@ -52,16 +52,16 @@ async fn also_when_another_supervisor_looks_after_it_or_no_shim_does() {
     }
     rig.world.pass(Duration::from_secs(1)).await;
     assert_eq!(rig.world.facts("a").and_then(|facts| facts.exit).map(|exit| exit.reason), Some(Reason::Output));
-    assert_eq!(rig.world.state("b"), Some(FineState::Lost), "nobody was left to record why");
+    assert_eq!(rig.world.state("b"), Some(FineState::Lost), "no shim was left to record the reason");
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_are_those_of_every_life() {
+async fn limits_apply_to_every_generation() {
     let rig = Rig::start().await;
     rig.spawn(limited(restarting("a", RestartPolicy::OnFailure))).await.expect("starts");
     rig.world.end_because("a", Ended::Signal(9), Reason::OutOfMemory);
     rig.world.settle().await;
-    assert_eq!(rig.world.state("a"), Some(FineState::Backoff), "as after any failure");
+    assert_eq!(rig.world.state("a"), Some(FineState::Backoff), "like after any failure");
     rig.world.pass(Duration::from_secs(2)).await;
     let facts = rig.world.facts("a").expect("it was started again");
     assert_eq!((facts.generation, rig.world.state("a")), (2, Some(FineState::Running)));
@@ -72,7 +72,7 @@ async fn limits_are_those_of_every_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_for_want_of_memory_has_a_state_of_its_own() {
+async fn an_out_of_memory_exit_has_its_own_state() {
     let rig = Rig::start().await;
     rig.spawn(limited(request("a"))).await.expect("starts");
     rig.world.end_because("a", Ended::Signal(9), Reason::OutOfMemory);

@@ -1,4 +1,4 @@
-//! Loops where something comes at the wrong time: other requests, crashes, lost machines.
+//! Loops and events at inconvenient times: other requests, crashes, lost machines.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::fixture::caller;
 use crate::loops::{ask, begin, beginning, end, lines, order, plan, rig, seconds, starts, status};
 
 #[tokio::test(start_paused = true)]
-async fn the_worker_of_a_loop_is_not_respawned_beside_it() {
+async fn the_worker_of_a_loop_cannot_be_respawned() {
     let rig = rig().await;
     begin(&rig, plan(5)).await;
     for paused in [false, true] {
@@ -33,7 +33,7 @@ async fn the_worker_of_a_loop_is_not_respawned_beside_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_typed_again_lands_on_an_empty_line() {
+async fn a_repeated_prompt_is_typed_into_an_empty_line() {
     let mut rig = rig().await;
     rig.world.script.at("type_text", Fault::Hang);
     begin(&rig, plan(5)).await;
@@ -48,7 +48,7 @@ async fn what_is_typed_again_lands_on_an_empty_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_else_types_while_the_prompt_is_being_typed() {
+async fn the_prompt_is_typed_by_one_task_only() {
     for no_run in [false, true] {
         let rig = rig().await;
         rig.world.script.at("type_text", Fault::Hang);
@@ -69,7 +69,7 @@ async fn nobody_else_types_while_the_prompt_is_being_typed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loop_that_cannot_begin_leaves_the_history_of_an_earlier_one() {
+async fn a_loop_that_cannot_start_keeps_the_files_of_an_earlier_one() {
     let rig = rig().await;
     begin(&rig, plan(1)).await;
     end(&rig, 0).await;
@@ -85,16 +85,16 @@ async fn a_loop_that_cannot_begin_leaves_the_history_of_an_earlier_one() {
     }
     begin(&rig, Plan { id: "l2".to_owned(), ..plan(5) }).await;
     assert_eq!(lines(&rig).last().expect("a line"), "START iteration 1/5");
-    assert_eq!(rig.world.loops.loaded("w").expect("there").earlier, None, "it has run");
+    assert_eq!(rig.world.loops.loaded("w").expect("there").earlier, None, "a worker has run");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_start_that_is_cut_off_is_refused_again_and_leaves_nothing() {
+async fn an_interrupted_refusal_is_repeated_and_leaves_nothing() {
     for step in ["loop.forget", "loop.save.after"] {
         let mut rig = rig().await;
         rig.world.script.at("prepare", Fault::Error("no tmux here"));
         if step == "loop.save.after" {
-            // As it begins, and before its first start.
+            // Both saves at the start, before its first worker.
             (0..2).for_each(|_| rig.world.script.at(step, Fault::Run(Box::new(|| {}))));
         }
         rig.world.script.at(step, Fault::Hang);
@@ -114,7 +114,7 @@ async fn a_refused_start_that_is_cut_off_is_refused_again_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_lost_is_begun_again_under_its_number_but_not_for_ever() {
+async fn a_lost_iteration_is_restarted_up_to_the_limit() {
     for with_server in [false, true] {
         let rig = rig().await;
         begin(&rig, plan(2)).await;
@@ -140,7 +140,7 @@ async fn what_was_lost_is_begun_again_under_its_number_but_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_that_somebody_closed_is_a_failure() {
+async fn a_closed_window_is_a_failure() {
     let rig = rig().await;
     begin(&rig, plan(2)).await;
     rig.world.end_because("w", Ended::Signal(1), Reason::Closed);
@@ -149,11 +149,11 @@ async fn a_window_that_somebody_closed_is_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_is_written_while_the_loop_is_being_saved_holds() {
+async fn a_pause_written_during_a_save_holds() {
     let rig = rig().await;
     begin(&rig, plan(5)).await;
     let loops = std::sync::Arc::clone(&rig.world.loops);
-    // Between the loop's own look at the file and its write.
+    // Between the loop's own read of the file and its write.
     let paused = Wire { status: Status::Paused, max_iterations: 3 };
     rig.world.script.at("loop.wire", Fault::Run(Box::new(move || loops.write_wire("w", paused))));
     end(&rig, 0).await;
@@ -168,7 +168,7 @@ async fn a_pause_that_is_written_while_the_loop_is_being_saved_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_could_not_follow_is_not_taken_for_somebody_elses_word() {
+async fn a_file_that_could_not_be_updated_is_no_change_by_another_program() {
     let mut rig = rig().await;
     begin(&rig, plan(5)).await;
     rig.world.loops.refuse_wires(true);
@@ -181,13 +181,13 @@ async fn a_file_that_could_not_follow_is_not_taken_for_somebody_elses_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resting_loop_whose_file_was_changed_back_hears_it_when_it_is_opened() {
+async fn a_resting_loop_applies_a_reverted_file_when_it_is_opened() {
     let mut rig = rig().await;
     begin(&rig, plan(5)).await;
     order(&rig, LoopOrder::Pause { name: "w".to_owned(), reason: "user".to_owned() }).await;
     end(&rig, 0).await;
     rig.crash().await;
-    // What it said before the pause: not to be taken for a file that did not follow.
+    // The content from before the pause: not to be taken for a file that was not updated.
     rig.world.loops.write_wire("w", Wire { status: Status::Running, max_iterations: 5 });
     rig.up().await;
     seconds(&rig, 1).await;

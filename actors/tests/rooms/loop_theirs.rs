@@ -1,4 +1,4 @@
-//! Loops that another program began: taken over once it has left them, and never before.
+//! Loops that another program started: adopted once it has left them, and never before.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use swarm_ports::Found;
 use crate::fixture::{Rig, caller, foreign_row};
 use crate::loops::{PROMPT, end, lines, order, rig, seconds, starts, status};
 
-/// The row of their worker, which lives in a window; by its pid it is alive, or not.
+/// Returns the row of the other program's worker, which has a window. `pid` decides whether it is
+/// alive.
 fn row(pid: Option<i64>) -> Row {
     let tmux = RowTmux { session: "theirs".to_owned(), window: "w".to_owned(), socket: None };
     let tree = RowWorktree { path: "/repo-w".to_owned(), branch: "w".to_owned(), base_repo: "/repo".to_owned() };
     Row { tmux: Some(tmux), worktree: Some(tree), ..foreign_row("w", pid) }
 }
 
-/// The second of `max` iterations, as their file has it.
+/// Returns a loop in its second iteration of `max`, as the other program's file has it.
 fn left(status: Status, exit_reason: Option<ExitReason>, max: u32) -> Loop {
     let plan = Plan {
         name: "w".to_owned(),
@@ -57,11 +58,10 @@ fn did(answers: &[Answer], what: &str) -> bool {
     matches!(answers, [Answer::Loop(line)] if line.done == what)
 }
 
-const UNSEEN: &str =
-    "WARN iteration 2: the loop was begun by another program, and goes on here; nobody saw how its worker ended";
+const UNSEEN: &str = "WARN iteration 2: loop adopted from another program; the exit code of its worker is unknown";
 
 #[tokio::test(start_paused = true)]
-async fn whatever_it_was_left_as_the_next_iteration_begins_in_its_worktree() {
+async fn an_adopted_loop_continues_in_its_worktree_from_any_status() {
     let disconnected = Some(ExitReason::MonitorDisconnected);
     for (before, reason) in [(Status::Running, None), (Status::Paused, None), (Status::Stopped, disconnected)] {
         let rig = rig().await;
@@ -83,7 +83,7 @@ async fn whatever_it_was_left_as_the_next_iteration_begins_in_its_worktree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_is_at_work_is_followed_to_its_end() {
+async fn a_running_worker_is_followed_to_its_end() {
     for closes in [true, false] {
         let rig = rig().await;
         let theirs = rig.world.kernel.fork();
@@ -91,7 +91,7 @@ async fn a_worker_that_is_at_work_is_followed_to_its_end() {
         put(&rig, left(Status::Running, None, 3), None);
         assert!(did(&order(&rig, resume()).await, "resumed"));
         seconds(&rig, 100).await;
-        assert_eq!((starts(&rig), rig.world.terminals.typed("w").len()), (0, 0), "it has its prompt");
+        assert_eq!((starts(&rig), rig.world.terminals.typed("w").len()), (0, 0), "it already has its prompt");
         if closes {
             rig.world.kernel.end(&theirs);
             seconds(&rig, 1).await;
@@ -111,7 +111,7 @@ async fn a_worker_that_is_at_work_is_followed_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_and_crashes_do_not_lose_a_worker_that_is_followed() {
+async fn a_followed_worker_survives_silence_and_crashes() {
     let mut rig = rig().await;
     let theirs = rig.world.kernel.fork();
     rig.world.write_rows(&[row(Some(theirs.pid.into()))]);
@@ -129,7 +129,7 @@ async fn silence_and_crashes_do_not_lose_a_worker_that_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_looked_after_is_refused_and_nothing_changes() {
+async fn a_loop_that_another_program_supervises_is_refused() {
     let rig = rig().await;
     rig.world.write_rows(&[row(None)]);
     put(&rig, left(Status::Running, None, 3), Some(4711));
@@ -151,7 +151,7 @@ async fn one_that_is_looked_after_is_refused_and_nothing_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_is_told_and_nothing_changes() {
+async fn a_missing_part_is_reported_and_nothing_changes() {
     for (what, cause) in
         [("row", "is not there any more"), ("prompt", "prompt file not found"), ("pattern", "done pattern")]
     {
@@ -169,7 +169,7 @@ async fn what_is_missing_is_told_and_nothing_changes() {
         let answers = order(&rig, resume()).await;
         assert!(matches!(&answers[..], [Answer::Refused(refusal)] if refusal.cause.contains(cause)), "{answers:?}");
         assert_eq!(rig.world.loops.loaded("w"), None);
-        // It can be ended and forgotten all the same.
+        // It can still be stopped and cleaned.
         assert!(did(&order(&rig, LoopOrder::Stop { name: "w".to_owned() }).await, "stopped"));
         assert_eq!(status(&rig), (Status::Stopped, Some(ExitReason::Killed)));
         assert!(did(&order(&rig, LoopOrder::Clean { name: "w".to_owned() }).await, "cleaned"));
@@ -178,7 +178,7 @@ async fn what_is_missing_is_told_and_nothing_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_and_a_kill_are_heard_by_one_that_was_left() {
+async fn an_abandoned_loop_can_be_paused_and_killed() {
     let rig = rig().await;
     let theirs = rig.world.kernel.fork();
     rig.world.write_rows(&[row(Some(theirs.pid.into()))]);
@@ -197,7 +197,7 @@ async fn a_pause_and_a_kill_are_heard_by_one_that_was_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_that_cannot_be_written_leave_it_as_it_was() {
+async fn files_that_cannot_be_written_leave_the_loop_unchanged() {
     for step in ["loop.save", "loop.log", "loop.wire"] {
         let rig = rig().await;
         rig.world.write_rows(&[row(None)]);
@@ -213,7 +213,7 @@ async fn records_that_cannot_be_written_leave_it_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_taken_over_once_whatever_is_cut_off() {
+async fn a_loop_is_adopted_once_whatever_is_interrupted() {
     let steps = [
         "loop.found",
         "loop.prompt",
@@ -258,7 +258,7 @@ async fn it_is_taken_over_once_whatever_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_written_there_meanwhile_is_heard_as_it_is_taken_over() {
+async fn adoption_applies_a_change_of_the_file_in_between() {
     let rig = rig().await;
     rig.world.write_rows(&[row(None)]);
     put(&rig, left(Status::Running, None, 9), None);

@@ -1,5 +1,4 @@
-//! A loop over its workers and windows, through the supervisor: each iteration once,
-//! whatever is cut off on the way.
+//! Loops through the supervisor: each iteration runs once, whatever is interrupted.
 
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ pub fn plan(max: u32) -> Plan {
     }
 }
 
-/// A machine with a prompt, on which windows show prompts of shells.
+/// Starts a machine with a prompt file, on which windows show shell prompts.
 pub async fn rig() -> Rig {
     let rig = Rig::start().await;
     rig.world.loops.put_prompt(PROMPT, Some("do it"));
@@ -65,7 +64,7 @@ pub async fn seconds(rig: &Rig, seconds: u64) {
     rig.world.pass(Duration::from_secs(seconds)).await;
 }
 
-/// The agent ends, and all that follows at once is done.
+/// Ends the agent, and lets the immediate consequences happen.
 pub async fn end(rig: &Rig, code: i32) {
     rig.world.end("w", Ended::Code(code));
     seconds(rig, 1).await;
@@ -85,7 +84,7 @@ pub fn starts(rig: &Rig) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_is_repeated_in_its_worktree_until_the_last_iteration() {
+async fn an_agent_runs_in_its_worktree_until_the_last_iteration() {
     let rig = rig().await;
     let answers = begin(&rig, plan(3)).await;
     assert!(matches!(&answers[..], [Answer::Spawned(spawned)] if spawned.window.as_deref() == Some("s:w")));
@@ -95,7 +94,7 @@ async fn an_agent_is_repeated_in_its_worktree_until_the_last_iteration() {
         assert_eq!(rig.world.row("w").expect("it runs").metadata.members()["ralph_iteration"], iteration);
         end(&rig, 0).await;
     }
-    let last = rig.world.row("w").expect("it stays to be looked at");
+    let last = rig.world.row("w").expect("it stays for inspection");
     assert_eq!((&last.worktree, last.swarm().map(|meta| meta.generation)), (&first.worktree, Some(3)));
     assert_eq!(
         lines(&rig),
@@ -118,7 +117,7 @@ async fn an_agent_is_repeated_in_its_worktree_until_the_last_iteration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_prompt_is_read_anew_and_without_one_the_loop_fails() {
+async fn the_prompt_is_read_for_each_iteration_and_must_exist() {
     let rig = rig().await;
     begin(&rig, plan(5)).await;
     rig.world.loops.put_prompt(PROMPT, Some("do more"));
@@ -131,7 +130,7 @@ async fn the_prompt_is_read_anew_and_without_one_the_loop_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_wait_and_the_fifth_in_a_row_ends_it() {
+async fn failures_back_off_and_the_fifth_in_a_row_ends_the_loop() {
     let rig = rig().await;
     begin(&rig, plan(50)).await;
     for backoff in [1, 2, 4, 8] {
@@ -145,12 +144,12 @@ async fn failures_wait_and_the_fifth_in_a_row_ends_it() {
     let fails: Vec<String> = lines(&rig).into_iter().filter(|line| line.starts_with("FAIL")).collect();
     assert_eq!(fails[3], "FAIL iteration 4 exit=7 attempt=4/5 backoff=8s");
     assert_eq!((fails.len(), starts(&rig)), (4, 5));
-    // A signal is a failure as well, as a shell shows it.
+    // A signal is a failure too, with the code that a shell shows.
     assert!(lines(&rig).last().expect("a line").ends_with("reason=failed"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_window_shows_ends_the_loop_or_the_iteration() {
+async fn the_content_of_the_window_ends_the_loop_or_the_iteration() {
     let rig = rig().await;
     let pattern = Some("ALL DONE".to_owned());
     begin(&rig, Plan { done_pattern: pattern, check_done_continuous: true, ..plan(9) }).await;
@@ -173,7 +172,7 @@ async fn what_the_window_shows_ends_the_loop_or_the_iteration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_ends_an_iteration_after_its_time_and_not_before() {
+async fn silence_ends_an_iteration_after_the_timeout() {
     let rig = rig().await;
     begin(&rig, plan(2)).await;
     seconds(&rig, 100).await;
@@ -181,7 +180,7 @@ async fn silence_ends_an_iteration_after_its_time_and_not_before() {
     rig.world.logs.write("w");
     seconds(&rig, 170).await;
     assert_eq!(starts(&rig), 1);
-    // Something is written that changes nothing.
+    // Output that does not change the screen.
     rig.world.logs.write("w");
     seconds(&rig, 20).await;
     assert_eq!(starts(&rig), 2, "{:?}", lines(&rig));
@@ -191,7 +190,7 @@ async fn silence_ends_an_iteration_after_its_time_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_that_says_nothing_new_is_not_asked_again_and_again() {
+async fn a_window_without_output_is_not_polled() {
     let rig = rig().await;
     begin(&rig, Plan { inactivity_timeout_s: 3600, ..plan(2) }).await;
     seconds(&rig, 20).await;
@@ -207,7 +206,7 @@ async fn a_window_that_says_nothing_new_is_not_asked_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_context_is_told_once_and_then_ended() {
+async fn a_full_context_is_nudged_once_and_then_ended() {
     let rig = rig().await;
     begin(&rig, Plan { max_context: Some(70), ..plan(3) }).await;
     for (screen, seconds_on) in [("ctx 72%", 3), ("ctx 75%", 3), ("ctx 85%", 3)] {
@@ -222,7 +221,7 @@ async fn a_full_context_is_told_once_and_then_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_screen_fails_the_loop_before_it_has_begun_in_earnest() {
+async fn a_login_screen_fails_the_preflight_check() {
     let rig = rig().await;
     rig.world.terminals.show("w", "Select login method:");
     begin(&rig, plan(3)).await;
@@ -234,7 +233,7 @@ async fn a_login_screen_fails_the_loop_before_it_has_begun_in_earnest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_words_of_an_agent_count_where_only_its_end_is_looked_at() {
+async fn the_last_output_matches_the_done_pattern_at_the_end() {
     let rig = rig().await;
     begin(&rig, Plan { done_pattern: Some("ALL DONE".to_owned()), ..plan(9) }).await;
     rig.world.terminals.show("w", "$ do it\nALL DONE");
@@ -247,7 +246,7 @@ async fn the_last_words_of_an_agent_count_where_only_its_end_is_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_words_count_as_well_where_the_loop_ends_the_iteration() {
+async fn the_done_pattern_counts_even_if_the_loop_ends_the_iteration() {
     for (screen, word) in [("* Compacting conversation…", "FATAL"), ("ctx 99%", "FATAL"), ("still here", "TIMEOUT")] {
         let rig = rig().await;
         let pattern = Some("^ALL TASKS DONE".to_owned());
@@ -264,7 +263,7 @@ async fn the_words_count_as_well_where_the_loop_ends_the_iteration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_holds_whatever_happens_until_somebody_resumes_it() {
+async fn a_pause_holds_until_a_resume() {
     let mut rig = rig().await;
     begin(&rig, plan(5)).await;
     let pause = || LoopOrder::Pause { name: "w".to_owned(), reason: "user".to_owned() };
@@ -280,7 +279,7 @@ async fn a_pause_holds_whatever_happens_until_somebody_resumes_it() {
     rig.up().await;
     end(&rig, 0).await;
     assert_eq!((status(&rig).0, starts(&rig)), (Status::Paused, 1));
-    assert_eq!(rig.swarm().ended().await, Exit::Idle, "nobody has to look after it");
+    assert_eq!(rig.swarm().ended().await, Exit::Idle, "it needs no supervision");
     rig.crash().await;
     rig.up().await;
     assert!(matches!(&order(&rig, resume()).await[..], [Answer::Loop(line)] if line.done == "resumed"));
@@ -292,7 +291,7 @@ async fn a_pause_holds_whatever_happens_until_somebody_resumes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_ends_worker_and_loop_also_between_two_iterations() {
+async fn a_kill_ends_worker_and_loop_even_between_iterations() {
     for at_work in [true, false] {
         let rig = rig().await;
         begin(&rig, plan(5)).await;
@@ -308,7 +307,7 @@ async fn a_kill_ends_worker_and_loop_also_between_two_iterations() {
         seconds(&rig, 600).await;
         assert_eq!(starts(&rig), count);
         rig.clean("w").await.expect("cleaned");
-        assert!(rig.world.loops.loaded("w").is_some(), "what it did can still be read");
+        assert!(rig.world.loops.loaded("w").is_some(), "its history can still be read");
         rig.check();
     }
 }
@@ -331,7 +330,7 @@ async fn a_loop_whose_first_worker_cannot_be_started_leaves_nothing() {
         );
         assert_eq!((rig.world.loops.loaded("w"), rig.world.rows()), (None, vec![]), "{step}");
     }
-    // A later one is tried again.
+    // A later start is retried.
     begin(&rig, plan(5)).await;
     for _ in 0..7 {
         rig.world.script.at("prepare", Fault::Error("no tmux here"));
@@ -359,13 +358,13 @@ async fn one_name_has_one_loop_unless_it_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_loop_the_agent_has_its_prompt_and_the_loop_can_be_begun_later() {
+async fn with_no_run_the_agent_has_its_prompt_and_supervision_can_start_later() {
     let rig = rig().await;
     begin(&rig, Plan { no_run: true, ..plan(2) }).await;
     assert_eq!(rig.world.terminals.typed("w"), ["do it", ""]);
     end(&rig, 0).await;
     seconds(&rig, 600).await;
-    assert_eq!(lines(&rig), ["START iteration 1/2"], "nobody looks");
+    assert_eq!(lines(&rig), ["START iteration 1/2"], "it is unsupervised");
     assert_eq!(rig.swarm().ended().await, Exit::Idle);
     let answers = order(&rig, LoopOrder::Attend { name: "w".to_owned() }).await;
     assert!(matches!(&answers[..], [Answer::Loop(line)] if line.done == "attended"), "{answers:?}");
@@ -374,7 +373,7 @@ async fn without_a_loop_the_agent_has_its_prompt_and_the_loop_can_be_begun_later
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_program_writes_into_its_file_is_heard() {
+async fn a_change_of_the_file_by_another_program_applies() {
     let rig = rig().await;
     begin(&rig, plan(5)).await;
     rig.world.loops.write_wire("w", Wire { status: Status::Paused, max_iterations: 2 });
@@ -386,7 +385,7 @@ async fn what_another_program_writes_into_its_file_is_heard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_that_cannot_be_written_hold_everything_that_follows() {
+async fn files_that_cannot_be_written_hold_back_all_effects() {
     let rig = rig().await;
     begin(&rig, plan(5)).await;
     for _ in 0..3 {
@@ -394,14 +393,14 @@ async fn records_that_cannot_be_written_hold_everything_that_follows() {
     }
     rig.world.end("w", Ended::Code(0));
     rig.world.pass(Duration::from_millis(1500)).await;
-    assert_eq!(starts(&rig), 1, "nothing follows from what is not durable");
+    assert_eq!(starts(&rig), 1, "effects wait until the decision is durable");
     seconds(&rig, 5).await;
     assert_eq!(starts(&rig), 2);
     assert_eq!(lines(&rig).iter().filter(|line| line.starts_with("END iteration 1")).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_room_that_fails_is_started_again_and_goes_on() {
+async fn a_room_that_panics_is_restarted_and_continues() {
     let rig = rig().await;
     begin(&rig, plan(3)).await;
     rig.world.script.at("loop.save", Fault::Panic);
@@ -412,7 +411,7 @@ async fn a_room_that_fails_is_started_again_and_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_iteration_runs_once_whatever_is_cut_off() {
+async fn each_iteration_runs_once_whatever_is_interrupted() {
     let steps = [
         "loop.save",
         "loop.log",
@@ -439,7 +438,7 @@ async fn each_iteration_runs_once_whatever_is_cut_off() {
             rig.crash().await;
             rig.world.script.forget_faults();
             rig.up().await;
-            // As a command does whose answer was lost with its supervisor.
+            // Like a command that lost its answer together with its supervisor.
             ask(&rig, Caller { repeated: 1, ..request }, beginning(plan(3))).await;
             for _ in 0..6 {
                 finish(&rig).await;
@@ -461,7 +460,7 @@ async fn each_iteration_runs_once_whatever_is_cut_off() {
     }
 }
 
-/// The agent that is at work, if one is, ends well once it has its prompt.
+/// Ends the running agent successfully, if there is one and it has its prompt.
 async fn finish(rig: &Rig) {
     seconds(rig, 2).await;
     let at_work = rig.world.state("w").is_some_and(|state| state.is_running());

@@ -1,5 +1,5 @@
-//! The rooms over fakes, in virtual time: a module for each room, one for
-//! supervisors that are cut off, and one for whatever comes in any order.
+//! Tests of the rooms over fakes, in virtual time: a module for each room, one for supervisors that
+//! are killed, and one for random sequences of events.
 
 mod adoption;
 mod crash;

@@ -1,5 +1,5 @@
-//! The merge actor: the journal before everything, and nothing lost or landed
-//! twice whatever is cut off.
+//! The merge actor: the journal comes first, and nothing is lost or landed twice, whatever is
+//! interrupted.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Bench {
         Self { script, landings, told, queue }
     }
 
-    /// Killed in the middle of whatever it does, and started again.
+    /// Kills the actor, whatever it is doing, and starts it again.
     async fn crash(&mut self) {
         self.queue.cell().kill_and_wait(None).await.expect("can be killed");
         self.script.forget_faults();
@@ -63,7 +63,7 @@ impl Bench {
         told.iter().filter_map(line).collect()
     }
 
-    /// What is being done, and the items that it is done for.
+    /// Returns the reported steps, each with its items.
     fn begun(&self) -> Vec<(Step, Vec<String>)> {
         let told = self.told.lock().expect("no panic");
         let line = |told: &Told| match told {
@@ -102,7 +102,7 @@ async fn work_lands_in_the_order_in_which_it_was_finished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_told_what_is_looked_at_and_for_whom() {
+async fn each_step_is_reported_with_its_items() {
     let bench = Bench::start().await;
     bench.landings.make_bad(1);
     bench.landings.make_conflicting(2);
@@ -123,7 +123,7 @@ async fn it_is_told_what_is_looked_at_and_for_whom() {
     let verifying = |commit: &str| Step::Verifying { commit: commit.to_owned() };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let begun = bench.begun();
-    // Both together, then the half of them, then the bad one for the second time.
+    // Both together, then one half, then the bad one for the second time.
     assert_eq!(
         begun[..3],
         [
@@ -137,7 +137,7 @@ async fn it_is_told_what_is_looked_at_and_for_whom() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_one_and_a_conflict_block_nobody() {
+async fn a_bad_item_and_a_conflict_block_nothing_else() {
     let bench = Bench::start().await;
     bench.landings.make_bad(0);
     bench.landings.make_conflicting(1);
@@ -151,7 +151,7 @@ async fn a_bad_one_and_a_conflict_block_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn killed_at_any_step_each_lands_once() {
+async fn each_item_lands_once_whatever_step_is_killed() {
     for step in ["read_base", "build", "verify", "land", "land.after", "save", "save.after"] {
         for nth in 0.. {
             let mut bench = Bench::start().await;
@@ -160,7 +160,7 @@ async fn killed_at_any_step_each_lands_once() {
             for name in ["a", "b", "c"] {
                 bench.add(name).await.expect("is taken");
             }
-            // The earlier ones of this step pass, the last one never returns.
+            // The earlier calls of this step pass, the last one never returns.
             (0..nth).for_each(|_| bench.script.at(step, Fault::Run(Box::new(|| {}))));
             bench.script.at(step, Fault::Hang);
             let queue = bench.queue.clone();
@@ -169,7 +169,7 @@ async fn killed_at_any_step_each_lands_once() {
             resumed.abort();
             let reached = bench.script.unmet().is_empty();
             bench.crash().await;
-            // Perhaps the request itself was what was cut off.
+            // The request itself may have been interrupted.
             bench.queue.ask(Ask::Resume).await.expect("goes on");
             bench.settle().await;
             assert_eq!(bench.landings.base(), [0, 2], "{step} {nth}");
@@ -183,7 +183,7 @@ async fn killed_at_any_step_each_lands_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_journaled_did_not_happen() {
+async fn a_change_that_cannot_be_journaled_did_not_happen() {
     let bench = Bench::start().await;
     bench.script.at("save", Fault::Error("no space left"));
     let refused = bench.add("a").await;
@@ -192,7 +192,7 @@ async fn what_cannot_be_journaled_did_not_happen() {
     assert_eq!((bench.items().await.len(), bench.landings.base().len()), (0, 0));
     assert_eq!(bench.script.position("read_base base"), None);
 
-    // An answer of git waits for the disk instead of being lost.
+    // A result of git waits for the disk and is not lost.
     let script = Arc::clone(&bench.script);
     let full = move || (0..3).for_each(|_| script.at("save", Fault::Error("no space left")));
     bench.script.at("build", Fault::Run(Box::new(full)));
@@ -203,7 +203,7 @@ async fn what_cannot_be_journaled_did_not_happen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_says_what_keeps_it_from_its_journal() {
+async fn a_queue_reports_why_it_cannot_write_its_journal() {
     let bench = Bench::start().await;
     let stuck = async || bench.queue.look().await.expect("answers").stuck;
     bench.queue.ask(Ask::Pause).await.expect("pauses");
@@ -216,7 +216,7 @@ async fn a_queue_says_what_keeps_it_from_its_journal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_base_that_somebody_moved_is_built_upon_again() {
+async fn a_moved_base_is_built_upon_again() {
     let bench = Bench::start().await;
     let landings = Arc::clone(&bench.landings);
     bench.script.at("land", Fault::Run(Box::new(move || landings.commit(100))));
@@ -226,7 +226,7 @@ async fn a_base_that_somebody_moved_is_built_upon_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_queue_takes_and_lands_nothing_until_it_goes_on() {
+async fn a_paused_queue_lands_nothing_until_it_is_resumed() {
     let mut bench = Bench::start().await;
     bench.queue.ask(Ask::Pause).await.expect("pauses");
     bench.add("a").await.expect("is taken");
@@ -240,7 +240,7 @@ async fn a_paused_queue_takes_and_lands_nothing_until_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asking_for_the_impossible_is_refused_and_changes_nothing() {
+async fn an_impossible_request_is_refused_and_changes_nothing() {
     let bench = Bench::start().await;
     bench.landings.make_bad(1);
     for name in ["a", "b"] {
@@ -250,7 +250,7 @@ async fn asking_for_the_impossible_is_refused_and_changes_nothing() {
     let before = bench.items().await;
     assert_eq!(bench.queue.ask(Ask::Drop(7)).await, Err(MergeError::Unknown(7)));
     assert_eq!(bench.queue.ask(Ask::Drop(0)).await, Err(MergeError::State(0, "landed", "dropped")));
-    assert_eq!(bench.queue.ask(Ask::Retry(0)).await, Err(MergeError::State(0, "landed", "tried again")));
+    assert_eq!(bench.queue.ask(Ask::Retry(0)).await, Err(MergeError::State(0, "landed", "retried")));
     assert_eq!(bench.items().await, before);
     bench.queue.ask(Ask::Drop(1)).await.expect("a rejected one may go");
     assert_eq!(bench.words().await, ["landed", "dropped"]);
@@ -261,6 +261,6 @@ async fn a_journal_that_cannot_be_read_starts_nothing() {
     let bench = Bench::start().await;
     bench.script.at("load", Fault::Error("torn"));
     let error = open(&bench.landings, &bench.told).await.expect_err("does not start");
-    assert!(error.to_string().contains("the merge queue's journal cannot be read: torn"), "{error}");
+    assert!(error.to_string().contains("cannot read the journal of the merge queue: torn"), "{error}");
     assert_eq!(bench.script.position("save queue"), None);
 }

@@ -1,5 +1,5 @@
-//! Nudges over windows that are texts: each beat at its time and once, whatever is
-//! cut off, and nobody waits for a window that hangs.
+//! Nudges over fake windows: each beat is typed once and at its time, whatever is interrupted, and
+//! a window that hangs delays no other.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn in_tmux(name: &str) -> SpawnRequest {
     request
 }
 
-/// A worker with a window.
+/// Starts a worker with a window.
 async fn worker(rig: &Rig, name: &str) {
     rig.spawn(in_tmux(name)).await.expect("starts");
     rig.world.terminals.show(name, "$ ");
@@ -56,7 +56,7 @@ fn typed(rig: &Rig, worker: &str) -> usize {
 }
 
 fn status(rig: &Rig, worker: &str) -> Status {
-    rig.world.nudges.status(worker).expect("it has one")
+    rig.world.nudges.status(worker).expect("it has a nudge")
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,7 +67,7 @@ async fn beats_are_typed_at_their_times_and_counted() {
     assert_eq!(ask(&rig, "w", every(MINUTE)).await, Ok("started".to_owned()));
     for beat in 1..=5 {
         rig.world.pass((MINUTE * beat).saturating_sub(began.elapsed() + Duration::from_millis(5))).await;
-        assert_eq!(typed(&rig, "w"), beat as usize - 1, "not before its time");
+        assert_eq!(typed(&rig, "w"), beat as usize - 1, "not early");
         rig.world.pass(Duration::from_millis(10)).await;
         assert_eq!(typed(&rig, "w"), beat as usize);
     }
@@ -78,7 +78,7 @@ async fn beats_are_typed_at_their_times_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn between_beats_nothing_happens_and_the_supervisor_stays() {
+async fn nothing_wakes_between_beats_and_the_supervisor_stays() {
     let rig = Rig::start().await;
     worker(&rig, "w").await;
     ask(&rig, "w", every(MINUTE * 240)).await.expect("it starts");
@@ -90,11 +90,11 @@ async fn between_beats_nothing_happens_and_the_supervisor_stays() {
     assert_eq!(typed(&rig, "w"), 1);
     rig.kill("w").await.expect("ends");
     assert_eq!(status(&rig, "w"), Status::Stopped);
-    assert_eq!(rig.swarm().ended().await, Exit::Idle, "nothing keeps it any more");
+    assert_eq!(rig.swarm().ended().await, Exit::Idle, "nothing keeps the supervisor running");
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_has_a_window_is_nudged() {
+async fn only_workers_with_a_window_can_be_nudged() {
     let rig = Rig::start().await;
     rig.spawn(request("process")).await.expect("starts");
     assert_eq!(ask(&rig, "nobody", every(MINUTE)).await, Err(RefusalKind::NotFound));
@@ -111,7 +111,7 @@ async fn only_what_has_a_window_is_nudged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn orders_hold_at_once_and_an_answer_that_was_lost_is_given_again() {
+async fn orders_apply_at_once_and_repeated_requests_get_the_same_answer() {
     let rig = Rig::start().await;
     worker(&rig, "w").await;
     assert_eq!(ask(&rig, "w", NudgeOrder::Stop).await, Ok("inactive".to_owned()));
@@ -136,7 +136,7 @@ async fn orders_hold_at_once_and_an_answer_that_was_lost_is_given_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_beat_waits_while_the_one_before_was_not_read() {
+async fn a_beat_waits_while_the_previous_one_is_pending() {
     let rig = Rig::start().await;
     worker(&rig, "w").await;
     ask(&rig, "w", every(MINUTE)).await.expect("it starts");
@@ -149,7 +149,7 @@ async fn a_beat_waits_while_the_one_before_was_not_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_with_its_worker_and_with_its_time() {
+async fn a_nudge_ends_with_its_worker_or_at_its_expiry() {
     let rig = Rig::start().await;
     for name in ["ends", "cleaned", "expires"] {
         worker(&rig, name).await;
@@ -172,7 +172,7 @@ async fn it_ends_with_its_worker_and_with_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_that_hangs_delays_nobody_else() {
+async fn a_window_that_hangs_delays_no_other() {
     let rig = Rig::start().await;
     for name in ["a", "b"] {
         worker(&rig, name).await;
@@ -181,14 +181,14 @@ async fn a_window_that_hangs_delays_nobody_else() {
     rig.world.script.at("screen", Fault::Hang);
     rig.world.script.at("type_text", Fault::Hang);
     rig.world.pass(MINUTE + Duration::from_secs(1)).await;
-    assert_eq!((typed(&rig, "a"), typed(&rig, "b")), (0, 0), "one look and one typing hang");
+    assert_eq!((typed(&rig, "a"), typed(&rig, "b")), (0, 0), "one read and one typing hang");
     rig.world.pass(MINUTE * 2).await;
-    assert_eq!((typed(&rig, "a"), typed(&rig, "b")), (3, 2), "a look is repeated, what may be typed is not");
+    assert_eq!((typed(&rig, "a"), typed(&rig, "b")), (3, 2), "reading is retried, typing is not");
     assert!(rig.world.events.of("b").iter().any(|kind| matches!(kind, EventKind::NudgeMissed { .. })));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_that_cannot_be_reached_is_tried_until_the_next_beat() {
+async fn an_unreachable_window_is_retried_until_the_next_beat() {
     let rig = Rig::start().await;
     worker(&rig, "w").await;
     ask(&rig, "w", every(MINUTE)).await.expect("it starts");
@@ -206,11 +206,11 @@ async fn a_window_that_cannot_be_reached_is_tried_until_the_next_beat() {
     assert!(rig.world.events.of("w").iter().any(missed));
     rig.world.script.forget_faults();
     rig.world.pass(MINUTE * 2).await;
-    assert_eq!(typed(&rig, "w"), 4, "the one that was being tried, and both that followed");
+    assert_eq!(typed(&rig, "w"), 4, "the pending beat, and the two after it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_puts_off_what_it_cannot_count() {
+async fn a_full_disk_delays_a_beat() {
     let rig = Rig::start().await;
     worker(&rig, "w").await;
     rig.world.script.at("nudge.save", Fault::Error("no space left on device"));
@@ -225,7 +225,7 @@ async fn a_full_disk_puts_off_what_it_cannot_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_supervisor_that_is_killed_doubles_no_beat_and_forgets_none() {
+async fn a_killed_supervisor_repeats_no_beat_and_forgets_none() {
     let steps = ["screen", "nudge.read", "nudge.save", "nudge.save.after", "type_text", "nudge.load"];
     for step in steps {
         let mut rig = Rig::start().await;
@@ -240,7 +240,7 @@ async fn a_supervisor_that_is_killed_doubles_no_beat_and_forgets_none() {
         let after_crash = typed(&rig, "w");
         let counted = rig.world.nudges.get("w").expect("kept").beats;
         assert!(after_crash <= 1 && counted == 1, "{step}: {after_crash} {counted}");
-        // What was counted before the crash is lost at worst, and everything else made up for.
+        // A beat that was counted before the crash may be lost; everything else is made up for.
         let lost = matches!(step, "nudge.save.after" | "type_text");
         assert_eq!(after_crash, usize::from(!lost), "{step}");
         rig.world.pass(MINUTE).await;
@@ -249,7 +249,7 @@ async fn a_supervisor_that_is_killed_doubles_no_beat_and_forgets_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beats_that_nobody_was_there_for_come_as_one() {
+async fn beats_missed_without_a_supervisor_come_as_one() {
     let mut rig = Rig::start().await;
     worker(&rig, "w").await;
     ask(&rig, "w", every(MINUTE)).await.expect("it starts");
@@ -259,7 +259,7 @@ async fn beats_that_nobody_was_there_for_come_as_one() {
     assert_eq!(typed(&rig, "w"), 1);
     rig.world.pass(MINUTE).await;
     assert_eq!(typed(&rig, "w"), 2);
-    // One whose worker went meanwhile ends at once.
+    // A nudge whose worker ended in between stops at once.
     rig.crash().await;
     rig.world.terminals.close("w");
     rig.up().await;
@@ -267,7 +267,7 @@ async fn beats_that_nobody_was_there_for_come_as_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_waits_without_a_sound_for_a_worker_that_comes_back() {
+async fn a_nudge_waits_silently_for_a_worker_that_comes_back() {
     let mut rig = Rig::start().await;
     worker(&rig, "w").await;
     ask(&rig, "w", every(MINUTE)).await.expect("it starts");
@@ -284,9 +284,9 @@ async fn it_waits_without_a_sound_for_a_worker_that_comes_back() {
     let recover = RecoverRequest { caller: caller(), name: "w".to_owned() };
     rig.start_by(Request::Recover(Box::new(recover))).await.expect("comes back");
     rig.world.pass(Duration::from_secs(9)).await;
-    assert_eq!(typed(&rig, "w"), 0, "its agent begins first");
+    assert_eq!(typed(&rig, "w"), 0, "its agent starts first");
     rig.world.pass(Duration::from_secs(2)).await;
-    assert_eq!(typed(&rig, "w"), 1, "all that were missed come as one");
+    assert_eq!(typed(&rig, "w"), 1, "missed beats come as one");
     rig.world.pass(MINUTE).await;
     assert_eq!(typed(&rig, "w"), 2);
     rig.kill("w").await.expect("ends");
@@ -294,7 +294,7 @@ async fn it_waits_without_a_sound_for_a_worker_that_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_away_when_it_is_over_ends_it_all_the_same() {
+async fn a_nudge_ends_even_while_its_worker_is_away() {
     let rig = Rig::start().await;
     for name in ["expires", "killed"] {
         worker(&rig, name).await;
@@ -314,7 +314,7 @@ async fn whoever_is_away_when_it_is_over_ends_it_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_loop_ends_between_its_iterations_is_not_gone() {
+async fn a_worker_between_two_iterations_is_not_gone() {
     let rig = Rig::start().await;
     worker(&rig, "w").await;
     ask(&rig, "w", every(MINUTE)).await.expect("it starts");
@@ -327,14 +327,14 @@ async fn what_a_loop_ends_between_its_iterations_is_not_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_actor_that_panics_goes_on_with_what_is_on_disk() {
+async fn an_actor_that_panics_resumes_from_disk() {
     let rig = Rig::start().await;
     worker(&rig, "w").await;
     ask(&rig, "w", every(MINUTE)).await.expect("it starts");
     rig.world.script.at("nudge.save", Fault::Panic);
     rig.world.pass(MINUTE + Duration::from_secs(1)).await;
     assert_eq!(typed(&rig, "w"), 1);
-    // A task that panics is its own affair.
+    // A panic of a task does not affect others.
     rig.world.script.at("screen", Fault::Panic);
     rig.world.pass(MINUTE + Duration::from_secs(10)).await;
     assert_eq!(typed(&rig, "w"), 2);
@@ -353,14 +353,14 @@ async fn a_jump_of_the_wall_clock_moves_dates_and_nothing_else() {
     ask(&rig, "cron", started(settings)).await.expect("it starts");
     rig.world.clock.jump_wall_ms(3_600_000);
     rig.world.settle().await;
-    assert_eq!((typed(&rig, "interval"), typed(&rig, "cron")), (0, 1), "its dates have passed, and count once");
+    assert_eq!((typed(&rig, "interval"), typed(&rig, "cron")), (0, 1), "its dates have passed and cause one beat");
     rig.world.clock.jump_wall_ms(-3_600_000);
     rig.world.pass(MINUTE * 10 + Duration::from_secs(1)).await;
-    assert_eq!((typed(&rig, "interval"), typed(&rig, "cron")), (1, 1), "no date comes twice");
+    assert_eq!((typed(&rig, "interval"), typed(&rig, "cron")), (1, 1), "no date occurs twice");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_program_writes_counts_before_the_next_beat() {
+async fn a_change_by_another_program_applies_before_the_next_beat() {
     let rig = Rig::start().await;
     for name in ["paused", "removed"] {
         worker(&rig, name).await;
@@ -387,5 +387,5 @@ async fn many_nudges_beat_side_by_side() {
     }
     rig.world.script.at("screen", Fault::Hang);
     rig.world.pass(MINUTE + Duration::from_secs(1)).await;
-    assert_eq!(names.iter().filter(|name| typed(&rig, name) == 1).count(), 99, "all but the one that hangs");
+    assert_eq!(names.iter().filter(|name| typed(&rig, name) == 1).count(), 99, "all but the hanging one");
 }

@@ -1,5 +1,5 @@
-//! Whatever comes in whatever order: people, failures, deaths of shims and of
-//! supervisors. The world's invariants hold after each of them.
+//! Random sequences of requests, failures, and deaths of shims and supervisors. The world's
+//! invariants hold after each step.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use swarm_model::{Ended, RestartPolicy};
 use crate::fixture::{ADOPTION, Rig, clean, kill, request, respawn, with_tree};
 
 const NAMES: [&str; 2] = ["a", "b"];
-/// Where a supervisor dies or a step fails.
+/// Steps at which a supervisor dies or a call fails.
 const STEPS: [&str; 9] = [
     "reserve",
     "reserve.after",
@@ -40,14 +40,14 @@ enum Step {
     AskAmiss(Verb, usize, usize),
     /// The supervisor dies at a step of the request, and another one starts.
     AskCutOff(Verb, usize, usize),
-    /// Its actor panics at a step of the request.
+    /// The worker's actor panics at a step of the request.
     AskPanic(Verb, usize, usize),
-    /// Two people at once.
+    /// Two concurrent requests.
     AskBoth(Verb, Verb, usize),
     End(usize, i32),
     KillShim(usize),
     Restart,
-    /// The machine goes down and comes up again.
+    /// The machine reboots.
     Reboot,
     Wait(u64),
 }
@@ -91,7 +91,7 @@ fn request_of(verb: Verb, name: &str) -> Request {
     }
 }
 
-/// The names whose last order was to be stopped.
+/// Names whose last successful order was to stop.
 #[derive(Default)]
 struct Orders(BTreeMap<usize, bool>);
 
@@ -104,7 +104,7 @@ impl Orders {
         }
     }
 
-    /// A request whose answer nobody got.
+    /// Records a request that got no answer.
     fn unknown(&mut self, name: usize) {
         self.0.remove(&name);
     }
@@ -112,7 +112,7 @@ impl Orders {
     fn check(&self, rig: &Rig) -> Result<(), String> {
         for name in self.0.keys().map(|name| NAMES[*name]) {
             if rig.world.records.all().iter().any(|facts| facts.name == name && facts.lease.worker_alive) {
-                return Err(format!("{name} was to be stopped and runs"));
+                return Err(format!("{name} runs although it was stopped"));
             }
         }
         Ok(())
@@ -182,7 +182,7 @@ async fn run(steps: &[Step]) -> Result<(), String> {
         let checked = rig.world.check().and_then(|()| orders.check(&rig));
         checked.map_err(|broken| format!("after step {number}, {step:?}: {broken}"))?;
     }
-    // A last supervisor finds nothing to put right.
+    // A last supervisor finds nothing to repair.
     rig.crash().await;
     rig.up().await;
     rig.world.pass(ADOPTION).await;
@@ -193,7 +193,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_invariants_hold_whatever_happens(steps in proptest::collection::vec(step(), 1..24)) {
+    fn invariants_hold_after_any_sequence(steps in proptest::collection::vec(step(), 1..24)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let done = runtime.expect("a runtime").block_on(run(&steps));
         prop_assert_eq!(done, Ok(()));

@@ -1,5 +1,5 @@
-//! Workers that nobody ended come back when they are asked back, each once, and
-//! those that ended do not.
+//! Recovery: workers that nobody ended are started again on request, once each; workers that ended
+//! are not.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn recover(rig: &Rig, name: &str) -> Result<Spawned, Refusal> {
     recover_by(rig, RecoverRequest { caller: caller(), name: name.to_owned() }).await
 }
 
-/// Workers of all kinds, and the machine goes down.
+/// Returns a rig with workers of all kinds after a reboot.
 async fn rebooted() -> Rig {
     let mut rig = Rig::start().await;
     for name in ["ended", "failed", "plain"] {
@@ -36,7 +36,7 @@ async fn rebooted() -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_running_comes_back_and_what_had_ended_does_not() {
+async fn running_workers_are_recovered_and_ended_ones_are_not() {
     let rig = rebooted().await;
     assert_eq!(rig.world.state("policy"), Some(FineState::Running), "it comes back by its policy");
     assert_eq!(rig.world.state("plain"), Some(FineState::Interrupted), "it comes back when asked");
@@ -59,7 +59,7 @@ async fn what_was_running_comes_back_and_what_had_ended_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_goes_on_with_what_it_left_and_attempts_run_out() {
+async fn a_worker_resumes_its_session_up_to_the_limit_of_attempts() {
     let mut rig = Rig::start().await;
     let dir = rig.spawn(with_tree("a")).await.expect("starts").worktree.expect("a worktree");
     rig.world.settle().await;
@@ -86,7 +86,7 @@ async fn it_goes_on_with_what_it_left_and_attempts_run_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_are_in_what_is_executed_and_in_nothing_that_is_kept() {
+async fn hooks_are_executed_but_not_stored() {
     let mut rig = Rig::start().await;
     let mut asked = with_tree("a");
     asked.contract.argv = vec!["claude".to_owned()];
@@ -106,7 +106,7 @@ async fn hooks_are_in_what_is_executed_and_in_nothing_that_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asked_twice_or_cut_off_it_is_started_once() {
+async fn a_repeated_or_interrupted_recovery_starts_the_worker_once() {
     for step in ["reserve", "open_session", "prepare", "prepare.after", "open", "open.after"] {
         let mut rig = rebooted().await;
         let before = rig.world.records.executions().len();
@@ -129,7 +129,7 @@ async fn asked_twice_or_cut_off_it_is_started_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_tmux_server_is_told_from_a_window_that_was_closed() {
+async fn a_lost_tmux_server_differs_from_a_closed_window() {
     use swarm_model::{Reason, TmuxPlace};
     let rig = Rig::start().await;
     let mut asked = request("a");

@@ -1,4 +1,4 @@
-//! The registry's actor: who wins, and what shares a commit.
+//! The registry's actor: conflicts between requests, and shared commits.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn insert(row: &Row) -> Mutation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_commit_shares_the_next_one() {
+async fn waiting_mutations_share_the_next_commit() {
     let rig = Arc::new(Rig::down());
     let registry = registry(&rig).await;
     let lock = File::create(rig.world.root.join("state.lock")).expect("makes the lock file");
@@ -32,7 +32,7 @@ async fn what_waits_for_a_commit_shares_the_next_one() {
             rig.world.rows().len()
         });
     }
-    // Every mutation is in the mailbox before the first commit can end.
+    // Every mutation is in the mailbox before the first commit can finish.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
@@ -44,7 +44,7 @@ async fn what_waits_for_a_commit_shares_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_many_gets_the_name() {
+async fn one_of_many_requests_gets_the_name() {
     let rig = Rig::down();
     let registry = registry(&rig).await;
     let mut tasks = JoinSet::new();
@@ -60,7 +60,7 @@ async fn one_of_many_gets_the_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_program_wrote_is_seen_at_once() {
+async fn a_change_by_another_program_is_seen_at_once() {
     let rig = Rig::down();
     let registry = registry(&rig).await;
     registry.mutate(insert(&foreign_row("ours", None))).await.expect("commits");

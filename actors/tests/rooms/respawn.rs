@@ -1,4 +1,4 @@
-//! A person starts a worker again.
+//! Respawns: a person starts a worker again.
 
 use swarm_actors::testing::Fault;
 use swarm_model::{Ended, FineState, RefusalKind, RestartPolicy, Session, WireStatus};
@@ -6,7 +6,7 @@ use swarm_model::{Ended, FineState, RefusalKind, RestartPolicy, Session, WireSta
 use crate::fixture::{Rig, foreign_row, request, respawn, restarting, with_tree};
 
 #[tokio::test(start_paused = true)]
-async fn a_new_life_follows_the_old_one() {
+async fn a_new_generation_follows_the_old_one() {
     let rig = Rig::start().await;
     let first = rig.spawn(with_tree("a")).await.expect("starts");
     let second = rig.respawn("a").await.expect("starts again");
@@ -44,7 +44,7 @@ async fn a_respawn_that_fails_keeps_the_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_clean_first_leaves_it_running() {
+async fn a_refused_clean_first_leaves_the_worker_running() {
     let rig = Rig::start().await;
     let first = rig.spawn(with_tree("a")).await.expect("starts");
     let path = first.worktree.expect("has a worktree");
@@ -64,7 +64,7 @@ async fn a_refused_clean_first_leaves_it_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_respawn_that_is_repeated_gets_its_first_answer() {
+async fn a_repeated_respawn_gets_its_first_answer() {
     let rig = Rig::start().await;
     rig.spawn(request("a")).await.expect("starts");
     let mut asked = respawn("a");
@@ -75,7 +75,7 @@ async fn a_respawn_that_is_repeated_gets_its_first_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_respawn_forgives_earlier_failures() {
+async fn a_respawn_resets_the_failures() {
     let rig = Rig::start().await;
     rig.spawn(restarting("a", RestartPolicy::OnFailure)).await.expect("starts");
     rig.world.end("a", Ended::Code(1));
@@ -91,7 +91,7 @@ async fn a_respawn_forgives_earlier_failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_of_the_other_program_becomes_ours() {
+async fn a_respawn_adopts_a_worker_of_the_original() {
     let rig = Rig::start().await;
     let process = rig.world.kernel.fork();
     let mut theirs = foreign_row("a", Some(i64::from(process.pid)));
@@ -108,7 +108,7 @@ async fn a_worker_of_the_other_program_becomes_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_is_not_ended_for_a_start_that_would_be_refused() {
+async fn a_running_worker_is_not_ended_for_a_start_that_would_be_refused() {
     let rig = Rig::start().await;
     let dir = rig.spawn(with_tree("a")).await.expect("starts").worktree.expect("a worktree");
     rig.world.script.at("check", Fault::Error("command not found: work"));

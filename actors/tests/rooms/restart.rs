@@ -19,7 +19,7 @@ async fn end(rig: &Rig, ended: Ended) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_policy_restarts_what_it_says() {
+async fn each_policy_restarts_the_right_exits() {
     use FineState::{Exited, Running};
     for (policy, after_success, after_failure) in [
         (RestartPolicy::Never, Exited, Exited),
@@ -39,7 +39,7 @@ async fn each_policy_restarts_what_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_loop_slows_down_and_ends() {
+async fn a_crash_loop_backs_off_and_ends() {
     let rig = running(RestartPolicy::OnFailure).await;
     let delays_s = [1, 2, 4, 8, 16, 32, 60, 60, 60, 60];
     for delay_s in delays_s {
@@ -60,7 +60,7 @@ async fn a_crash_loop_slows_down_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_minutes_of_health_are_a_new_beginning() {
+async fn ten_healthy_minutes_reset_the_failures() {
     let rig = running(RestartPolicy::Always).await;
     for delay_s in [1, 2] {
         end(&rig, Ended::Code(0)).await;
@@ -72,7 +72,7 @@ async fn ten_minutes_of_health_are_a_new_beginning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_nobody_recorded_is_a_failure() {
+async fn an_unrecorded_exit_is_a_failure() {
     for (policy, expected) in [(RestartPolicy::OnFailure, FineState::Running), (RestartPolicy::Never, FineState::Lost)]
     {
         let rig = running(policy).await;
@@ -86,7 +86,7 @@ async fn an_end_that_nobody_recorded_is_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_ends_the_wait_for_a_restart() {
+async fn a_kill_cancels_a_pending_restart() {
     let rig = running(RestartPolicy::Always).await;
     end(&rig, Ended::Code(1)).await;
     assert_eq!(rig.world.state("a"), Some(FineState::Backoff));
@@ -105,7 +105,7 @@ async fn a_killed_worker_is_not_restarted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_that_fails_waits_longer() {
+async fn a_failed_restart_backs_off() {
     let rig = running(RestartPolicy::OnFailure).await;
     rig.world.script.at("prepare", Fault::Error("no memory"));
     end(&rig, Ended::Code(1)).await;
@@ -119,7 +119,7 @@ async fn a_restart_that_fails_waits_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_delays_a_restart_and_does_not_forget_it() {
+async fn a_full_disk_delays_a_restart() {
     let rig = running(RestartPolicy::OnFailure).await;
     rig.world.script.at("write_wanted", Fault::Error("no space left"));
     end(&rig, Ended::Code(1)).await;
@@ -129,7 +129,7 @@ async fn a_full_disk_delays_a_restart_and_does_not_forget_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_is_gone_is_not_restarted() {
+async fn a_worker_without_a_row_is_not_restarted() {
     let rig = running(RestartPolicy::Always).await;
     rig.world.write_rows(&[]);
     end(&rig, Ended::Code(1)).await;

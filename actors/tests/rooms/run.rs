@@ -1,5 +1,4 @@
-//! A run over its workers and queue, through the supervisor: each job once, whatever
-//! is cut off on the way.
+//! Runs through the supervisor: each job lands once, whatever is interrupted.
 
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ fn stages(run: &Run) -> Vec<&'static str> {
     run.jobs.iter().map(|job| job.stage.word()).collect()
 }
 
-/// The agent of a job ends, when one is at work.
+/// Ends the agent of a job, if one runs.
 fn end(rig: &Rig, id: &str, code: i32) {
     rig.world.end(&format!("p.{id}"), Ended::Code(code));
 }
@@ -73,7 +72,7 @@ async fn specs_become_landed_work_and_leave_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_again_for_a_run_that_is_over_does_not_begin_it_again() {
+async fn a_repeated_request_does_not_restart_a_finished_run() {
     let rig = Rig::start().await;
     let ask = async |repeated| {
         let caller = Caller { request: "the same".to_owned(), repeated, ..caller() };
@@ -92,7 +91,7 @@ async fn who_asks_again_for_a_run_that_is_over_does_not_begin_it_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_queue_is_at_is_told_behind_the_word_that_it_is_there() {
+async fn queue_steps_are_reported_after_the_item_was_queued() {
     let rig = Rig::start().await;
     let verified = Job { verify: Some("make test".to_owned()), ..job("a") };
     begin(&rig, vec![verified]).await;
@@ -115,7 +114,7 @@ async fn what_the_queue_is_at_is_told_behind_the_word_that_it_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_failed_is_followed_by_another_in_the_same_worktree() {
+async fn a_failed_attempt_is_retried_in_the_same_worktree() {
     let rig = Rig::start().await;
     begin(&rig, vec![job("a")]).await;
     let first = rig.world.row("p.a").expect("it runs").worktree;
@@ -126,13 +125,13 @@ async fn an_attempt_that_failed_is_followed_by_another_in_the_same_worktree() {
     end(&rig, "a", 1);
     pass(&rig).await;
     assert_eq!(stages(&rig.world.runs.run(HOME)), ["failed"]);
-    assert!(rig.world.row("p.a").is_some(), "what failed stays to be looked at");
+    assert!(rig.world.row("p.a").is_some(), "a failed worker stays for inspection");
     assert_eq!(count(&rig, |word| matches!(word, Word::Retrying { .. })), 1);
     rig.check();
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_queue_rejects_is_tried_again_and_a_conflict_is_not() {
+async fn a_rejected_item_is_retried_and_a_conflict_is_not() {
     let rig = Rig::start().await;
     rig.world.landings.make_conflicting(1);
     let verified = Job { verify: Some("make test".to_owned()), ..job("a") };
@@ -151,7 +150,7 @@ async fn what_the_queue_rejects_is_tried_again_and_a_conflict_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_job_lands_once_whatever_is_cut_off() {
+async fn each_job_lands_once_whatever_is_interrupted() {
     let steps = [
         "run.begin",
         "run.begin.after",
@@ -185,7 +184,7 @@ async fn each_job_lands_once_whatever_is_cut_off() {
             rig.crash().await;
             rig.world.script.forget_faults();
             rig.up().await;
-            // As a command does whose answer was lost with its supervisor.
+            // Like a command that lost its answer together with its supervisor.
             let again = swarm_model::Caller { repeated: 1, ..caller() };
             if rig.world.runs.told(HOME).is_empty() && rig.swarm().runs().await.is_empty() {
                 rig.swarm().run(RunRequest { caller: again, order: request }).recv().await.expect("an answer");
@@ -197,13 +196,13 @@ async fn each_job_lands_once_whatever_is_cut_off() {
             assert_eq!((stages(&run), run.mode), (vec!["done"; 2], Mode::Over(Verdict::Completed)), "{step} {nth}");
             assert_eq!(rig.world.landings.base().len(), 2, "{step} {nth}");
             let numbers: Vec<u64> = rig.world.runs.told(HOME).iter().filter_map(|telling| telling.number).collect();
-            assert_eq!(numbers, (0..run.told).collect::<Vec<_>>(), "{step} {nth}: nothing is told twice or not at all");
+            assert_eq!(numbers, (0..run.told).collect::<Vec<_>>(), "{step} {nth}: everything is reported exactly once");
             assert!(run.jobs.iter().all(|job| job.attempt == 1), "{step} {nth}: {run:?}");
         }
     }
 }
 
-/// All agents that are at work end well.
+/// Ends all running agents successfully.
 async fn finish(rig: &Rig) {
     for id in ["a", "b"] {
         if rig.world.row(&format!("p.{id}")).is_some() && rig.world.records.newest(&format!("p.{id}")).is_some() {
@@ -214,7 +213,7 @@ async fn finish(rig: &Rig) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_pauses_what_is_at_work_and_the_next_run_goes_on() {
+async fn a_stop_pauses_running_jobs_and_the_next_run_resumes_them() {
     let rig = Rig::start().await;
     begin(&rig, vec![job("a"), job("b"), job("c")]).await;
     end(&rig, "a", 0);
@@ -245,7 +244,7 @@ async fn one_home_has_one_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_journal_that_cannot_be_written_holds_everything_that_follows() {
+async fn a_journal_that_cannot_be_written_holds_back_all_effects() {
     let rig = Rig::start().await;
     begin(&rig, vec![job("a")]).await;
     for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Sessions: begun before anything is executed, beaten for while their agents live,
-//! and left to whoever has taken them.
+//! Sessions: started before anything is executed, kept alive by heartbeats while their agents live,
+//! and left alone once another program has taken them.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn status(rig: &Rig, dir: &str) -> Option<SessionStatus> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_begun_before_anything_is_executed_and_ends_with_its_agent() {
+async fn a_session_starts_before_anything_is_executed_and_ends_with_its_agent() {
     let (rig, dir) = at_work().await;
     let calls = rig.world.script.calls();
     let at = |call: &str| calls.iter().position(|made| made == call).unwrap_or_else(|| panic!("no {call}: {calls:?}"));
@@ -34,7 +34,7 @@ async fn a_session_is_begun_before_anything_is_executed_and_ends_with_its_agent(
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_beats_at_once_and_then_with_every_tick_until_the_end() {
+async fn heartbeats_start_at_once_and_follow_every_tick() {
     let (rig, _) = at_work().await;
     assert_eq!(rig.world.sessions.beats("a"), 1);
     rig.world.pass(TICK * 3).await;
@@ -45,7 +45,7 @@ async fn it_beats_at_once_and_then_with_every_tick_until_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_supervisor_goes_on_beating_and_writes_the_ends_that_nobody_saw() {
+async fn a_new_supervisor_resumes_heartbeats_and_writes_unseen_exits() {
     let mut rig = Rig::start().await;
     let of = |name: &'static str| with_tree(name);
     let dirs = [
@@ -64,7 +64,7 @@ async fn a_new_supervisor_goes_on_beating_and_writes_the_ends_that_nobody_saw() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_of_another_issue_is_refused_and_nothing_stays() {
+async fn a_session_of_another_issue_is_refused_and_leaves_nothing() {
     let rig = Rig::start().await;
     let dir = rig.world.worktrees.path("a");
     let theirs = Session::parse(r#"{"issueId": "u", "issueIdentifier": "OTHER-1"}"#).expect("parses");
@@ -79,7 +79,7 @@ async fn a_session_of_another_issue_is_refused_and_nothing_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_loses_its_session_is_stopped_and_destroys_nothing() {
+async fn a_worker_that_lost_its_session_is_stopped_and_destroys_nothing() {
     let (rig, dir) = at_work().await;
     let theirs = Session::parse(r#"{"issueId": "u", "issueIdentifier": "a", "sessionId": "theirs", "startedAt": 5}"#)
         .expect("parses");
@@ -92,7 +92,7 @@ async fn whoever_loses_its_session_is_stopped_and_destroys_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_fails_leaves_no_session_that_looks_begun() {
+async fn a_failed_start_leaves_no_session_that_looks_started() {
     for step in ["prepare", "open"] {
         let rig = Rig::start().await;
         rig.world.script.at(step, Fault::Error("no"));
@@ -104,7 +104,7 @@ async fn a_start_that_fails_leaves_no_session_that_looks_begun() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_could_not_be_written_is_written_with_a_later_tick() {
+async fn an_unwritten_end_is_written_with_a_later_tick() {
     let (rig, dir) = at_work().await;
     rig.world.script.at("end_session", Fault::Error("no space"));
     rig.world.end("a", Ended::Code(0));
@@ -115,7 +115,7 @@ async fn an_end_that_could_not_be_written_is_written_with_a_later_tick() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_that_could_not_be_written_is_written_with_a_later_tick() {
+async fn an_unwritten_state_is_written_with_a_later_tick() {
     let rig = Rig::start().await;
     rig.world.script.at("run_session", Fault::Error("no space"));
     let dir = rig.spawn(with_tree("a")).await.expect("starts").worktree.expect("a worktree");

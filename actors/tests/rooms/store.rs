@@ -1,5 +1,4 @@
-//! `state.json` itself, without the actor: its lock, its damage, what is not
-//! ours in it.
+//! Tests of `state.json` without the actor: its lock, damage, and data of other programs.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::fixture::foreign_row;
 
-/// A file as a program that knows more than we do would write it.
+/// A file with fields that only a newer program knows.
 const FOREIGN: &str = r#"{
   "theirs": {"deep": [1,  2]},
   "workers": [
@@ -46,23 +45,23 @@ fn inode(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_held_lock_is_waited_for_a_while_and_its_holder_named() {
+fn a_held_lock_times_out_and_its_holder_is_named() {
     let (home, store, state) = root();
     let lock = File::create(home.path().join("state.lock")).expect("makes the lock file");
     fs2::FileExt::lock_exclusive(&lock).expect("takes the lock");
     let mut store = store.lock_wait(Duration::from_millis(30));
-    let refused = commit(&mut store, insert("a")).expect_err("somebody else holds the lock");
+    let refused = commit(&mut store, insert("a")).expect_err("the lock is held");
     let StoreError::Locked { holder, .. } = &refused else { panic!("{refused}") };
     assert!(holder.contains(&format!("process {} ", std::process::id())), "{holder}");
     assert!(!state.exists(), "written without the lock");
     drop(lock);
-    // Also the thread that still waits in the kernel must not keep it for ever.
+    // The thread that still waits in the kernel must not keep the lock forever.
     let mut patient = Store::new(home.path());
     assert_eq!(commit(&mut patient, insert("a")), Ok(()));
 }
 
 #[test]
-fn what_other_programs_keep_in_the_file_survives_byte_for_byte() {
+fn data_of_other_programs_survives_byte_for_byte() {
     let (_home, mut store, state) = root();
     fs::write(&state, FOREIGN).expect("writes");
     commit(&mut store, insert("new")).expect("commits");
@@ -80,7 +79,7 @@ fn what_other_programs_keep_in_the_file_survives_byte_for_byte() {
 }
 
 #[test]
-fn a_commit_in_which_all_is_refused_leaves_the_file_alone() {
+fn a_commit_with_only_refused_mutations_leaves_the_file_alone() {
     let (_home, mut store, state) = root();
     commit(&mut store, insert("a")).expect("commits");
     let before = inode(&state);
@@ -90,7 +89,7 @@ fn a_commit_in_which_all_is_refused_leaves_the_file_alone() {
 }
 
 #[test]
-fn a_file_that_somebody_else_replaced_is_read_again() {
+fn a_replaced_file_is_read_again() {
     let (_home, mut store, state) = root();
     commit(&mut store, insert("a")).expect("commits");
     fs::write(&state, FOREIGN).expect("writes in place");
@@ -99,7 +98,7 @@ fn a_file_that_somebody_else_replaced_is_read_again() {
 }
 
 #[test]
-fn a_damaged_file_is_kept_beside_and_made_anew() {
+fn a_damaged_file_is_quarantined_and_rebuilt() {
     let (home, mut store, state) = root();
     let rebuilt = || vec![foreign_row("found", Some(5))];
     for (round, kept) in ["state.json.corrupted", "state.json.corrupted.1"].into_iter().enumerate() {
@@ -121,7 +120,7 @@ fn a_damaged_file_is_kept_beside_and_made_anew() {
 }
 
 #[test]
-fn a_damaged_file_is_rebuilt_also_when_the_mutation_is_refused() {
+fn a_damaged_file_is_rebuilt_even_if_the_mutation_is_refused() {
     let (_home, mut store, state) = root();
     fs::write(&state, "").expect("writes");
     let rebuilt = || vec![foreign_row("found", Some(5))];
@@ -171,7 +170,7 @@ fn only_a_regular_file_is_opened() {
 }
 
 #[test]
-fn what_killed_commits_left_is_swept() {
+fn leftovers_of_killed_commits_are_removed() {
     let (home, store, _) = root();
     let leftover = home.path().join("state.json.tmp.4711.3");
     let theirs = home.path().join("state.json.theirs");

@@ -1,5 +1,5 @@
-//! Workers that stand still: nudged, interrupted, started again, given up; and left
-//! alone where nobody asked.
+//! Stuck workers: nudged, interrupted, restarted, given up; and left alone if no watch was
+//! requested.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn steps(rig: &Rig, name: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ladder_is_climbed_to_its_end_and_no_further() {
+async fn the_ladder_runs_to_its_end_and_no_further() {
     let rig = Rig::start().await;
     watched(&rig, "a").await;
     rig.world.pass(MINUTE * 17).await;
@@ -43,12 +43,12 @@ async fn the_ladder_is_climbed_to_its_end_and_no_further() {
     assert_eq!(rig.world.state("a"), Some(FineState::Running), "it is given up, not ended");
     assert!(rig.world.records.mark_of("a").is_some_and(|mark| mark.starts_with("no output for ")));
     let spec = rig.world.facts("a").and_then(|facts| facts.spec.spec().cloned()).expect("a contract");
-    assert_eq!(spec.argv(), ["work", "again"], "it goes on with what it left");
+    assert_eq!(spec.argv(), ["work", "again"], "it resumes its session");
     rig.check();
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_although_supervisors_come_and_go() {
+async fn the_ladder_ends_across_restarts_of_the_supervisor() {
     let mut rig = Rig::start().await;
     watched(&rig, "a").await;
     rig.world.pass(MINUTE * 10).await;
@@ -60,7 +60,7 @@ async fn it_ends_although_supervisors_come_and_go() {
     let all = ["nudged", "nudged", "interrupted", "restarted", "restarted", "restarted", "given-up"];
     assert_eq!(steps(&rig, "a"), all);
     assert!(rig.world.records.mark_of("a").is_some_and(|mark| mark.starts_with("no output for ")));
-    // Whom a person starts again is helped again.
+    // After a respawn by a person, the ladder starts again.
     rig.kill("a").await.expect("is killed");
     rig.respawn("a").await.expect("starts again");
     rig.world.pass(MINUTE * 11).await;
@@ -69,7 +69,7 @@ async fn it_ends_although_supervisors_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_goes_on_is_told_of_and_unmarked() {
+async fn a_worker_that_continues_is_reported_and_unmarked() {
     let rig = Rig::start().await;
     watched(&rig, "a").await;
     rig.world.pass(MINUTE * 11).await;
@@ -81,7 +81,7 @@ async fn one_that_goes_on_is_told_of_and_unmarked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_on_the_screen_is_for_a_person() {
+async fn a_question_on_the_screen_is_left_to_a_person() {
     let rig = Rig::start().await;
     watched(&rig, "a").await;
     rig.world.terminals.show("a", "Do you trust the files in this folder?");
@@ -94,7 +94,7 @@ async fn a_question_on_the_screen_is_for_a_person() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_that_is_cut_off_is_carried_out_by_the_next_supervisor() {
+async fn an_interrupted_restart_is_completed_by_the_next_supervisor() {
     for step in ["stop_by_shim", "reserve", "open_session", "prepare", "open", "open.after"] {
         let mut rig = Rig::start().await;
         watched(&rig, "a").await;
@@ -112,7 +112,7 @@ async fn a_restart_that_is_cut_off_is_carried_out_by_the_next_supervisor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_that_fails_is_told_and_a_kill_after_it_holds() {
+async fn a_failed_restart_is_reported_and_a_kill_after_it_holds() {
     let mut rig = Rig::start().await;
     watched(&rig, "a").await;
     rig.world.pass(MINUTE * 17).await;
@@ -130,7 +130,7 @@ async fn a_restart_that_fails_is_told_and_a_kill_after_it_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_in_between_holds() {
+async fn a_kill_during_a_restart_holds() {
     let mut rig = Rig::start().await;
     watched(&rig, "a").await;
     rig.world.pass(MINUTE * 17).await;
@@ -148,7 +148,7 @@ async fn a_kill_in_between_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_often_it_was_recovered_is_not_forgotten_when_it_is_helped() {
+async fn the_ladder_keeps_the_count_of_recoveries() {
     let mut rig = Rig::start().await;
     watched(&rig, "a").await;
     rig.crash().await;

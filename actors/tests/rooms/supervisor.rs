@@ -1,4 +1,4 @@
-//! The root: how long it stays, and what it does about children that fail.
+//! The root: how long it stays, and how it handles failing children.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::fixture::{ADOPTION, Rig, clean, request, restarting, with_tree};
 
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How long it takes until the supervisor wants to end, and why.
+/// Returns the time until the supervisor wants to end, and the reason.
 async fn ended_after(rig: &Rig) -> (Duration, Exit) {
     let began = Instant::now();
     let exit = rig.swarm().ended().await;
     (began.elapsed(), exit)
 }
 
-/// Whether it still is there after all of `time`.
+/// Reports whether the supervisor is still running after `time`.
 async fn stays(rig: &Rig, time: Duration) -> bool {
     tokio::time::timeout(time, rig.swarm().ended()).await.is_err()
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_leaves_when_there_is_nothing_to_do() {
+async fn the_supervisor_leaves_when_there_is_nothing_to_do() {
     let rig = Rig::start().await;
     let (after, exit) = ended_after(&rig).await;
     assert_eq!(exit, Exit::Idle);
@@ -32,7 +32,7 @@ async fn it_leaves_when_there_is_nothing_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stays_while_a_worker_needs_it() {
+async fn the_supervisor_stays_while_a_worker_needs_it() {
     let rig = Rig::start().await;
     rig.spawn(restarting("a", RestartPolicy::OnFailure)).await.expect("starts");
     assert!(stays(&rig, Duration::from_secs(3600)).await, "a worker runs");
@@ -49,7 +49,7 @@ async fn it_stays_while_a_worker_needs_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stays_while_a_request_is_carried_out() {
+async fn the_supervisor_stays_while_a_request_is_carried_out() {
     let rig = Rig::start().await;
     rig.world.script.at("make", Fault::Hang);
     let _answers = rig.swarm().request(Request::Spawn(Box::new(with_tree("slow"))));
@@ -57,7 +57,7 @@ async fn it_stays_while_a_request_is_carried_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_panics_is_restarted_and_knows_all_again() {
+async fn a_worker_actor_that_panics_is_restarted_with_its_state() {
     let rig = Rig::start().await;
     rig.spawn(restarting("a", RestartPolicy::OnFailure)).await.expect("starts");
     rig.spawn(request("b")).await.expect("starts");
@@ -75,7 +75,7 @@ async fn a_worker_that_panics_is_restarted_and_knows_all_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_keeps_panicking_ends_the_supervisor() {
+async fn a_worker_actor_that_keeps_panicking_ends_the_supervisor() {
     let mut rig = Rig::start().await;
     rig.spawn(request("a")).await.expect("starts");
     for _ in 0..5 {
@@ -94,10 +94,10 @@ async fn a_worker_that_keeps_panicking_ends_the_supervisor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_over_a_worker_that_ended_keeps_nobody() {
+async fn a_panic_over_an_ended_worker_does_not_keep_the_supervisor() {
     let rig = Rig::start().await;
     rig.spawn(request("a")).await.expect("starts");
-    // Its end is met by a panic, and the new actor finds nothing to do.
+    // Its exit causes a panic, and the new actor finds nothing to do.
     rig.world.script.at("observe", Fault::Panic);
     rig.world.end("a", Ended::Code(0));
     rig.world.settle().await;
@@ -108,7 +108,7 @@ async fn a_panic_over_a_worker_that_ended_keeps_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_panics_is_taken_back_at_once() {
+async fn a_start_that_panics_is_rolled_back_at_once() {
     for step in ["reserve.after", "make", "make.after", "prepare", "prepare.after"] {
         let rig = Rig::start().await;
         rig.world.script.at(step, Fault::Panic);
@@ -162,7 +162,7 @@ async fn a_registry_that_panics_is_restarted_with_all_workers() {
     );
     let began = Instant::now();
     rig.spawn(request("c")).await.expect_err("the registry is gone");
-    assert!(began.elapsed() < Duration::from_secs(5), "nobody noticed for {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(5), "unnoticed for {:?}", began.elapsed());
     rig.world.pass(ADOPTION).await;
     rig.spawn(request("c")).await.expect("starts");
     rig.world.end("a", Ended::Code(1));
@@ -174,7 +174,7 @@ async fn a_registry_that_panics_is_restarted_with_all_workers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_means_those_that_there_are() {
+async fn all_selects_the_existing_workers() {
     let rig = Rig::start().await;
     for name in ["a", "b", "c"] {
         rig.spawn(request(name)).await.expect("starts");

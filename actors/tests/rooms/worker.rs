@@ -37,7 +37,7 @@ async fn a_worker_in_tmux_shows_its_window_and_no_pid() {
 
 type Misfortune = (&'static str, fn(&World) -> Fault);
 
-/// What may go wrong on the way, in the order of the way.
+/// Faults of a start, in the order of its steps.
 const MISFORTUNES: [Misfortune; 12] = [
     ("next_free", |_| Fault::Error("w cannot be read")),
     ("reserve", |_| Fault::Error("no space left")),
@@ -48,7 +48,7 @@ const MISFORTUNES: [Misfortune; 12] = [
     ("rotate_logs", |_| Fault::Error("no permission")),
     ("prepare", |_| Fault::Error("no server running")),
     ("prepare.after", |_| Fault::Error("the shim was killed")),
-    // The commit: the name was taken meanwhile, or the file is a newer program's.
+    // The commit: the name was taken in between, or the file is from a newer program.
     ("prepare.after", |world| {
         replace_state(world, r#"{"workers":[{"name":"a","status":"running","cmd":["x"],"started":"1","cwd":"/"}]}"#)
     }),
@@ -98,7 +98,7 @@ async fn a_shim_that_dies_at_its_gate_leaves_nothing() {
     let refusal = rig.spawn(with_tree("a")).await.expect_err("its shim is dead");
     assert_eq!(refusal.kind, RefusalKind::Start);
     assert_nothing_left(&rig, "shim killed at its gate");
-    // And the name is free again.
+    // The name is free again.
     assert_eq!(rig.spawn(with_tree("a")).await.map(|spawned| spawned.name), Ok("a".to_owned()));
 }
 
@@ -114,7 +114,7 @@ async fn a_shim_that_dies_after_the_exec_leaves_a_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worktree_that_cannot_be_taken_back_keeps_the_records_that_know_it() {
+async fn a_worktree_that_cannot_be_removed_keeps_its_records() {
     let mut rig = Rig::start().await;
     rig.world.script.at("prepare", Fault::Error("no memory"));
     rig.world.script.at("undo", Fault::Error("git is not there"));
@@ -155,7 +155,7 @@ async fn a_stop_is_on_disk_before_the_first_signal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_that_cannot_be_recorded_signals_nobody() {
+async fn a_stop_that_cannot_be_recorded_sends_no_signal() {
     let rig = Rig::start().await;
     rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("starts");
     rig.world.script.at("write_wanted", Fault::Error("no space left"));
@@ -167,7 +167,7 @@ async fn a_stop_that_cannot_be_recorded_signals_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_is_not_waited_for_without_end() {
+async fn the_wait_for_a_stop_is_bounded() {
     let rig = Rig::start().await;
     rig.spawn(request("a")).await.expect("starts");
     rig.world.processes.stop_takes_ms(30_000);
@@ -185,7 +185,7 @@ async fn a_worker_without_its_shim_ends_without_a_code() {
     rig.world.kill_shim("a");
     rig.world.settle().await;
     assert_eq!(rig.world.state("a"), Some(FineState::Unsupervised));
-    assert_eq!(rig.swarm().live().await, 1, "it still is somebody's business");
+    assert_eq!(rig.swarm().live().await, 1, "it is still watched");
     rig.world.end("a", Ended::Code(0));
     rig.world.settle().await;
     assert_eq!(rig.world.state("a"), Some(FineState::Lost));
@@ -250,7 +250,7 @@ async fn cleaning_keeps_a_worktree_that_holds_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cleaning_by_force_saves_first() {
+async fn a_forced_clean_saves_first() {
     let rig = Rig::start().await;
     let path = rig.spawn(with_tree("a")).await.expect("starts").worktree.expect("has a worktree");
     rig.kill("a").await.expect("ends");
@@ -264,7 +264,7 @@ async fn cleaning_by_force_saves_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_of_the_other_program_are_killed_and_cleaned() {
+async fn workers_of_the_original_are_killed_and_cleaned() {
     let rig = Rig::start().await;
     let process = rig.world.kernel.fork();
     let theirs = foreign_row("theirs", Some(i64::from(process.pid)));
@@ -280,7 +280,7 @@ async fn workers_of_the_other_program_are_killed_and_cleaned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_repeated_gets_its_first_answer() {
+async fn a_repeated_request_gets_its_first_answer() {
     let rig = Rig::start().await;
     let asked = request("a");
     let first = rig.spawn(asked.clone()).await.expect("starts");
@@ -290,26 +290,26 @@ async fn a_request_that_is_repeated_gets_its_first_answer() {
     let first = rig.clean_by(asked.clone()).await.expect("goes");
     asked.caller.repeated = 1;
     assert_eq!(rig.clean_by(asked).await, Ok(first));
-    let refusal = rig.clean("a").await.expect_err("somebody else's request is another one");
+    let refusal = rig.clean("a").await.expect_err("a different request is not repeated");
     assert_eq!(refusal.kind, RefusalKind::NotFound);
     assert_eq!(rig.world.records.executions().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_exist_is_not_found() {
+async fn an_unknown_worker_is_not_found() {
     let rig = Rig::start().await;
     assert_eq!(rig.kill("ghost").await.map_err(|refusal| refusal.kind), Err(RefusalKind::NotFound));
     assert_eq!(rig.respawn("ghost").await.map_err(|refusal| refusal.kind), Err(RefusalKind::NotFound));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_just_being_cleaned_is_free_behind_that() {
+async fn a_name_is_free_after_a_concurrent_clean() {
     for is_made_again in [true, false] {
         let rig = Rig::start().await;
         rig.spawn(request("a")).await.expect("starts");
         rig.world.end("a", Ended::Code(0));
         rig.world.settle().await;
-        // Asked for while it is at it: what waits for its answer is not lost with it.
+        // Requested during the clean: a waiting request is not lost with the actor.
         if is_made_again {
             let (cleaned, spawned) = tokio::join!(rig.clean("a"), rig.spawn(request("a")));
             assert_eq!(cleaned.map(|line| line.done).as_deref(), Ok("cleaned"));

@@ -1,5 +1,4 @@
-//! Names that are there now, read as readers do: without a lock and without a
-//! supervisor.
+//! Names that exist at the moment, read without a lock and without a supervisor.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,18 +7,18 @@ use clap::Arg;
 use swarm_model::WorkerView;
 
 use super::Candidate;
-use crate::adapters::flows::place::Workspace;
-use crate::adapters::git::trove::Trove;
-use crate::adapters::landing::journal;
-use crate::adapters::runs::wire;
-use crate::adapters::views::{Detail, Pick, load_where};
-use crate::adapters::{loops, nudges};
 use crate::cli::render::{Clock, state_word};
 use crate::cli::{caller, parse};
-use crate::config::keys;
-use crate::paths::Paths;
+use swarm_config::keys;
+use swarm_store::flows::place::Workspace;
+use swarm_store::repositories::landing::journal;
+use swarm_store::repositories::trash::list::TrashList;
+use swarm_store::runs::wire;
+use swarm_store::views::{Detail, Pick, load_where};
+use swarm_store::{loops, nudges};
+use swarm_sys::paths::Paths;
 
-/// What kind of names.
+/// Kind of names to offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Live {
     Workers(Which),
@@ -33,25 +32,25 @@ pub enum Live {
     Saves,
     Verbs,
     Keys,
-    /// The shell knows these better.
+    /// Completed by the shell itself, as are the next two.
     Files,
     Directories,
     Commands,
 }
 
-/// Which workers a verb is for.
+/// Workers that a verb applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Any,
     Running,
     Stopped,
-    /// Running in a window.
+    /// Running in a tmux window.
     Window,
     Worktree,
 }
 
 impl Live {
-    /// By verb and argument; what is not known is told by its value's name.
+    /// Returns the kind of names for an argument of a verb; for unlisted arguments, by the name of their value.
     pub fn of(path: &str, arg: &Arg) -> Option<Self> {
         let verb = path.split(' ').next().unwrap_or_default();
         match (path, verb, arg.get_id().as_str()) {
@@ -90,7 +89,7 @@ impl Live {
         }
     }
 
-    /// The word for what the shell is to offer by itself.
+    /// Returns the keyword by which the script asks the shell for its own completion.
     pub fn of_the_shell(self) -> Option<&'static str> {
         match self {
             Self::Files => Some("files"),
@@ -101,7 +100,7 @@ impl Live {
     }
 }
 
-/// Who is there. What cannot be read is not offered.
+/// Returns the existing names of a kind. Names that cannot be read are left out.
 pub fn candidates(live: Live, paths: &Paths) -> Vec<Candidate> {
     match live {
         Live::Workers(which) => workers(which, paths),
@@ -148,10 +147,10 @@ fn workers(which: Which, paths: &Paths) -> Vec<Candidate> {
     meant.map(|view| Candidate::new(view.row.name.clone(), about(&view))).collect()
 }
 
-/// What was saved in the repository around.
+/// Returns the saves in the repository of the current directory.
 fn saves() -> Vec<Candidate> {
     let collected = caller::collect().ok();
-    let found = collected.and_then(|collected| Trove::open(&collected.caller, Path::new(".")).ok()?.saves().ok());
+    let found = collected.and_then(|collected| TrashList::open(&collected.caller, Path::new(".")).ok()?.saves().ok());
     found.unwrap_or_default().iter().map(|save| Candidate::new(save.id(), "saved")).collect()
 }
 
@@ -170,7 +169,7 @@ fn workspace() -> Option<Workspace> {
     Workspace::find(None, &std::env::current_dir().ok()?).ok()
 }
 
-/// By id where that is enough, else with the project.
+/// Returns each flow by its id, and again as PROJECT/FLOW.
 fn flows() -> Vec<Candidate> {
     let listed = workspace().and_then(|space| space.list(None).ok()).unwrap_or_default();
     let about = |row: &swarm_actors::flow::document::FlowSummary| {
@@ -187,7 +186,7 @@ fn projects() -> Vec<Candidate> {
     names.into_iter().map(|name| Candidate::new(name, "project")).collect()
 }
 
-/// Each name once, as its newest item stands.
+/// Returns the name of each queue item once, described by its newest item.
 fn items(paths: &Paths) -> Vec<Candidate> {
     let mut newest = BTreeMap::new();
     for view in journal::views(paths).unwrap_or_default() {

@@ -1,9 +1,9 @@
-//! `swarm completions` and what its scripts ask at each press of Tab:
-//! `swarm __complete SHELL WORD…`, whose last word is the one to complete.
+//! Shell completion: `swarm completions` prints a script, which runs `swarm __complete SHELL WORD…` at each press of
+//! Tab. The last word is the one to complete.
 //!
-//! Answered is a line for each candidate, with a tab before what it is; a line that
-//! begins with a tab says what the shell is to offer by its own means. Nothing is
-//! ever written, and who cannot be asked is not offered.
+//! The answer has one line per candidate: the text, a tab, a description. A line that begins with a tab names a kind of
+//! completion that the shell provides itself (`files`, `directories`, `commands`). Completion never writes anything;
+//! names that cannot be read are not offered.
 
 mod live;
 mod place;
@@ -18,11 +18,11 @@ use super::args::Cli;
 use super::error::Failure;
 use super::parse;
 use super::screen::Screen;
-use crate::paths::Paths;
+use swarm_sys::paths::Paths;
 
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell that the script is for
+    /// Shell to print the script for
     #[arg(value_enum)]
     pub shell: Shell,
 }
@@ -34,11 +34,11 @@ pub enum Shell {
     Fish,
 }
 
-/// What may be typed next.
+/// One possible completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub text: String,
-    /// A few words on what it is; may be empty.
+    /// Short description; may be empty.
     pub about: String,
 }
 
@@ -53,7 +53,7 @@ pub fn script(args: &CompletionsArgs, screen: &mut Screen) -> Result<u8, Failure
     Ok(0)
 }
 
-/// The script for a shell.
+/// Returns the completion script for a shell.
 pub fn text_for(shell: Shell) -> &'static str {
     match shell {
         Shell::Bash => include_str!("bash.sh"),
@@ -62,7 +62,7 @@ pub fn text_for(shell: Shell) -> &'static str {
     }
 }
 
-/// Answers a shell. A Tab that cannot be answered offers nothing and says nothing.
+/// Prints the completions for a shell and returns the exit code. If nothing can be completed, prints nothing.
 pub fn main(words: impl Iterator<Item = OsString>) -> u8 {
     let mut words = words.map(|word| word.to_string_lossy().into_owned());
     let shell = words.next().and_then(|word| Shell::from_str(&word, false).ok());
@@ -74,7 +74,7 @@ pub fn main(words: impl Iterator<Item = OsString>) -> u8 {
     u8::from(std::io::stdout().lock().write_all(text.as_bytes()).is_err())
 }
 
-/// bash makes words of their own of `=` and of what follows it.
+/// Rejoins `--option=value`, which bash splits into three words at the `=`.
 fn rejoined(words: &[String]) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     let mut open = false;
@@ -94,7 +94,7 @@ fn rejoined(words: &[String]) -> Vec<String> {
     joined
 }
 
-/// The lines of an answer. `bare`: of `--option=value` only the value is completed.
+/// Returns the lines of an answer. With `bare`, a candidate for `--option=value` is the value alone.
 fn answer(words: &[String], bare: bool) -> String {
     let Some((typed, before)) = words.split_last() else { return String::new() };
     let verb = before.first().and_then(|name| parse::verb(name));
@@ -111,7 +111,7 @@ fn answer(words: &[String], bare: bool) -> String {
             return if candidates.is_empty() { format!("\t{own}\n") } else { lines(&candidates, "") };
         }
         let found = Paths::from_env().map(|paths| live::candidates(live, &paths)).unwrap_or_default();
-        // A name that looks like an option would be taken for one.
+        // A name that begins with a hyphen would be parsed as an option.
         candidates.extend(found.into_iter().filter(|one| fits(one) && !one.text.starts_with('-')));
     }
     lines(&candidates, if bare { "" } else { &prefix })
@@ -122,8 +122,8 @@ fn lines(candidates: &[Candidate], prefix: &str) -> String {
     candidates.iter().map(line).collect()
 }
 
-/// Whether every shell takes it as it is: a name that another program let through
-/// must not become a command by being completed.
+/// Reports whether no shell gives `text` a special meaning. Rows of another writer may have any name, and completing
+/// such a name must not run a command.
 fn is_plain(text: &str) -> bool {
     let option = text.trim_start_matches('-');
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/@%+,".contains(c);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_and_actions_and_options_are_offered_with_what_they_do() {
+    fn verbs_actions_and_options_are_offered_with_their_help() {
         assert_eq!(texts(&["res"], false), ["respawn", "restore"]);
         assert_eq!(texts(&["hea"], false), ["heartbeat"]);
         assert_eq!(texts(&["merge", "re"], false), ["retry", "resume"]);
@@ -150,12 +150,12 @@ mod tests {
         let words = ["spawn".to_owned(), "--rest".to_owned()];
         assert_eq!(
             answer(&words, false),
-            "--restart\tWhen to start the command again after it has ended [default: never]\n"
+            "--restart\tWhen to restart the command after it has ended [default: never]\n"
         );
     }
 
     #[test]
-    fn values_of_options_are_completed_in_both_ways_of_typing_them() {
+    fn option_values_are_completed_after_a_blank_and_after_an_equals_sign() {
         assert_eq!(texts(&["ls", "--format", ""], false), ["table", "json", "names"]);
         assert_eq!(texts(&["ls", "--format=n"], false), ["--format=names"]);
         assert_eq!(texts(&["ls", "--format", "=", "n"], true), ["names"]);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_the_worker_is_left_to_the_shell() {
+    fn words_of_the_worker_command_are_left_to_the_shell() {
         let whole = |line: &[&str]| answer(&line.iter().map(ToString::to_string).collect::<Vec<_>>(), false);
         assert_eq!(whole(&["spawn", "--name", "x", "--", "ca"]), "\tcommands\n");
         assert_eq!(whole(&["spawn", "--name", "x", "--", "cat", "-"]), "\tfiles\n");

@@ -1,4 +1,4 @@
-//! Where in a command line one is, from the words before: pure.
+//! Finds the argument at the cursor from the words before it. Pure.
 
 use clap::{Arg, ArgAction, Command};
 use swarm_model::WORK_TYPES;
@@ -6,19 +6,19 @@ use swarm_model::WORK_TYPES;
 use super::Candidate;
 use super::live::Live;
 
-/// What may be typed at a place.
+/// Possible completions at one place of the command line.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// Stands before each candidate in the word that is completed: `--option=`.
+    /// Text before each candidate in the completed word: `--option=`.
     pub prefix: String,
-    /// What is typed of the candidate.
+    /// Part of the candidate that is already typed.
     pub typed: String,
     pub candidates: Vec<Candidate>,
-    /// Names that are there now.
+    /// Kind of existing names to add.
     pub live: Option<Live>,
 }
 
-/// The first word.
+/// Returns the candidates for the first word.
 pub fn verbs(top: &Command, typed: &str) -> Wanted {
     let mut wanted = Wanted { typed: typed.to_owned(), candidates: actions(top), ..Wanted::default() };
     if typed.starts_with('-') {
@@ -29,7 +29,7 @@ pub fn verbs(top: &Command, typed: &str) -> Wanted {
     wanted
 }
 
-/// What follows `before` after the verb `name`.
+/// Returns the candidates for the word after `before`, the words that follow the verb `name`.
 pub fn after(name: &str, mut verb: Command, before: &[String], typed: &str) -> Wanted {
     verb.build();
     let mut walk = Walk::new(name, &verb);
@@ -39,17 +39,17 @@ pub fn after(name: &str, mut verb: Command, before: &[String], typed: &str) -> W
 
 struct Walk<'a> {
     command: &'a Command,
-    /// `merge add`.
+    /// Verb with its action, such as `merge add`.
     path: String,
-    /// How many positionals were passed.
+    /// Number of positionals so far.
     positionals: usize,
-    /// Ids of arguments that were given.
+    /// Ids of the options given so far.
     given: Vec<&'a str>,
-    /// An option that still lacks its value.
+    /// Option whose value comes next.
     open: Option<&'a Arg>,
-    /// `--` was typed.
+    /// Set after `--`.
     literal: bool,
-    /// The worker's command has begun.
+    /// Set within the command of the worker.
     in_command: bool,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// `-fn 20`: flags in one word, of which the last may take a value.
+    /// Reads short options in one word, of which the last may take a value: `-fn 20`.
     fn shorts(&mut self, letters: &str) {
         for (at, letter) in letters.char_indices() {
             let Some(arg) = self.command.get_arguments().find(|arg| arg.get_short() == Some(letter)) else { return };
@@ -115,7 +115,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The positional that is next. Where all are meant, none is named.
+    /// Returns the next positional. With `--all` or `--tag`, `send` takes no name.
     fn next(&self) -> Option<&'a Arg> {
         let nobody_is_named = (self.has("all") || self.has("tags")) && self.path == "send";
         self.command.get_positionals().nth(self.positionals + usize::from(nobody_is_named))
@@ -168,7 +168,7 @@ impl<'a> Walk<'a> {
         Wanted { typed: typed.to_owned(), candidates, live, ..Wanted::default() }
     }
 
-    /// Options that can still be given.
+    /// Returns the options that can still be given.
     fn options(&self) -> Vec<Candidate> {
         let repeats = |arg: &Arg| matches!(arg.get_action(), ArgAction::Append | ArgAction::Count);
         let open = |arg: &&Arg| {
@@ -186,7 +186,7 @@ fn takes_value(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
-/// The option of that name, or the only one that begins so.
+/// Returns the option with this name, or the only one with this prefix.
 fn long<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
     let exact = command.get_arguments().find(|arg| arg.get_long() == Some(name));
     let begins = || {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_has_its_names() {
+    fn each_place_offers_its_kind_of_names() {
         for (line, expected) in [
             (&["status", ""][..], Some(Live::Workers(Which::Any))),
             (&["events", ""], Some(Live::Workers(Which::Any))),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_was_given_is_offered_again_only_where_it_repeats() {
+    fn a_given_option_is_offered_again_only_if_it_repeats() {
         let words = ["--tag", "a", "--tmux"].map(str::to_owned);
         let wanted = after("spawn", parse::verb("spawn").expect("a verb"), &words, "--t");
         let texts: Vec<&str> = wanted.candidates.iter().map(|one| one.text.as_str()).collect();

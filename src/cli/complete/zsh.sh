@@ -1,7 +1,7 @@
 #compdef swarm
 # Completion of swarm for zsh.
 # In ~/.zshrc after compinit: source <(swarm completions zsh)
-# or once, where $fpath looks: swarm completions zsh > ~/.zfunc/_swarm
+# or once, in a directory of $fpath: swarm completions zsh > ~/.zfunc/_swarm
 
 _swarm() {
     local line program=${words[1]/#\~/$HOME}

@@ -1,4 +1,4 @@
-//! What is known of a worker, from where, and how old it is.
+//! Facts about a worker, each with its source and its age.
 
 use std::fs;
 use std::path::Path;
@@ -8,34 +8,34 @@ use swarm_model::{By, Event, EventKind, Held, WantedState, WorkerView};
 use swarm_ports::{DirFacts, SpecFacts};
 
 use super::{EVENTS, OUTPUT_LINES};
-use crate::adapters::plain::Plain;
-use crate::adapters::records::DiskRecords;
-use crate::adapters::session::HEARTBEAT;
-use crate::adapters::{git, procfs};
 use crate::api::client;
 use crate::cli::events;
 use crate::cli::render::{Clock, ended_word, window};
 use crate::cli::tail::{From, Tail};
-use crate::paths::Paths;
+use swarm_store::records::DiskRecords;
+use swarm_store::sessions::HEARTBEAT;
+use swarm_sys::paths::Paths;
+use swarm_sys::procfs;
+use swarm_sys::strip_ansi::Plain;
 
-/// One thing that is known.
+/// One fact about a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
     pub what: &'static str,
     pub value: String,
-    /// A file, or who was asked.
+    /// File or socket that the fact was read from.
     pub source: String,
-    /// Since it was written, in milliseconds; none for what was looked at just now.
+    /// Milliseconds since the source was written; `None` if the fact was observed just now.
     pub age_ms: Option<u64>,
 }
 
-/// What was gathered once, for all who conclude from it.
+/// Evidence about a worker, gathered once for all conclusions.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     facts: Option<DirFacts>,
     pub has_supervisor: bool,
     supervisor: Option<i32>,
-    /// Why it was given up.
+    /// Cause for which the supervisor gave the worker up.
     pub failure: Option<String>,
     pub has_tree: bool,
     pub output: Vec<String>,
@@ -68,7 +68,7 @@ impl Evidence {
     }
 }
 
-/// The last events of this worker, in words.
+/// Returns the last `count` events of this worker as sentences, newest first.
 pub fn events(paths: &Paths, name: &str, count: usize) -> Vec<String> {
     let recorded = recorded(paths, name);
     recorded.iter().rev().take(count).map(|event| events::sentence(&event.kind)).collect()
@@ -76,12 +76,12 @@ pub fn events(paths: &Paths, name: &str, count: usize) -> Vec<String> {
 
 fn recorded(paths: &Paths, name: &str) -> Vec<Event> {
     let mut found = Vec::new();
-    // What cannot be read is no evidence; the rest is.
+    // Unreadable events are left out; the others still count.
     let _ = events::of_worker(paths, name, &mut |event| found.push(event));
     found
 }
 
-/// The last lines that it wrote, of whichever log was written last.
+/// Returns the last lines of the log that was written most recently.
 fn output(view: &WorkerView, paths: &Paths) -> Vec<String> {
     let kinds: &[&str] = if view.row.tmux.is_some() { &["tmux"] } else { &["stderr", "stdout"] };
     let files = kinds.iter().map(|kind| paths.log(&view.row.name, kind));
@@ -127,28 +127,28 @@ fn of_dir(dir: &Path, known: &DirFacts) -> Vec<Fact> {
     let file = |what, name: &str, value: String| of_file(what, value, &dir.join(name));
     let contract = match &known.spec {
         SpecFacts::Missing => {
-            file("contract", "spec.json", "it cannot be read: respawn cannot start it as it was".into())
+            file("contract", "spec.json", "cannot be read; respawn cannot restore the original settings".into())
         }
         SpecFacts::Pending(_) => file("contract", "spec.pending", "the command was never executed".into()),
-        SpecFacts::Executed(_) => file("contract", "spec.json", format!("executed, start {}", known.generation)),
+        SpecFacts::Executed(_) => file("contract", "spec.json", format!("executed (start {})", known.generation)),
     };
     let lease = match (&known.lease.content, known.lease.held) {
-        (Some(lease), true) => format!("held: the shim (pid {}) lives", lease.shim.pid),
-        (Some(lease), false) => format!("free: the shim (pid {}) has gone", lease.shim.pid),
-        (None, true) => "held: a start is under way".into(),
+        (Some(lease), true) => format!("held by the running shim (pid {})", lease.shim.pid),
+        (Some(lease), false) => format!("free; the shim (pid {}) has ended", lease.shim.pid),
+        (None, true) => "held by a start in progress".into(),
         (None, false) => "none".into(),
     };
     let wanted = match known.wanted.state {
-        WantedState::Running => format!("to run; {} restart(s) so far", known.wanted.restarts),
-        WantedState::Stopped => "to be stopped".into(),
-        WantedState::Failed => "given up: it was restarted too often".into(),
+        WantedState::Running => format!("running; {} restart(s) so far", known.wanted.restarts),
+        WantedState::Stopped => "stopped".into(),
+        WantedState::Failed => "given up after too many restarts".into(),
     };
     let limits = known.lease.content.as_ref().and_then(|lease| lease.limits.as_ref());
     let limits = limits.map(|held| file("limits", "lease", in_force(held)));
     [contract, file("lease", "lease", lease), file("wanted", "wanted.json", wanted)].into_iter().chain(limits).collect()
 }
 
-/// Each limit that was asked for, and what holds it.
+/// Describes each requested limit and the mechanism that enforces it.
 fn in_force(held: &Held) -> String {
     let asked = &held.asked;
     let limits = [
@@ -160,9 +160,9 @@ fn in_force(held: &Held) -> String {
     let by = |by: Option<By>| match by {
         Some(By::GroupV2) => "cgroup v2",
         Some(By::GroupV1) => "cgroup v1",
-        Some(By::Rlimit) => "each process by itself",
+        Some(By::Rlimit) => "per process",
         Some(By::Swarm) => "swarm",
-        None => "NOT in force",
+        None => "NOT enforced",
     };
     let said = limits.into_iter().filter_map(|(limit, held)| Some(format!("{} ({})", limit?, by(held))));
     said.collect::<Vec<_>>().join(", ")
@@ -176,7 +176,7 @@ fn of_process(view: &WorkerView) -> Fact {
             let mib = stat.map_or(0, |stat| stat.resident_bytes() >> 20);
             (format!("pid {pid}, state {state}, {mib} MiB in use"), format!("/proc/{pid}/stat"))
         }
-        None => ("none is alive".to_owned(), "/proc".to_owned()),
+        None => ("not running".to_owned(), "/proc".to_owned()),
     };
     Fact { what: "process", value, source, age_ms: None }
 }
@@ -187,7 +187,7 @@ fn of_end(view: &WorkerView, dir: Option<&Path>, clock: &Clock) -> Option<Fact> 
     let cpu_ms = (usage.user_us + usage.system_us) / 1000;
     let word = serde_json::to_value(exit.reason).ok().and_then(|word| word.as_str().map(str::to_owned));
     let value = format!(
-        "{} ({}); {} ms of processor time, {} MiB at most",
+        "{} ({}); {} ms CPU time, peak {} MiB",
         ended_word(exit.ended),
         word.unwrap_or_default(),
         cpu_ms,
@@ -203,8 +203,8 @@ fn of_surroundings(view: &WorkerView, evidence: &Evidence, paths: &Paths) -> Vec
     let mut facts = Vec::new();
     if let Some(tree) = &view.row.worktree {
         let path = Path::new(&tree.path);
-        let value = match git::branch_of(path).as_deref() {
-            _ if !path.exists() => "it is gone".to_owned(),
+        let value = match swarm_store::repositories::branch_of(path).as_deref() {
+            _ if !path.exists() => "missing".to_owned(),
             Some(branch) => format!("on branch {branch}"),
             None => "HEAD is detached".to_owned(),
         };
@@ -212,7 +212,7 @@ fn of_surroundings(view: &WorkerView, evidence: &Evidence, paths: &Paths) -> Vec
     }
     let session = evidence.facts.as_ref().and_then(|facts| facts.spec.spec()?.session());
     if let Some(beat) = session.map(|session| Path::new(&session.dir).join(HEARTBEAT)).filter(|file| file.exists()) {
-        facts.push(of_file("heartbeat", "its session".to_owned(), &beat));
+        facts.push(of_file("heartbeat", "heartbeat of its session".to_owned(), &beat));
     }
     for kind in ["stdout", "stderr", "tmux"] {
         let log = paths.log(&view.row.name, kind);
@@ -220,7 +220,7 @@ fn of_surroundings(view: &WorkerView, evidence: &Evidence, paths: &Paths) -> Vec
             facts.push(of_file("output", format!("{} bytes", meta.len()), &log));
         }
     }
-    let value = evidence.supervisor.map_or_else(|| "none runs".to_owned(), |pid| format!("pid {pid}"));
+    let value = evidence.supervisor.map_or_else(|| "not running".to_owned(), |pid| format!("pid {pid}"));
     facts.push(Fact { what: "supervisor", value, source: paths.socket().display().to_string(), age_ms: None });
     facts
 }

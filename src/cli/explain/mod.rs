@@ -1,5 +1,4 @@
-//! `swarm explain`: how a worker is and why, with what that is known from: each fact, where
-//! it was read and how old it is.
+//! `swarm explain`: the state of a worker, its cause, and the evidence: each fact with its source and age.
 
 mod facts;
 mod why;
@@ -12,17 +11,17 @@ use super::error::{Failure, unknown_worker};
 use super::json;
 use super::render::{Clock, escape, state_word, table, words};
 use super::screen::Screen;
-use crate::adapters::views::Registry;
-use crate::paths::Paths;
+use swarm_store::views::Registry;
+use swarm_sys::paths::Paths;
 
-/// Of what it wrote last, in lines.
+/// Number of output lines shown.
 const OUTPUT_LINES: usize = 5;
-/// Of what happened to it last.
+/// Number of events shown.
 const EVENTS: usize = 5;
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The worker
+    /// Name of the worker
     pub name: String,
     /// Print one JSON object
     #[arg(long)]
@@ -70,14 +69,14 @@ fn section(title: &str, lines: &[String], screen: &mut Screen) -> Result<(), Fai
     lines.iter().try_for_each(|line| screen.line(&format!("  {}", escape(line))))
 }
 
-/// One that was cleaned is still in the list of events.
+/// Returns the failure for an unknown name. If events mention the name, the hint says so: the worker was cleaned.
 fn unknown(name: &str, registry: &Registry, paths: &Paths) -> Failure {
     let mut failure = unknown_worker(name, registry).unknown_is_two();
     if let Failure::Refused { refusal, .. } = &mut failure
         && refusal.remedy.is_none()
         && !facts::events(paths, name, 1).is_empty()
     {
-        refusal.remedy = Some(format!("there was one, and it was cleaned: swarm events {name}"));
+        refusal.remedy = Some(format!("a worker of this name was cleaned; run 'swarm events {name}' for its events"));
     }
     failure
 }

@@ -1,46 +1,46 @@
-//! From the facts to the sentence that people ask for, and to what they may do next.
+//! Derives from the facts why a worker is in its state, and what to do next.
 
 use swarm_model::{Ended, ExitRecord, FineState, Reason, RestartPolicy, WorkerView};
 
 use super::facts::Evidence;
 use crate::cli::render::{Clock, signal_name, words};
 
-/// Why it is as it is.
+/// Returns the cause of the state of a worker.
 pub fn because(view: &WorkerView, evidence: &Evidence, clock: &Clock) -> String {
     match view.state {
-        FineState::Starting => "it is being started, and its command is not executed yet".to_owned(),
+        FineState::Starting => "its command has not been executed yet".to_owned(),
         FineState::Running => running(view),
-        FineState::Suspended => "it lives, and a signal (SIGSTOP, Ctrl-Z) has stopped it".to_owned(),
+        FineState::Suspended => "its process is alive, but suspended by a signal (SIGSTOP, Ctrl-Z)".to_owned(),
         FineState::Unsupervised => {
-            "it lives, but its shim was killed: nobody will know how it ends, and its time limit is not watched"
+            "its process is alive, but its shim was killed: the exit will be unknown and the time limit is not enforced"
                 .to_owned()
         }
-        FineState::Stopping => "it has ended or is asked to, and its last processes are being ended".to_owned(),
+        FineState::Stopping => "it has ended or was asked to end; its last processes are being ended".to_owned(),
         FineState::Exited | FineState::Stopped | FineState::OutOfMemory => ended(view),
         FineState::Backoff => {
             let due = view.next_start_ms.and_then(|at| left(at, clock)).unwrap_or_else(|| "soon".to_owned());
             let policy = policy(view.restart);
-            format!("{}; it is started again {due} ({policy}, restart {})", ended(view), view.restarts + 1)
+            format!("{}; restart {} is due {due} ({policy})", ended(view), view.restarts + 1)
         }
         FineState::Failed => match &evidence.failure {
-            Some(cause) => format!("it was given up: {cause}"),
-            None => format!("it was given up; before that {}", ended(view)),
+            Some(cause) => format!("given up: {cause}"),
+            None => format!("given up; the last start {}", ended(view)),
         },
-        FineState::Lost => "it ended and nobody recorded how: its shim was killed before it".to_owned(),
-        FineState::Interrupted => "the machine went down while it was at work".to_owned(),
+        FineState::Lost => "it ended without an exit record: its shim was killed first".to_owned(),
+        FineState::Interrupted => "the machine went down while it was running".to_owned(),
     }
 }
 
 fn running(view: &WorkerView) -> String {
     match (&view.waiting, &view.stuck) {
-        (Some(cause), _) => format!("it waits for a person: {cause}"),
-        (None, Some(cause)) => format!("it stands still, and what was done about it was in vain: {cause}"),
-        (None, None) => "its process lives, and its shim holds the lease".to_owned(),
+        (Some(cause), _) => format!("its process is alive and waits for a person: {cause}"),
+        (None, Some(cause)) => format!("its process is alive but stuck, and every remedy failed: {cause}"),
+        (None, None) => "its process is alive, and its shim holds the lease".to_owned(),
     }
 }
 
 fn ended(view: &WorkerView) -> String {
-    view.exit.as_ref().map_or_else(|| "it ended, and nobody recorded how".to_owned(), how)
+    view.exit.as_ref().map_or_else(|| "ended without an exit record".to_owned(), how)
 }
 
 fn how(exit: &ExitRecord) -> String {
@@ -50,21 +50,21 @@ fn how(exit: &ExitRecord) -> String {
         Ended::Signal(signal) => signal_name(signal),
     };
     match (exit.reason, exit.ended) {
-        (Reason::Stopped, _) => format!("it was asked to end (swarm kill, respawn), and ended with {by} after {after}"),
-        (Reason::Closed, _) => format!("its window was closed, and it ended with {by} after {after}"),
-        (Reason::Timeout, _) => format!("its time was up (--timeout), and it ended with {by} after {after}"),
-        (Reason::Abandoned, _) => format!("its state directory was removed, and it ended with {by} after {after}"),
-        (Reason::Output, _) => format!("it wrote more than --max-output allows, and ended with {by} after {after}"),
-        (Reason::OutOfMemory, _) => format!("the kernel ended it after {after}: it needed more than --memory allows"),
-        (Reason::Exited, Ended::Code(0)) => format!("it ended by itself with success after {after}"),
+        (Reason::Stopped, _) => format!("stopped on request (swarm kill, respawn) after {after}, ended with {by}"),
+        (Reason::Closed, _) => format!("ended with {by} after {after}, because its window was closed"),
+        (Reason::Timeout, _) => format!("reached its time limit (--timeout) after {after}, ended with {by}"),
+        (Reason::Abandoned, _) => format!("ended with {by} after {after}, because its state directory was removed"),
+        (Reason::Output, _) => format!("wrote more than --max-output allows, ended with {by} after {after}"),
+        (Reason::OutOfMemory, _) => format!("killed by the kernel after {after}: it exceeded --memory"),
+        (Reason::Exited, Ended::Code(0)) => format!("exited successfully after {after}"),
         (Reason::Exited, Ended::Code(127)) => {
-            format!("it ended by itself with code 127 after {after}, which shells say of a command that is not there")
+            format!("exited with code 127 after {after}, which in shells means 'command not found'")
         }
-        (Reason::Exited, Ended::Code(_)) => format!("it ended by itself with {by} after {after}"),
+        (Reason::Exited, Ended::Code(_)) => format!("exited with {by} after {after}"),
         (Reason::Exited, Ended::Signal(9)) => {
-            format!("SIGKILL ended it after {after}, which swarm did not send: a person, or the kernel short of memory")
+            format!("killed by SIGKILL after {after}, not sent by swarm: by a person, or by the kernel out of memory")
         }
-        (Reason::Exited, Ended::Signal(_)) => format!("{by} ended it after {after}, which swarm did not send"),
+        (Reason::Exited, Ended::Signal(_)) => format!("ended by {by} after {after}, not sent by swarm"),
     }
 }
 
@@ -81,7 +81,7 @@ pub fn policy(policy: RestartPolicy) -> &'static str {
     }
 }
 
-/// What a person may want to type.
+/// Returns commands that may help, each with its purpose.
 pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
     let name = &view.row.name;
     let mut next: Vec<(String, &str)> = Vec::new();
@@ -89,33 +89,33 @@ pub fn next(view: &WorkerView, evidence: &Evidence) -> Vec<String> {
     match view.state {
         FineState::Running if view.waiting.is_some() || view.stuck.is_some() => {
             if view.row.tmux.is_some() {
-                next.push((swarm("attach"), "look at it and answer"));
+                next.push((swarm("attach"), "see the window and answer"));
             }
-            next.push((swarm("logs"), "what it wrote"));
+            next.push((swarm("logs"), "show its output"));
         }
         FineState::Starting | FineState::Running | FineState::Stopping | FineState::Backoff => {
-            next.push((swarm("logs --follow"), "what it writes"));
+            next.push((swarm("logs --follow"), "follow its output"));
         }
         FineState::Suspended => {
             let pid = view.pid.map_or_else(String::new, |pid| pid.to_string());
-            next.push((format!("kill -CONT {pid}"), "let it go on"));
+            next.push((format!("kill -CONT {pid}"), "resume it"));
         }
-        FineState::Unsupervised => next.push((swarm("respawn"), "start it again, looked after")),
+        FineState::Unsupervised => next.push((swarm("respawn"), "start it again under supervision")),
         FineState::Interrupted => {
-            next.push(("swarm recover".to_owned(), "who else was at work"));
-            next.push(("swarm recover --apply".to_owned(), "have them all go on"));
+            next.push(("swarm recover".to_owned(), "list all interrupted workers"));
+            next.push(("swarm recover --apply".to_owned(), "start all of them again"));
         }
         FineState::Exited | FineState::Stopped | FineState::Failed | FineState::Lost | FineState::OutOfMemory => {
-            next.push((swarm("logs"), "all that it wrote"));
-            next.push((swarm("respawn"), "start it again as it was"));
+            next.push((swarm("logs"), "show its output"));
+            next.push((swarm("respawn"), "start it again with the same settings"));
             if evidence.has_tree {
-                next.push((swarm("diff"), "what it changed"));
+                next.push((swarm("diff"), "show its changes"));
             }
-            next.push((swarm("clean"), "forget it; a spawn after that may have other limits"));
+            next.push((swarm("clean"), "remove it, for example to spawn it with other limits"));
         }
     }
     if !evidence.has_supervisor && view.state.is_running() {
-        next.push(("swarm doctor --repair".to_owned(), "nobody looks after it: start a supervisor"));
+        next.push(("swarm doctor --repair".to_owned(), "start a supervisor; none is running"));
     }
     let width = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
     next.iter().map(|(command, what)| format!("{command:<width$}  {what}")).collect()
@@ -135,18 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn every_end_is_told_with_who_caused_it() {
-        assert!(said(Reason::Exited, Ended::Code(0)).contains("by itself with success"));
-        assert!(said(Reason::Exited, Ended::Code(7)).contains("by itself with code 7"));
-        assert!(said(Reason::Exited, Ended::Code(127)).contains("a command that is not there"));
-        assert!(said(Reason::Exited, Ended::Signal(9)).contains("swarm did not send"));
-        assert!(said(Reason::Stopped, Ended::Signal(15)).contains("was asked to end"));
+    fn every_end_is_explained_with_its_cause() {
+        assert!(said(Reason::Exited, Ended::Code(0)).contains("exited successfully"));
+        assert!(said(Reason::Exited, Ended::Code(7)).contains("exited with code 7"));
+        assert!(said(Reason::Exited, Ended::Code(127)).contains("command not found"));
+        assert!(said(Reason::Exited, Ended::Signal(9)).contains("not sent by swarm"));
+        assert!(said(Reason::Stopped, Ended::Signal(15)).contains("stopped on request"));
         assert!(said(Reason::Timeout, Ended::Signal(15)).contains("--timeout"));
         assert!(said(Reason::Closed, Ended::Signal(1)).contains("window was closed"));
     }
 
     #[test]
-    fn there_is_always_something_to_do() {
+    fn a_next_step_is_always_suggested() {
         for view in [sample::process("p"), sample::window("w"), sample::ended("e", Ended::Code(3))] {
             assert!(!next(&view, &Evidence::default()).is_empty());
         }

@@ -7,11 +7,11 @@ use swarm_actors::flow::live;
 use swarm_actors::flow::validate::{Finding, OwnerRules, validate};
 
 use super::args::CheckArgs;
-use crate::adapters::flows::yaml::{self, Document};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
+use swarm_store::flows::yaml::{self, Document};
 
 /// An error in a workflow file and its location.
 pub struct Fault {

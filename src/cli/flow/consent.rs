@@ -8,13 +8,13 @@ use swarm_actors::flow::state::Reason;
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::{AllowArgs, FlowOf};
-use crate::adapters::clock::now_iso;
-use crate::adapters::flows::sidecar::Asked;
-use crate::adapters::flows::store::{Open, gate_of};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
+use swarm_store::flows::sidecar::Asked;
+use swarm_store::flows::store::{Open, gate_of};
+use swarm_sys::clock::now_iso;
 
 /// Something in a flow that waits for a person.
 pub struct Waiting {

@@ -13,15 +13,15 @@ use swarm_model::RefusalKind;
 use swarm_model::flows::Turn;
 
 use super::args::EmitArgs;
-use crate::adapters::flows::advance::is_open;
-use crate::adapters::flows::place::Workspace;
-use crate::adapters::flows::replace;
-use crate::adapters::flows::store::{FlowFiles, Open};
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
-use crate::role::artifact::{self, Found};
-use crate::role::bring::try_out;
-use crate::role::word::QUESTION_BYTES_MAX;
+use crate::processes::turn::artifact::{self, Found};
+use crate::processes::turn::bring::try_out;
+use crate::processes::turn::word::QUESTION_BYTES_MAX;
+use swarm_store::flows::advance::is_open;
+use swarm_store::flows::place::Workspace;
+use swarm_store::flows::replace;
+use swarm_store::flows::store::{FlowFiles, Open};
 
 /// Turn that this process belongs to, read from its environment.
 pub struct Here {

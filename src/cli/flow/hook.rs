@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use swarm_actors::flow::consent::{self, Answer, Request, Wish};
 
 use super::emit::Here;
-use crate::adapters::clock::now_iso;
-use crate::adapters::flows::sidecar::Asked;
-use crate::adapters::flows::store::{StoreError, gate_of};
-use crate::agents::consent::SECONDS_MAX;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, wait_any};
+use swarm_agents::consent::SECONDS_MAX;
+use swarm_store::flows::sidecar::Asked;
+use swarm_store::flows::store::{StoreError, gate_of};
+use swarm_sys::clock::now_iso;
 
 /// Tools of `claude` that neither write nor execute, or do so only through other tools that need permission.
 const HARMLESS: [&str; 22] = [

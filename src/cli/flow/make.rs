@@ -9,16 +9,16 @@ use swarm_model::{FlowPlace, FlowRules, Refusal, RefusalKind};
 
 use super::args::NewArgs;
 use super::check::{faults, rules};
-use crate::adapters::flows::Make;
-use crate::adapters::flows::place::Workspace;
-use crate::adapters::flows::runner::{Site, check_merge, check_roles};
-use crate::adapters::flows::sidecar::Sidecar;
-use crate::adapters::flows::store::FlowFiles;
-use crate::adapters::{flows, git};
 use crate::cli::error::Failure;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 use crate::cli::{caller, json};
+use swarm_store::flows;
+use swarm_store::flows::Make;
+use swarm_store::flows::place::Workspace;
+use swarm_store::flows::runner::{Site, check_merge, check_roles};
+use swarm_store::flows::sidecar::Sidecar;
+use swarm_store::flows::store::FlowFiles;
 
 pub fn run(args: &NewArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let project = FlowRef::new(&args.project, "x").map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?.project;
@@ -76,7 +76,7 @@ fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str)
     if let Some(base) = &args.base {
         let wanted = format!("{base}^{{commit}}");
         let words = ["rev-parse", "--quiet", "--verify", "--end-of-options", &wanted];
-        if git::lines(&site.dir, &words, &caller).is_none_or(|lines| lines.is_empty()) {
+        if swarm_store::repositories::lines(&site.dir, &words, &caller).is_none_or(|lines| lines.is_empty()) {
             return Err(invalid(format!("'{base}' is not a commit, branch or tag of {}", site.dir.display())));
         }
     }

@@ -20,8 +20,8 @@ use swarm_model::{Refusal, RefusalKind};
 use self::args::{Common, FlowAction, FlowOf};
 use super::error::Failure;
 use super::screen::Screen;
-use crate::adapters::flows::place::Workspace;
-use crate::adapters::flows::store::{FlowFiles, StoreError};
+use swarm_store::flows::place::Workspace;
+use swarm_store::flows::store::{FlowFiles, StoreError};
 
 /// Exit code if a flow exists but cannot be opened.
 const CLOSED: u8 = 4;
@@ -109,7 +109,8 @@ fn text_of(typed: &str) -> Result<String, Failure> {
 
 /// Reads a file that was named on the command line.
 fn read_file(path: &Path) -> Result<String, Failure> {
-    use crate::adapters::flows::{read_text, yaml::YAML_BYTES_MAX};
+    use swarm_store::flows::read_text;
+    use swarm_store::flows::yaml::YAML_BYTES_MAX;
     let cause = match read_text(path, YAML_BYTES_MAX as u64) {
         Ok(Some(text)) => return Ok(text),
         Ok(None) => "no such file".to_owned(),

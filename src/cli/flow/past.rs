@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::{EventsArgs, FeedArgs, FlowOf};
-use crate::adapters::flows::feed;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
+use swarm_store::flows::feed;
 
 pub fn events(args: &EventsArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(&args.of)?;

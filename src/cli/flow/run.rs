@@ -4,8 +4,6 @@ use serde_json::json;
 use swarm_model::{Answer, FlowOrder, FlowPlace, FlowRequest, FlowRules, Refusal, RefusalKind};
 
 use super::args::{RunArgs, StopArgs};
-use crate::adapters::flows::runner::is_run;
-use crate::adapters::flows::store::FlowFiles;
 use crate::api::client;
 use crate::cli::answers::no_answer;
 use crate::cli::caller;
@@ -13,7 +11,9 @@ use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use crate::paths::Paths;
+use swarm_store::flows::runner::is_run;
+use swarm_store::flows::store::FlowFiles;
+use swarm_sys::paths::Paths;
 
 pub fn run(args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let files = super::flow_of(&args.of)?;

@@ -10,14 +10,14 @@ use swarm_actors::flow::status::{Doing, FlowStatus, NodeStatus, Stall, status as
 
 use super::args::{FlowOf, GraphArgs, LsArgs};
 use super::consent::waiting;
-use crate::adapters::flows::runner;
-use crate::adapters::flows::store::{FlowFiles, Open, gate_of};
-use crate::agents::short;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
-use crate::paths::Paths;
+use swarm_agents::short;
+use swarm_store::flows::runner;
+use swarm_store::flows::store::{FlowFiles, Open, gate_of};
+use swarm_sys::paths::Paths;
 
 pub fn list(args: &LsArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let space = super::workspace(&args.common)?;

@@ -13,13 +13,13 @@ use swarm_actors::flow::state::Reason;
 use swarm_model::RefusalKind;
 
 use super::args::{AnswerArgs, ApproveArgs, Common, ConsentArgs, DeclineArgs, FeedbackArgs, ImproveArgs};
-use crate::adapters::clock::now_iso;
-use crate::adapters::flows::feed;
-use crate::adapters::flows::store::{FlowFiles, Open, StoreError, gate_of};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
+use swarm_store::flows::feed;
+use swarm_store::flows::store::{FlowFiles, Open, StoreError, gate_of};
+use swarm_sys::clock::now_iso;
 
 impl From<Denied> for Failure {
     fn from(denied: Denied) -> Self {

@@ -3,9 +3,9 @@
 use clap::{Args, Subcommand, ValueEnum};
 use swarm_model::{Every, NudgeSettings};
 
-use crate::adapters::nudges::{calendar, present, wire};
 use crate::cli::duration;
 use crate::cli::examples;
+use swarm_store::nudges::{calendar, present, wire};
 
 /// Maximum jitter of a cron schedule, in milliseconds.
 const JITTER_MS_MAX: u64 = 24 * 3_600_000;

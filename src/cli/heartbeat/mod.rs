@@ -15,9 +15,9 @@ use super::error::{Failure, suggestion};
 use super::json;
 use super::render::escape;
 use super::screen::Screen;
-use crate::adapters::views::Registry;
 use crate::api::client;
-use crate::paths::Paths;
+use swarm_store::views::Registry;
+use swarm_sys::paths::Paths;
 
 /// Intervals below this cause a warning, in milliseconds.
 const SHORT_MS: u64 = 60_000;
@@ -83,7 +83,7 @@ pub fn ask(worker: &str, order: NudgeOrder, paths: &Paths) -> Result<NudgeLine, 
         | Answer::Accepted
         | Answer::Done => {}
     })?;
-    let silent = || Refusal::new(RefusalKind::Internal, "the supervisor ended its answer without a result");
+    let silent = || Refusal::new(RefusalKind::Internal, "the supervisor closed the connection without a result");
     told.unwrap_or_else(|| Err(silent()))
 }
 

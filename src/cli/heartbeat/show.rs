@@ -7,13 +7,13 @@ use swarm_model::nudges::{Now, Nudge, Status};
 
 use super::args::{ListArgs, ListFormat, StatusArgs, StatusFormat};
 use super::said;
-use crate::adapters::nudges::wire::{self, File};
-use crate::adapters::nudges::{calendar, list as list_files, present, read_one};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use crate::paths::Paths;
+use swarm_store::nudges::wire::{self, File};
+use swarm_store::nudges::{calendar, list as list_files, present, read_one};
+use swarm_sys::paths::Paths;
 
 pub fn list(args: &ListArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let present = present();

@@ -1,5 +1,5 @@
-//! A file of workers, made into what would be typed for each: pure. The keys are the
-//! flags of `swarm spawn` themselves, so a new flag is a new key.
+//! Converts a file of workers into the arguments of `swarm spawn` for each worker. Pure. The keys are the flags of
+//! `swarm spawn` themselves, so a new flag is a new key.
 
 use std::ffi::OsString;
 
@@ -12,22 +12,22 @@ use toml::de::{DeTable, DeValue};
 use crate::cli::args::{Command, SpawnArgs};
 use crate::cli::parse;
 
-/// A file with more is not what it is taken for.
+/// Maximum number of faults reported for one file.
 const FAULTS_MAX: usize = 50;
-/// Flags that are about the command line and not about a worker.
+/// Flags that concern the command line, not a worker.
 const NOT_KEYS: [&str; 2] = ["file", "json"];
 
-/// Something that is wrong, and where.
+/// One mistake in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// From 1.
+    /// Line of the mistake, from 1.
     pub line: usize,
     pub cause: String,
 }
 
-/// A worker of the file.
+/// One worker of the file.
 pub struct Entry {
-    /// Of its table.
+    /// Line of its table, from 1.
     pub line: usize,
     pub args: Box<SpawnArgs>,
 }
@@ -35,10 +35,10 @@ pub struct Entry {
 type Table<'a> = DeTable<'a>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
-/// Reads a file.
+/// Parses the text of a file.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns all mistakes, sorted by line.
 pub fn read(text: &str) -> Result<Vec<Entry>, Vec<Fault>> {
     let (file, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader { text, faults: Vec::new(), keys: keys() };
@@ -47,13 +47,13 @@ pub fn read(text: &str) -> Result<Vec<Entry>, Vec<Fault>> {
         reader.fault(at, error.message());
     }
     let entries = if reader.faults.is_empty() { reader.file(file.get_ref()) } else { Vec::new() };
-    // What is wrong with the defaults was found once for each worker.
+    // A mistake in the defaults was found once for each worker.
     reader.faults.sort_by(|one, other| (one.line, &one.cause).cmp(&(other.line, &other.cause)));
     reader.faults.dedup();
     if reader.faults.is_empty() { Ok(entries) } else { Err(reader.faults) }
 }
 
-/// The flags that are keys.
+/// Returns the flags that are keys.
 fn keys() -> Vec<Arg> {
     let spawn = parse::verb("spawn").expect("it is in the list of verbs");
     let named = |arg: &&Arg| arg.get_long().is_some_and(|long| !NOT_KEYS.contains(&long));
@@ -66,7 +66,7 @@ struct Reader<'t> {
     keys: Vec<Arg>,
 }
 
-/// A flag with its value as one word, and where it stands.
+/// A flag with its value as one word, and its offset in the file.
 struct Word {
     flag: String,
     word: String,
@@ -89,16 +89,18 @@ impl Reader<'_> {
             match (key.get_ref().as_ref(), value.get_ref()) {
                 ("defaults", DeValue::Table(table)) => defaults = Some(table),
                 ("worker", DeValue::Array(list)) => workers = list,
-                ("defaults", _) => self.fault(key.span().start, "'defaults' is a table: [defaults]"),
-                ("worker", _) => self.fault(key.span().start, "'worker' is a list of tables: [[worker]]"),
+                ("defaults", _) => self.fault(key.span().start, "invalid 'defaults': expected a table, [defaults]"),
+                ("worker", _) => {
+                    self.fault(key.span().start, "invalid 'worker': expected a list of tables, [[worker]]")
+                }
                 (other, _) => {
-                    let near = nearest(other, ["defaults", "worker"]).map(|near| format!(", did you mean '{near}'?"));
+                    let near = nearest(other, ["defaults", "worker"]).map(|near| format!(" (did you mean '{near}'?)"));
                     self.fault(key.span().start, format!("unknown key '{other}'{}", near.unwrap_or_default()));
                 }
             }
         }
         if workers.is_empty() && self.faults.is_empty() {
-            self.fault(0, "there is no [[worker]] in it");
+            self.fault(0, "no [[worker]] table in this file");
         }
         workers.iter().filter_map(|worker| self.worker(worker, defaults)).collect()
     }
@@ -106,12 +108,12 @@ impl Reader<'_> {
     fn worker(&mut self, worker: &Value, defaults: Option<&Table>) -> Option<Entry> {
         let (at, before) = (worker.span().start, self.faults.len());
         let DeValue::Table(table) = worker.get_ref() else {
-            self.fault(at, "a worker is a table: [[worker]]");
+            self.fault(at, "invalid 'worker': expected a list of tables, [[worker]]");
             return None;
         };
         let own = self.words(table);
         let mut words = defaults.map(|defaults| self.words(defaults)).unwrap_or_default();
-        // What repeats adds up; of anything else the worker's own value holds.
+        // Repeatable flags add up; for any other flag the worker's own value overrides the default.
         let repeats = |flag: &str| self.repeats(flag);
         words.retain(|word| repeats(&word.flag) || !has(table, &word.flag));
         words.extend(own);
@@ -119,7 +121,7 @@ impl Reader<'_> {
         let command = match command {
             Some((_, value)) => self.command(value),
             None => {
-                self.fault(at, format!("{}: no command", called(table)));
+                self.fault(at, format!("{}: missing command", called(table)));
                 Vec::new()
             }
         };
@@ -129,7 +131,7 @@ impl Reader<'_> {
         self.parsed(&words, command, at, table)
     }
 
-    /// As if it were typed.
+    /// Parses one worker as if it had been typed on the command line.
     fn parsed(&mut self, words: &[Word], command: Vec<String>, at: usize, table: &Table) -> Option<Entry> {
         let typed = ["swarm", "spawn"].map(str::to_owned).into_iter();
         let typed = typed.chain(words.iter().map(|word| word.word.clone())).chain(["--".to_owned()]).chain(command);
@@ -137,7 +139,7 @@ impl Reader<'_> {
         let line = self.text.get(..at).unwrap_or_default().matches('\n').count() + 1;
         match parse::parse(&typed).map(|cli| cli.command) {
             Ok(Command::Spawn(args)) => return Some(Entry { line, args }),
-            Ok(_) => self.fault(at, format!("{}: it is no worker", called(table))),
+            Ok(_) => self.fault(at, format!("{}: not a worker", called(table))),
             Err(error) => {
                 let at = self.place(&error, words).unwrap_or(at);
                 let text = error.render().to_string();
@@ -150,14 +152,14 @@ impl Reader<'_> {
         None
     }
 
-    /// Where the flag stands that is complained of.
+    /// Returns the offset of the flag that a parse error names.
     fn place(&self, error: &clap::Error, words: &[Word]) -> Option<usize> {
         let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) else { return None };
         let flag = arg.trim_start_matches('-').split([' ', '=']).next()?;
         words.iter().rev().find(|word| word.flag == flag).map(|word| word.at)
     }
 
-    /// The flags of a table.
+    /// Returns the flags of a table.
     fn words(&mut self, table: &Table) -> Vec<Word> {
         let mut words = Vec::new();
         for (key, value) in table {
@@ -168,14 +170,14 @@ impl Reader<'_> {
             let at = key.span().start;
             let Some(arg) = self.keys.iter().find(|arg| arg.get_long() == Some(&flag)) else {
                 let known = self.keys.iter().filter_map(Arg::get_long).chain(["command"]);
-                let near = nearest(&flag, known).map(|near| format!(", did you mean '{}'?", near.replace('-', "_")));
-                let near = near.unwrap_or_else(|| ", the keys are the flags of swarm spawn".to_owned());
+                let near = nearest(&flag, known).map(|near| format!(" (did you mean '{}'?)", near.replace('-', "_")));
+                let near = near.unwrap_or_else(|| " (the keys are the flags of 'swarm spawn')".to_owned());
                 self.fault(at, format!("unknown key '{}'{near}", key.get_ref()));
                 continue;
             };
             match values(arg, value.get_ref()) {
                 Ok(found) => words.extend(found.into_iter().map(|word| Word { flag: flag.clone(), word, at })),
-                Err(expected) => self.fault(at, format!("'{}' is {expected}", key.get_ref())),
+                Err(expected) => self.fault(at, format!("invalid '{}': expected {expected}", key.get_ref())),
             }
         }
         words
@@ -186,7 +188,7 @@ impl Reader<'_> {
         arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::Append))
     }
 
-    /// A list of words, or a line for `sh -c`.
+    /// Reads `command`: a list of words, or a line for `sh -c`.
     fn command(&mut self, value: &Value) -> Vec<String> {
         let words = match value.get_ref() {
             DeValue::String(line) => Some(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.to_string()]),
@@ -196,14 +198,14 @@ impl Reader<'_> {
         match words {
             Some(words) if !words.is_empty() => words,
             _ => {
-                self.fault(value.span().start, "'command' is a line for sh, or a list of words");
+                self.fault(value.span().start, "invalid 'command': expected a line for sh or a list of words");
                 Vec::new()
             }
         }
     }
 }
 
-/// `ready_wait` and `ready-wait` are one flag, and `tags` is the list of `--tag`.
+/// Returns the flag for a key: `ready_wait` and `ready-wait` are one flag, and `tags` lists values of `--tag`.
 fn flag_of(key: &str) -> String {
     match key {
         "tags" => "tag".to_owned(),
@@ -215,7 +217,7 @@ fn has(table: &Table, flag: &str) -> bool {
     table.keys().any(|key| flag_of(key.get_ref()) == flag)
 }
 
-/// `worker 'x'`, where it has a name.
+/// Returns `worker 'x'`, or `worker` if the table has no name.
 fn called(table: &Table) -> String {
     let name = table.iter().find(|(key, _)| key.get_ref() == "name").and_then(|(_, value)| value.get_ref().as_str());
     name.map_or_else(|| "worker".to_owned(), |name| format!("worker '{name}'"))
@@ -224,33 +226,33 @@ fn called(table: &Table) -> String {
 fn missing_words(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return None };
     let keys: Vec<&str> = missing.iter().filter_map(|arg| arg.trim_start_matches('-').split(' ').next()).collect();
-    Some(format!("no {}", keys.join(", ")))
+    Some(format!("missing {}", keys.join(", ")))
 }
 
-/// The words for a flag, or what its value should be.
+/// Returns the words for a flag, or a description of the expected value.
 fn values(arg: &Arg, value: &DeValue) -> Result<Vec<String>, &'static str> {
     let long = arg.get_long().unwrap_or_default();
     let word = |value: &DeValue| scalar(value).map(|text| format!("--{long}={text}"));
     match (arg.get_action(), value) {
         (ArgAction::SetTrue, DeValue::Boolean(true)) => Ok(vec![format!("--{long}")]),
-        // What may be set elsewhere has a flag that undoes it.
+        // The configuration may set these two; `false` overrides it.
         (ArgAction::SetTrue, DeValue::Boolean(false)) if matches!(long, "tmux" | "worktree") => {
             Ok(vec![format!("--no-{long}")])
         }
         (ArgAction::SetTrue, DeValue::Boolean(false)) => Ok(Vec::new()),
         (ArgAction::SetTrue, _) => Err("true or false"),
         (ArgAction::Append, DeValue::Array(list)) => {
-            list.iter().map(|value| word(value.get_ref())).collect::<Option<_>>().ok_or("a list of texts")
+            list.iter().map(|value| word(value.get_ref())).collect::<Option<_>>().ok_or("a list of strings")
         }
         (ArgAction::Append, DeValue::Table(table)) if long == "env" => {
             let pair = |(key, value): (&Spanned<_>, &Value)| {
                 let key: &std::borrow::Cow<str> = key.get_ref();
                 scalar(value.get_ref()).map(|text| format!("--{long}={key}={text}"))
             };
-            table.iter().map(pair).collect::<Option<_>>().ok_or("a table of texts")
+            table.iter().map(pair).collect::<Option<_>>().ok_or("a table of strings")
         }
-        (ArgAction::Append, value) => word(value).map(|word| vec![word]).ok_or("a text or a list of them"),
-        (_, value) => word(value).map(|word| vec![word]).ok_or("a text or a number"),
+        (ArgAction::Append, value) => word(value).map(|word| vec![word]).ok_or("a string or a list of strings"),
+        (_, value) => word(value).map(|word| vec![word]).ok_or("a string or a number"),
     }
 }
 
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_flags_and_defaults_give_way() {
+    fn keys_are_flags_and_a_worker_overrides_the_defaults() {
         let text = "\
 [defaults]
 tmux = true
@@ -304,7 +306,7 @@ command = ['claude', '--verbose', '--', 'x']
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_at_once_with_its_line() {
+    fn all_mistakes_are_reported_at_once_with_their_lines() {
         let text = "\
 [defaults]
 restrat = 'never'
@@ -320,18 +322,18 @@ command = []
 [wroker]
 ";
         let expected = [
-            (2, "unknown key 'restrat', did you mean 'restart'?"),
-            (6, "worker 'two': no command"),
-            (9, "'tmux' is true or false"),
-            (11, "'command' is a line for sh, or a list of words"),
-            (12, "unknown key 'wroker', did you mean 'worker'?"),
+            (2, "unknown key 'restrat' (did you mean 'restart'?)"),
+            (6, "worker 'two': missing command"),
+            (9, "invalid 'tmux': expected true or false"),
+            (11, "invalid 'command': expected a line for sh or a list of words"),
+            (12, "unknown key 'wroker' (did you mean 'worker'?)"),
         ];
         assert_eq!(faults(text), expected.map(|(line, cause)| (line, cause.to_owned())));
         let one = |key: &str| faults(&format!("[[worker]]\nname = 'x'\ncommand = 'true'\n{key}\n"));
         let (line, cause) = one("timeout = 'soon'").remove(0);
         assert!(line == 4 && cause.starts_with("worker 'x': invalid value 'soon' for '--timeout"), "{line} {cause}");
-        assert_eq!(faults("[[worker]]\ncommand = 'true'\n"), [(1, "worker: no name".to_owned())]);
-        assert_eq!(faults(""), [(1, "there is no [[worker]] in it".to_owned())]);
+        assert_eq!(faults("[[worker]]\ncommand = 'true'\n"), [(1, "worker: missing name".to_owned())]);
+        assert_eq!(faults(""), [(1, "no [[worker]] table in this file".to_owned())]);
         assert_eq!(one("json = true").len(), 1);
         assert_eq!(faults("[[worker]]\nname = 'x\n")[0].0, 2);
     }

@@ -1,6 +1,5 @@
-//! `swarm spawn --file`: many workers at once. Everything that can be found wrong with
-//! any of them is found, and told, before the first is started; then they start side by
-//! side, and each is told of as soon as it runs.
+//! `swarm spawn --file`: starts many workers. All of them are checked, and all mistakes reported, before the first one
+//! starts; then they start in parallel, and each is reported as soon as it runs.
 
 mod file;
 
@@ -21,29 +20,28 @@ use super::error::Failure;
 use super::json;
 use super::screen::Screen;
 use super::{spawn, terminal};
-use crate::adapters::views::load;
 use crate::api::client;
-use crate::config;
-use crate::paths::Paths;
+use swarm_store::views::load;
+use swarm_sys::paths::Paths;
 
-/// Starts that are under way at the same time.
+/// Maximum number of concurrent starts.
 const AT_ONCE_MAX: usize = 16;
-/// A longer file is none of workers.
+/// Maximum size of a file of workers, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// A worker that can be started.
+/// A checked worker that can be started.
 struct Ready {
     args: Box<SpawnArgs>,
     request: SpawnRequest,
     nudge: Option<NudgeSettings>,
 }
 
-/// What became of one.
+/// Result of one start.
 struct Outcome {
     at: usize,
     warnings: Vec<String>,
     started: Result<Spawned, Failure>,
-    /// Its prompt showed in time, or it was not waited for.
+    /// Set if its prompt appeared in time, or nobody asked to wait for it.
     ready: bool,
 }
 
@@ -53,7 +51,7 @@ pub fn run(path: &Path, as_json: bool, paths: &Paths, screen: &mut Screen) -> Re
         Ok(workers) => workers,
         Err(faults) => return Err(told(&faults, path, screen)),
     };
-    // Once for all of them, not by each on its own.
+    // Start the supervisor once, before the threads need it.
     client::ensure(paths)?;
     let mut objects: BTreeMap<usize, Map<String, Value>> = BTreeMap::new();
     let mut code = 0;
@@ -84,17 +82,17 @@ fn read(path: &Path) -> Result<String, Failure> {
     let refused =
         |cause: String| Failure::new(RefusalKind::Invalid, format!("cannot read {}: {cause}", path.display()));
     let meta = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?;
-    // Paths in it begin where it lies, and a pipe lies nowhere.
+    // Paths in the file are relative to its directory, and a pipe has none.
     if !meta.is_file() {
-        return Err(refused("it is not a regular file".to_owned()));
+        return Err(refused("not a regular file".to_owned()));
     }
     if meta.len() > FILE_BYTES_MAX {
-        return Err(refused(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+        return Err(refused(format!("larger than {FILE_BYTES_MAX} bytes")));
     }
     std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))
 }
 
-/// Says all that is wrong but the last, which is the failure of the verb.
+/// Reports all mistakes but the last one, which it returns as the failure of the verb.
 fn told(faults: &[Fault], path: &Path, screen: &mut Screen) -> Failure {
     let refusal = |fault: &Fault| {
         let cause = format!("{}:{}: {}", path.display(), fault.line, fault.cause);
@@ -102,10 +100,10 @@ fn told(faults: &[Fault], path: &Path, screen: &mut Screen) -> Failure {
     };
     let (last, others) = faults.split_last().expect("a file is refused for something");
     others.iter().for_each(|fault| screen.refusal(&refusal(fault)));
-    refusal(last).remedy("nothing was started").into()
+    refusal(last).remedy("fix the file; nothing was started").into()
 }
 
-/// What only the machine can tell: names that are taken, commands that are not there.
+/// Checks what depends on this machine: names in use, missing commands and directories.
 fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -> Result<Vec<Ready>, Vec<Fault>> {
     let at_all = |cause: String| vec![Fault { line: 1, cause }];
     let collected = caller::collect().map_err(|refusal| at_all(refusal.cause))?;
@@ -114,7 +112,7 @@ fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -
     }
     let home = home_of(path).map_err(at_all)?;
     let registry = load(paths).map_err(|refusal| at_all(refusal.cause))?;
-    let sections = config::load(config::root_above(Path::new(&home))).map_err(at_all)?;
+    let sections = swarm_config::load(swarm_config::root_above(Path::new(&home))).map_err(at_all)?;
     let log_limit = std::env::var("SWARM_LOG_MAX_BYTES").ok();
     let (mut ready, mut faults): (Vec<Ready>, Vec<Fault>) = (Vec::new(), Vec::new());
     let mut lines: BTreeMap<String, usize> = BTreeMap::new();
@@ -122,11 +120,11 @@ fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -
         let name = args.name.clone();
         let mut wrong = |cause: String| faults.push(Fault { line, cause: format!("worker '{name}': {cause}") });
         if let Some(first) = lines.insert(name.clone(), line) {
-            wrong(format!("line {first} has one of that name"));
+            wrong(format!("duplicate name, first used in line {first}"));
             continue;
         }
         if registry.find(&name).is_some() {
-            wrong("it already exists".to_owned());
+            wrong("already exists".to_owned());
             continue;
         }
         let request = caller::request_id().map_err(|error| error.to_string()).map(|request| Caller {
@@ -149,14 +147,14 @@ fn check(entries: Vec<Entry>, path: &Path, paths: &Paths, screen: &mut Screen) -
     if faults.is_empty() { Ok(ready) } else { Err(faults) }
 }
 
-/// The directory of the file, which relative paths in it begin at.
+/// Returns the directory of the file, which relative paths in it refer to.
 fn home_of(path: &Path) -> Result<String, String> {
     let file = path.canonicalize().map_err(|error| error.to_string())?;
     let home = file.parent().and_then(Path::to_str).map(str::to_owned);
-    home.ok_or_else(|| "the path of its directory is not UTF-8".to_owned())
+    home.ok_or_else(|| "the path of the file's directory is not UTF-8".to_owned())
 }
 
-/// Takes the next worker until none is left.
+/// Starts the next worker until none is left.
 fn start_each(workers: &[Ready], next: &AtomicUsize, paths: &Paths, outcomes: &mpsc::Sender<Outcome>) {
     loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +172,7 @@ fn start_each(workers: &[Ready], next: &AtomicUsize, paths: &Paths, outcomes: &m
     }
 }
 
-/// Says what became of one; gives its object, and whether something failed.
+/// Reports the result of one start. Returns its JSON object, and whether something failed.
 fn tell(
     worker: &Ready,
     outcome: Outcome,

@@ -18,7 +18,7 @@ use super::json;
 use super::render::escape;
 use super::screen::Screen;
 use crate::api::client;
-use crate::paths::Paths;
+use swarm_sys::paths::Paths;
 
 pub fn run(action: &MergeAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     match action {
@@ -99,7 +99,7 @@ fn send(order: MergeOrder, as_json: bool, paths: &Paths, screen: &mut Screen) ->
         return Err(failure);
     }
     if objects.is_empty() {
-        return Err(Refusal::new(RefusalKind::Internal, "the supervisor ended its answer without a result").into());
+        return Err(Refusal::new(RefusalKind::Internal, "the supervisor closed the connection without a result").into());
     }
     if as_json {
         json::print_list(screen, "swarm.merged/1", "items", objects)?;

@@ -3,12 +3,11 @@
 use swarm_model::merge::queue::Item;
 use swarm_model::{QueueView, Refusal, RefusalKind, Target, nearest};
 
-use crate::adapters::git;
-use crate::adapters::landing::journal;
 use crate::api::client;
 use crate::cli::caller;
 use crate::cli::error::Failure;
-use crate::paths::Paths;
+use swarm_store::repositories::landing::journal;
+use swarm_sys::paths::Paths;
 
 pub struct Queues(pub Vec<QueueView>);
 
@@ -43,7 +42,7 @@ impl Queues {
 
     fn chosen(mut self, base: Option<&str>) -> Result<Self, Failure> {
         if !self.0.is_empty()
-            && let Some(here) = git::common_dir(&caller::collect()?.caller)
+            && let Some(here) = swarm_store::repositories::common_dir(&caller::collect()?.caller)
         {
             self.0.retain(|view| view.target.repository == here);
         }

@@ -13,8 +13,6 @@ use super::args::WaitArgs;
 use super::progress::Progress;
 use super::queues::{Queues, none_for, short};
 use super::show::{item_object, warn_stuck};
-use crate::adapters::git;
-use crate::adapters::views::{Detail, Pick, load_where};
 use crate::api::client;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -22,7 +20,8 @@ use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, open_process, wait_any};
 use crate::cli::{caller, watch};
-use crate::paths::Paths;
+use swarm_store::views::{Detail, Pick, load_where};
+use swarm_sys::paths::Paths;
 
 /// Maximum time between the end of a worker and its item in the queue.
 const ENTRY_MAX: Duration = Duration::from_secs(10);
@@ -234,7 +233,7 @@ fn wanted(args: &WaitArgs, queues: &Queues, workers: Vec<Wanted>) -> Result<Vec<
 /// base branch exists before its queue.
 fn workers(paths: &Paths, base: Option<&str>) -> Result<Vec<Wanted>, Failure> {
     let caller = caller::collect()?.caller;
-    let here = git::common_dir(&caller);
+    let here = swarm_store::repositories::common_dir(&caller);
     // Queues of other bases as well, because the worker may have landed there.
     let all = Queues::read_all(paths)?;
     let mut homes: BTreeMap<String, Option<String>> = BTreeMap::new();
@@ -243,9 +242,9 @@ fn workers(paths: &Paths, base: Option<&str>) -> Result<Vec<Wanted>, Failure> {
     let waiting = registry.workers.iter().filter_map(|view| {
         let token = token_of(view)?;
         let repo = view.row.worktree.as_ref().map(|worktree| worktree.base_repo.as_str())?;
-        let home = homes
-            .entry(repo.to_owned())
-            .or_insert_with(|| git::common_dir(&Caller { cwd: repo.to_owned(), ..caller.clone() }));
+        let home = homes.entry(repo.to_owned()).or_insert_with(|| {
+            swarm_store::repositories::common_dir(&Caller { cwd: repo.to_owned(), ..caller.clone() })
+        });
         let is_here = here.is_none() || here == *home;
         let of_worker = || view.row.swarm().and_then(|meta| meta.base.as_ref()?.branch.as_deref());
         let is_for_base = base.is_none_or(|base| of_worker() == Some(short(base)));

@@ -1,4 +1,4 @@
-//! What may be typed after `swarm ralph`.
+//! Arguments of `swarm ralph`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,29 +18,29 @@ pub struct RalphArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum RalphAction {
-    /// Start an agent in a window, again and again with a fresh context, until it is done
+    /// Start a loop: an agent that is restarted with a fresh context until its work is done
     #[command(after_help = examples::RALPH_SPAWN)]
     Spawn(Box<SpawnArgs>),
-    /// Have a loop go on that was begun with --no-run, and show it until it ends (exit code 1 when it failed)
+    /// Continue a loop started with --no-run, and show it until it ends (exit code 1 if it failed)
     Run(NameArgs),
-    /// Write a PROMPT.md to begin with
+    /// Write the prompt template to PROMPT.md
     Init(InitArgs),
-    /// Print it
+    /// Print the prompt template
     Template(TemplateArgs),
-    /// Show how far a loop is
+    /// Show the progress of a loop
     Status(NameArgs),
-    /// Begin no next iteration; the agent at work goes on
+    /// Start no further iteration; the current agent continues
     Pause(NameArgs),
-    /// Go on after a pause, or with a loop that nobody looks after
+    /// Resume a loop that is paused or has no monitor
     Resume(NameArgs),
     /// List loops
     #[command(visible_alias = "ls")]
     List(ListArgs),
-    /// Forget loops that are over; workers and worktrees stay
+    /// Delete the state of loops; workers and worktrees are kept
     Clean(CleanArgs),
-    /// Show what a loop did, iteration by iteration
+    /// Show the iteration log of a loop
     Logs(LogsArgs),
-    /// End a loop and its agent, as `swarm kill`
+    /// End a loop and its agent, like 'swarm kill'
     Stop(StopArgs),
 }
 
@@ -50,54 +50,54 @@ pub struct SpawnArgs {
     /// Name of the worker: letters, digits, `.`, `_` and `-`
     #[arg(long)]
     pub name: String,
-    /// What is typed into the agent; read anew before each iteration
+    /// File with the prompt for the agent, read again before each iteration
     #[arg(long, value_name = "FILE")]
     pub prompt_file: PathBuf,
-    /// Iterations after which it ends
+    /// Maximum number of iterations
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_iterations: u32,
-    /// Silence of its window after which an iteration is over: 180, 90s, 5m; 0 is no limit
+    /// End an iteration after this time without output: 180, 90s, 5m (0 for no limit)
     #[arg(long, value_name = "SEC", default_value = "180", value_parser = duration::parse)]
     pub inactivity_timeout: Duration,
-    /// Regular expression in the agent's output that ends the loop
+    /// End the loop if the agent's output matches this regular expression
     #[arg(long, value_name = "REGEX")]
     pub done_pattern: Option<String>,
-    /// Look for it all the time (the default)
+    /// Check the done pattern continuously (default)
     #[arg(long, overrides_with = "no_check_done_continuous")]
     pub check_done_continuous: bool,
-    /// Look for it only when an iteration has ended
+    /// Check the done pattern only at the end of an iteration
     #[arg(long, overrides_with = "check_done_continuous")]
     pub no_check_done_continuous: bool,
-    /// How full the agent's context may get, in percent: it is told once, and ended 15 above
+    /// Maximum context use in percent: warn the agent once at PCT, end it at PCT + 15
     #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub max_context: Option<u32>,
-    /// Only start the agent and give it its prompt; `swarm ralph run` goes on
+    /// Only start the agent and type the prompt; continue later with 'swarm ralph run'
     #[arg(long, conflicts_with = "foreground")]
     pub no_run: bool,
     /// Show the loop until it ends
     #[arg(long)]
     pub foreground: bool,
-    /// End a worker of that name first; what is in its worktree is saved under refs/swarm/trash/
+    /// Replace an existing worker of this name; its worktree is saved under refs/swarm/trash/
     #[arg(long)]
     pub replace: bool,
-    /// Forget what an earlier loop of that name left
+    /// Delete the state of an earlier loop of this name
     #[arg(long)]
     pub clean_state: bool,
-    /// Give the worker a git worktree of its own (the default)
+    /// Create a git worktree for the worker (default)
     #[arg(long, overrides_with = "no_worktree")]
     pub worktree: bool,
-    /// Run in this directory, or in that of --cwd
+    /// Run in the current directory or that of --cwd, without a worktree
     #[arg(long, overrides_with = "worktree")]
     pub no_worktree: bool,
     #[command(flatten)]
     pub place: PlaceFlags,
-    /// Loops always run in tmux
+    /// Accepted for compatibility: loops always run in tmux
     #[arg(long)]
     pub tmux: bool,
     /// Print one JSON object
     #[arg(long, conflicts_with = "foreground")]
     pub json: bool,
-    /// The command and its arguments
+    /// Command and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
 }
@@ -107,7 +107,7 @@ impl SpawnArgs {
         !self.no_worktree
     }
 
-    /// Where nothing is said, a pattern is looked for all the time.
+    /// Reports whether the done pattern is checked continuously, which is the default if there is one.
     pub fn checks_done_continuously(&self) -> bool {
         self.check_done_continuous || (self.done_pattern.is_some() && !self.no_check_done_continuous)
     }
@@ -115,6 +115,7 @@ impl SpawnArgs {
 
 #[derive(Debug, Args)]
 pub struct NameArgs {
+    /// Name of the loop's worker
     pub name: String,
     /// Print one JSON object
     #[arg(long)]
@@ -123,7 +124,7 @@ pub struct NameArgs {
 
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Replace a PROMPT.md that is there already
+    /// Overwrite an existing PROMPT.md
     #[arg(long)]
     pub force: bool,
     /// Print one JSON object
@@ -140,10 +141,10 @@ pub struct TemplateArgs {
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Shape of the list
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Only loops of this status
+    /// List only loops with this status
     #[arg(long, value_enum, default_value_t = StatusFilter::All)]
     pub status: StatusFilter,
     /// Print one JSON object
@@ -174,8 +175,9 @@ impl StatusFilter {
 
 #[derive(Debug, Args)]
 pub struct CleanArgs {
+    /// Name of the loop's worker
     pub name: Option<String>,
-    /// Every loop
+    /// Clean all loops
     #[arg(long)]
     pub all: bool,
     /// Print one JSON object
@@ -185,25 +187,27 @@ pub struct CleanArgs {
 
 #[derive(Debug, Args)]
 pub struct LogsArgs {
+    /// Name of the loop's worker
     pub name: String,
-    /// Go on until interrupted
+    /// Keep printing new lines until interrupted
     #[arg(long)]
     pub live: bool,
-    /// Only the last LINES
+    /// Show only the last LINES lines
     #[arg(long, value_name = "LINES")]
     pub lines: Option<u64>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct StopArgs {
+    /// Name of the loop's worker
     pub name: String,
-    /// Remove the worktree as well, when it holds no unsaved work, and what is known of the loop
+    /// Also delete the loop's state, and the worktree unless it has unsaved work
     #[arg(long)]
     pub rm_worktree: bool,
-    /// Remove it even then; its work is saved under refs/swarm/trash/ first
+    /// Remove the worktree even with unsaved work, which is saved under refs/swarm/trash/ first
     #[arg(long)]
     pub force_dirty: bool,
     /// Print one JSON object

@@ -1,4 +1,4 @@
-//! `swarm ralph`: one agent, again and again with a fresh context, until it is done.
+//! `swarm ralph`: loops that start an agent repeatedly, each time with a fresh context, until its work is done.
 
 pub mod args;
 mod prompt;
@@ -18,10 +18,10 @@ use super::render::escape;
 use super::screen::Screen;
 use super::tagged::Tagged;
 use super::{caller, json, kill};
-use crate::adapters::loops::{self, Known};
-use crate::adapters::views::load;
 use crate::api::client;
-use crate::paths::Paths;
+use swarm_store::loops::{self, Known};
+use swarm_store::views::load;
+use swarm_sys::paths::Paths;
 
 pub fn run(action: &RalphAction, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     match action {
@@ -39,7 +39,10 @@ pub fn run(action: &RalphAction, paths: &Paths, screen: &mut Screen) -> Result<u
     }
 }
 
-/// The loop of this name, or what there is instead.
+/// Reads the loop of this name and prints its warning, if any.
+///
+/// # Errors
+/// Fails if the loop cannot be read, if the worker has no loop, or if there is neither.
 fn known(name: &str, paths: &Paths, screen: &mut Screen) -> Result<Known, Failure> {
     match loops::read(paths, name).map_err(|cause| Failure::new(RefusalKind::Registry, cause))? {
         Some(known) => {
@@ -65,10 +68,10 @@ fn no_state(name: &str) -> Failure {
     Failure::new(RefusalKind::NotFound, format!("no ralph state found for worker '{name}'"))
 }
 
-/// What the supervisor did about an order.
+/// Supervisor's answer to an order.
 #[derive(Default)]
 struct Done {
-    /// `paused`, `resumed` …; in the order in which it was done.
+    /// Actions in the order in which they were done: `paused`, `resumed` and so on.
     lines: Vec<String>,
     spawned: Option<Spawned>,
 }
@@ -79,10 +82,13 @@ impl Done {
     }
 }
 
-/// Asks the supervisor, and says what it warns of.
+/// Sends an order to the supervisor and prints its notes and warnings.
+///
+/// # Errors
+/// Returns the supervisor's refusal, or an error if the supervisor cannot be reached or answers nothing.
 fn send(order: LoopOrder, paths: &Paths, screen: &mut Screen) -> Result<Done, Failure> {
     let mut collected = caller::collect()?.caller;
-    // A loop that begins, or that began here, has it in its contract.
+    // The contract of a new loop, or of one that this program started, already holds the environment.
     let is_known = match &order {
         LoopOrder::Begin { .. } | LoopOrder::Clean { .. } => true,
         LoopOrder::Pause { name, .. }
@@ -159,7 +165,8 @@ fn run_loop(args: &NameArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
 
 fn clean(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let names = match (&args.name, args.all) {
-        (_, true) => loops::names(paths).map_err(|error| Failure::system(paths.loops().display(), &error))?,
+        (_, true) => loops::names(paths)
+            .map_err(|error| Failure::system(format!("cannot list '{}'", paths.loops().display()), &error))?,
         (Some(name), false) => vec![name.clone()],
         (None, false) => {
             return Err(Failure::new(RefusalKind::Invalid, "must specify worker name or use --all"));
@@ -186,13 +193,13 @@ fn clean(args: &CleanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
     Ok(0)
 }
 
-/// As `swarm kill`; a loop whose worker is not there any more is ended all the same.
+/// Ends a loop and its worker like `swarm kill`. A loop whose worker is gone is ended as well.
 fn stop(args: &StopArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let name = &args.name;
     let has_worker = load(paths)?.find(name).is_some();
     let is_there = loops::dir(paths, name).is_some_and(|dir| dir.exists());
     if has_worker && is_there && !loops::is_ours(paths, name) {
-        // Where another program looks after it, a kill alone would not end it.
+        // A loop of the original program has its own monitor, so a kill alone would not end it.
         send(LoopOrder::Stop { name: name.clone() }, paths, screen)?;
     }
     if has_worker || loops::read(paths, name).is_ok_and(|known| known.is_none()) {

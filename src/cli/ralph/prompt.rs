@@ -1,4 +1,4 @@
-//! A prompt to begin with.
+//! `swarm ralph init` and `template`: the prompt template.
 
 use std::fs;
 use std::path::Path;

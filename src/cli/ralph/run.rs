@@ -1,5 +1,5 @@
-//! A loop as it goes on: its lines in the original's words, until it ends or is paused.
-//! Whoever looks on may be killed at any time; the loop belongs to the supervisor.
+//! `swarm ralph run`: shows the lines of a loop in the original program's words until the loop ends or is paused. The
+//! viewer may be killed at any time, because the loop belongs to the supervisor.
 
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use serde_json::json;
 use swarm_model::loops::progress::{FAILURES_MAX, Status};
 use swarm_model::{LoopOrder, Refusal, RefusalKind};
 
-use crate::adapters::loops::{self, LOG};
 use crate::api::client;
 use crate::cli::error::Failure;
 use crate::cli::json;
@@ -18,28 +17,33 @@ use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 use crate::cli::tail::{From, Pending, Tail};
 use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
-use crate::paths::Paths;
+use swarm_store::loops::{self, LOG};
+use swarm_sys::paths::Paths;
 
-/// How often it is looked whether the loop still is: another supervisor may have taken it
-/// over while nobody wrote.
+/// Maximum interval between two checks of the loop: another supervisor may have adopted it without writing anything.
 const LOOK: Duration = Duration::from_secs(30);
 
+/// View of a running loop.
 pub struct View {
     name: String,
     dir: PathBuf,
+    /// Offset in the log from which lines are shown, in bytes.
     from: u64,
     json: bool,
 }
 
 impl View {
-    /// Of what happens from now on.
+    /// Returns a view of what is logged from now on.
+    ///
+    /// # Errors
+    /// Fails if there is no loop of this name.
     pub fn from_here(name: &str, paths: &Paths, json: bool) -> Result<Self, Failure> {
         let dir = loops::dir(paths, name).ok_or_else(|| super::no_state(name))?;
         let from = std::fs::metadata(dir.join(LOG)).map_or(0, |meta| meta.len());
         Ok(Self { name: name.to_owned(), dir, from, json })
     }
 
-    /// Of a loop that was just begun: what it told since.
+    /// Returns a view of a loop that has just started, from its first iteration on.
     pub fn of_whole_loop(name: &str, paths: &Paths) -> Self {
         let record = loops::read(paths, name).ok().flatten().and_then(|known| known.record);
         let text = std::fs::read_to_string(paths.loops().join(name).join(LOG)).unwrap_or_default();
@@ -58,7 +62,7 @@ impl View {
         tail.start(From::Byte(self.from), &mut |bytes: &[u8]| self.give(bytes, &mut pending, screen))?;
         loop {
             changes.add_file(&self.dir.join(LOG))?;
-            // First how it is, then what it told: what it told last is said as well.
+            // Read the status before the log, so that the last lines are shown as well.
             let status = self.status(paths)?;
             while tail.drain(&mut |bytes: &[u8]| self.give(bytes, &mut pending, screen))?.more {}
             if let Some(status) = status.filter(|status| *status != Status::Running) {
@@ -79,7 +83,7 @@ impl View {
                 self.interrupted(interrupt.take(), paths, screen)?;
             }
             if ready.iter().all(|ready| !ready) {
-                // Where the supervisor and its guard died together, a command is what wakes them.
+                // If the supervisor and its guard died together, only a command starts them again.
                 client::ensure(paths)?;
             }
         }
@@ -87,7 +91,7 @@ impl View {
 
     fn status(&self, paths: &Paths) -> Result<Option<Status>, Failure> {
         match loops::read(paths, &self.name) {
-            // The original's file is written last: what it says is in the log by then.
+            // `state.json` is written last, so the log already has the lines that belong to it.
             Ok(Some(known)) => Ok(Some(known.state.status)),
             Ok(None) => Err(super::no_state(&self.name)),
             Err(cause) => Err(Failure::new(RefusalKind::Registry, cause)),
@@ -102,7 +106,7 @@ impl View {
         Ok(u8::from(status == Status::Failed))
     }
 
-    /// As the original: the loop is paused, and its agent goes on.
+    /// Pauses the loop, as the original program does; the current agent continues.
     fn interrupted(&self, signal: Option<Signal>, paths: &Paths, screen: &mut Screen) -> Result<(), Failure> {
         let signal = signal.map_or("SIGINT", Signal::as_str);
         if !self.json {
@@ -112,7 +116,7 @@ impl View {
         }
         let reason = signal.to_lowercase();
         match super::send(LoopOrder::Pause { name: self.name.clone(), reason }, paths, screen) {
-            // It has just ended by itself, and says so.
+            // The loop has just ended by itself; its last lines say so.
             Err(Failure::Refused { refusal, .. }) if refusal.kind == RefusalKind::NotFound => Ok(()),
             sent => sent.map(drop),
         }
@@ -135,20 +139,20 @@ impl View {
     }
 }
 
-/// A line of the log as an object.
+/// Converts a line of the log to a JSON object.
 pub fn object(line: &str) -> serde_json::Value {
     let at = line.split_once(' ').map(|(at, _)| at);
     let (event, text) = parts(line).map_or((None, line), |(event, text)| (Some(event), text));
     json!({"at": at, "event": event, "text": text})
 }
 
-/// `START` and what follows it.
+/// Splits a line of the log into its event, such as `START`, and the text after it.
 fn parts(line: &str) -> Option<(&str, &str)> {
     let (_, rest) = line.split_once(" [")?;
     rest.split_once("] ")
 }
 
-/// The original says it so while it runs in the foreground.
+/// Returns the original program's foreground message for an event.
 fn spoken(event: &str, text: &str) -> String {
     let field = |key: &str| text.split(&format!("{key}=")).nth(1).map(|rest| rest.split(' ').next().unwrap_or(rest));
     let number = || text.split(' ').nth(1).unwrap_or("?");
@@ -178,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_said_in_the_words_of_the_original() {
+    fn lines_are_shown_in_the_words_of_the_original() {
         for (line, said) in [
             ("[START] iteration 2/5", "starting iteration 2/5"),
             ("[END] iteration 1 exit=0 duration=5m 12s", "iteration 1 completed (exit: 0, duration: 5m 12s)"),

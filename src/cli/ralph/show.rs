@@ -1,4 +1,4 @@
-//! What is known of loops: status, list, log.
+//! `swarm ralph status`, `list` and `logs`: read-only views of loops.
 
 use std::fs;
 use std::path::Path;
@@ -13,9 +13,6 @@ use swarm_model::{RefusalKind, Wire, WorkerView};
 
 use super::args::{ListArgs, LogsArgs, NameArgs};
 use super::run::object;
-use crate::adapters::loops::wire::WireState;
-use crate::adapters::loops::{self, Known, LOG};
-use crate::adapters::views::{Registry, load, load_one};
 use crate::cli::args::Format;
 use crate::cli::error::Failure;
 use crate::cli::follow::Follow;
@@ -23,11 +20,14 @@ use crate::cli::render::{self, escape};
 use crate::cli::screen::Screen;
 use crate::cli::tail::{From, Pending, Tail};
 use crate::cli::{json, terminal};
-use crate::paths::Paths;
+use swarm_store::loops::wire::WireState;
+use swarm_store::loops::{self, Known, LOG};
+use swarm_store::views::{Registry, load, load_one};
+use swarm_sys::paths::Paths;
 
-/// A window that shows the same for longer, in seconds, may be stuck.
+/// Time without a change of the window after which a loop counts as possibly stuck, in seconds.
 const STILL_S: u64 = 60;
-/// Lines shown of it then.
+/// Number of output lines shown for a possibly stuck loop.
 const STILL_LINES: usize = 5;
 
 pub fn status(args: &NameArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -82,7 +82,7 @@ fn iterations(state: &WireState) -> String {
     format!("{line} (avg {}/iter{rest})", duration(average))
 }
 
-/// `2026-01-31 12:00:05`; nothing where there is no time.
+/// Prints a label and a time such as `2026-01-31 12:00:05`; prints nothing if there is no time.
 fn time_line(label: &str, text: &str, screen: &mut Screen) -> Result<(), Failure> {
     match text.parse::<DateTime>() {
         Ok(time) => screen.line(&format!("{label}: {}", time.strftime("%Y-%m-%d %H:%M:%S"))),
@@ -91,8 +91,8 @@ fn time_line(label: &str, text: &str, screen: &mut Screen) -> Result<(), Failure
     }
 }
 
-/// How long the window has shown the same, in seconds: by the record, or by the log that
-/// it is written to, whichever is newer.
+/// Returns the time since the window last changed, in seconds: since the recorded change or since the last write to the
+/// window's log, whichever is newer. `None` if no change is recorded.
 fn still_s(known: &Known, paths: &Paths) -> Option<u64> {
     let recorded: Timestamp = known.state.last_screen_change.as_ref()?.parse().ok()?;
     let log = fs::metadata(paths.log(&known.state.worker_name, "tmux")).and_then(|meta| meta.modified());
@@ -103,7 +103,7 @@ fn still_s(known: &Known, paths: &Paths) -> Option<u64> {
 }
 
 fn last_output(worker: &WorkerView, screen: &mut Screen) -> Result<(), Failure> {
-    // It may have ended just now.
+    // The window may have closed just now.
     let Some(text) = terminal::shown(worker) else { return Ok(()) };
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &lines[lines.len().saturating_sub(STILL_LINES)..];
@@ -126,7 +126,7 @@ fn exit_reason(state: &WireState, worker: Option<&WorkerView>, screen: &mut Scre
     }
 }
 
-/// `running`, `stopped` or `removed`.
+/// Returns `running`, `stopped` or `removed`.
 fn worker_status(worker: Option<&WorkerView>) -> &'static str {
     worker.map_or("removed", render::status_word)
 }
@@ -215,9 +215,10 @@ fn row(known: &Known, worker_status: &str) -> Vec<String> {
     ]
 }
 
-/// Those that are asked for, and whether there are some that cannot be read.
+/// Returns the loops with the wanted status, and whether any loop could not be read (which is warned of).
 fn all(args: &ListArgs, paths: &Paths, screen: &mut Screen) -> Result<(Vec<Known>, bool), Failure> {
-    let names = loops::names(paths).map_err(|error| Failure::system(paths.loops().display(), &error))?;
+    let names = loops::names(paths)
+        .map_err(|error| Failure::system(format!("cannot list '{}'", paths.loops().display()), &error))?;
     let (mut all, mut unreadable) = (Vec::new(), false);
     for name in names {
         match loops::read(paths, &name) {

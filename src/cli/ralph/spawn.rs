@@ -1,5 +1,5 @@
-//! `swarm ralph spawn`: everything that can be found wrong is found before the supervisor
-//! is asked, in the order and words of the original.
+//! `swarm ralph spawn`: checks all arguments before it asks the supervisor, in the order and words of the original
+//! program.
 
 use std::path::Path;
 
@@ -10,16 +10,15 @@ use swarm_model::{LoopOrder, NudgeSettings, Refusal, RefusalKind};
 
 use super::args::SpawnArgs;
 use super::run::View;
-use crate::adapters::git;
 use crate::cli::answers::{no_answer, spawned_line, spawned_object};
 use crate::cli::args;
 use crate::cli::error::Failure;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
 use crate::cli::{caller, json, spawn};
-use crate::paths::Paths;
+use swarm_sys::paths::Paths;
 
-/// From here on somebody may have meant less.
+/// Iteration limits above this cause a warning.
 const MANY_ITERATIONS: u32 = 50;
 
 pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -34,7 +33,7 @@ pub fn run(args: &SpawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     let nudge = spawn::nudge(&plain).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
     let collected = caller::collect()?;
     if plain.worktree
-        && let Err(refusal) = git::root(&collected.caller)
+        && let Err(refusal) = swarm_store::repositories::root(&collected.caller)
         && refusal.cause.contains("not a git repository")
     {
         return Err(no_repository(args, paths).into());
@@ -119,22 +118,26 @@ fn announce(
     Ok(0)
 }
 
-/// A worktree is what one gets where nothing is said. A taken name is told first.
+/// Returns the refusal for a start outside of a git repository. A worktree is the default, so this is a common mistake;
+/// a name that is already in use is reported first.
 fn no_repository(args: &SpawnArgs, paths: &Paths) -> Refusal {
     let taken = if args.replace { None } else { spawn::taken_first(&args.name, paths) };
     taken.unwrap_or_else(|| {
         Refusal::new(RefusalKind::Worktree, "not in a git repository (required for --worktree)")
-            .remedy("--no-worktree runs it in this directory")
+            .remedy("use --no-worktree to run in the current directory")
     })
 }
 
-/// Absolute: the loop reads it from another directory.
+/// Returns the absolute path of the prompt file, because the loop reads it from another directory.
+///
+/// # Errors
+/// Fails if the file is missing, unreadable or not UTF-8, or if its path is not UTF-8.
 fn prompt_file(typed: &Path) -> Result<String, Refusal> {
     let shown = typed.display();
     let refused = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
     let missing = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            let remedy = "swarm ralph init writes a PROMPT.md to begin with";
+            let remedy = "run 'swarm ralph init' to create a PROMPT.md";
             refused(format!("prompt file not found: {shown}")).remedy(remedy)
         }
         _ => refused(format!("cannot read prompt file: {shown}: {error}")),
@@ -143,19 +146,19 @@ fn prompt_file(typed: &Path) -> Result<String, Refusal> {
     std::fs::read_to_string(&file).map_err(missing)?;
     file.into_os_string()
         .into_string()
-        .map_err(|_| refused(format!("the path of the prompt file is not text: {shown}")))
+        .map_err(|_| refused(format!("path of the prompt file is not valid UTF-8: {shown}")))
 }
 
 fn check_pattern(args: &SpawnArgs) -> Result<(), Refusal> {
     let Some(text) = &args.done_pattern else { return Ok(()) };
     sight::pattern(text).map(drop).map_err(|cause| {
         let cause = format!("invalid done pattern '{text}': {}", cause.trim_start_matches("error: "));
-        let remedy = "it is a regular expression without look-around and back-references";
+        let remedy = "use a regular expression without look-around and back-references";
         Refusal::new(RefusalKind::Invalid, cause).remedy(remedy)
     })
 }
 
-/// What an ordinary start takes of it.
+/// Returns the arguments of the ordinary `swarm spawn` that this start is based on.
 fn plain(args: &SpawnArgs) -> args::SpawnArgs {
     args::SpawnArgs {
         file: None,

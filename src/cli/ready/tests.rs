@@ -1,8 +1,8 @@
-//! Waiting for real programs in a real tmux.
+//! Tests with real programs in a real tmux.
 
 use super::*;
-use crate::adapters::tmux::Window;
-use crate::adapters::tmux::testing::{Private, wait_until};
+use swarm_store::windows::Window;
+use swarm_store::windows::testing::{Private, wait_until};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -16,7 +16,7 @@ fn process(pid: i32) -> ProcessId {
 }
 
 #[test]
-fn a_prompt_that_comes_later_is_seen_by_log_or_by_clock() {
+fn a_late_prompt_is_seen_through_the_log_or_by_polling() {
     let server = Private::new();
     for (name, logged) in [("log", true), ("clock", false)] {
         let window = server.open(name, "echo loading; read go; printf '$ '; exec sleep 1000");
@@ -35,7 +35,7 @@ fn a_prompt_that_comes_later_is_seen_by_log_or_by_clock() {
 }
 
 #[test]
-fn a_question_is_answered_and_the_waiting_goes_on() {
+fn a_question_is_answered_and_the_wait_continues() {
     let server = Private::new();
     let window = server.open("w", "echo 'Select login method:'; read x; clear; echo 'Claude Code v9'; exec sleep 1000");
     let ready = wait_ready(&target(&server, &window), Some(&server.log("w")), None, LONG);
@@ -43,7 +43,7 @@ fn a_question_is_answered_and_the_waiting_goes_on() {
 }
 
 #[test]
-fn the_end_of_the_worker_ends_the_waiting() {
+fn the_end_of_the_worker_ends_the_wait() {
     let server = Private::new();
     server.open("keeper", "exec sleep 1000");
     let window = server.open("w", "echo loading; read go");

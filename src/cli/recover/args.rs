@@ -1,4 +1,4 @@
-//! What may be typed after `swarm recover`.
+//! Arguments of `swarm recover`.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::cli::tagged::Tagged;
 
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
-    /// Workers to look at [default: all]
+    /// Workers to recover [default: all that need it]
     #[arg(value_name = "NAME", conflicts_with = "tags")]
     pub names: Vec<String>,
     #[command(flatten)]
     pub tagged: Tagged,
-    /// Start them, instead of only showing which
+    /// Start the workers instead of only listing them
     #[arg(long)]
     pub apply: bool,
-    /// How many are started at a time, after the first one
+    /// Number of workers to start at a time, after the first one
     #[arg(long, value_name = "N", default_value_t = 5, requires = "apply", value_parser = clap::value_parser!(u32).range(1..))]
     pub at_once: u32,
-    /// How long each is looked at before the next ones follow
+    /// Time to watch started workers before the next ones follow: 2, 10s, 1m
     #[arg(long, value_name = "SEC", default_value = "2", value_parser = duration::parse, requires = "apply")]
     pub settle: Duration,
     /// Print one JSON object

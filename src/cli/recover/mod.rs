@@ -1,8 +1,7 @@
-//! `swarm recover`: workers that nobody ended, after a reboot or a lost tmux server.
+//! `swarm recover`: restarts workers that were interrupted by a reboot or a lost tmux server.
 //!
-//! Shows first, and starts only with `--apply`: one at first, then some at a time, each
-//! looked at before the next ones follow. Where agents come back without being logged
-//! in, the rest is left for later.
+//! Without `--apply` it only lists them. With `--apply` it starts one worker first and then several at a time, and
+//! watches each group before the next one follows. If agents come back without being logged in, it stops early.
 
 pub mod args;
 
@@ -21,25 +20,24 @@ use super::json;
 use super::render::{escape, table};
 use super::screen::Screen;
 use super::watch;
-use crate::adapters::plain::Plain;
-use crate::adapters::views::{self, Registry};
-use crate::adapters::{fates, session};
-use crate::agents;
 use crate::api::client;
-use crate::paths::Paths;
+use swarm_store::views::{self, Registry};
+use swarm_store::{recovery_view, sessions};
+use swarm_sys::paths::Paths;
+use swarm_sys::strip_ansi::Plain;
 
-/// So many agents that cannot log in, one after the other, and no more are started.
+/// Number of consecutive agents that are not logged in after which no more are started.
 const REFUSED_MAX: u32 = 2;
-/// What is read of the end of a log.
+/// Maximum number of bytes that are read from the end of a log.
 const LOG_BYTES_MAX: u64 = 16 << 10;
 
-/// A worker and what is to be done about it.
+/// Worker and the decision about it.
 struct Case {
     name: String,
     fate: Fate,
     spec: Option<Spec>,
     how: Resume,
-    /// It does not run, and nobody has seen it end.
+    /// The worker does not run, and no regular end of it was recorded.
     is_down: bool,
 }
 
@@ -52,12 +50,12 @@ impl Case {
     }
 }
 
-/// What became of one that was started again.
+/// State of a recovered worker at the end of `--settle`.
 enum Became {
     Runs,
-    /// It ended at once; what it said.
+    /// Ended; with its last line of output.
     Ended(String),
-    /// Its agent is not logged in.
+    /// Agent is not logged in; with its last line of output.
     LoggedOut(String),
 }
 
@@ -67,7 +65,7 @@ pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     if !args.apply {
         return show(&cases, args.json, screen);
     }
-    // Runs, loops and workers with a restart policy come back by this alone.
+    // Starting the supervisor is enough to bring back runs, loops and workers with a restart policy.
     client::ensure(paths)?;
     let mut done = Applied { json: args.json, objects: Vec::new(), code: 0, refused: 0 };
     let (due, left): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| matches!(case.fate, Fate::Recover(_)));
@@ -82,18 +80,18 @@ pub fn run(args: &RecoverArgs, paths: &Paths, screen: &mut Screen) -> Result<u8,
     }
     if !rest.is_empty() {
         let names: Vec<&str> = rest.iter().map(|case| case.name.as_str()).collect();
-        screen.warning(&format!("agents are not logged in, so these are not started: {}", names.join(", ")));
-        screen.aside("hint: ", "log in, then swarm recover --apply again");
+        screen.warning(&format!("agents are not logged in; not started: {}", names.join(", ")));
+        screen.aside("hint: ", "log in, then run 'swarm recover --apply' again");
         done.objects.extend(rest.iter().map(|case| object(case)));
         done.code = 1;
     }
     if args.json {
         json::print_list(screen, "swarm.recover/1", "workers", done.objects)?;
     } else {
-        // Whoever names a worker is told why it is left.
+        // Explain why a worker is left if it was named, or if it was interrupted.
         for (case, why) in left.iter().filter_map(|case| Some((case, case.left_because()?))) {
             if args.names.contains(&case.name) || case.is_down {
-                screen.aside("note: ", &format!("worker '{}' is left as it is: {why}", case.name));
+                screen.aside("note: ", &format!("worker '{}' not started: {why}", case.name));
             }
         }
         if due.is_empty() {
@@ -113,9 +111,9 @@ fn cases(args: &RecoverArgs, registry: &Registry, paths: &Paths) -> Result<Vec<C
     }
     let meant = |worker: &&WorkerView| names.is_empty() || names.contains(&worker.row.name);
     let case = |worker: &WorkerView| {
-        let (fate, spec) = fates::of(paths, worker);
+        let (fate, spec) = recovery_view::of(paths, worker);
         let how = match (&fate, &spec) {
-            (Fate::Recover(_), Some(spec)) => session::how(spec),
+            (Fate::Recover(_), Some(spec)) => sessions::how(spec),
             _ => Resume::default(),
         };
         let is_down = matches!(worker.state, FineState::Interrupted | FineState::Lost);
@@ -139,21 +137,21 @@ fn show(cases: &[Case], as_json: bool, screen: &mut Screen) -> Result<u8, Failur
         };
         vec![escape(&case.name).into_owned(), verb.to_owned(), escape(&why).into_owned()]
     });
-    let head = ["NAME", "WOULD", "WHY"].map(str::to_owned).to_vec();
+    let head = ["NAME", "ACTION", "REASON"].map(str::to_owned).to_vec();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     screen.bytes(table(&rows, |_, _, _| None).as_bytes())?;
     let due = cases.iter().filter(|case| matches!(case.fate, Fate::Recover(_))).count();
     if due > 0 {
         screen.flush()?;
-        screen.aside("hint: ", &format!("swarm recover --apply starts {due} of them again"));
+        screen.aside("hint: ", &format!("run 'swarm recover --apply' to start {due} of them"));
     }
     Ok(0)
 }
 
 fn goes_on(case: &Case) -> String {
     match (&case.how.conversation, &case.how.argv) {
-        (Some(id), _) => format!("; goes on in conversation {id}"),
-        (None, Some(_)) => "; told what was done so far".to_owned(),
+        (Some(id), _) => format!("; resumes conversation {id}"),
+        (None, Some(_)) => "; gets a summary of the work so far".to_owned(),
         (None, None) => String::new(),
     }
 }
@@ -173,17 +171,18 @@ fn object(case: &Case) -> Map<String, Value> {
     ])
 }
 
-/// What was done so far.
+/// Results of the workers that were handled so far.
 struct Applied {
     json: bool,
     objects: Vec<Map<String, Value>>,
+    /// Exit code.
     code: u8,
-    /// Agents in a row that were not logged in.
+    /// Number of consecutive agents that were not logged in.
     refused: u32,
 }
 
 impl Applied {
-    /// Starts these, and looks how they do.
+    /// Starts these workers and watches them until `--settle` has passed.
     fn stage(
         &mut self,
         cases: &[&Case],
@@ -202,7 +201,7 @@ impl Applied {
                 }
                 Answer::Refused(refusal) => {
                     if refusal.kind == RefusalKind::Running {
-                        // Somebody else was faster: that is what was wanted.
+                        // Another process has started it already, which is what was wanted.
                         screen.aside("note: ", &refusal.cause);
                     } else {
                         screen.refusal(&refusal);
@@ -230,7 +229,7 @@ impl Applied {
             }
             if let Some(said) = said {
                 self.code = 1;
-                screen.warning(&format!("'{}' does not go on: {said}", case.name));
+                screen.warning(&format!("worker '{}' did not recover: {said}", case.name));
             }
             self.refused = if matches!(became, Became::LoggedOut(_)) { self.refused + 1 } else { 0 };
         }
@@ -256,15 +255,15 @@ fn recover(name: &str, paths: &Paths, screen: &mut Screen) -> Result<Answer, Fai
     last.ok_or_else(no_answer)
 }
 
-/// Whether it still runs at the deadline, and if not, what it said.
+/// Waits until the worker ends or the deadline passes, and returns its state.
 fn became(name: &str, before: &[u64], deadline: Instant, paths: &Paths) -> Result<Became, Failure> {
     let view = views::load_one(paths, name)?;
     if let Some(process) = view.as_ref().and_then(|view| view.watch.as_ref()) {
         watch::ends_before(process, deadline)?;
     }
-    let Some(view) = views::load_one(paths, name)? else { return Ok(Became::Ended("it is gone".to_owned())) };
+    let Some(view) = views::load_one(paths, name)? else { return Ok(Became::Ended("removed".to_owned())) };
     let said = last_words(name, before, paths);
-    let logged_out = agents::is_logged_out(&said);
+    let logged_out = swarm_agents::is_logged_out(&said);
     if view.state.is_running() {
         return Ok(if logged_out { Became::LoggedOut(last_line(&said)) } else { Became::Runs });
     }
@@ -278,7 +277,7 @@ fn became(name: &str, before: &[u64], deadline: Instant, paths: &Paths) -> Resul
 
 const LOGS: [&str; 3] = ["stderr", "stdout", "tmux"];
 
-/// How long its logs are: what is in them was said by an earlier life.
+/// Returns the current sizes of the worker's logs in bytes; everything before them belongs to an earlier start.
 fn lengths(name: &str, paths: &Paths) -> Vec<u64> {
     LOGS.iter().map(|kind| std::fs::metadata(paths.log(name, kind)).map_or(0, |meta| meta.len())).collect()
 }
@@ -306,5 +305,5 @@ fn tail(path: &Path, from: u64) -> Option<Vec<u8>> {
 
 fn last_line(text: &str) -> String {
     let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    last.map_or_else(|| "it ended without a word".to_owned(), agents::short)
+    last.map_or_else(|| "no output".to_owned(), swarm_agents::short)
 }

@@ -1,4 +1,4 @@
-//! What may be typed after `swarm restore`.
+//! Arguments of `swarm restore`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,40 +12,40 @@ use crate::cli::duration;
 #[derive(Debug, Args)]
 #[command(override_usage = "swarm restore [NAME[@N]] [OPTIONS]")]
 pub struct RestoreArgs {
-    /// What to bring back: the newest save of NAME, or NAME@N or NAME/STAMP as listed [default: list all]
+    /// Save to restore: NAME (its newest save), NAME@N or NAME/STAMP [default: list all saves]
     #[arg(value_name = "NAME")]
     pub what: Option<String>,
-    /// Where to [default: where it was]
+    /// Directory to restore to [default: the original path]
     #[arg(long, value_name = "DIR", requires = "what")]
     pub to: Option<PathBuf>,
-    /// On a new branch of this name [default: its branch, where that is still there or gone, else none]
+    /// Create this branch [default: the original branch unless it has moved or is checked out, else detached HEAD]
     #[arg(long, value_name = "BRANCH", requires = "what")]
     pub branch: Option<String>,
-    /// Forget the save when all of it is back [default: it stays]
+    /// Delete the save after it was restored completely
     #[arg(long, requires = "what")]
     pub drop: bool,
-    /// Only show what is in it
+    /// Show the contents of the save without restoring it
     #[arg(long, requires = "what", conflicts_with_all = ["to", "branch", "drop", "diff"])]
     pub show: bool,
-    /// Only show it as a patch to its HEAD
+    /// Show the save as a patch against its HEAD without restoring it
     #[arg(long, requires = "what", conflicts_with_all = ["to", "branch", "drop", "json"])]
     pub diff: bool,
-    /// Forget what is too old or too much [default: what [trash] of swarm.toml says, else older than 90 days]
+    /// Delete old saves [default: as [trash] in swarm.toml says, else those older than 90 days]
     #[arg(long, conflicts_with_all = ["what", "all_repos"])]
     pub expire: bool,
-    /// With --expire: what is older than this: 30d, 12h
+    /// With --expire: delete saves older than AGE: 30d, 12h
     #[arg(long, value_name = "AGE", requires = "expire", value_parser = duration::parse_positive)]
     pub older_than: Option<Duration>,
-    /// With --expire: the oldest, until all of them take no more than this: 500M, 5G
+    /// With --expire: delete the oldest saves until the rest takes at most SIZE: 500M, 5G
     #[arg(long, value_name = "SIZE", requires = "expire", value_parser = size)]
     pub max_size: Option<u64>,
-    /// With --expire: only say what would go
+    /// With --expire: only show what would be deleted
     #[arg(long, requires = "expire")]
     pub dry_run: bool,
-    /// Repository, or any directory in it or in a worktree of it [default: this one]
+    /// Repository, or any directory in it or in one of its worktrees [default: current directory]
     #[arg(short = 'C', long, value_name = "DIR", default_value = ".", hide_default_value = true)]
     pub repo: PathBuf,
-    /// List those of every repository that a worker has a worktree of
+    /// List the saves of all repositories in which workers have worktrees
     #[arg(long, conflicts_with_all = ["what", "repo"])]
     pub all_repos: bool,
     /// Print one JSON object
@@ -53,7 +53,7 @@ pub struct RestoreArgs {
     pub json: bool,
 }
 
-/// A size, which may be none at all.
+/// Parses a size in bytes, which may be 0.
 fn size(text: &str) -> Result<u64, String> {
     if text == "0" { Ok(0) } else { parse_size(text) }
 }

@@ -1,14 +1,14 @@
-//! `swarm restore --expire`: what is too old or too much goes, and is said.
+//! `swarm restore --expire`: deletes saves that are too old or take too much space, and lists them.
 
 use serde::Serialize;
 
 use super::args::RestoreArgs;
-use crate::adapters::git::expiry::{AGE, TrashPolicy};
-use crate::adapters::git::trove::Trove;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{Clock, escape, size};
 use crate::cli::screen::Screen;
+use swarm_store::repositories::trash::expiry::{AGE, TrashPolicy};
+use swarm_store::repositories::trash::list::TrashList;
 
 #[derive(Serialize)]
 struct Expired {
@@ -25,10 +25,10 @@ struct Gone {
     why: &'static str,
 }
 
-pub fn run(args: &RestoreArgs, trove: &Trove, screen: &mut Screen) -> Result<u8, Failure> {
+pub fn run(args: &RestoreArgs, trash: &TrashList, screen: &mut Screen) -> Result<u8, Failure> {
     let typed = TrashPolicy { max_age: args.older_than, max_bytes: args.max_size };
     let nothing = TrashPolicy::default();
-    let policy = match (typed, trove.policy()?) {
+    let policy = match (typed, trash.policy()?) {
         (typed, _) if typed != nothing => typed,
         (_, said) if said != nothing => said,
         _ => TrashPolicy { max_age: Some(AGE), ..nothing },
@@ -37,10 +37,10 @@ pub fn run(args: &RestoreArgs, trove: &Trove, screen: &mut Screen) -> Result<u8,
     let now_ms = u64::try_from(clock.now.as_millisecond()).unwrap_or(0);
     let word = if args.dry_run { "would expire" } else { "expired" };
     let mut saves = Vec::new();
-    for due in trove.due(policy, now_ms)? {
+    for due in trash.due(policy, now_ms)? {
         let save = due.save;
         if !args.dry_run {
-            trove.forget(&save)?;
+            trash.forget(&save)?;
         }
         if !args.json {
             let (name, at) = (escape(&save.name).into_owned(), clock.local(save.at_ms));

@@ -1,4 +1,4 @@
-//! `swarm restore`: what removals have saved is listed, looked into, brought back.
+//! `swarm restore`: lists, shows and restores the saves of removed worktrees.
 
 pub mod args;
 mod expire;
@@ -16,15 +16,15 @@ use super::error::Failure;
 use super::json;
 use super::render::{Clock, escape, size, table, words};
 use super::screen::Screen;
-use crate::adapters::git::restore::{Back, Wish};
-use crate::adapters::git::saved::{Save, find};
-use crate::adapters::git::trove::{Other, Trove};
-use crate::paths::Paths;
+use swarm_store::repositories::trash::list::{ChangedPath, TrashList};
+use swarm_store::repositories::trash::restore::{RestoreRequest, RestoredWorktree};
+use swarm_store::repositories::trash::saved::{Save, find};
+use swarm_sys::paths::Paths;
 
-/// Digits of a commit that are enough for people.
+/// Length of an abbreviated commit id.
 const SHORT: usize = 12;
 
-/// One save, as `--json` has it.
+/// Save in the form that `--json` prints.
 #[derive(Serialize)]
 struct Shown<'a> {
     id: String,
@@ -66,60 +66,60 @@ struct Restored<'a> {
 pub fn run(args: &RestoreArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
     if args.all_repos {
-        let troves = all(&caller, paths, screen)?;
-        return list(&troves, args.json, screen);
+        let lists = all(&caller, paths, screen)?;
+        return list(&lists, args.json, screen);
     }
-    let trove = Trove::open(&caller, &args.repo)?;
+    let trash = TrashList::open(&caller, &args.repo)?;
     if args.expire {
-        return expire::run(args, &trove, screen);
+        return expire::run(args, &trash, screen);
     }
-    let Some(what) = &args.what else { return list(&[trove], args.json, screen) };
-    let saves = trove.saves()?;
-    let save = find(&saves, what).ok_or_else(|| unknown(what, &saves, &trove))?;
+    let Some(what) = &args.what else { return list(&[trash], args.json, screen) };
+    let saves = trash.saves()?;
+    let save = find(&saves, what).ok_or_else(|| unknown(what, &saves, &trash))?;
     if args.diff {
-        return patch(&trove, save, screen);
+        return patch(&trash, save, screen);
     }
     if args.show {
-        return show(&trove, save, args.json, screen);
+        return show(&trash, save, args.json, screen);
     }
     let to = args.to.as_deref().map(|to| Path::new(&caller.cwd).join(to));
-    let wish = Wish { to, branch: args.branch.clone(), drops: args.drop };
-    let back = trove.restore(save, &wish)?;
+    let request = RestoreRequest { to, branch: args.branch.clone(), drop_save: args.drop };
+    let back = trash.restore(save, &request)?;
     tell(save, &back, args.json, screen)
 }
 
-/// The repositories of all workers that have or had a worktree.
-fn all(caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Vec<Trove>, Failure> {
+/// Opens the repositories of all workers that have or had a worktree. A repository that cannot be opened is warned of.
+fn all(caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Vec<TrashList>, Failure> {
     let registry = super::read(paths, screen)?;
     let trees = registry.workers.iter().filter_map(|view| view.row.worktree.as_ref());
     let repos: BTreeSet<PathBuf> = trees.map(|tree| PathBuf::from(&tree.base_repo)).collect();
-    let mut troves: Vec<Trove> = Vec::new();
+    let mut lists: Vec<TrashList> = Vec::new();
     for repo in repos {
-        match Trove::open(caller, &repo) {
-            Ok(trove) if troves.iter().all(|known| known.repository() != trove.repository()) => troves.push(trove),
+        match TrashList::open(caller, &repo) {
+            Ok(trash) if lists.iter().all(|known| known.repository() != trash.repository()) => lists.push(trash),
             Ok(_) => {}
             Err(refusal) => screen.warning(&refusal.cause),
         }
     }
-    Ok(troves)
+    Ok(lists)
 }
 
-fn unknown(what: &str, saves: &[Save], trove: &Trove) -> Refusal {
-    let cause = format!("nothing of '{what}' is saved in {}", trove.repository().display());
+fn unknown(what: &str, saves: &[Save], trash: &TrashList) -> Refusal {
+    let cause = format!("save '{what}' not found in {}", trash.repository().display());
     let near = nearest(what, saves.iter().map(|save| save.name.as_str()));
     let remedy = match near {
         Some(near) => format!("did you mean '{near}'?"),
-        None => "`swarm restore` lists what is saved there".to_owned(),
+        None => "run 'swarm restore' to list all saves".to_owned(),
     };
     Refusal::new(RefusalKind::NotFound, cause).remedy(remedy)
 }
 
-fn list(troves: &[Trove], as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
+fn list(lists: &[TrashList], as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
     let mut found = Vec::new();
-    for trove in troves {
-        for save in trove.saves()? {
-            let bytes = trove.bytes(&save)?;
-            found.push((trove.repository(), save, bytes));
+    for trash in lists {
+        for save in trash.saves()? {
+            let bytes = trash.bytes(&save)?;
+            found.push((trash.repository(), save, bytes));
         }
     }
     if as_json {
@@ -128,8 +128,8 @@ fn list(troves: &[Trove], as_json: bool, screen: &mut Screen) -> Result<u8, Fail
         return Ok(0);
     }
     if found.is_empty() {
-        let places: Vec<String> = troves.iter().map(|trove| trove.repository().display().to_string()).collect();
-        screen.aside("note: ", &format!("nothing is saved in {}", places.join(", ")));
+        let places: Vec<String> = lists.iter().map(|trash| trash.repository().display().to_string()).collect();
+        screen.aside("note: ", &format!("no saves in {}", places.join(", ")));
         return Ok(0);
     }
     let clock = Clock::system();
@@ -174,17 +174,17 @@ fn shown<'a>(repository: &'a Path, save: &'a Save, bytes: u64, files: Option<Vec
     }
 }
 
-fn show(trove: &Trove, save: &Save, as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
-    let (bytes, others) = (trove.bytes(save)?, trove.others(save)?);
+fn show(trash: &TrashList, save: &Save, as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
+    let (bytes, changed) = (trash.bytes(save)?, trash.changed_paths(save)?);
     if as_json {
-        let file = |other: &'_ Other| match other.letter {
+        let file = |other: &'_ ChangedPath| match other.letter {
             'A' => "added",
             'D' => "deleted",
             'T' => "type",
             _ => "modified",
         };
-        let files = others.iter().map(|other| File { path: &other.path, status: file(other) }).collect();
-        json::print(screen, "swarm.save/1", &shown(trove.repository(), save, bytes, Some(files)))?;
+        let files = changed.iter().map(|other| File { path: &other.path, status: file(other) }).collect();
+        json::print(screen, "swarm.save/1", &shown(trash.repository(), save, bytes, Some(files)))?;
         return Ok(0);
     }
     let clock = Clock::system();
@@ -194,18 +194,18 @@ fn show(trove: &Trove, save: &Save, as_json: bool, screen: &mut Screen) -> Resul
         ("was at", save.path.as_deref().map_or_else(none, |path| path.display().to_string())),
         ("branch", branch(save).map_or_else(none, str::to_owned)),
         ("head", save.head.clone().unwrap_or_else(none)),
-        ("under way", save.doing.clone().unwrap_or_else(none)),
+        ("operation", save.doing.clone().unwrap_or_else(none)),
         ("size", size(bytes)),
-        ("kept as", save.reference.clone()),
+        ("ref", save.reference.clone()),
     ] {
         screen.line(&format!("{key:<9} {}", escape(&value)))?;
     }
-    others.iter().try_for_each(|other| screen.line(&format!("{} {}", other.letter, escape(&other.path))))?;
+    changed.iter().try_for_each(|other| screen.line(&format!("{} {}", other.letter, escape(&other.path))))?;
     Ok(0)
 }
 
-fn patch(trove: &Trove, save: &Save, screen: &mut Screen) -> Result<u8, Failure> {
-    let text = trove.patch(save)?;
+fn patch(trash: &TrashList, save: &Save, screen: &mut Screen) -> Result<u8, Failure> {
+    let text = trash.patch(save)?;
     if screen.rows.is_some() {
         screen.bytes(for_terminal(&text, screen.colour).as_bytes())?;
     } else {
@@ -214,7 +214,7 @@ fn patch(trove: &Trove, save: &Save, screen: &mut Screen) -> Result<u8, Failure>
     Ok(0)
 }
 
-fn tell(save: &Save, back: &Back, as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
+fn tell(save: &Save, back: &RestoredWorktree, as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
     if as_json {
         let restored = Restored {
             id: save.id(),

@@ -1,4 +1,4 @@
-//! What may be typed after `swarm plan` and `swarm run`.
+//! Arguments of `swarm plan` and `swarm run`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::cli::examples;
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
-    /// Folder of specs, one *.md for each workstream
+    /// Directory of specs, one *.md file per workstream
     #[arg(long, value_name = "DIR")]
     pub specs: String,
-    /// Ask nothing
+    /// Do not ask for confirmation
     #[arg(short = 'y', long)]
     pub yes: bool,
-    /// Branch on which finished work lands [default: the one that is checked out]
+    /// Branch on which finished work lands [default: current branch]
     #[arg(long, value_name = "BRANCH")]
     pub base: Option<String>,
     /// Print one JSON object
@@ -35,66 +35,66 @@ pub struct RunArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct BeginArgs {
-    /// A file of jobs (with .toml or a / in its name) instead of what is planned
+    /// Job file to run instead of the planned specs (its name must end in .toml or contain a /)
     #[arg(value_name = "FILE.toml")]
     pub file: Option<PathBuf>,
-    /// Workstreams at work at the same time [default: 20]
+    /// Maximum number of workstreams that run at the same time [default: 20]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
-    /// Agent of specs that name none [default: claude]
+    /// Agent for specs that name none [default: claude]
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
-    /// Attempts after the first [default: 1]
+    /// Maximum number of retries of a workstream [default: 1]
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
-    /// Longest attempt: 90, 90s, 5m, 1h30m
+    /// Maximum time of one attempt: 90, 90s, 5m, 1h30m
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub timeout: Option<Duration>,
-    /// Command that says whether work may land, run by `sh -c` ('' for none)
+    /// Shell command that verifies work before it lands ('' for none)
     #[arg(long, value_name = "COMMAND")]
     pub verify: Option<String>,
-    /// Begin nothing more once a workstream has failed
+    /// Start no further workstream after one has failed
     #[arg(long)]
     pub fail_fast: bool,
-    /// Also what failed before
+    /// Also retry workstreams that failed before
     #[arg(long)]
     pub retry_failed: bool,
-    /// Only show what would be done
+    /// Only show what would run
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not wait for it
+    /// Start the run and return at once
     #[arg(short, long)]
     pub detach: bool,
-    /// One JSON object a line, also on a terminal
+    /// Print one JSON object per line, even on a terminal
     #[arg(long, visible_alias = "no-tui")]
     pub headless: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum RunAction {
-    /// Make .arial/ in this repository
+    /// Create .arial/ in this repository
     Init(Plain),
-    /// Show how far it is
+    /// Show the progress of a run
     Status(Plain),
-    /// Show it from its last start on, or all of it
+    /// Follow a run, by default from its last start on
     #[command(after_help = examples::RUN_ATTACH)]
     Attach(AttachArgs),
-    /// Stop what is at work and keep it for later
+    /// Stop a run; the next 'swarm run' continues it
     Stop(Plain),
-    /// Begin nothing new; what is at work goes on
+    /// Start no further workstream; running ones continue
     Pause(Plain),
-    /// Go on after a pause
+    /// Resume a paused run
     Resume(Plain),
-    /// Remove worktrees and branches that nothing needs any more
+    /// Remove worktrees and branches that are no longer needed
     Cleanup(Plain),
-    /// Tell the agent of a workstream something, at its next turn
+    /// Send a message to the agent of a workstream, delivered at its next turn
     #[command(after_help = examples::RUN_CONTEXT)]
     Context(ContextArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct Plain {
-    /// Directory of the run, or its file of jobs [default: .arial of this repository]
+    /// Directory of the run, or its job file [default: .arial of this repository]
     #[arg(long, value_name = "PATH")]
     pub home: Option<PathBuf>,
     /// Print one JSON object
@@ -104,25 +104,25 @@ pub struct Plain {
 
 #[derive(Debug, Args)]
 pub struct AttachArgs {
-    /// Directory of the run, or its file of jobs [default: .arial of this repository]
+    /// Directory of the run, or its job file [default: .arial of this repository]
     #[arg(long, value_name = "PATH")]
     pub home: Option<PathBuf>,
-    /// Show what follows the line of this number (`seq`); 0 for all
+    /// Show the lines after this number ('seq'), 0 for all
     #[arg(long, value_name = "SEQ")]
     pub since: Option<u64>,
-    /// One JSON object a line, also on a terminal
+    /// Print one JSON object per line, even on a terminal
     #[arg(long, visible_alias = "no-tui")]
     pub headless: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ContextArgs {
-    /// The workstream
+    /// Id of the workstream
     pub id: String,
-    /// What is to be said; - reads it from standard input
+    /// Message text ('-' reads standard input)
     #[arg(allow_hyphen_values = true)]
     pub text: String,
-    /// Directory of the run, or its file of jobs [default: .arial of this repository]
+    /// Directory of the run, or its job file [default: .arial of this repository]
     #[arg(long, value_name = "PATH")]
     pub home: Option<PathBuf>,
     /// Print one JSON object

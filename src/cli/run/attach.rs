@@ -1,5 +1,5 @@
-//! Following a run: what it told, line by line, from its file. Whoever follows may be
-//! killed at any time; the run goes on, and the next one follows from where it likes.
+//! `swarm run attach`: follows a run by reading its event log line by line. The viewer may be killed at any time; the
+//! run continues, and another viewer can follow it from any line.
 
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
@@ -11,40 +11,39 @@ use swarm_model::{Refusal, RefusalKind, RunOrder};
 
 use super::args::AttachArgs;
 use super::live::Live;
-use crate::adapters::runs::home::Home;
-use crate::adapters::runs::{is_under_way, journal};
 use crate::api::client;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::tail::{From, Pending, Tail};
 use crate::cli::watch::{Changes, Interrupt, Until, wait_any};
-use crate::paths::Paths;
+use swarm_store::runs::home::Home;
+use swarm_store::runs::{is_under_way, journal};
+use swarm_sys::paths::Paths;
 
-/// The exit code of a run that was interrupted, as a shell has it.
+/// Exit code of an interrupted run, as a shell reports SIGINT.
 const INTERRUPTED: u8 = 130;
-/// How often it is looked whether the run still is: another supervisor may have taken
-/// it over and ended it while nobody wrote.
+/// Maximum interval between two checks of the run: another supervisor may have adopted and ended it without writing.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// How a run is shown.
+/// Options of a view of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub headless: bool,
     /// Ctrl-C stops the run, not only the view.
     pub owns: bool,
-    /// The number of the last line that earlier runs told.
+    /// Number of the last line that belongs to an earlier run.
     pub told: u64,
 }
 
-/// Where the next line will be.
+/// Position in the event log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     bytes: u64,
-    /// Lines before it.
+    /// Number of lines before this position.
     pub lines: u64,
 }
 
-/// The end of what is told so far.
+/// Returns the current end of the event log.
 pub fn length(home: &Home) -> Position {
     let text = std::fs::read(home.events()).unwrap_or_default();
     let lines = text.iter().filter(|byte| **byte == b'\n').count();
@@ -54,21 +53,21 @@ pub fn length(home: &Home) -> Position {
 pub fn run(args: &AttachArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
     if !home.journal().exists() && !home.events().exists() {
-        let refusal = Refusal::new(RefusalKind::NotFound, format!("no run was begun in {}", home.path().display()));
-        return Err(refusal.remedy("swarm run begins one").into());
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("no run in {}", home.path().display()));
+        return Err(refusal.remedy("run 'swarm run' to start one").into());
     }
-    // Somebody has to be at work, if there is work.
+    // A run that is not over needs a supervisor.
     client::ensure(paths)?;
     somebody_carries_it_on(&home, paths)?;
-    // It may be under way and have told nothing yet: what others told before is over.
+    // A run may have started without having logged anything yet; earlier lines then belong to earlier runs.
     let is_under_way = over_by_journal(&home).is_none() && home.journal().exists();
     let (from, told) = position(&home, args.since, is_under_way);
     let view = View { headless: args.headless, owns: false, told };
     follow(&home, from, view, paths, screen)
 }
 
-/// Behind the line of this number, or where the last run begins; and how many lines
-/// are of runs before the one that is under way.
+/// Returns the position after line `since`, or by default the start of the last run; and the number of lines of runs
+/// before the current one.
 fn position(home: &Home, since: Option<u64>, is_under_way: bool) -> (Position, u64) {
     let text = std::fs::read(home.events()).unwrap_or_default();
     let (mut at, mut last, mut asked, mut is_over) = (Position::default(), Position::default(), None, true);
@@ -93,7 +92,7 @@ fn position(home: &Home, since: Option<u64>, is_under_way: bool) -> (Position, u
     (from, if waits { at.lines } else { 0 })
 }
 
-/// Shows what is told from there on, until the run is over.
+/// Shows the lines from `from` on until the run is over, and returns the exit code.
 pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let live = !view.headless && std::io::stdout().is_terminal();
     let mut follower = Follower {
@@ -104,7 +103,7 @@ pub fn follow(home: &Home, from: Position, view: View, paths: &Paths, screen: &m
         interrupt: Interrupt::catch()?,
         lines: from.lines,
         pending: Pending::default(),
-        // Who begins a run waits for its own end, and who finds one under way as well.
+        // A viewer of a new or running run waits for the end of that run, not for that of an earlier one.
         over: if view.owns || view.told > 0 { None } else { over_before(home, from) },
         told: view.told,
         begun: !view.owns,
@@ -134,7 +133,7 @@ fn code_of(status: &str) -> u8 {
     }
 }
 
-/// The exit code of the run whose last word is the last line before there.
+/// Returns the exit code of the run that ended with the last line before `from`; `None` if that line is not an end.
 fn over_before(home: &Home, from: Position) -> Option<u8> {
     let text = std::fs::read(home.events()).unwrap_or_default();
     let before = text.get(..usize::try_from(from.bytes).ok()?)?.trim_ascii_end();
@@ -145,7 +144,7 @@ fn over_before(home: &Home, from: Position) -> Option<u8> {
     }
 }
 
-/// The exit code of a run that was cut off between its end and its last word.
+/// Returns the exit code of a run that is over according to its journal, even if its last event was never written.
 fn over_by_journal(home: &Home) -> Option<u8> {
     match journal::replay(home).ok()??.mode {
         Mode::Over(Verdict::Completed) => Some(0),
@@ -155,14 +154,16 @@ fn over_by_journal(home: &Home) -> Option<u8> {
     }
 }
 
-/// A home that was copied, or a state directory that is new, has a run that no supervisor
-/// knows of.
+/// Checks that a supervisor is responsible for the run.
+///
+/// # Errors
+/// Fails if the run is not over and no supervisor knows it: its directory was copied, or the state directory is new.
 fn somebody_carries_it_on(home: &Home, paths: &Paths) -> Result<(), Failure> {
-    // Once more behind the journal: it may have begun in between.
+    // Checked again after the journal was read, because the run may have started in between.
     let nobody = || !is_under_way(paths, home) && !home.is_locked();
     if home.journal().exists() && nobody() && over_by_journal(home).is_none() && nobody() {
-        let cause = format!("no supervisor carries on the run in {}", home.path().display());
-        return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("swarm run goes on with it").into());
+        let cause = format!("the run in {} has no supervisor", home.path().display());
+        return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("run 'swarm run' to continue it").into());
     }
     Ok(())
 }
@@ -174,12 +175,12 @@ struct Follower<'a> {
     changes: Changes,
     interrupt: Interrupt,
     lines: u64,
-    /// A line whose end was not written yet.
+    /// Line that is not written completely yet.
     pending: Pending,
-    /// The exit code, once the run is over.
+    /// Exit code, once the run is over.
     over: Option<u8>,
     told: u64,
-    /// Whoever begins a run hears of its beginning first.
+    /// The `run.started` line was seen; lines before it are not shown to the caller that started the run.
     begun: bool,
     live: Option<Live>,
     interrupts: u32,
@@ -198,13 +199,13 @@ impl Follower<'_> {
     }
 
     fn line(&mut self, text: &[u8], screen: &mut Screen) -> Result<(), Failure> {
-        // A line that a crash tore counts, and says nothing.
+        // A line that was torn by a crash is counted but not shown.
         let text = text.trim_ascii_end();
         let Some(object) = text.strip_suffix(b"}") else { return Ok(()) };
         let line = serde_json::from_slice::<Line>(text).ok();
         self.begun |= line.as_ref().is_some_and(|line| matches!(line.word, Word::RunStarted { .. }));
         if !self.begun {
-            // The last words of the run before.
+            // Last lines of the run before.
             return Ok(());
         }
         match (&mut self.live, &line) {
@@ -214,14 +215,14 @@ impl Follower<'_> {
         }
         match line.map(|line| line.word) {
             Some(Word::RunCompleted { status, .. }) if self.lines > self.told => self.over = Some(code_of(&status)),
-            // Another one has begun since.
+            // Another run has started since.
             Some(Word::RunStarted { .. }) => self.over = None,
             _ => {}
         }
         Ok(())
     }
 
-    /// Sleeps until there is something to look at. True when only the view is to end.
+    /// Sleeps until there may be something new. Returns true if only the view must end.
     fn wait(&mut self) -> Result<bool, Failure> {
         let stdout = std::io::stdout();
         let sources = [
@@ -243,7 +244,7 @@ impl Follower<'_> {
             self.interrupted()?;
         }
         if ready.iter().all(|ready| !ready) {
-            // Where the supervisor and its guard died together, a command is what wakes them.
+            // If the supervisor and its guard died together, only a command starts them again.
             client::ensure(self.paths)?;
             self.over = self.over.or_else(|| over_by_journal(self.home));
             somebody_carries_it_on(self.home, self.paths)?;
@@ -251,14 +252,14 @@ impl Follower<'_> {
         Ok(false)
     }
 
-    /// The first time what is at work is stopped, the second time killed.
+    /// Stops the run at the first interrupt, and kills its workers at the second one.
     fn interrupted(&mut self) -> Result<(), Failure> {
         self.interrupts += 1;
         let home = self.home.path().to_string_lossy().into_owned();
         if self.interrupts == 1 {
-            eprintln!("swarm: stopping what is at work; once more kills it");
+            eprintln!("swarm: stopping the run; press Ctrl-C again to kill its workers");
             return match super::send(self.paths, RunOrder::Stop { home }) {
-                // It has just ended by itself, and says so.
+                // The run has just ended by itself; its last line says so.
                 Err(Failure::Refused { refusal, .. }) if refusal.kind == RefusalKind::NotFound => Ok(()),
                 sent => sent.map(drop),
             };

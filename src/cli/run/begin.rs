@@ -1,5 +1,4 @@
-//! `swarm run`: makes the plan of what is to be done, hands it to the supervisor, and
-//! shows how it goes.
+//! `swarm run`: builds the plan of a run, hands it to the supervisor and shows the progress.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
@@ -16,22 +15,22 @@ use super::flags;
 use super::jobs::{self, JobFile, Typed};
 use super::plan::{changed, prepare, refused};
 use super::show;
-use crate::adapters::git;
-use crate::adapters::landing::has_resolver;
-use crate::adapters::runs::home::{Home, make_all};
-use crate::adapters::runs::specs::{self, Spec};
-use crate::adapters::runs::{config, is_under_way, journal, run_id, wire};
-use crate::adapters::views::{Detail, Pick, load_where};
-use crate::agents::Agent;
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
 use crate::cli::watch::{Changes, Until, wait_any};
-use crate::paths::Paths;
+use swarm_agents::Agent;
+use swarm_config::defaults;
+use swarm_store::repositories::landing::has_resolver;
+use swarm_store::runs::home::{Home, make_all};
+use swarm_store::runs::specs::{self, Spec};
+use swarm_store::runs::{is_under_way, journal, run_id, wire};
+use swarm_store::views::{Detail, Pick, load_where};
+use swarm_sys::paths::Paths;
 
-/// How long a run that is being stopped is waited for.
+/// Maximum wait for the end of a run that is being stopped.
 const STOP_MAX: Duration = Duration::from_secs(30);
-/// How soon one that is over has left the supervisor as well.
+/// Time within which the supervisor forgets a run that is over.
 const SOON: Duration = Duration::from_millis(50);
 
 pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
@@ -46,8 +45,8 @@ pub fn run(args: &BeginArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, F
     }
     let home = Home::new(&plan.home);
     let made = home.make();
-    made.map_err(|error| Failure::system(format!("cannot make {}", home.path().display()), &error))?;
-    if let Some(warning) = crate::adapters::logind::warning() {
+    made.map_err(|error| Failure::system(format!("cannot create {}", home.path().display()), &error))?;
+    if let Some(warning) = swarm_sys::logind::warning() {
         screen.warning(&warning);
     }
     let from = attach::length(&home);
@@ -66,7 +65,7 @@ fn invalid(cause: impl Into<String>) -> Failure {
     Failure::new(RefusalKind::Invalid, cause)
 }
 
-/// A run that is just being stopped is waited for: whoever stopped it wants it to go on.
+/// Sends the order. If the run is just being stopped, waits for its end first, because the caller wants it to continue.
 fn send_behind_a_stop(order: &RunOrder, home: &Home, paths: &Paths) -> Result<RunLine, Failure> {
     let deadline = Instant::now() + STOP_MAX;
     let changes = Changes::new()?;
@@ -80,7 +79,7 @@ fn send_behind_a_stop(order: &RunOrder, home: &Home, paths: &Paths) -> Result<Ru
             Err(Failure::Refused { refusal, .. })
                 if refusal.kind == RefusalKind::Exists && is_ending() && Instant::now() < deadline =>
             {
-                // Its registration goes at its end, and what was told of it just behind that.
+                // A run is unregistered at its end, and its last events are written shortly afterwards.
                 let soon = if is_under_way(paths, home) { STOP_MAX } else { SOON };
                 wait_any(&[(changes.as_fd(), Until::Readable)], Some(deadline.min(Instant::now() + soon)))?;
                 changes.take()?;
@@ -90,13 +89,13 @@ fn send_behind_a_stop(order: &RunOrder, home: &Home, paths: &Paths) -> Result<Ru
     }
 }
 
-/// What is said of a run that is under way is to be typed with its file.
+/// Adds the job file to the hint about a run that is already under way.
 fn about_file(failure: Failure, file: Option<&Path>) -> Failure {
     match (failure, file) {
         (Failure::Refused { mut refusal, code }, Some(file)) if refusal.kind == RefusalKind::Exists => {
             let file = file.display();
             refusal.remedy =
-                Some(format!("swarm run attach --home {file} shows it, swarm run stop --home {file} ends it"));
+                Some(format!("run 'swarm run attach --home {file}' to follow it, or 'swarm run stop --home {file}'"));
             Failure::Refused { refusal, code }
         }
         (failure, _) => failure,
@@ -108,54 +107,55 @@ fn typed(args: &BeginArgs) -> Typed {
 }
 
 fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Screen) -> Result<Plan, Failure> {
-    let root = git::root(caller)?;
+    let root = swarm_store::repositories::root(caller)?;
     let home = Home::of(&root);
     let args = &flags::with_earlier(args, &home, screen);
     let state = wire::load(&home).map_err(invalid)?;
     let Some(state) = state.filter(|state| !state.workstreams.is_empty()) else {
-        let refusal = Refusal::new(RefusalKind::NotFound, format!("nothing is planned in {}", root.display()));
-        return Err(refusal.remedy("swarm plan --specs DIR").into());
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("no plan in {}", root.display()));
+        return Err(refusal.remedy("run 'swarm plan --specs DIR' first").into());
     };
-    // Moved away or deleted since: nothing could land.
-    git::site(caller, Some(&state.base_branch))?;
-    let config = crate::config::load(Some(&root)).map_err(invalid)?;
+    // Fails if the base branch was renamed or deleted since: nothing could land.
+    swarm_store::repositories::site(caller, Some(&state.base_branch))?;
+    let config = swarm_config::load(Some(&root)).map_err(invalid)?;
     let mut planned: Vec<Spec> = Vec::with_capacity(state.workstreams.len());
     for row in &state.workstreams {
         let file = root.join(&row.spec_file);
         if !file.exists() {
-            let cause = format!("the spec of '{}' is gone: {}", row.id, file.display());
-            let remedy = format!("swarm plan --specs {} plans what is there", state.specs_dir);
+            let cause = format!("workstream '{}': spec not found: {}", row.id, file.display());
+            let remedy = format!("run 'swarm plan --specs {}' to plan again", state.specs_dir);
             return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).into());
         }
         let spec = specs::read_one(&file).map_err(refused)?;
         if spec.id != row.id {
             return Err(invalid(format!(
-                "{}: '{}' is not the name of {}",
+                "{}: workstream '{}' does not match its spec file {}",
                 home.state().display(),
                 row.id,
                 row.spec_file
             )));
         }
         if let Some(pid) = at_work(row, &home).filter(|_| !is_under_way(paths, &home)) {
-            let cause = format!("workstream '{}' is at work in process {pid}, of another program", row.id);
-            return Err(Refusal::new(RefusalKind::Running, cause).remedy("wait for its end, or end it").into());
+            let cause = format!("workstream '{}' is in use by process {pid} of another program", row.id);
+            let remedy = "wait until that process ends, or end it";
+            return Err(Refusal::new(RefusalKind::Running, cause).remedy(remedy).into());
         }
         planned.push(spec);
     }
     if let Some(folder) = planned.first().and_then(|spec| spec.path.parent()) {
         let known: BTreeSet<&str> = planned.iter().map(|spec| spec.id.as_str()).collect();
         for new in specs::names(folder).iter().filter(|name| !known.contains(name.as_str())) {
-            screen.aside("note: ", &format!("spec '{new}' is not planned; swarm plan takes it up"));
+            screen.aside("note: ", &format!("spec '{new}' is not planned; run 'swarm plan' to add it"));
         }
     }
     for id in changed(&home, &planned) {
-        screen.warning(&format!("spec '{id}' changed after it was planned; it is taken as it is now"));
+        screen.warning(&format!("spec '{id}' changed after it was planned; using the new version"));
     }
     let jobs = planned.iter().map(|spec| jobs::job_of(spec, &root, &config.run, &typed(args)));
     let mut jobs = jobs.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
     for (job, row) in jobs.iter_mut().zip(&state.workstreams) {
-        // Other programs have other names for it, and it may be there already.
-        if row.branch.starts_with("arial/") && git::is_branch_name(&row.branch) {
+        // The original program names branches differently, and its branch may exist already.
+        if row.branch.starts_with("arial/") && swarm_store::repositories::is_branch_name(&row.branch) {
             job.branch = Some(row.branch.clone());
         }
     }
@@ -183,19 +183,19 @@ fn of_specs(args: &BeginArgs, caller: &Caller, paths: &Paths, screen: &mut Scree
     })
 }
 
-/// The process that works on it, where one does in its worktree.
+/// Returns the process of another program that runs in the worktree of this workstream, if any.
 fn at_work(row: &wire::Workstream, home: &Home) -> Option<i32> {
     let pid = row.pid.filter(|pid| row.status == "running" && *pid > 1)?;
     let at = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
     let tree = home.worktrees().join(&row.id).canonicalize().ok()?;
-    // A worker of ours is known where workers are.
+    // Workers of this program are excluded: the registry knows them.
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let is_ours = environment.split(|byte| *byte == 0).any(|one| one.starts_with(b"SWARM_WORKER="));
-    // One without any is just ending.
+    // A process without an environment is just ending.
     (at.starts_with(tree) && !environment.is_empty() && !is_ours).then_some(pid)
 }
 
-/// The folder of the specs, from the root: as it was typed it may be from elsewhere.
+/// Returns the directory of the specs relative to the root. The typed path may be relative to another directory.
 fn specs_dir(root: &Path, typed: &str, planned: &[Spec]) -> String {
     let dir = planned.first().and_then(|spec| spec.path.parent());
     let dir = dir.map(|dir| dir.strip_prefix(root).unwrap_or(dir).to_string_lossy().into_owned());
@@ -204,18 +204,18 @@ fn specs_dir(root: &Path, typed: &str, planned: &[Spec]) -> String {
 
 fn agent_of(work: &swarm_model::run::plan::Work) -> Option<&str> {
     match work {
-        swarm_model::run::plan::Work::Spec(work) => Some(work.adapter.as_deref().unwrap_or(config::AGENT)),
+        swarm_model::run::plan::Work::Spec(work) => Some(work.adapter.as_deref().unwrap_or(defaults::AGENT)),
         swarm_model::run::plan::Work::Command(_) => None,
     }
 }
 
 fn limit(args: &BeginArgs, configured: Option<usize>) -> usize {
     let typed = args.limit.and_then(|limit| usize::try_from(limit).ok());
-    typed.or(configured).unwrap_or(config::LIMIT).max(1)
+    typed.or(configured).unwrap_or(defaults::RUN_LIMIT).max(1)
 }
 
-/// How what is finished lands: conflicts go to the workstream's own agent, where the
-/// repository names no other resolver.
+/// Returns the merge settings of the run. Conflicts go to the workstream's own agent unless the repository configures a
+/// resolver.
 fn settings(verify: Option<&String>, root: &Path, home: &Home) -> MergeSettings {
     let ours = || {
         let program = std::env::current_exe().ok()?;
@@ -225,12 +225,12 @@ fn settings(verify: Option<&String>, root: &Path, home: &Home) -> MergeSettings 
     MergeSettings { verify: verify.cloned(), resolver, ..MergeSettings::default() }
 }
 
-/// As a word for `sh`.
+/// Quotes a text as one word for `sh`.
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// What workers' names begin with: the directory's name.
+/// Returns the prefix of worker names: the name of the directory.
 fn slug(root: &Path) -> String {
     let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let kept: String =
@@ -239,11 +239,10 @@ fn slug(root: &Path) -> String {
     if kept.is_empty() { "run".to_owned() } else { kept.to_owned() }
 }
 
-/// The same, and the run's name where a run of another repository that is called alike
-/// has workers.
+/// Like [`slug`], with the run's id appended if a run of another repository with the same name has workers.
 fn own_slug(root: &Path, id: &str, home: &Home, paths: &Paths) -> Result<String, Failure> {
     let (plain, own) = (slug(root), format!("{}-{id}", slug(root)));
-    // What it was called goes on to be called so.
+    // A run that continues keeps its prefix.
     if journal::begun(home).is_ok_and(|run| run.plan.slug == own) {
         return Ok(own);
     }
@@ -266,23 +265,25 @@ fn of_file(
     let is_path = file.extension().is_some_and(|extension| extension == "toml") || file.to_string_lossy().contains('/');
     if !is_path {
         let refusal =
-            Refusal::new(RefusalKind::NotFound, format!("'{shown}' is no file of jobs and no word of `swarm run`"));
-        let remedy = "a file of jobs has .toml or a / in its name; swarm run --help has the words";
+            Refusal::new(RefusalKind::NotFound, format!("'{shown}' is not a job file or subcommand of 'swarm run'"));
+        let remedy = "name a job file as FILE.toml or ./FILE, or run 'swarm run --help' to list subcommands";
         return Err(Failure::from(refusal.remedy(remedy)).unknown_is_two());
     }
-    let path = file.canonicalize().map_err(|error| Failure::system(shown.to_string(), &error))?;
-    let text = std::fs::read_to_string(&path).map_err(|error| Failure::system(shown.to_string(), &error))?;
+    let unreadable = |error: std::io::Error| Failure::system(format!("cannot read '{shown}'"), &error);
+    let path = file.canonicalize().map_err(unreadable)?;
+    let text = std::fs::read_to_string(&path).map_err(unreadable)?;
     let parsed = jobs::parse(&text).map_err(|cause| invalid(format!("{shown}, {cause}")))?;
     let (id, home) = (run_id(&path, ""), home_of_file(&path, paths));
     let args = &flags::with_earlier(args, &home, screen);
     let jobs = jobs::jobs_of(&parsed, &typed(args)).map_err(|cause| invalid(format!("{shown}: {cause}")))?;
     if jobs.is_empty() {
-        return Err(Refusal::new(RefusalKind::Invalid, format!("{shown} has no job"))
-            .remedy("[[job]] and below it command = \"make\" is one")
+        return Err(Refusal::new(RefusalKind::Invalid, format!("'{shown}' defines no jobs"))
+            .remedy("add a [[job]] table with a command")
             .into());
     }
     let (root, base) = place(&parsed, &jobs, &path, caller)?;
-    make_all(&paths.runs()).map_err(|error| Failure::system(paths.runs().display(), &error))?;
+    make_all(&paths.runs())
+        .map_err(|error| Failure::system(format!("cannot create {}", paths.runs().display()), &error))?;
     let verify = args.verify.clone().or_else(|| parsed.verify.clone());
     let rules = Rules {
         limit: limit(args, parsed.limit),
@@ -292,7 +293,7 @@ fn of_file(
     };
     Ok(Plan {
         home: home.path().to_string_lossy().into_owned(),
-        // Files of jobs are often called alike, and so are their jobs.
+        // With the id, because job files and jobs often have the same names.
         slug: format!("{}-{id}", slug(&path.with_extension(""))),
         id,
         root: root.to_string_lossy().into_owned(),
@@ -304,12 +305,13 @@ fn of_file(
     })
 }
 
-/// Where the run of a file of jobs is kept.
+/// Returns the home of the run of a job file.
 pub fn home_of_file(path: &Path, paths: &Paths) -> Home {
     Home::new(paths.runs().join(format!("{}-{}", slug(&path.with_extension("")), run_id(path, ""))))
 }
 
-/// Where its jobs run: its own directory, or the repository that they need.
+/// Returns the directory in which the jobs run and the base branch: the file's own directory without a branch, or the
+/// root of its repository if a job needs a worktree.
 fn place(
     parsed: &JobFile,
     jobs: &[swarm_model::run::plan::Job],
@@ -321,6 +323,6 @@ fn place(
         return Ok((dir, None));
     }
     let caller = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() };
-    let site = git::site(&caller, parsed.base.as_deref())?;
+    let site = swarm_store::repositories::site(&caller, parsed.base.as_deref())?;
     Ok((site.root, Some(site.base)))
 }

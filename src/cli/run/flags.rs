@@ -1,5 +1,5 @@
-//! What was typed when a run was begun holds when it goes on, until something else is
-//! typed: what is to land is not to land unverified because somebody had to stop.
+//! Flags of a run. A run that continues keeps the flags that it was started with, unless they are given again, so that
+//! nothing lands unverified because a run was stopped in between.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use swarm_model::run::progress::{Mode, Verdict};
 
 use super::args::BeginArgs;
 use super::begin::quoted;
-use crate::adapters::runs::home::Home;
-use crate::adapters::runs::journal;
 use crate::cli::screen::Screen;
+use swarm_store::runs::home::Home;
+use swarm_store::runs::journal;
 
-/// For the plan.
+/// Converts the arguments to the flags that are recorded in the plan.
 pub fn of(args: &BeginArgs) -> Flags {
     Flags {
         limit: args.limit,
@@ -23,15 +23,17 @@ pub fn of(args: &BeginArgs) -> Flags {
     }
 }
 
-/// What is typed, and else what was typed when the run of this home was begun, which is
-/// said, since nobody sees it.
+/// Returns the arguments, completed by the flags of the unfinished run in this home. Prints a note that lists them.
 pub fn with_earlier(args: &BeginArgs, home: &Home, screen: &mut Screen) -> BeginArgs {
-    // What is through is not gone on with: the next run begins with what is typed then.
+    // A completed run does not continue, so its flags do not count.
     let run = journal::replay(home).ok().flatten();
     let Some(run) = run.filter(|run| run.mode != Mode::Over(Verdict::Completed)) else { return args.clone() };
     let (all, said) = merged(args, &run.plan.flags);
     if !said.is_empty() {
-        screen.aside("note: ", &format!("as it was begun: {} (typed again they change)", said.join(" ")));
+        screen.aside(
+            "note: ",
+            &format!("continuing with earlier flags: {} (give them again to change them)", said.join(" ")),
+        );
     }
     all
 }
@@ -74,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_typed_holds_until_something_else_is() {
+    fn earlier_flags_hold_until_they_are_given_again() {
         let first = of(&typed(&["--verify", "make test", "-j", "2", "--timeout", "90s", "--retries", "0"]));
         let (again, said) = merged(&typed(&["-j", "5"]), &first);
         assert_eq!((again.limit, again.verify.as_deref(), again.retries), (Some(5), Some("make test"), Some(0)));
         assert_eq!(said, ["--verify 'make test'", "--retries 0", "--timeout 90s"]);
         assert_eq!(of(&again).timeout_ms, Some(90_000));
-        // Nothing verifies any more, and that is not taken back by the next one.
+        // An explicitly empty --verify is kept as well.
         let (none, _) = merged(&typed(&["--verify", ""]), &of(&again));
         assert_eq!(none.verify.as_deref(), Some(""));
         let (_, said) = merged(&typed(&[]), &of(&none));

@@ -1,4 +1,4 @@
-//! What becomes of specs and of a file of jobs: the jobs of a plan.
+//! Conversion of specs and job files to the jobs of a plan.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde::Deserialize;
 use swarm_model::run::plan::{CommandWork, Job, SpecWork, Work};
 
-use crate::adapters::runs::config;
-use crate::adapters::runs::home::ARIAL;
-use crate::adapters::runs::specs::{OneOrMany, Spec};
 use crate::cli::duration;
-use crate::config::sections::RunConfig;
-use crate::duration::NumberOrText;
+use swarm_config::defaults;
+use swarm_config::sections::RunConfig;
+use swarm_store::runs::home::ARIAL;
+use swarm_store::runs::specs::{OneOrMany, Spec};
+use swarm_sys::duration::NumberOrText;
 
-/// What was typed, which wins over the configuration and loses to what a spec says.
+/// Values from the command line. They override the configuration; a spec or job overrides them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Typed {
     pub agent: Option<String>,
@@ -22,8 +22,10 @@ pub struct Typed {
     pub timeout: Option<Duration>,
 }
 
+/// Returns the job of a spec.
+///
 /// # Errors
-/// What is wrong with its front matter.
+/// Fails if the timeout in the front matter or in the configuration is invalid.
 pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Result<Job, String> {
     let file = spec.path.canonicalize().unwrap_or_else(|_| spec.path.clone());
     let file = file.strip_prefix(root).map(Path::to_path_buf).unwrap_or(file);
@@ -47,7 +49,7 @@ pub fn job_of(spec: &Spec, root: &Path, config: &RunConfig, typed: &Typed) -> Re
         after: front.after.list(),
         priority: front.priority,
         group: front.group.clone(),
-        retries: front.retries.or(typed.retries).or(config.retries).unwrap_or(config::RETRIES),
+        retries: front.retries.or(typed.retries).or(config.retries).unwrap_or(defaults::RUN_RETRIES),
         timeout_ms: limit.map(milliseconds),
         branch: Some(format!("arial/{}", spec.id)),
         merge: front.merge.unwrap_or(true),
@@ -59,13 +61,13 @@ pub fn milliseconds(limit: Duration) -> u64 {
     u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A file of jobs.
+/// Job file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobFile {
-    /// At work at the same time.
+    /// Maximum number of jobs that run at the same time.
     pub limit: Option<usize>,
-    /// The same of jobs of one group, by its name.
+    /// Maximum number of running jobs per group, by name of the group.
     pub groups: BTreeMap<String, usize>,
     pub fail_fast: Option<bool>,
     pub retries: Option<u32>,
@@ -78,7 +80,7 @@ pub struct JobFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobEntry {
-    /// Its number where it has none.
+    /// Name of the job; its number in the file by default.
     pub name: Option<String>,
     pub command: Command,
     #[serde(default)]
@@ -101,43 +103,47 @@ pub struct JobEntry {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Command {
-    /// Run by `sh -c`.
+    /// Command line for `sh -c`.
     Text(String),
     Words(Vec<String>),
 }
 
+/// Parses a job file.
+///
 /// # Errors
-/// A sentence with the line, or with the job's name.
+/// Fails with `line N: …` if the file is not valid TOML or has an unknown key, or if a limit is 0.
 pub fn parse(text: &str) -> Result<JobFile, String> {
     let file: JobFile = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         format!("line {line}: {}", error.message())
     })?;
     match file.limit == Some(0) || file.groups.values().any(|limit| *limit == 0) {
-        true => Err("a limit of 0 would begin nothing".to_owned()),
+        true => Err("limits must be at least 1".to_owned()),
         false => Ok(file),
     }
 }
 
+/// Returns the jobs of a job file.
+///
 /// # Errors
-/// What is wrong with one of them.
+/// Fails with the name of the job that has an invalid name, command, timeout or combination of keys.
 pub fn jobs_of(file: &JobFile, typed: &Typed) -> Result<Vec<Job>, String> {
     let mut jobs: Vec<Job> = Vec::with_capacity(file.job.len());
     for (at, entry) in file.job.iter().enumerate() {
         let id = entry.name.clone().unwrap_or_else(|| (at + 1).to_string());
         let wrong = |cause: &str| Err(format!("job '{id}': {cause}"));
-        if !crate::adapters::git::is_branch_name(&format!("arial/{id}")) || id.contains('/') {
-            return wrong("its name cannot be a part of a branch's name");
+        if !swarm_store::repositories::is_branch_name(&format!("arial/{id}")) || id.contains('/') {
+            return wrong("invalid name: it must be usable in a branch name, without '/'");
         }
         if jobs.iter().any(|job| job.id == id) {
-            return wrong("there are two of that name");
+            return wrong("duplicate name");
         }
         if entry.merge && !entry.worktree {
-            return wrong("merge needs worktree = true, or nothing of it would land");
+            return wrong("merge = true requires worktree = true");
         }
         let argv = match &entry.command {
             Command::Text(text) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text.clone()],
-            Command::Words(words) if words.is_empty() => return wrong("its command is empty"),
+            Command::Words(words) if words.is_empty() => return wrong("empty command"),
             Command::Words(words) => words.clone(),
         };
         let limit = entry.timeout.as_ref().or(file.timeout.as_ref());
@@ -171,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_commands_with_an_order() {
+    fn a_job_file_becomes_ordered_commands() {
         let text = "limit = 4\nretries = 2\n[[job]]\ncommand = 'make'\n[[job]]\nname = 'test'\ncommand = ['make', 'test']\nafter = '1'\ntimeout = '10m'\nworktree = true\nmerge = true\n";
         let jobs = jobs(text).expect("they are read");
         let Work::Command(first) = &jobs[0].work else { panic!("it is a command") };
@@ -185,24 +191,21 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_jobs_are_refused_by_name() {
         let cases = [
-            ("[[job]]\ncommand = []\n", "job '1': its command is empty"),
+            ("[[job]]\ncommand = []\n", "job '1': empty command"),
+            ("[[job]]\ncommand = 'x'\nmerge = true\n", "job '1': merge = true requires worktree = true"),
+            ("[[job]]\nname = 'a'\ncommand = 'x'\n[[job]]\nname = 'a'\ncommand = 'y'\n", "job 'a': duplicate name"),
             (
-                "[[job]]\ncommand = 'x'\nmerge = true\n",
-                "job '1': merge needs worktree = true, or nothing of it would land",
+                "[[job]]\nname = 'a b'\ncommand = 'x'\n",
+                "job 'a b': invalid name: it must be usable in a branch name, without '/'",
             ),
-            (
-                "[[job]]\nname = 'a'\ncommand = 'x'\n[[job]]\nname = 'a'\ncommand = 'y'\n",
-                "job 'a': there are two of that name",
-            ),
-            ("[[job]]\nname = 'a b'\ncommand = 'x'\n", "job 'a b': its name cannot be a part of a branch's name"),
         ];
         for (text, cause) in cases {
             assert_eq!(jobs(text), Err(cause.to_owned()));
         }
         assert!(jobs("[[job]]\nname = 'a'\n").expect_err("no command").starts_with("line 1: missing field `command`"));
-        assert_eq!(jobs("limit = 0\n[[job]]\ncommand = 'x'\n"), Err("a limit of 0 would begin nothing".to_owned()));
-        assert!(jobs("[[jobs]]\n").expect_err("a slip").starts_with("line 1: unknown field `jobs`"));
+        assert_eq!(jobs("limit = 0\n[[job]]\ncommand = 'x'\n"), Err("limits must be at least 1".to_owned()));
+        assert!(jobs("[[jobs]]\n").expect_err("unknown key").starts_with("line 1: unknown field `jobs`"));
     }
 }

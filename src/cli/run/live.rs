@@ -1,5 +1,5 @@
-//! A run on a terminal: each workstream that is at work with what it did last, the
-//! merge queue, and above them what has become of the others.
+//! View of a run on a terminal: each running workstream with its last activity, the merge queue, and above them the
+//! results of the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use swarm_model::run::words::{Line, Word};
 use crate::cli::bars::{TICK, style};
 use crate::cli::render::escape;
 
-/// What a workstream did before its last activity, as far as there is room for it.
+/// Maximum number of earlier activities that are shown per workstream if there is room.
 const EARLIER_MAX: usize = 3;
-/// Rows that are not for workstreams: the queue, the sum, and the cursor's.
+/// Number of rows that are not for workstreams: the queue, the summary and the cursor's row.
 const ROWS_OTHER: usize = 3;
-/// Rows of a terminal that does not say.
+/// Assumed number of rows of a terminal that does not report its size.
 const ROWS: usize = 24;
 
 pub struct Live {
@@ -23,22 +23,22 @@ pub struct Live {
     queue: Queue,
     summary: ProgressBar,
     rows: fn() -> usize,
-    /// How often a line shows that it lives, where it does.
+    /// Interval of the spinners; `None` in tests.
     tick: Option<Duration>,
     total: usize,
     done: usize,
     failed: usize,
 }
 
-/// A workstream that is at work.
+/// Running workstream.
 struct Work {
     head: ProgressBar,
-    /// What it is at, and before that what it was at.
+    /// Activities, newest first.
     said: VecDeque<String>,
     lines: Vec<ProgressBar>,
 }
 
-/// Those of the run that are in the merge queue, in the order in which they came.
+/// Workstreams of the run in the merge queue, in order of arrival.
 struct Queue {
     bar: ProgressBar,
     base: String,
@@ -51,7 +51,7 @@ impl Live {
             let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
             size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(ROWS)
         });
-        // What came too soon after another to be drawn is drawn with the next sign of life.
+        // An update that came too soon after another one to be drawn is drawn with the next tick.
         live.summary.enable_steady_tick(TICK);
         Self { tick: Some(TICK), ..live }
     }
@@ -71,19 +71,19 @@ impl Live {
                 self.total = *workstreams;
                 self.failed = *failed;
                 self.done = workstreams.saturating_sub(pending + failed);
-                self.say(&format!("run {}: {pending} of {workstreams} workstreams to do", line.run));
+                self.say(&format!("run {}: {pending} of {workstreams} workstreams pending", line.run));
             }
             Word::Started { attempt, .. } => {
-                let text = if *attempt > 1 { format!("attempt {attempt}") } else { "at work".to_owned() };
+                let text = if *attempt > 1 { format!("attempt {attempt}") } else { "running".to_owned() };
                 self.set(id, &text);
             }
             Word::Activity { text } => self.set(id, text),
             Word::NeedsInput { cause } => self.set(id, &format!("waiting: {cause}")),
-            Word::Completed { .. } => self.set(id, "finished, to be landed"),
+            Word::Completed { .. } => self.set(id, "finished, waiting to land"),
             Word::Retrying { error, in_ms, .. } => {
-                let when = if *in_ms > 0 { format!(" in {} s", in_ms.div_ceil(1000)) } else { String::new() };
+                let when = if *in_ms > 0 { format!(" in {}s", in_ms.div_ceil(1000)) } else { String::new() };
                 self.queue.remove(id);
-                self.set(id, &format!("tries again{when}: {error}"));
+                self.set(id, &format!("retrying{when}: {error}"));
             }
             Word::Done { commit } => {
                 self.done += 1;
@@ -95,15 +95,15 @@ impl Live {
                 self.failed += 1;
                 self.end(id, "✗", error);
             }
-            Word::Paused { .. } => self.end(id, "‖", "stopped; the next run goes on with it"),
+            Word::Paused { .. } => self.end(id, "‖", "stopped; the next run continues it"),
             Word::Context { delivered, text } => {
-                let how = if *delivered { "was told" } else { "could not be told any more" };
-                self.say(&format!("{} {how}: {}", escape(id), escape(text)));
+                let how = if *delivered { "context delivered" } else { "context not delivered" };
+                self.say(&format!("{}: {how}: {}", escape(id), escape(text)));
             }
             Word::SpecChanged { file, .. } => {
-                self.say(&format!("{}: {} changed and is taken as it is now", escape(id), escape(file)));
+                self.say(&format!("{}: {} has changed; using the new version", escape(id), escape(file)));
             }
-            Word::RunPaused => self.say("paused: nothing new is begun"),
+            Word::RunPaused => self.say("paused: no new workstreams start"),
             Word::RunResumed => self.say("resumed"),
             Word::RunStopping => self.say("stopping"),
             Word::RunCompleted { status, done, failed, pending } => self.over(status, *done, *failed, *pending),
@@ -122,32 +122,32 @@ impl Live {
             items => format!(", {items} in the merge queue"),
         };
         let (done, total, failed, at_work) = (self.done, self.total, self.failed, self.at_work.len());
-        self.summary.set_message(format!("{done} of {total} done, {failed} failed, {at_work} at work{queued}"));
+        self.summary.set_message(format!("{done} of {total} done, {failed} failed, {at_work} running{queued}"));
     }
 
     fn merging(&mut self, id: &str, word: &Word) {
         match word {
             Word::MergeStarted { base } => {
                 self.queue.base.clone_from(base);
-                self.enter(id, "waits");
+                self.enter(id, "queued");
             }
-            Word::MergeVerifying { .. } => self.enter(id, "is verified"),
-            Word::MergeResolving { .. } => self.queue.set(id, "has its conflicts resolved"),
-            Word::MergeWaiting { error } => self.end(id, "…", &format!("waits to land: {error}")),
+            Word::MergeVerifying { .. } => self.enter(id, "verifying"),
+            Word::MergeResolving { .. } => self.queue.set(id, "resolving conflicts"),
+            Word::MergeWaiting { error } => self.end(id, "…", &format!("waiting to land: {error}")),
             Word::MergeConflict { files, branch } => {
                 let (files, branch) = (files.join(", "), escape(branch));
                 self.say(&format!(
-                    "{} conflicts with the base in {}; its work is on {branch}",
+                    "{} conflicts with the base in {}; work kept on {branch}",
                     escape(id),
                     escape(&files)
                 ));
             }
-            // What follows of them is told by other words.
+            // Their outcome arrives as another event.
             _ => {}
         }
     }
 
-    /// It is the queue's now, and its agent at rest.
+    /// Moves a workstream to the queue: its agent no longer runs.
     fn enter(&mut self, id: &str, state: &'static str) {
         self.forget(id);
         self.queue.set(id, state);
@@ -168,7 +168,7 @@ impl Live {
         work.said.truncate(EARLIER_MAX + 1);
     }
 
-    /// Shows as much of what went before as the terminal has room for.
+    /// Shows as many earlier activities as the terminal has room for.
     fn fit(&mut self) {
         let rows = (self.rows)().saturating_sub(ROWS_OTHER);
         let each = rows.checked_div(self.at_work.len()).unwrap_or(0).saturating_sub(1).min(EARLIER_MAX);
@@ -206,7 +206,8 @@ impl Live {
         self.queue.items.clear();
         self.queue.bar.finish_and_clear();
         self.summary.finish_and_clear();
-        let rest = if pending > 0 { format!(", {pending} to do: swarm run") } else { String::new() };
+        let rest =
+            if pending > 0 { format!(", {pending} pending ('swarm run' continues)") } else { String::new() };
         self.say(&format!("{status}: {done} done, {failed} failed{rest}"));
     }
 }
@@ -267,9 +268,9 @@ mod tests {
             self.tell(Some(id), Word::Activity { text: text.to_owned() });
         }
 
-        /// What is on it by now, without the signs of life.
+        /// Returns the current lines without spinners.
         fn lines(&self) -> Vec<String> {
-            // Drawn at most so often; the last word is drawn here.
+            // Drawing is rate-limited; this draws the last update.
             self.live.all.suspend(|| {});
             let spinner = |c: char| !c.is_ascii() && !"✓✗‖…".contains(c);
             let text = self.term.contents();
@@ -278,20 +279,20 @@ mod tests {
     }
 
     #[test]
-    fn what_each_did_last_is_shown_as_far_as_there_is_room() {
+    fn last_activities_are_shown_as_far_as_there_is_room() {
         let mut tall = Terminal::new(|| 24);
         ["read a.rs", "edit a.rs", "run the tests"].iter().for_each(|text| tall.does("auth", text));
         tall.does("billing", "read b.rs");
         assert_eq!(
             tall.lines(),
             [
-                "run r1: 4 of 4 workstreams to do",
+                "run r1: 4 of 4 workstreams pending",
                 "auth run the tests",
                 "edit a.rs",
                 "read a.rs",
                 "billing read b.rs",
                 "",
-                "0 of 4 done, 0 failed, 2 at work",
+                "0 of 4 done, 0 failed, 2 running",
             ]
         );
         let mut low = Terminal::new(|| 6);
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_says_what_it_is_at() {
+    fn the_queue_shows_the_state_of_its_items() {
         let mut shown = Terminal::new(|| 24);
         let merging = || Word::MergeStarted { base: "main".to_owned() };
         for id in ["auth", "billing"] {
@@ -312,16 +313,19 @@ mod tests {
         }
         shown.tell(Some("auth"), Word::MergeVerifying { commit: "c".to_owned() });
         let lines = shown.lines();
-        assert_eq!(lines[1], "merge queue of main: auth is verified, billing waits");
-        assert_eq!(lines[2], "0 of 4 done, 0 failed, 0 at work, 2 in the merge queue");
+        assert_eq!(lines[1], "merge queue of main: auth verifying, billing queued");
+        assert_eq!(lines[2], "0 of 4 done, 0 failed, 0 running, 2 in the merge queue");
         shown.tell(Some("auth"), Word::Done { commit: Some("0123456789abcdef".to_owned()) });
         shown.tell(Some("billing"), Word::Retrying { attempt: 1, error: "red".to_owned(), in_ms: 0 });
         assert_eq!(
             shown.lines()[1..],
-            ["✓ auth landed as 0123456789ab", "billing tries again: red", "", "1 of 4 done, 0 failed, 1 at work",]
+            ["✓ auth landed as 0123456789ab", "billing retrying: red", "", "1 of 4 done, 0 failed, 1 running",]
         );
         let over = Word::RunCompleted { status: "failed".to_owned(), done: 1, failed: 1, pending: 2 };
         shown.tell(None, over);
-        assert_eq!(shown.lines().last().map(String::as_str), Some("failed: 1 done, 1 failed, 2 to do: swarm run"));
+        assert_eq!(
+            shown.lines().last().map(String::as_str),
+            Some("failed: 1 done, 1 failed, 2 pending ('swarm run' continues)")
+        );
     }
 }

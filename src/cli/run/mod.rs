@@ -1,4 +1,4 @@
-//! `swarm plan` and `swarm run`: specs or jobs become finished, landed work.
+//! `swarm plan` and `swarm run`: run agents or commands on specs or jobs, and land their work.
 
 pub mod args;
 mod attach;
@@ -21,10 +21,9 @@ use super::error::Failure;
 use super::json;
 use super::render::escape;
 use super::screen::Screen;
-use crate::adapters::git;
-use crate::adapters::runs::home::Home;
 use crate::api::client;
-use crate::paths::Paths;
+use swarm_store::runs::home::Home;
+use swarm_sys::paths::Paths;
 
 pub fn plan(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     plan::run(args, paths, screen)
@@ -44,13 +43,18 @@ pub fn run(args: &RunArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fai
     }
 }
 
-/// The directory of the run that is meant.
+/// Returns the home of the run that `--home` names: a directory or a job file. By default that of the caller's
+/// repository.
+///
+/// # Errors
+/// Fails if the path does not exist, or outside of a git repository if no path is given.
 pub fn home(typed: Option<&Path>) -> Result<Home, Failure> {
     let Some(typed) = typed else {
         let caller = caller::collect()?.caller;
-        return Ok(Home::of(&git::root(&caller)?));
+        return Ok(Home::of(&swarm_store::repositories::root(&caller)?));
     };
-    let path: PathBuf = typed.canonicalize().map_err(|error| Failure::system(typed.display(), &error))?;
+    let path: PathBuf =
+        typed.canonicalize().map_err(|error| Failure::system(format!("cannot open '{}'", typed.display()), &error))?;
     if path.is_dir() {
         return Ok(Home::new(path));
     }
@@ -60,13 +64,14 @@ pub fn home(typed: Option<&Path>) -> Result<Home, Failure> {
 
 fn init(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
-    let root = git::root(&caller)?;
+    let root = swarm_store::repositories::root(&caller)?;
     let home = Home::of(&root);
     plan::prepare(&root, &home)?;
     if args.json {
         json::print(screen, "swarm.run-init/1", &json!({"home": home.path()}))?;
     } else {
-        screen.line(&format!("{} is ready: swarm plan --specs DIR", escape(&home.path().to_string_lossy())))?;
+        screen
+            .line(&format!("initialized {}; next: swarm plan --specs DIR", escape(&home.path().to_string_lossy())))?;
     }
     Ok(0)
 }
@@ -87,7 +92,10 @@ fn change(
     Ok(0)
 }
 
-/// Asks the supervisor for one thing about one run.
+/// Sends an order about one run to the supervisor and returns its answer.
+///
+/// # Errors
+/// Returns the supervisor's refusal, or an error if the supervisor cannot be reached or answers nothing.
 fn send(paths: &Paths, order: RunOrder) -> Result<RunLine, Failure> {
     let request = RunRequest { caller: caller::collect()?.caller, order };
     let mut told: Option<Result<RunLine, Refusal>> = None;
@@ -107,6 +115,8 @@ fn send(paths: &Paths, order: RunOrder) -> Result<RunLine, Failure> {
     match told {
         Some(Ok(line)) => Ok(line),
         Some(Err(refusal)) => Err(refusal.into()),
-        None => Err(Refusal::new(RefusalKind::Internal, "the supervisor gave no answer").into()),
+        None => {
+            Err(Refusal::new(RefusalKind::Internal, "the supervisor closed the connection without a result").into())
+        }
     }
 }

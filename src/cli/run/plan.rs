@@ -1,4 +1,4 @@
-//! `swarm plan`: a folder of specs becomes the rows of `.arial/state.json`.
+//! `swarm plan`: turns a directory of specs into the workstreams of `.arial/state.json`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,31 +11,31 @@ use swarm_model::{Caller, Refusal, RefusalKind};
 
 use super::args::PlanArgs;
 use super::jobs::{Typed, job_of};
-use crate::adapters::clock::wall_ms;
-use crate::adapters::git::{self, Site};
-use crate::adapters::records::write_durably;
-use crate::adapters::runs::home::{ARIAL, Home, iso};
-use crate::adapters::runs::specs::{self, Spec};
-use crate::adapters::runs::wire::{self, ArialState, Workstream};
-use crate::adapters::runs::{is_under_way, journal};
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
-use crate::paths::Paths;
+use swarm_store::repositories::Site;
+use swarm_store::runs::home::{ARIAL, Home, iso};
+use swarm_store::runs::specs::{self, Spec};
+use swarm_store::runs::wire::{self, ArialState, Workstream};
+use swarm_store::runs::{is_under_way, journal};
+use swarm_sys::clock::wall_ms;
+use swarm_sys::files::replace_durably;
+use swarm_sys::paths::Paths;
 
-/// Digests of the specs as they were planned.
+/// Name of the file with the digests of the specs as they were planned.
 const DIGESTS: &str = "plan.json";
 
 pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let caller = caller::collect()?.caller;
-    let site = git::site(&caller, args.base.as_deref())?;
+    let site = swarm_store::repositories::site(&caller, args.base.as_deref())?;
     let specs = read_specs(&caller, &args.specs, screen)?;
     check(&site.root, &specs)?;
     let home = Home::of(&site.root);
     prepare(&site.root, &home)?;
-    // Held until this command has ended.
+    // Held until this command ends.
     let _lock = alone(&home, paths)?;
     let known = wire::load(&home).map_err(|cause| Refusal::new(RefusalKind::Invalid, cause))?;
     let known = known.map(|known| for_base(known, &site, &home, &caller)).transpose()?;
@@ -43,23 +43,27 @@ pub fn run(args: &PlanArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
     if !args.yes && !args.json && !agreed(&state, screen)? {
         return Ok(1);
     }
-    // Rows first: cut off here, a spec that changed is taken for changed once more.
+    // `state.json` first: if killed in between, a changed spec counts as changed once more.
     let written = wire::save(&home, &state).and_then(|()| write_digests(&home, &specs));
     written.map_err(|error| Failure::system(format!("cannot write {}", home.state().display()), &error))?;
     show(args, &state, &home, screen)
 }
 
-/// The lock of a home in which no run is under way, be a supervisor at it or not.
+/// Takes the lock of a home.
+///
+/// # Errors
+/// Fails if a run is under way there, with or without a supervisor.
 pub fn alone(home: &Home, paths: &Paths) -> Result<File, Failure> {
     let refused = |cause: String| {
-        Refusal::new(RefusalKind::Running, cause).remedy("swarm run attach shows it, swarm run stop ends it")
+        let remedy = "run 'swarm run attach' to follow it, or 'swarm run stop' to end it";
+        Refusal::new(RefusalKind::Running, cause).remedy(remedy)
     };
     let none_under_way = || match is_under_way(paths, home) {
         true => Err(refused(format!("a run is under way in {}", home.path().display()))),
         false => Ok(()),
     };
-    // Before, since a supervisor that takes that run up must not find the lock taken; and
-    // behind it, since the run may have begun meanwhile.
+    // Checked before, because a supervisor that resumes the run must not find the lock taken; and afterwards, because
+    // the run may have started in between.
     none_under_way()?;
     let lock = home.take_lock().map_err(refused)?;
     none_under_way()?;
@@ -71,8 +75,8 @@ fn read_specs(caller: &Caller, typed: &str, screen: &mut Screen) -> Result<Vec<S
     let folder = specs::read(&dir).map_err(refused)?;
     folder.notes.iter().for_each(|note| screen.aside("note: ", note));
     if folder.specs.is_empty() {
-        let refusal = Refusal::new(RefusalKind::Invalid, format!("there is no spec in {}", dir.display()));
-        return Err(refusal.remedy("write one: a *.md file that begins with a heading").into());
+        let refusal = Refusal::new(RefusalKind::Invalid, format!("no specs in {}", dir.display()));
+        return Err(refusal.remedy("add a *.md file that starts with a heading").into());
     }
     Ok(folder.specs)
 }
@@ -81,39 +85,43 @@ pub fn refused((cause, remedy): (String, Option<String>)) -> Failure {
     Refusal { remedy, ..Refusal::new(RefusalKind::Invalid, cause) }.into()
 }
 
-/// What a run would refuse is refused here, before anything is written.
+/// Checks everything that a run would refuse, before anything is written.
 fn check(root: &Path, specs: &[Spec]) -> Result<(), Failure> {
     let invalid = |cause: String| Failure::new(RefusalKind::Invalid, cause);
-    let config = crate::config::load(Some(root)).map_err(invalid)?;
+    let config = swarm_config::load(Some(root)).map_err(invalid)?;
     let typed = Typed::default();
     let jobs = specs.iter().map(|spec| job_of(spec, root, &config.run, &typed)).collect::<Result<_, _>>();
     let plan = Plan { jobs: jobs.map_err(invalid)?, ..Plan::default() };
     plan.check_order().map_err(invalid)
 }
 
-/// Makes `.arial/` and has git pass over it.
+/// Creates `.arial/` and excludes it from git.
 pub fn prepare(root: &Path, home: &Home) -> Result<(), Failure> {
-    let made = home.make().and_then(|()| git::exclude(root, ARIAL));
-    made.map_err(|error| Failure::system(format!("cannot make {}", home.path().display()), &error))
+    let made = home.make().and_then(|()| swarm_store::repositories::exclude(root, ARIAL));
+    made.map_err(|error| Failure::system(format!("cannot create {}", home.path().display()), &error))
 }
 
-/// What landed elsewhere has not landed here; and what is under way elsewhere has the
-/// history of there, which is not to come along.
+/// Adapts the known state to another base branch: workstreams that did not land on that branch become pending again.
+///
+/// # Errors
+/// Fails if a workstream still has a branch, because that branch has the history of the earlier base.
 fn for_base(mut known: ArialState, site: &Site, home: &Home, caller: &Caller) -> Result<ArialState, Failure> {
     if known.base_branch == site.base {
         return Ok(known);
     }
-    let begun = |row: &&Workstream| git::has_branch(&site.root, &row.branch, caller);
+    let begun = |row: &&Workstream| swarm_store::repositories::has_branch(&site.root, &row.branch, caller);
     if let Some(row) = known.workstreams.iter().find(begun) {
         let (id, from) = (&row.id, &known.base_branch);
-        let cause = format!("workstream '{id}' was begun for {from}, and its branch {} is there", row.branch);
-        let remedy = format!("land it on {from}, or swarm run cleanup and git branch -D {}", row.branch);
+        let cause = format!("workstream '{id}' was started for {from} and its branch {} still exists", row.branch);
+        let remedy = format!("land it on {from}, or run 'swarm run cleanup' and 'git branch -D {}'", row.branch);
         return Err(Refusal::new(RefusalKind::Exists, cause).remedy(remedy).into());
     }
     let run = journal::replay(home).ok().flatten();
     let landed = |id: &str| run.as_ref().and_then(|run| run.jobs[run.plan.position(id)?].commit.as_deref());
-    let is_here =
-        |row: &Workstream| landed(&row.id).is_some_and(|commit| git::contains(&site.root, &site.base, commit, caller));
+    let is_here = |row: &Workstream| {
+        landed(&row.id)
+            .is_some_and(|commit| swarm_store::repositories::contains(&site.root, &site.base, commit, caller))
+    };
     for row in known.workstreams.iter_mut().filter(|row| !is_here(row)) {
         *row =
             Workstream { status: "pending".to_owned(), started_at: None, completed_at: None, pid: None, ..row.clone() };
@@ -173,17 +181,17 @@ fn digests(home: &Home) -> BTreeMap<String, String> {
 
 fn write_digests(home: &Home, specs: &[Spec]) -> io::Result<()> {
     let all: BTreeMap<&str, &str> = specs.iter().map(|spec| (spec.id.as_str(), spec.digest.as_str())).collect();
-    write_durably(home.path(), DIGESTS, &serde_json::to_vec_pretty(&all)?)
+    replace_durably(home.path(), DIGESTS, &serde_json::to_vec_pretty(&all)?)
 }
 
-/// Whether a spec is not as it was planned.
+/// Returns the ids of specs that changed since they were planned.
 pub fn changed(home: &Home, specs: &[Spec]) -> Vec<String> {
     let digests = digests(home);
     let changed = |spec: &&Spec| digests.get(&spec.id).is_some_and(|digest| *digest != spec.digest);
     specs.iter().filter(changed).map(|spec| spec.id.clone()).collect()
 }
 
-/// Asks on a terminal; elsewhere nobody could answer.
+/// Asks for confirmation on a terminal. Returns true without a terminal, where no one could answer.
 fn agreed(state: &ArialState, screen: &mut Screen) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Ok(true);
@@ -194,7 +202,7 @@ fn agreed(state: &ArialState, screen: &mut Screen) -> Result<bool, Failure> {
     let _ = io::stderr().flush();
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(|error| Failure::system("cannot read the answer", &error))?;
-    // The end of input is nobody's consent.
+    // The end of input is not a consent.
     Ok(!answer.is_empty() && matches!(answer.trim(), "" | "y" | "Y" | "yes"))
 }
 
@@ -222,7 +230,7 @@ fn show(args: &PlanArgs, state: &ArialState, home: &Home, screen: &mut Screen) -
     }
     let pending = state.workstreams.iter().filter(|row| row.status == "pending").count();
     screen.line(&format!(
-        "planned {} workstreams for {}, {pending} to do: swarm run",
+        "planned {} workstreams for {}, {pending} pending; next: swarm run",
         state.workstreams.len(),
         escape(&state.base_branch)
     ))?;

@@ -1,4 +1,4 @@
-//! How far a run is, and what one would do.
+//! `swarm run status` and `--dry-run`: the progress of a run, and what a run would do.
 
 use serde_json::json;
 use swarm_model::run::plan::{Job, Plan, Work};
@@ -7,12 +7,12 @@ use swarm_model::run::worker_name;
 use swarm_model::{Refusal, RefusalKind};
 
 use super::args::Plain;
-use crate::adapters::runs::home::{Home, iso};
-use crate::adapters::runs::{journal, order, wire};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, table};
 use crate::cli::screen::Screen;
+use swarm_store::runs::home::{Home, iso};
+use swarm_store::runs::{journal, order, wire};
 
 pub fn status(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
@@ -20,11 +20,11 @@ pub fn status(args: &Plain, screen: &mut Screen) -> Result<u8, Failure> {
     if let Some(run) = journal::replay(&home).map_err(invalid)? {
         return if args.json { print(&run, screen) } else { show(&run, screen) };
     }
-    // Planned, or begun by another program.
+    // No journal: only planned, or started by the original program.
     let state = wire::load(&home).map_err(invalid)?.filter(|state| !state.workstreams.is_empty());
     let Some(state) = state else {
-        let refusal = Refusal::new(RefusalKind::NotFound, format!("nothing is planned in {}", home.path().display()));
-        return Err(refusal.remedy("swarm plan --specs DIR").into());
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("no plan in {}", home.path().display()));
+        return Err(refusal.remedy("run 'swarm plan --specs DIR' first").into());
     };
     if args.json {
         let rows: Vec<_> = state
@@ -48,13 +48,12 @@ fn lines(head: &[&str], rows: impl Iterator<Item = Vec<String>>, screen: &mut Sc
     screen.line(&without_trails(&table(&all, |_, _, _| None)))
 }
 
-/// The last column needs no filling up.
+/// Removes trailing blanks from the lines of a table.
 pub fn without_trails(table: &str) -> String {
     table.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// The word for the whole: a run whose supervisor is gone is still `running`, since
-/// the next one goes on with it.
+/// Returns the status of a run. A run whose supervisor is gone is still `running`, because the next one continues it.
 fn mode(run: &Run) -> &'static str {
     use swarm_model::run::progress::Verdict;
     match run.mode {
@@ -70,7 +69,7 @@ fn mode(run: &Run) -> &'static str {
 fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
     screen.line(&format!("run {} is {}", run.plan.id, mode(run)))?;
     let row = |(job, progress): (&Job, &Progress)| {
-        let waits = waiting(run, job, progress).map(|cause| format!("waits: {cause}"));
+        let waits = waiting(run, job, progress).map(|cause| format!("waiting: {cause}"));
         let what = waits.or_else(|| to_land(progress)).or_else(|| progress.error.clone());
         let what = what.or_else(|| progress.summary.clone());
         vec![
@@ -85,20 +84,20 @@ fn show(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// What the agent of a job that is at work waits for.
+/// Returns what the agent of a running job waits for, if anything.
 fn waiting(run: &Run, job: &Job, progress: &Progress) -> Option<String> {
     let dir = Home::new(&run.plan.home).attempt(&job.id, progress.attempt);
     if progress.stage == Stage::Working { order::waiting(&dir) } else { None }
 }
 
-/// What keeps finished work from landing, and how it goes on.
+/// Returns the reason why finished work cannot land, with the command that continues.
 fn to_land(progress: &Progress) -> Option<String> {
     let error = progress.error.as_ref().filter(|_| progress.stage == Stage::Waiting)?;
     let files = if progress.files.is_empty() { String::new() } else { format!(": {}", progress.files.join(", ")) };
-    Some(format!("{error}{files} (then swarm run, or swarm merge retry)"))
+    Some(format!("{error}{files} (then run 'swarm run' or 'swarm merge retry')"))
 }
 
-/// What is unknown is said so, not counted as nothing.
+/// Returns the cost of a job. Unknown parts are shown as `?`, not as zero.
 fn cost(spent: &Spent) -> String {
     match spent.usd {
         Some(usd) if spent.unpriced => format!("{usd:.2}+? USD"),
@@ -138,7 +137,7 @@ fn print(run: &Run, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// `--dry-run`: what waits for what, as a tree, and what of it is to do.
+/// Prints the jobs of a plan as a tree of dependencies, with the number of pending jobs (`--dry-run`).
 pub fn tree(plan: Plan, retry_failed: bool, screen: &mut Screen) -> Result<u8, Failure> {
     let mut order: Vec<usize> = (0..plan.jobs.len()).collect();
     order.sort_by_key(|job| (std::cmp::Reverse(plan.jobs[*job].priority), *job));
@@ -149,13 +148,13 @@ pub fn tree(plan: Plan, retry_failed: bool, screen: &mut Screen) -> Result<u8, F
         branch(&run, &order, *job, 0, &mut lines);
     }
     let (all, to_do) = (run.jobs.len(), run.count(|stage| !matches!(stage, Stage::Done | Stage::Failed)));
-    let to_do = if to_do == all { String::new() } else { format!(", {to_do} to do") };
-    screen.line(&format!("{all} jobs{to_do}, {} at a time", run.plan.rules.limit))?;
+    let to_do = if to_do == all { String::new() } else { format!(", {to_do} pending") };
+    screen.line(&format!("{all} jobs{to_do}, at most {} at a time", run.plan.rules.limit))?;
     lines.iter().try_for_each(|line| screen.line(line))?;
     Ok(0)
 }
 
-/// A job and those that wait for it last: of several it is shown below the last one.
+/// Adds the line of a job and those of its dependents. A job with several dependencies appears below the last of them.
 fn branch(run: &Run, order: &[usize], job: usize, depth: usize, lines: &mut Vec<String>) {
     let asked = &run.plan.jobs[job];
     let what = match &asked.work {
@@ -164,10 +163,10 @@ fn branch(run: &Run, order: &[usize], job: usize, depth: usize, lines: &mut Vec<
     };
     let at = match run.jobs[job].stage {
         Stage::Pending => String::new(),
-        Stage::Failed => " (failed; --retry-failed takes it up)".to_owned(),
+        Stage::Failed => " (failed; use --retry-failed to retry)".to_owned(),
         ref stage => format!(" ({})", stage.word()),
     };
-    lines.push(format!("{}{}{at}  {}", "  ".repeat(depth), escape(&asked.id), escape(&crate::agents::short(&what))));
+    lines.push(format!("{}{}{at}  {}", "  ".repeat(depth), escape(&asked.id), escape(&swarm_agents::short(&what))));
     for next in order.iter().filter(|next| run.plan.jobs[**next].after.last() == Some(&asked.id)) {
         branch(run, order, *next, depth + 1, lines);
     }

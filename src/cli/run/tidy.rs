@@ -1,4 +1,4 @@
-//! What a person does to a run by hand: clearing up after it, talking to an agent.
+//! `swarm run cleanup` and `context`: cleaning up after a run, and messages to its agents.
 
 use std::fs;
 use std::io::Read as _;
@@ -11,26 +11,25 @@ use swarm_model::run::worker_name;
 use swarm_model::{Answer, Caller, CleanRequest, Refusal, RefusalKind, Scope};
 
 use super::args::{ContextArgs, Plain};
-use crate::adapters::git;
-use crate::adapters::procfs;
-use crate::adapters::records::write_durably;
-use crate::adapters::runs::home::{Home, make_all};
-use crate::adapters::runs::journal;
-use crate::adapters::views::{Detail, Pick, load_where};
-use crate::agents::short;
 use crate::api::client;
 use crate::cli::caller;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use crate::paths::Paths;
+use swarm_agents::short;
+use swarm_store::runs::home::{Home, make_all};
+use swarm_store::runs::journal;
+use swarm_store::views::{Detail, Pick, load_where};
+use swarm_sys::files::replace_durably;
+use swarm_sys::paths::Paths;
+use swarm_sys::procfs;
 
-/// Longest thing to say to an agent, in bytes.
+/// Maximum size of a message to an agent, in bytes.
 const CONTEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// `swarm run cleanup`: what is done needs neither worktree nor branch, and what is
-/// pending and was never begun has none. Work that is nowhere else stays.
+/// Removes worktrees and branches that no workstream needs: those of done ones, and leftovers. Work that exists nowhere
+/// else is kept.
 pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
     let lock = super::plan::alone(&home, paths)?;
@@ -49,7 +48,7 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
         }
     }
     for (run, id) in run.iter().flat_map(|run| forgotten(&home, run).into_iter().map(move |id| (run, id))) {
-        // One that is at work is nothing that was left.
+        // A running worker is not a leftover: its worktree and branch are kept.
         if clean(&worker_name(&run.plan.slug, &id), &caller, paths, &mut kept)? {
             spare(&home, run, &id, &format!("arial/{id}"), &caller, (&mut removed, &mut kept));
         }
@@ -61,18 +60,18 @@ pub fn run(args: &Plain, paths: &Paths, screen: &mut Screen) -> Result<u8, Failu
         return Ok(0);
     }
     removed.iter().try_for_each(|what| screen.line(&format!("removed {}", escape(what))))?;
-    kept.iter().for_each(|(what, why)| screen.aside("note: ", &format!("{what} stays: {why}")));
+    kept.iter().for_each(|(what, why)| screen.aside("note: ", &format!("kept {what}: {why}")));
     Ok(0)
 }
 
-/// Those that an earlier plan had: what is left of them are their worktrees.
+/// Returns the ids of workstreams of earlier plans, found by their worktrees.
 fn forgotten(home: &Home, run: &Run) -> Vec<String> {
     let trees = fs::read_dir(home.worktrees()).into_iter().flatten().flatten();
     let names = trees.filter_map(|tree| tree.file_name().into_string().ok());
     names.filter(|id| run.plan.position(id).is_none()).collect()
 }
 
-/// Removes the worktree and the branch of a workstream, where no work is only there.
+/// Removes the worktree and the branch of a workstream unless they hold work that exists nowhere else.
 fn spare(
     home: &Home,
     run: &Run,
@@ -83,20 +82,20 @@ fn spare(
 ) {
     let (tree, root) = (home.worktrees().join(id), Path::new(&run.plan.root));
     if tree.exists() {
-        match git::remove_worktree_if_spare(id, &tree, root, caller) {
+        match swarm_store::repositories::remove_worktree_if_spare(id, &tree, root, caller) {
             Ok(()) => removed.push(tree.to_string_lossy().into_owned()),
             Err(cause) => kept.push((tree.to_string_lossy().into_owned(), cause)),
         }
     }
     let base = run.plan.base.clone().unwrap_or_default();
-    if git::remove_landed_branch(root, branch, &base, caller) == Ok(true) {
+    if swarm_store::repositories::remove_landed_branch(root, branch, &base, caller) == Ok(true) {
         removed.push(branch.to_owned());
     }
 }
 
-/// Forgets a worker; its worktree is looked at on its own. False when it stays.
+/// Deletes a worker without its worktree, which is handled separately. Returns false if the worker is kept.
 fn clean(name: &str, caller: &Caller, paths: &Paths, kept: &mut Vec<(String, String)>) -> Result<bool, Failure> {
-    let caller = Caller { request: crate::adapters::clock::random_token(), ..caller.clone() };
+    let caller = Caller { request: swarm_sys::clock::random_token(), ..caller.clone() };
     let scope = Scope::Names(vec![name.to_owned()]);
     let request = CleanRequest { caller, scope, rm_worktree: false, force_dirty: false };
     let mut is_gone = true;
@@ -111,7 +110,7 @@ fn clean(name: &str, caller: &Caller, paths: &Paths, kept: &mut Vec<(String, Str
     Ok(is_gone)
 }
 
-/// `swarm run context`: it waits in a file until the agent's next turn begins.
+/// Stores a message for an agent in a file, which is delivered when the agent's next turn starts.
 pub fn context(args: &ContextArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let home = super::home(args.home.as_deref())?;
     let run = journal::replay(&home).map_err(|cause| Failure::new(RefusalKind::Invalid, cause))?;
@@ -119,12 +118,12 @@ pub fn context(args: &ContextArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let Some(progress) = known else {
         let names = run.as_ref().map(|run| run.plan.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>());
         let near = names.and_then(|names| swarm_model::nearest(&args.id, names).map(str::to_owned));
-        let mut refusal = Refusal::new(RefusalKind::NotFound, format!("there is no workstream '{}'", args.id));
+        let mut refusal = Refusal::new(RefusalKind::NotFound, format!("workstream '{}' not found", args.id));
         refusal.remedy = near.map(|near| format!("did you mean '{near}'?"));
         return Err(refusal.into());
     };
     if matches!(progress.stage, Stage::Done | Stage::Failed | Stage::Finishing | Stage::Merging | Stage::Waiting) {
-        let cause = format!("workstream '{}' is {}, its agent has no turn to come", args.id, progress.stage.word());
+        let cause = format!("workstream '{}' is {}: its agent has no further turn", args.id, progress.stage.word());
         return Err(Failure::new(RefusalKind::Invalid, cause));
     }
     let text = text(&args.text)?;
@@ -132,7 +131,7 @@ pub fn context(args: &ContextArgs, screen: &mut Screen) -> Result<u8, Failure> {
     if args.json {
         json::print(screen, "swarm.run-context/1", &json!({"workstream": args.id, "file": path, "text": text}))?;
     } else {
-        screen.line(&format!("{} is told at its next turn: {}", escape(&args.id), escape(&short(&text))))?;
+        screen.line(&format!("{} gets this at its next turn: {}", escape(&args.id), escape(&short(&text))))?;
     }
     Ok(0)
 }
@@ -145,26 +144,28 @@ fn text(typed: &str) -> Result<String, Failure> {
         input.read_to_string(&mut text).map_err(|error| Failure::system("cannot read standard input", &error))?;
     }
     if text.len() as u64 > CONTEXT_BYTES_MAX {
-        return Err(Failure::new(RefusalKind::Invalid, format!("that is more than {CONTEXT_BYTES_MAX} bytes")));
+        return Err(Failure::new(
+            RefusalKind::Invalid,
+            format!("the message is longer than {CONTEXT_BYTES_MAX} bytes"),
+        ));
     }
     if text.trim().is_empty() {
-        return Err(Failure::new(RefusalKind::Invalid, "there is nothing in it to be said"));
+        return Err(Failure::new(RefusalKind::Invalid, "the message is empty"));
     }
     Ok(text)
 }
 
 fn leave(home: &Home, id: &str, text: &str) -> Result<PathBuf, Failure> {
     let dir = home.context(id);
-    // In the order in which it was said.
+    // Named by time, so that messages are delivered in order.
     let at = jiff::Timestamp::now().as_nanosecond();
     let name = format!("{at:020}.md");
-    let written = make_all(&dir).and_then(|()| write_durably(&dir, &name, text.as_bytes()));
+    let written = make_all(&dir).and_then(|()| replace_durably(&dir, &name, text.as_bytes()));
     written.map_err(|error| Failure::system(format!("cannot write to {}", dir.display()), &error))?;
     Ok(dir.join(name))
 }
 
-/// The second Ctrl-C: no time to clear up is given any more. All that these workers
-/// started is ended, wherever it is by now.
+/// Kills all processes of these workers at once, without time to clean up (second Ctrl-C).
 pub fn kill_now(paths: &Paths, names: &[String]) {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let Ok(registry) = load_where(paths, Detail::Word, Pick::Named(&names)) else { return };
@@ -172,20 +173,20 @@ pub fn kill_now(paths: &Paths, names: &[String]) {
     kill_marked(&tokens.collect::<Vec<_>>());
 }
 
-/// Kills every process that says that it is of one of these starts.
+/// Kills every process whose environment names one of these launch tokens.
 fn kill_marked(tokens: &[String]) {
     let marks: Vec<Vec<u8>> = tokens.iter().map(|token| format!("SWARM_TOKEN={token}").into_bytes()).collect();
     let is_marked = |pid: i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|one| marks.iter().any(|mark| mark == one))
     };
-    // What was started meanwhile is found the second time; the rest its shim ends.
+    // The second pass finds processes that were started during the first; the shim ends the rest.
     for _ in 0..2 {
         for pid in procfs::all().unwrap_or_default().into_iter().filter(|pid| is_marked(*pid)) {
             let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
                 continue;
             };
-            // Looked at again behind the handle: what is read here is of that process.
+            // Checked again after the pidfd was opened, so that the check is about the process that is signalled.
             if is_marked(pid) {
                 let _ = pidfd_send_signal(&process, Signal::KILL);
             }
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn only_what_a_worker_started_is_killed() {
-        let (own, other) = (crate::adapters::clock::random_token(), crate::adapters::clock::random_token());
+        let (own, other) = (swarm_sys::clock::random_token(), swarm_sys::clock::random_token());
         let (mut ours, mut theirs) = (marked(&own), marked(&other));
         kill_marked(&[own]);
         assert_eq!(ours.wait().expect("waited").signal(), Some(9));

@@ -1,4 +1,4 @@
-//! What may be typed after `swarm session`.
+//! Arguments of `swarm session`.
 
 use clap::{Args, Subcommand};
 
@@ -12,34 +12,34 @@ pub struct SessionArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum SessionAction {
-    /// Show the state of a session, and when it was last alive
+    /// Show the state of a session and its last heartbeat
     Show(ShowArgs),
-    /// Say whether a session can be gone on with (exit code 0) and if not, why (1)
+    /// Check whether a session can be resumed (exit code 0: yes, 1: no)
     #[command(after_help = examples::SESSION_CHECK)]
     Check(CheckArgs),
-    /// Change members of the state, beside whoever else changes it
+    /// Change single keys of the state
     #[command(after_help = examples::SESSION_UPDATE)]
     Update(UpdateArgs),
     /// Replace the whole state by a JSON object from standard input
     Write(WriteArgs),
-    /// Say what you are at: for the program that is at work in the session
+    /// For programs in a session: report the current activity
     #[command(after_help = examples::SESSION_NOTE)]
     Note(NoteArgs),
-    /// The same from an agent's hook, whose JSON is on standard input: never fails, says nothing
+    /// For hooks of agents: report the activity from JSON on standard input; never fails, prints nothing
     #[command(after_help = examples::SESSION_HOOK)]
     Hook(HookArgs),
 }
 
-/// Whose session.
+/// Selection of a session.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The worker [default: the session of the directory this is run in]
+    /// Worker whose session is meant [default: the session of the current directory]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// The directory that has the .agent folder
+    /// Directory that contains .agent/
     #[arg(long, value_name = "DIR", conflicts_with = "name")]
     pub dir: Option<String>,
-    /// The issue that it must be of
+    /// Fail unless the session belongs to this issue
     #[arg(long, value_name = "ID")]
     pub expect: Option<String>,
     /// Print one JSON object
@@ -57,7 +57,7 @@ pub struct ShowArgs {
 pub struct CheckArgs {
     #[command(flatten)]
     pub which: Which,
-    /// Attempts after which it is left alone [default: 3, or AGENT_MAX_RECOVERY_ATTEMPTS]
+    /// Maximum number of resumes [default: AGENT_MAX_RECOVERY_ATTEMPTS, else 3]
     #[arg(long, value_name = "N")]
     pub max_attempts: Option<u32>,
 }
@@ -65,16 +65,16 @@ pub struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "swarm session update [OPTIONS] <KEY=TEXT | KEY:=JSON | KEY:->...")]
 pub struct UpdateArgs {
-    /// KEY=TEXT, KEY:=JSON, or KEY:- to remove one
+    /// Changes: KEY=TEXT, KEY:=JSON, or KEY:- to remove a key
     #[arg(value_name = "CHANGE", required = true)]
     pub changes: Vec<String>,
-    /// The worker [default: the session of the directory this is run in]
+    /// Worker whose session is meant [default: the session of the current directory]
     #[arg(long, value_name = "NAME")]
     pub worker: Option<String>,
-    /// The directory that has the .agent folder
+    /// Directory that contains .agent/
     #[arg(long, value_name = "DIR", conflicts_with = "worker")]
     pub dir: Option<String>,
-    /// The issue that it must be of
+    /// Fail unless the session belongs to this issue
     #[arg(long, value_name = "ID")]
     pub expect: Option<String>,
     /// Print one JSON object
@@ -85,22 +85,22 @@ pub struct UpdateArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("word").required(true).args(["operation", "waiting", "idle", "working"]))]
 pub struct NoteArgs {
-    /// The worker [default: the session of this worker, else of the directory this is run in]
+    /// Worker whose session is meant [default: the calling worker, else the session of the current directory]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// The directory that has the .agent folder
+    /// Directory that contains .agent/
     #[arg(long, value_name = "DIR", conflicts_with = "name")]
     pub dir: Option<String>,
-    /// It begins this, which counts as one more
+    /// The program starts this operation (adds one to the operation count)
     #[arg(long, value_name = "TEXT")]
     pub operation: Option<String>,
-    /// It waits for a person to do this
+    /// The program waits for a person to do this
     #[arg(long, value_name = "TEXT")]
     pub waiting: Option<String>,
-    /// It has done what it was told, and waits for what is next
+    /// The program has finished its task and waits for the next one
     #[arg(long)]
     pub idle: bool,
-    /// It is at work, at nothing that has a name
+    /// The program is working on something unnamed
     #[arg(long)]
     pub working: bool,
     /// Print one JSON object
@@ -110,7 +110,7 @@ pub struct NoteArgs {
 
 #[derive(Debug, Args)]
 pub struct HookArgs {
-    /// What else the agent gives; of several the last is taken for the JSON
+    /// Further arguments of the agent; the last one is parsed as JSON instead of standard input
     #[arg(value_name = "JSON", trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Changes of single members, side by side with everybody else's.
+//! `swarm session update`: changes of single keys, safe beside concurrent writers.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use swarm_model::{Refusal, RefusalKind, Session, session_fault};
 
 use super::args::Which;
 use super::{failed, show};
-use crate::adapters::session::{self, Change, StoreError};
 use crate::cli::error::Failure;
 use crate::cli::screen::Screen;
+use swarm_store::sessions::{self, Change, StoreError};
 
-/// Who writes them is told apart by them, so nobody writes them by hand.
+/// Keys that identify the session and its writer, and cannot be changed by hand.
 const OURS: [&str; 8] = [
     "issueId",
     "issueIdentifier",
@@ -32,11 +32,11 @@ enum Edit {
 
 pub fn update(changes: &[String], which: &Which, base: &Path, screen: &mut Screen) -> Result<u8, Failure> {
     let edits = changes.iter().map(|change| parse(change)).collect::<Result<Vec<_>, _>>()?;
-    // One that cannot be read is not begun anew behind somebody's back.
-    if let Err(error @ StoreError::Malformed { .. }) = session::read(base) {
+    // A malformed state is an error here: an update must not replace it silently.
+    if let Err(error @ StoreError::Malformed { .. }) = sessions::read(base) {
         return Err(failed(error));
     }
-    let changed = session::update::<_, Failed>(base, |session| {
+    let changed = sessions::update::<_, Failed>(base, |session| {
         if let (Some(wanted), Some(found)) = (&which.expect, session.identifier())
             && found != *wanted
         {
@@ -60,7 +60,7 @@ impl From<StoreError> for Failed {
 }
 
 fn mismatch(base: &Path, found: &str, wanted: &str) -> Failure {
-    let cause = format!("{} has the session of '{found}', not of '{wanted}'", base.display());
+    let cause = format!("the session in {} belongs to '{found}', not to '{wanted}'", base.display());
     Failure::new(RefusalKind::Exists, cause)
 }
 
@@ -77,22 +77,22 @@ fn parse(change: &str) -> Result<(String, Edit), Refusal> {
     let (key, edit) = match (change.split_once(":="), change.split_once('='), change.strip_suffix(":-")) {
         (Some((key, json)), Some((before, _)), _) if key.len() < before.len() => {
             let value = RawValue::from_string(json.to_owned())
-                .map_err(|error| invalid(format!("{key}:= is not followed by JSON: {error}")))?;
+                .map_err(|error| invalid(format!("invalid JSON after '{key}:=': {error}")))?;
             (key, Edit::Json(value))
         }
         (_, Some((key, text)), _) => (key, Edit::Text(text.to_owned())),
         (_, None, Some(key)) => (key, Edit::Remove),
         _ => {
-            let refusal = invalid(format!("'{change}' is no change"));
-            return Err(refusal.remedy("a change is KEY=TEXT, KEY:=JSON, or KEY:- to remove one"));
+            let refusal = invalid(format!("invalid change '{change}'"));
+            return Err(refusal.remedy("use KEY=TEXT, KEY:=JSON, or KEY:- to remove a key"));
         }
     };
     if key.is_empty() || key.contains(char::is_control) {
-        return Err(invalid(format!("'{change}' names no member")));
+        return Err(invalid(format!("invalid change '{change}': empty or invalid key")));
     }
     if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(key)) {
-        let refusal = invalid(format!("'{key}' says whose session it is, and is not changed by hand"));
-        return Err(refusal.remedy("swarm session write replaces a whole state"));
+        let refusal = invalid(format!("'{key}' identifies the session and cannot be changed"));
+        return Err(refusal.remedy("use 'swarm session write' to replace the whole state"));
     }
     let fault = match &edit {
         Edit::Json(value) => session_fault(key, value),
@@ -100,7 +100,7 @@ fn parse(change: &str) -> Result<(String, Edit), Refusal> {
         Edit::Remove => None,
     };
     if let Some(fault) = fault {
-        return Err(invalid(fault).remedy(format!("{key}=TEXT for text, {key}:=NUMBER for a number")));
+        return Err(invalid(fault).remedy(format!("use {key}=TEXT for text, or {key}:=NUMBER for a number")));
     }
     Ok((key.to_owned(), edit))
 }
@@ -123,20 +123,20 @@ mod tests {
     }
 
     #[test]
-    fn what_would_harm_the_file_is_refused() {
+    fn invalid_changes_are_refused() {
         for (change, cause) in [
-            ("word", "is no change"),
-            ("=x", "names no member"),
-            ("x:={", "not followed by JSON"),
-            ("pid=7", "'pid' is a whole number"),
-            ("lastHeartbeat:=1.5", "is a whole number"),
-            ("prompt:=3", "'prompt' is text"),
-            ("status=nonsense", "'status' is one of initializing, running"),
-            ("status:=5", "'status' is one of"),
-            ("workType=zzz", "'workType' is one of"),
-            ("currentPhase:={}", "'currentPhase' is text"),
-            ("sessionId=x", "says whose session it is"),
-            ("STARTEDAT:=1", "says whose session it is"),
+            ("word", "invalid change 'word'"),
+            ("=x", "empty or invalid key"),
+            ("x:={", "invalid JSON after 'x:='"),
+            ("pid=7", "'pid' must be a whole number"),
+            ("lastHeartbeat:=1.5", "must be a whole number"),
+            ("prompt:=3", "'prompt' must be a string"),
+            ("status=nonsense", "'status' must be one of initializing, running"),
+            ("status:=5", "'status' must be one of"),
+            ("workType=zzz", "'workType' must be one of"),
+            ("currentPhase:={}", "'currentPhase' must be a string"),
+            ("sessionId=x", "identifies the session"),
+            ("STARTEDAT:=1", "identifies the session"),
         ] {
             let refusal = parse(change).expect_err("was taken");
             assert!(refusal.cause.contains(cause), "{change}: {}", refusal.cause);

@@ -1,4 +1,4 @@
-//! `swarm session`: the session of a worker, for agents, scripts and people.
+//! `swarm session`: reads and changes the session of a worker, for agents, scripts and people.
 
 pub mod args;
 mod change;
@@ -13,9 +13,9 @@ use swarm_model::{Refusal, RefusalKind, SESSION_BYTES_MAX, Session};
 use self::args::{SessionAction, Which};
 use super::error::Failure;
 use super::screen::Screen;
-use crate::adapters::session::{self, FOLDER, StoreError};
-use crate::adapters::views;
-use crate::paths::Paths;
+use swarm_store::sessions::{self, FOLDER, StoreError};
+use swarm_store::views;
+use swarm_sys::paths::Paths;
 
 pub fn run(
     action: &SessionAction,
@@ -49,10 +49,13 @@ pub fn run(
     }
 }
 
-/// The directory of the session that is meant.
+/// Returns the directory of the selected session.
+///
+/// # Errors
+/// Fails if the directory or the worker does not exist, or if there is no session.
 fn place(which: &Which, paths: &Paths, screen: &mut Screen) -> Result<PathBuf, Failure> {
     if let Some(dir) = &which.dir {
-        let dir = std::path::absolute(dir).map_err(|error| Failure::system("find the directory", &error))?;
+        let dir = std::path::absolute(dir).map_err(|error| Failure::system("cannot resolve the directory", &error))?;
         if !dir.is_dir() {
             return Err(Failure::new(RefusalKind::Invalid, format!("{} is not a directory", dir.display())));
         }
@@ -63,33 +66,34 @@ fn place(which: &Which, paths: &Paths, screen: &mut Screen) -> Result<PathBuf, F
     let worker = registry.find(name).ok_or_else(|| super::error::unknown_worker(name, &registry))?;
     views::session_dir(paths, worker).ok_or_else(|| {
         let refusal = Refusal::new(RefusalKind::Invalid, format!("worker '{name}' has no session")).of(name);
-        refusal.remedy("a worker has one with --worktree or --session-dir DIR").into()
+        refusal.remedy("start workers with --worktree or --session-dir DIR to give them a session").into()
     })
 }
 
-/// The nearest directory above this one that has a session.
+/// Returns the current directory or its nearest parent with a session.
 fn here() -> Result<PathBuf, Failure> {
-    let cwd = std::env::current_dir().map_err(|error| Failure::system("find this directory", &error))?;
+    let cwd =
+        std::env::current_dir().map_err(|error| Failure::system("cannot determine the current directory", &error))?;
     let found = cwd.ancestors().find(|dir| dir.join(FOLDER).is_dir());
     found.map(Path::to_owned).ok_or_else(|| {
-        let refusal = Refusal::new(RefusalKind::NotFound, format!("there is no session in {}", cwd.display()));
-        refusal.remedy("name a worker, or a directory with --dir").into()
+        let refusal = Refusal::new(RefusalKind::NotFound, format!("no session in {}", cwd.display()));
+        refusal.remedy("name a worker, or use --dir DIR").into()
     })
 }
 
-/// What went wrong with a state, told apart for scripts by the kind.
+/// Converts an error of the session store to a failure with the matching kind.
 fn failed(error: StoreError) -> Failure {
     let text = error.to_string();
     match error {
         StoreError::NotFound(_) => Failure::new(RefusalKind::NotFound, text),
         StoreError::Malformed { .. } => {
             let refusal = Refusal::new(RefusalKind::Registry, text);
-            refusal.remedy("swarm session write puts it aside and replaces it").into()
+            refusal.remedy("use 'swarm session write' to move it aside and replace it").into()
         }
         StoreError::Mismatch { .. } => Failure::new(RefusalKind::Exists, text),
         StoreError::AtWork { .. } => {
             let refusal = Refusal::new(RefusalKind::Running, text);
-            refusal.remedy("keep sessionId and startedAt as they are, or end it first").into()
+            refusal.remedy("keep sessionId and startedAt unchanged, or end the agent first").into()
         }
         StoreError::Closed { .. } => Failure::new(RefusalKind::Invalid, text),
         StoreError::System(_) => Failure::new(RefusalKind::Internal, text),
@@ -99,19 +103,19 @@ fn failed(error: StoreError) -> Failure {
 fn write(which: &Which, base: &Path, screen: &mut Screen) -> Result<u8, Failure> {
     let mut text = String::new();
     let read = std::io::stdin().take(SESSION_BYTES_MAX).read_to_string(&mut text);
-    read.map_err(|error| Failure::system("read standard input", &error))?;
+    read.map_err(|error| Failure::system("cannot read standard input", &error))?;
     let session = Session::parse(&text)
-        .map_err(|cause| Failure::new(RefusalKind::Invalid, format!("standard input is no JSON object: {cause}")))?;
+        .map_err(|cause| Failure::new(RefusalKind::Invalid, format!("standard input is not a JSON object: {cause}")))?;
     let faults = session.faults();
     if !faults.is_empty() {
-        return Err(Failure::new(RefusalKind::Invalid, format!("that is no session: {}", faults.join("; "))));
+        return Err(Failure::new(RefusalKind::Invalid, format!("invalid session: {}", faults.join("; "))));
     }
     if let Some(wanted) = &which.expect {
-        match session::read_expect(base, wanted) {
+        match sessions::read_expect(base, wanted) {
             Ok(_) | Err(StoreError::NotFound(_)) => {}
             Err(error) => return Err(failed(error)),
         }
     }
-    let written = session::replace(base, session).map_err(failed)?;
+    let written = sessions::replace(base, session).map_err(failed)?;
     show::state(&written, base, which.json, screen)
 }

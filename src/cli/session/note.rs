@@ -1,5 +1,4 @@
-//! What the agent of a session says of itself: by its hooks, or by a plain word of any
-//! program.
+//! `swarm session hook` and `note`: activity that is reported by an agent's hooks or by any program in a session.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,28 +9,28 @@ use swarm_model::launch_id;
 
 use super::args::NoteArgs;
 use super::failed;
-use crate::adapters::process::wait_readable;
-use crate::adapters::session;
-use crate::agents::hooks::{self, Heard, Word};
-use crate::agents::short;
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::screen::Screen;
+use swarm_agents::hooks::{self, Heard, Word};
+use swarm_agents::short;
+use swarm_store::sessions;
+use swarm_sys::processes::wait_readable;
 
-/// Where a worker finds the directory of its session, and which launch it is.
+/// Environment variables with the directory of a worker's session and with its launch token.
 pub const SESSION: &str = "SWARM_SESSION";
 const TOKEN: &str = "SWARM_TOKEN";
-/// What a hook is told is read for so long, and no more of it: what an agent writes into
-/// a file comes along.
+/// Maximum time to read a hook's input.
 const INPUT_MAX: Duration = Duration::from_secs(5);
+/// Maximum size of a hook's input, in bytes. The input may be large: it has the contents of files that an agent writes.
 const INPUT_BYTES_MAX: usize = 16 << 20;
-/// An agent waits for its hook.
+/// Maximum wait for the session's lock in a hook, because the agent waits for its hook.
 const LOCK_MAX: Duration = Duration::from_secs(2);
-/// A person waits longer.
+/// Maximum wait for the session's lock in `swarm session note`.
 const NOTE_MAX: Duration = Duration::from_secs(10);
-const NEXT_TASK: &str = "it waits for its next task";
+const NEXT_TASK: &str = "the next task";
 
-/// The session of this worker; none for who is no worker, or has none.
+/// Returns the session directory of the calling worker; `None` outside of a worker with a session.
 pub fn ours() -> Option<PathBuf> {
     std::env::var_os(SESSION).filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }
@@ -40,17 +39,17 @@ fn launch() -> Option<String> {
     std::env::var(TOKEN).ok().map(|token| launch_id(&token))
 }
 
-/// Notes what a hook says. Whatever is wrong with it, the agent hears nothing of that.
+/// Records what a hook reports. Always returns 0 and ignores errors, so that the agent is not disturbed.
 pub fn hook(words: &[String]) -> u8 {
     if let (Some(base), Some(launch)) = (ours(), launch())
         && let Some(said) = said(words)
     {
-        let _ = session::note(&base, Some(&launch), hooks::hear(&said), LOCK_MAX);
+        let _ = sessions::note(&base, Some(&launch), hooks::hear(&said), LOCK_MAX);
     }
     0
 }
 
-/// What it was told: by its last word, or on standard input.
+/// Parses the hook's input: its last argument, or standard input if there is none.
 fn said(words: &[String]) -> Option<Value> {
     match words.last() {
         Some(word) => serde_json::from_str(word).ok(),
@@ -58,7 +57,8 @@ fn said(words: &[String]) -> Option<Value> {
     }
 }
 
-/// Standard input to its end, so that whoever writes there meets no closed door.
+/// Reads standard input to its end, so that the writer does not get a broken pipe. Returns `None` if it is too large or
+/// does not end in time.
 fn input() -> Option<Vec<u8>> {
     let (stdin, deadline) = (io::stdin(), Instant::now() + INPUT_MAX);
     let (mut bytes, mut buffer, mut over) = (Vec::new(), vec![0_u8; 64 << 10], false);
@@ -75,7 +75,10 @@ fn input() -> Option<Vec<u8>> {
     None
 }
 
-/// Notes what a program says of itself.
+/// Records the activity that a program reports.
+///
+/// # Errors
+/// Fails if the session cannot be written, belongs to another launch or is over.
 pub fn note(args: &NoteArgs, base: &Path, screen: &mut Screen) -> Result<u8, Failure> {
     let word = match (&args.operation, &args.waiting) {
         (Some(what), _) => Word::Tool(short(what)),
@@ -83,10 +86,10 @@ pub fn note(args: &NoteArgs, base: &Path, screen: &mut Screen) -> Result<u8, Fai
         (None, None) if args.idle => Word::Idle(NEXT_TASK.to_owned()),
         (None, None) => Word::Working,
     };
-    // Who names a session means that one; a worker that names none means its own.
+    // The launch is checked only if the worker reports to its own session.
     let launch = launch().filter(|_| args.name.is_none() && args.dir.is_none() && ours().is_some());
     let heard = Heard { word: Some(word), ..Heard::default() };
-    let now = session::note(base, launch.as_deref(), heard, NOTE_MAX).map_err(failed)?;
+    let now = sessions::note(base, launch.as_deref(), heard, NOTE_MAX).map_err(failed)?;
     if args.json {
         json::print(screen, "swarm.session.note/1", &json!({ "dir": base, "activity": now }))?;
     }

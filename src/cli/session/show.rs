@@ -1,4 +1,4 @@
-//! What a session says, and whether it can be gone on with.
+//! `swarm session show` and `check`: the state of a session, and whether it can be resumed.
 
 use std::path::Path;
 
@@ -9,24 +9,24 @@ use swarm_model::Session;
 
 use super::args::{CheckArgs, Which};
 use super::failed;
-use crate::adapters::clock::wall_ms;
-use crate::adapters::session::{self, Checked};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::{escape, words};
 use crate::cli::screen::Screen;
+use swarm_store::sessions::{self, Checked};
+use swarm_sys::clock::wall_ms;
 
 pub fn show(which: &Which, base: &Path, screen: &mut Screen) -> Result<u8, Failure> {
     let read = match &which.expect {
-        Some(wanted) => session::read_expect(base, wanted),
-        None => session::read(base),
+        Some(wanted) => sessions::read_expect(base, wanted),
+        None => sessions::read(base),
     };
     state(&read.map_err(failed)?, base, which.json, screen)
 }
 
 pub fn state(session: &Session, base: &Path, as_json: bool, screen: &mut Screen) -> Result<u8, Failure> {
-    let checked = session::check(base).map_err(|error| Failure::system("look at the session", &error))?;
-    let activity = session::activity(base);
+    let checked = sessions::check(base).map_err(|error| Failure::system("cannot check the session", &error))?;
+    let activity = sessions::activity(base);
     if as_json {
         let body = json!({
             "dir": base,
@@ -52,12 +52,12 @@ pub fn state(session: &Session, base: &Path, as_json: bool, screen: &mut Screen)
         ("Updated", ago(session.integer("lastUpdatedAt"))),
         ("Last beat", ago(checked.beat_ms.or(session.integer("lastHeartbeat")))),
         ("Process", session.integer("pid").map_or_else(|| "-".to_owned(), |pid| pid.to_string())),
-        ("Is at", now.operation.unwrap_or_else(|| "-".to_owned())),
-        ("Waits for", now.waiting.unwrap_or_else(|| "-".to_owned())),
+        ("Operation", now.operation.unwrap_or_else(|| "-".to_owned())),
+        ("Waiting for", now.waiting.unwrap_or_else(|| "-".to_owned())),
         ("Error", text("errorMessage")),
         ("Task", text("prompt")),
     ] {
-        if !(matches!(label, "Is at" | "Waits for" | "Error") && value == "-") {
+        if !(matches!(label, "Operation" | "Waiting for" | "Error") && value == "-") {
             screen.line(&format!("{:<14}{}", format!("{label}:"), escape(value.trim_end())))?;
         }
     }
@@ -77,7 +77,7 @@ fn age_ms(checked: &Checked) -> Option<i64> {
 }
 
 pub fn check(args: &CheckArgs, base: &Path, screen: &mut Screen) -> Result<u8, Failure> {
-    let mut checked = session::check(base).map_err(|error| Failure::system("look at the session", &error))?;
+    let mut checked = sessions::check(base).map_err(|error| Failure::system("cannot check the session", &error))?;
     if let Some(max) = args.max_attempts {
         checked.attempts_max = i64::from(max);
     }
@@ -103,16 +103,16 @@ pub fn check(args: &CheckArgs, base: &Path, screen: &mut Screen) -> Result<u8, F
 
 fn sentence(answer: &Recovery, checked: &Checked) -> String {
     match answer {
-        Recovery::NoState => checked.malformed.clone().unwrap_or_else(|| "there is no session".to_owned()),
-        Recovery::InvalidState => "it does not say of which issue it is".to_owned(),
-        Recovery::IdentifierMismatch { found } => format!("it is the session of '{found}'"),
-        Recovery::AgentAlive => "an agent is at work in it".to_owned(),
-        Recovery::Finished { .. } => "its work is done".to_owned(),
+        Recovery::NoState => checked.malformed.clone().unwrap_or_else(|| "no session".to_owned()),
+        Recovery::InvalidState => "state.json has no issueId".to_owned(),
+        Recovery::IdentifierMismatch { found } => format!("the session belongs to '{found}'"),
+        Recovery::AgentAlive => "an agent is running".to_owned(),
+        Recovery::Finished { .. } => "the work is finished".to_owned(),
         Recovery::MaxAttempts { attempts } => {
-            format!("it was gone on with {attempts} times, of {} at most", checked.attempts_max)
+            format!("resumed {attempts} times (limit {})", checked.attempts_max)
         }
         Recovery::Recoverable { attempts } => {
-            format!("it was gone on with {attempts} times, of {} at most", checked.attempts_max)
+            format!("resumed {attempts} times (limit {})", checked.attempts_max)
         }
     }
 }

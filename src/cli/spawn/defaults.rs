@@ -1,37 +1,37 @@
-//! `[spawn]` and `[limits]` of the configuration, below what was typed.
+//! Applies `[spawn]` and `[limits]` of the configuration as defaults for flags that were not given.
 
 use swarm_model::{Limits, Refusal, RefusalKind, RestartPolicy};
 
 use crate::cli::args::{LimitFlags, Restart, SpawnArgs};
 use crate::cli::error::Failure;
-use crate::config::{self, Sections};
-use crate::duration;
+use swarm_config::{self, Sections};
+use swarm_sys::duration;
 
-/// What was typed, and where nothing was what is set here.
+/// Returns `args` with the defaults that are configured for the current directory.
 pub fn filled(args: &SpawnArgs) -> Result<SpawnArgs, Failure> {
     over(args, &sections()?).map_err(|cause| wrong(cause).into())
 }
 
-/// The limits of whatever is started in a window of its own, as they were typed or are set.
+/// Returns the limits for a worker in its own window: as typed, else as configured.
 pub fn limits(typed: LimitFlags) -> Result<LimitFlags, Failure> {
     let set = sections()?.limits.parse().map_err(wrong)?;
     Ok(Limits::from(typed).or(set).into())
 }
 
-/// What holds in the current directory.
+/// Reads the configuration that applies in the current directory.
 fn sections() -> Result<Sections, Failure> {
-    let cwd = std::env::current_dir().map_err(|error| Failure::system("the current directory", &error))?;
-    Ok(config::load(config::root_above(&cwd)).map_err(wrong)?)
+    let cwd = std::env::current_dir().map_err(|error| Failure::system("cannot read the current directory", &error))?;
+    Ok(swarm_config::load(swarm_config::root_above(&cwd)).map_err(wrong)?)
 }
 
 fn wrong(cause: String) -> Refusal {
-    Refusal::new(RefusalKind::Invalid, cause).remedy("mend the file, then try again")
+    Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and try again")
 }
 
-/// The same with what is set.
+/// Returns `args` with defaults from `sections`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns an error if a configured duration or limit is invalid.
 pub fn over(args: &SpawnArgs, sections: &Sections) -> Result<SpawnArgs, String> {
     let (mut args, set) = (args.clone(), &sections.spawn);
     args.tmux |= set.tmux && !args.no_tmux;
@@ -45,7 +45,7 @@ pub fn over(args: &SpawnArgs, sections: &Sections) -> Result<SpawnArgs, String> 
     let limits = sections.limits.parse()?;
     let place = &mut args.place;
     place.limits = Limits::from(place.limits).or(limits).into();
-    // What says where a window or a worktree is to be is of no use to a worker without one.
+    // Places for windows and worktrees do not apply to a worker without one.
     if args.tmux {
         place.session = place.session.take().or_else(|| set.session.clone());
         place.tmux_socket = place.tmux_socket.take().or_else(|| set.tmux_socket.clone());
@@ -55,7 +55,7 @@ pub fn over(args: &SpawnArgs, sections: &Sections) -> Result<SpawnArgs, String> 
         place.worktree_dir = place.worktree_dir.take().or_else(|| set.worktree_dir.clone());
     }
     place.tags.splice(0..0, set.tags.iter().cloned());
-    // The last of two equal names counts: what was typed.
+    // The last of two equal names counts, so typed variables come last.
     place.env.splice(0..0, set.env.iter().map(|(name, value)| format!("{name}={value}")));
     Ok(args)
 }
@@ -75,7 +75,7 @@ mod tests {
     use crate::cli::sample;
 
     fn filled(set: &str, words: &[&str]) -> SpawnArgs {
-        let sections: config::Sections = toml::from_str(set).expect("sections");
+        let sections: swarm_config::Sections = toml::from_str(set).expect("sections");
         let words = [&["spawn", "--name", "x"], words, &["--", "true"]].concat();
         match sample::command(&words) {
             Command::Spawn(args) => over(&args, &sections).expect("it fits"),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_over_what_is_set() {
+    fn flags_override_the_configuration() {
         let set = "[spawn]\ntmux = true\nworktree = true\nrestart = 'always'\ntimeout = '5m'\ntags = ['a']\n\
                    base = 'main'\nsession = 's'\n[spawn.env]\nA = '1'\nB = '2'\n";
         let args = filled(set, &[]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_taken_one_by_one() {
+    fn each_limit_has_its_own_default() {
         let limits = filled("[limits]\nmemory = '2G'\ncpu = 0.5\npids = 100\n", &["--memory", "1G"]).place.limits;
         assert_eq!((limits.memory, limits.cpu, limits.pids), (Some(1 << 30), Some(500), Some(100)));
     }

@@ -1,6 +1,6 @@
-//! `--env-file`: variables that are neither on a command line nor in the registry's row. As
-//! `.env` files are written: `KEY=VALUE` lines, `export` before them or not, quotes around
-//! the whole value or none; a comment begins with `#`, alone or behind a blank.
+//! `--env-file`: variables that appear neither on a command line nor in the registry. The format is that of `.env`
+//! files: `KEY=VALUE` lines, optionally with `export` in front and quotes around the whole value; a comment begins with
+//! `#` at the start of a line or after a blank.
 
 use std::fs;
 use std::io::Read as _;
@@ -8,18 +8,18 @@ use std::path::Path;
 
 use swarm_model::{Refusal, RefusalKind};
 
-use crate::config::sections::VARIABLES_MAX;
+use swarm_config::sections::VARIABLES_MAX;
 
-/// Larger is no list of variables: a process gets no more than that.
+/// Maximum size of a file in bytes; the environment of a process cannot be larger.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What the files set, the last one first of all.
+/// Reads the variables of all files; a later file overrides an earlier one.
 pub fn read_all(files: &[String], cwd: &Path) -> Result<Vec<(String, String)>, Refusal> {
     let mut all: Vec<(String, String)> = Vec::new();
     for file in files {
         let text = read(&cwd.join(file)).map_err(|cause| refusal(format!("{file}: {cause}")))?;
         for (number, line) in text.lines().enumerate() {
-            // The line itself is not shown: it may be a secret.
+            // The message must not show the line: it may contain a secret.
             let wrong = |what: &str| refusal(format!("{file}, line {}: {what}", number + 1));
             let Some((key, value)) = pair(line).map_err(|what| wrong(what).remedy(REMEDY))? else { continue };
             all.retain(|(known, _)| known != key);
@@ -32,21 +32,21 @@ pub fn read_all(files: &[String], cwd: &Path) -> Result<Vec<(String, String)>, R
     Ok(all)
 }
 
-const REMEDY: &str = "as in .env files: KEY=VALUE on each line, in quotes or without";
+const REMEDY: &str = "write one KEY=VALUE per line, as in .env files";
 
-/// `None` for a line that says nothing.
+/// Parses one line; returns `None` for a blank line or a comment.
 fn pair(line: &str) -> Result<Option<(&str, &str)>, &'static str> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
     }
     let line = line.strip_prefix("export ").map_or(line, str::trim_start);
-    let (key, value) = line.split_once('=').ok_or("there is no '=' in it")?;
+    let (key, value) = line.split_once('=').ok_or("missing '='")?;
     if !is_name(key) {
-        return Err("a name is of letters, digits and _, and has no blanks around it");
+        return Err("variable names consist of letters, digits and '_', without blanks around them");
     }
     if line.contains('\0') {
-        return Err("it has a NUL byte");
+        return Err("NUL byte in the line");
     }
     unquoted(value.trim_start()).map(|value| Some((key, value)))
 }
@@ -55,9 +55,13 @@ fn unquoted(value: &str) -> Result<&str, &'static str> {
     let plain = || value.split(" #").next().unwrap_or(value).trim_end();
     let Some(quote) = value.chars().next().filter(|first| matches!(first, '"' | '\'')) else { return Ok(plain()) };
     let rest = &value[1..];
-    let (inner, behind) = rest.split_once(quote).ok_or("its quote does not end on the line")?;
+    let (inner, behind) = rest.split_once(quote).ok_or("unterminated quote")?;
     let behind = behind.trim_start();
-    if behind.is_empty() || behind.starts_with('#') { Ok(inner) } else { Err("something stands behind its quotes") }
+    if behind.is_empty() || behind.starts_with('#') {
+        Ok(inner)
+    } else {
+        Err("unexpected text after the closing quote")
+    }
 }
 
 fn is_name(key: &str) -> bool {
@@ -66,13 +70,13 @@ fn is_name(key: &str) -> bool {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    // A pipe is what people give who keep no file.
+    // The file may be a pipe, so its size is unknown before it is read.
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
     match u64::try_from(text.len()) {
         Ok(..=FILE_BYTES_MAX) => Ok(text),
-        Ok(_) | Err(_) => Err(format!("it is larger than {FILE_BYTES_MAX} bytes")),
+        Ok(_) | Err(_) => Err(format!("larger than {FILE_BYTES_MAX} bytes")),
     }
 }
 
@@ -92,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_as_people_write_them() {
+    fn the_usual_env_syntax_is_parsed() {
         assert_eq!(of("").as_deref(), Ok(""));
         assert_eq!(of("# c\n\nA=1\n  B = x\n").map_err(|cause| cause.len() > 5), Err(true));
         let text = "A=1\nexport B=two words \nC=\"q # no\" # yes\nD='x=\"y\"'\nE=a#b # c\nF=\nA=2\r\n";
@@ -100,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_by_line_and_without_the_line() {
+    fn mistakes_name_the_line_number_but_not_its_text() {
         for line in ["secret words", "=secret", "1A=secret", "A=\"secret", "A='secret' more"] {
             let cause = of(&format!("A=1\n{line}\n")).expect_err("wrong");
             assert!(cause.starts_with("f, line 2: ") && !cause.contains("secret"), "{cause}");

@@ -1,4 +1,4 @@
-//! `swarm supervisor`: the process behind the workers.
+//! `swarm supervisor`: status, start, stop and installation of the supervisor.
 
 mod unit;
 
@@ -9,9 +9,9 @@ use super::error::Failure;
 use super::json;
 use super::screen::Screen;
 use crate::api::client::{self, After};
-use crate::paths::Paths;
+use swarm_sys::paths::Paths;
 
-/// What `--json` says of it; the rest is absent when none runs.
+/// Status in the form that `--json` prints. The optional keys are absent if no supervisor is running.
 #[derive(Serialize)]
 struct Status {
     running: bool,
@@ -32,7 +32,7 @@ pub fn run(action: &SupervisorAction, paths: &Paths, screen: &mut Screen) -> Res
         SupervisorAction::Status(flags) => status(flags.json, paths, screen),
         SupervisorAction::Start(flags) => {
             client::ensure(paths)?;
-            done(flags.json, "supervisor runs", paths, screen)
+            done(flags.json, "supervisor is running", paths, screen)
         }
         SupervisorAction::Install(flags) => unit::install(flags, paths, screen),
         SupervisorAction::Uninstall(flags) => unit::uninstall(flags, paths, screen),

@@ -1,6 +1,5 @@
-//! `swarm supervisor install`: a unit of the user's own service manager that starts the
-//! supervisor at boot. Enabling is a link, as `systemctl --user enable` makes it, so that it
-//! also works where nobody is logged in.
+//! `swarm supervisor install`: installs a unit of the user's service manager that starts the supervisor at boot. The
+//! unit is enabled by a symbolic link, as `systemctl --user enable` creates it, so that it also works without a login.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,21 +10,21 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use swarm_model::{Refusal, RefusalKind};
 
-use crate::adapters::logind;
-use crate::adapters::records::write_durably;
 use crate::cli::args::{InstallFlags, SupervisorFlags};
 use crate::cli::error::Failure;
 use crate::cli::json;
 use crate::cli::render::escape;
 use crate::cli::screen::Screen;
-use crate::paths::Paths;
+use swarm_sys::files::replace_durably;
+use swarm_sys::logind;
+use swarm_sys::paths::Paths;
 
-/// The first line of what is ours.
+/// First line of a unit that this program created.
 const MARK: &str = "# Made by swarm supervisor install; swarm supervisor uninstall removes it.";
-/// Who starts it, below the directory of the user's units.
+/// Directory of the enabling link, below the directory of the user's units.
 const WANTED_BY: &str = "default.target.wants";
 
-/// What a unit says.
+/// Contents of a unit.
 struct Unit<'a> {
     program: &'a str,
     root: &'a str,
@@ -35,7 +34,7 @@ struct Unit<'a> {
 
 impl Unit<'_> {
     fn text(&self) -> String {
-        // In a command a `$` begins a variable, in an assignment it does not.
+        // `$` starts a variable in a command, but not in an assignment.
         let (program, root) = (quoted(self.program).replace('$', "$$"), self.root);
         let mut text = format!(
             "{MARK}\n[Unit]\nDescription=swarm: supervisor of the coding agents in {}\n\n[Service]\n\
@@ -48,7 +47,7 @@ impl Unit<'_> {
         }
         let _ = writeln!(text, "ExecStart={program} supervisor start");
         if self.recover {
-            // One that cannot go on is no reason to end those that can.
+            // The `-` ignores a failure: a worker that cannot be recovered must not stop the others.
             let _ = writeln!(text, "ExecStartPost=-{program} recover --apply");
         }
         let _ = write!(
@@ -61,7 +60,7 @@ impl Unit<'_> {
     }
 }
 
-/// As systemd.service(5) has it: double quotes, with `%` standing for itself.
+/// Quotes a text as systemd.service(5) specifies: in double quotes, with `%` doubled.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -75,7 +74,7 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Where the user's units lie, and what this one is called.
+/// Directory of the user's units and name of this unit.
 struct Site {
     dir: PathBuf,
     name: String,
@@ -83,7 +82,7 @@ struct Site {
 
 impl Site {
     fn of(paths: &Paths) -> Result<Self, Refusal> {
-        let user = crate::config::user_path().and_then(|path| Some(path.parent()?.parent()?.join("systemd/user")));
+        let user = swarm_config::user_path().and_then(|path| Some(path.parent()?.parent()?.join("systemd/user")));
         let none = || Refusal::new(RefusalKind::Invalid, "neither XDG_CONFIG_HOME nor HOME is set");
         let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".swarm"));
         let is_default = home.and_then(|home| home.canonicalize().ok()).as_deref() == Some(paths.root());
@@ -99,34 +98,41 @@ impl Site {
         self.dir.join(WANTED_BY).join(&self.name)
     }
 
-    /// Whether the manager begins ours; another one of that name is a person's.
+    /// Reports whether the unit is enabled.
+    ///
+    /// # Errors
+    /// Fails if a link or file of that name was created by someone else.
     fn is_linked(&self) -> Result<bool, Failure> {
         match fs::read_link(self.link()) {
             Ok(target) if target == self.file() => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Ok(_) | Err(_) => {
-                let cause = format!("{} does not lead to a unit of swarm", self.link().display());
-                Err(Refusal::new(RefusalKind::Exists, cause).remedy("move it away").into())
+                let cause = format!("'{}' does not point to a unit of swarm", self.link().display());
+                Err(Refusal::new(RefusalKind::Exists, cause).remedy("move it away first").into())
             }
         }
     }
 
-    /// What is there, if it is ours.
+    /// Returns the text of the installed unit; `None` if there is none.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or was not created by this program.
     fn known(&self) -> Result<Option<String>, Failure> {
         match fs::read_to_string(self.file()) {
             Ok(text) if text.starts_with(MARK) => Ok(Some(text)),
             Ok(_) => {
-                let cause = format!("{} was not made by swarm", self.file().display());
-                Err(Refusal::new(RefusalKind::Exists, cause).remedy("move it away").into())
+                let cause = format!("'{}' was not created by swarm", self.file().display());
+                Err(Refusal::new(RefusalKind::Exists, cause).remedy("move it away first").into())
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Failure::system(self.file().display(), &error)),
+            Err(error) => Err(Failure::system(format!("cannot read '{}'", self.file().display()), &error)),
         }
     }
 }
 
 pub fn install(args: &InstallFlags, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let program = std::env::current_exe().map_err(|error| Failure::system("this program", &error))?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::system("cannot determine the path of this program", &error))?;
     let path = std::env::var("PATH").ok();
     let unit = Unit {
         program: one_line(&program)?,
@@ -135,7 +141,10 @@ pub fn install(args: &InstallFlags, paths: &Paths, screen: &mut Screen) -> Resul
         recover: args.recover,
     };
     if path.as_ref().is_some_and(|path| path.contains(char::is_control)) {
-        return Err(Failure::new(RefusalKind::Invalid, "PATH has control characters, which a unit cannot hold"));
+        return Err(Failure::new(
+            RefusalKind::Invalid,
+            "PATH contains control characters, which are not possible in a unit",
+        ));
     }
     let text = unit.text();
     if args.print {
@@ -144,10 +153,10 @@ pub fn install(args: &InstallFlags, paths: &Paths, screen: &mut Screen) -> Resul
     }
     let site = Site::of(paths)?;
     let is_new = site.known()?.as_deref() != Some(text.as_str());
-    let failed = |error: &io::Error| Failure::system(site.dir.display(), error);
+    let failed = |error: &io::Error| Failure::system(format!("cannot write to '{}'", site.dir.display()), error);
     fs::create_dir_all(site.dir.join(WANTED_BY)).map_err(|error| failed(&error))?;
     if is_new {
-        write_durably(&site.dir, &site.name, text.as_bytes()).map_err(|error| failed(&error))?;
+        replace_durably(&site.dir, &site.name, text.as_bytes()).map_err(|error| failed(&error))?;
     }
     if !site.is_linked()? {
         symlink(site.file(), site.link()).map_err(|error| failed(&error))?;
@@ -164,29 +173,32 @@ pub fn install(args: &InstallFlags, paths: &Paths, screen: &mut Screen) -> Resul
     Ok(0)
 }
 
-/// A path as a unit can hold it.
+/// Returns a path as text for a unit.
+///
+/// # Errors
+/// Fails if the path is not UTF-8 or contains control characters.
 fn one_line(path: &Path) -> Result<&str, Failure> {
     let text = path.to_str().filter(|text| !text.contains(char::is_control));
     text.ok_or_else(|| {
-        let cause = format!("{} is not UTF-8 or has control characters, which a unit cannot hold", path.display());
+        let cause = format!("path '{}' is not valid UTF-8 or contains control characters", path.display());
         Failure::new(RefusalKind::Invalid, escape(&cause))
     })
 }
 
-/// What is left for the person to do.
+/// Returns the commands that the user still has to run, each with its purpose.
 fn next(name: &str, is_told: bool) -> Vec<String> {
     let mut next = Vec::new();
     if !is_told {
         next.push(
-            "systemctl --user daemon-reload    once you are logged in: the service manager cannot be reached from here"
+            "systemctl --user daemon-reload    run this once logged in: the service manager is not reachable from here"
                 .to_owned(),
         );
     }
-    next.push(format!("systemctl --user start {name}    begins it now; otherwise it begins with your next login"));
+    next.push(format!("systemctl --user start {name}    starts it now; otherwise it starts at your next login"));
     if !logind::lingers() {
         let user = logind::user().unwrap_or_else(|| "$USER".to_owned());
         next.push(format!(
-            "loginctl enable-linger {user}    begins it at boot and lets it outlive your logout; without that your \
+            "loginctl enable-linger {user}    starts it at boot and keeps it running after logout; otherwise your \
              services end with your last session"
         ));
     }
@@ -200,7 +212,7 @@ pub fn uninstall(flags: &SupervisorFlags, paths: &Paths, screen: &mut Screen) ->
     for path in link.into_iter().chain(was_there.then(|| site.file())) {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Failure::system(path.display(), &error));
+                return Err(Failure::system(format!("cannot remove '{}'", path.display()), &error));
             }
             _ => {}
         }
@@ -211,9 +223,9 @@ pub fn uninstall(flags: &SupervisorFlags, paths: &Paths, screen: &mut Screen) ->
     if flags.json {
         json::print(screen, "swarm.supervisor.uninstalled/1", &json!({"unit": site.name, "removed": was_there}))?;
     } else if was_there {
-        screen.line(&format!("removed {}; what runs goes on", escape(&site.file().to_string_lossy())))?;
+        screen.line(&format!("removed {}; running workers continue", escape(&site.file().to_string_lossy())))?;
     } else {
-        screen.line("nothing is installed")?;
+        screen.line("no unit is installed")?;
     }
     Ok(0)
 }
@@ -223,14 +235,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_quoted_as_the_manager_reads_them() {
+    fn paths_are_quoted_for_systemd() {
         assert_eq!(quoted("/a b/100%/$x\"\\"), "\"/a b/100%%/$x\\\"\\\\\"");
         let unit = Unit { program: "/$b/swarm", root: "/$s", path: None, recover: false }.text();
         assert!(unit.contains("ExecStart=\"/$$b/swarm\" ") && unit.contains("\"SWARM_DIR=/$s\""), "{unit}");
     }
 
     #[test]
-    fn a_unit_says_who_and_where_and_recovers_only_when_asked() {
+    fn a_unit_has_program_and_directory_and_recovers_only_if_asked() {
         let unit = |recover| Unit { program: "/bin/swarm", root: "/s", path: Some("/bin"), recover }.text();
         assert!(unit(false).starts_with(MARK) && !unit(false).contains("recover"));
         assert!(unit(true).contains("ExecStartPost=-\"/bin/swarm\" recover --apply\n"));

@@ -1,0 +1,264 @@
+//! Agents: one launcher and one pure parser of the output for each agent program, in a file of its own.
+//!
+//! An adapter is data and a parser; it uses no file, clock or process. The attempt
+//! ([`swarm::processes::attempt`]) feeds it the lines of the agent's standard output and asks for
+//! the outcome at the end. Success needs evidence: an exit code alone is none.
+
+mod claude;
+mod codex;
+mod command;
+pub mod consent;
+mod fault;
+pub mod hooks;
+pub mod resume;
+mod shell;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use swarm_config::sections::AgentConfig;
+use swarm_model::Ended;
+use swarm_model::run::progress::Spent;
+use swarm_model::run::{FaultKind, Outcome};
+
+pub use fault::{classify, is_logged_out};
+
+/// Capabilities that the front matter of a spec may require.
+pub const CAPABILITIES: [&str; 8] = [
+    "file_read",
+    "file_write",
+    "file_search",
+    "bash_execute",
+    "web_search",
+    "web_fetch",
+    "code_analysis",
+    "git_operations",
+];
+
+/// Agents that need no configuration.
+pub const BUILT_IN: [&str; 3] = ["claude", "codex", "shell"];
+
+/// Agent that can be started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agent {
+    pub name: String,
+    pub kind: Kind,
+    pub config: AgentConfig,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Claude,
+    Codex,
+    /// Runs the shell blocks of the spec itself.
+    Shell,
+    /// Any command; its exit code is the only result.
+    Command,
+}
+
+/// Conversation that can be continued, and its cost so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    pub id: String,
+    /// Cost so far. Agents report totals of the whole conversation, so this is subtracted.
+    #[serde(default)]
+    pub spent: Spent,
+}
+
+/// Input of one turn of an agent.
+#[derive(Clone, Debug)]
+pub struct Turn<'a> {
+    pub prompt: &'a str,
+    /// Conversation to continue.
+    pub session: Option<&'a Session>,
+    /// Id for a new conversation, for agents that let the caller choose it.
+    pub fresh_id: &'a str,
+}
+
+/// Command line, environment and input of one turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    /// Standard input; empty if `None`.
+    pub input: Option<String>,
+}
+
+/// Event in the output of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// Id of the conversation.
+    Session(String),
+    /// Message text.
+    Text(String),
+    /// Use of a tool.
+    Tool(String),
+    /// Task list of the agent: a list of `{content, status, activeForm}`.
+    Todos(serde_json::Value),
+    /// The agent has to wait before it can continue.
+    Delay(String),
+    /// The agent was denied a permission that no one was there to grant.
+    Denied(String),
+    /// The agent asks a person, and waits for the answer or continues without it.
+    Asked(String),
+    /// The agent retries something that cannot succeed and must be ended.
+    Doomed,
+}
+
+/// Result of a turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    pub outcome: Outcome,
+    /// Cost of this turn alone.
+    pub spent: Spent,
+    /// Conversation after this turn.
+    pub session: Option<Session>,
+    /// Full last message, for agents that print events.
+    pub said: Option<String>,
+}
+
+/// Facts about the end of an agent's process.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'a> {
+    pub ended: Ended,
+    /// End of its standard error.
+    pub stderr: &'a str,
+    /// End of its standard output, for agents that print no events.
+    pub output: &'a str,
+    /// Current time in Unix milliseconds, for limits that are reported relative to now.
+    pub now_ms: u64,
+}
+
+/// Parser of an agent's output.
+pub trait Parser: Send {
+    /// Parses one line.
+    fn line(&mut self, line: &str) -> Vec<Seen>;
+    /// Reports whether a line can be skipped. `told` is false if activity is no longer reported; only lines that affect
+    /// the outcome matter then.
+    fn skips(&self, _line: &[u8], _told: bool) -> bool {
+        false
+    }
+    /// Returns the result of the turn after the process has ended.
+    fn end(self: Box<Self>, end: End<'_>) -> Report;
+}
+
+impl Agent {
+    /// Returns the agent of this name: a built-in one, or one from the configuration.
+    ///
+    /// # Errors
+    /// Fails if the agent is unknown, naming those that exist, or if its configuration is invalid.
+    pub fn find(name: &str, configured: &BTreeMap<String, AgentConfig>) -> Result<Self, String> {
+        let config = configured.get(name).cloned().unwrap_or_default();
+        let kind = match (name, &config.command, config.events.as_deref()) {
+            (_, Some(command), _) if command.is_empty() => {
+                return Err(format!("agents.{name}.command is empty"));
+            }
+            (_, Some(_), Some("claude")) => Kind::Claude,
+            (_, Some(_), Some("codex")) => Kind::Codex,
+            (_, Some(_), None) => Kind::Command,
+            (_, _, Some(events)) if !matches!(events, "claude" | "codex") => {
+                return Err(format!("invalid agents.{name}.events {events:?}: must be \"claude\" or \"codex\""));
+            }
+            ("claude", None, _) => Kind::Claude,
+            ("codex", None, _) => Kind::Codex,
+            ("shell", None, _) => Kind::Shell,
+            (_, None, _) if configured.contains_key(name) => {
+                return Err(format!("agents.{name} has no command"));
+            }
+            _ => {
+                let known: Vec<&str> = BUILT_IN.into_iter().chain(configured.keys().map(String::as_str)).collect();
+                return Err(format!("unknown agent '{name}' (known: {})", known.join(", ")));
+            }
+        };
+        Ok(Self { name: name.to_owned(), kind, config })
+    }
+
+    /// Returns the required capabilities that this agent does not have.
+    pub fn missing(&self, required: &[String]) -> Vec<String> {
+        let has = |capability: &str| match &self.config.capabilities {
+            Some(configured) => configured.iter().any(|one| one == capability),
+            None => match self.kind {
+                Kind::Claude | Kind::Command => CAPABILITIES.contains(&capability),
+                Kind::Codex => CAPABILITIES.contains(&capability) && capability != "web_fetch",
+                Kind::Shell => {
+                    matches!(capability, "file_read" | "file_write" | "file_search" | "bash_execute" | "git_operations")
+                }
+            },
+        };
+        required.iter().filter(|one| !has(one)).cloned().collect()
+    }
+
+    /// Reports whether the agent takes instructions: to repair its work, or to resolve a conflict.
+    pub fn converses(&self) -> bool {
+        self.kind != Kind::Shell
+    }
+
+    /// Reports whether a conversation with the agent can be continued.
+    pub fn resumes(&self) -> bool {
+        matches!(self.kind, Kind::Claude | Kind::Codex)
+    }
+
+    /// Returns the command line, environment and input for a turn.
+    pub fn launch(&self, turn: &Turn<'_>) -> Launch {
+        let mut launch = match self.kind {
+            Kind::Claude => claude::launch(&self.config, turn),
+            Kind::Codex => codex::launch(&self.config, turn),
+            Kind::Command => command::launch(&self.config, turn),
+            Kind::Shell => shell::launch(turn),
+        };
+        launch.env.extend(self.config.env.clone());
+        launch
+    }
+
+    /// Returns a parser of the agent's output; `session` is the conversation that is continued.
+    pub fn parser(&self, session: Option<&Session>) -> Box<dyn Parser> {
+        let before = session.cloned().unwrap_or_default();
+        match self.kind {
+            Kind::Claude => Box::new(claude::Reader::new(before)),
+            Kind::Codex => Box::new(codex::Reader::new(before)),
+            Kind::Command | Kind::Shell => Box::new(command::Reader::default()),
+        }
+    }
+}
+
+/// Returns the shell script in a spec for the `shell` agent.
+///
+/// # Errors
+/// Fails if the spec has no shell block, or if one is not closed.
+pub fn shell_script(spec: &str) -> Result<String, String> {
+    shell::script(spec)
+}
+
+/// Returns a failure with its evidence for the next attempt.
+fn failure(cause: impl Into<String>, evidence: Option<String>, fault: FaultKind) -> Outcome {
+    Outcome::Failure { cause: cause.into(), evidence, fault }
+}
+
+/// Returns `ended with code 3` or `ended by signal 9`.
+pub fn end_words(ended: Ended) -> String {
+    match ended {
+        Ended::Code(code) => format!("ended with code {code}"),
+        Ended::Signal(signal) => format!("ended by signal {signal}"),
+    }
+}
+
+/// Returns the first line without control characters, shortened for a list.
+pub fn short(text: &str) -> String {
+    const LENGTH_MAX: usize = 200;
+    let line: String = text.trim().lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
+    let line = line.trim();
+    match line.char_indices().nth(LENGTH_MAX) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
+}
+
+/// Returns the last `count` lines, as evidence for the next attempt.
+pub fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests;

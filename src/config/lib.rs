@@ -1,0 +1,227 @@
+//! Configuration files: `swarm.toml` at a repository's root and the user's own `~/.config/swarm/config.toml`. The
+//! repository's file wins key by key, and flags win over both.
+//!
+//! ```text
+//! file (bytes) -> check (names, by keys) -> Sections (types) -> merged: repository over user
+//! ```
+
+mod check;
+pub mod defaults;
+mod file;
+pub mod keys;
+pub mod sections;
+mod shown;
+pub mod worktree;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Deserialize as _;
+use toml::{Table, Value};
+
+pub use self::file::{USER_FILE, root_above, user_path};
+pub use self::sections::Sections;
+pub use self::shown::{Shown, Source, shown};
+
+/// Name of the file at a repository's root.
+pub const FILE: &str = "swarm.toml";
+
+static IGNORES_USER_FILE: AtomicBool = AtomicBool::new(false);
+
+/// Makes [`load`] ignore the user's own file in this process. For tests, which must not depend on who runs them.
+pub fn ignore_user_file() {
+    IGNORES_USER_FILE.store(true, Ordering::Relaxed);
+}
+
+/// Owner of a configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    User,
+    Repository,
+}
+
+/// Contents of one file.
+struct Layer {
+    shown: String,
+    text: String,
+    table: Table,
+}
+
+/// Returns the configuration in the repository with this root, or outside of any repository.
+///
+/// # Errors
+/// Fails with the file, the line and the problem. Values are not shown, because they may be addresses or commands.
+pub fn load(root: Option<&Path>) -> Result<Sections, String> {
+    let user = if cfg!(test) || IGNORES_USER_FILE.load(Ordering::Relaxed) { None } else { user_path() };
+    first(of_files(user.as_deref(), root))
+}
+
+/// Returns the configuration of the user's own file alone.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn of_user(path: &Path) -> Result<Sections, String> {
+    first(of_files(Some(path), None))
+}
+
+fn first(read: Result<Sections, Vec<String>>) -> Result<Sections, String> {
+    read.map_err(|causes| match causes.as_slice() {
+        [cause] => cause.clone(),
+        [cause, more @ ..] => format!("{cause} (and {} more; run 'swarm config' to see them)", more.len()),
+        [] => "cannot read the configuration".to_owned(),
+    })
+}
+
+/// Returns the merged configuration of these two files.
+///
+/// # Errors
+/// Returns every problem in the files.
+fn of_files(user: Option<&Path>, root: Option<&Path>) -> Result<Sections, Vec<String>> {
+    let layers = layers(user, root)?;
+    let merged = layers.into_iter().fold(Table::new(), |below, layer| over(below, layer.table));
+    // Each file was checked by itself: an error now is a conflict between the two.
+    Sections::deserialize(merged).map_err(|error| vec![format!("the two configuration files conflict: {error}")])
+}
+
+/// Returns the user's file, then the repository's; missing files are left out.
+fn layers(user: Option<&Path>, root: Option<&Path>) -> Result<Vec<Layer>, Vec<String>> {
+    let repository = root.map(|root| root.join(FILE));
+    let paths = [(user, Owner::User), (repository.as_deref(), Owner::Repository)];
+    let (mut layers, mut causes) = (Vec::new(), Vec::new());
+    for (path, owner) in paths.into_iter().filter_map(|(path, owner)| Some((path?, owner))) {
+        match layer(path, owner) {
+            Ok(layer) => layers.extend(layer),
+            Err(more) => causes.extend(more),
+        }
+    }
+    if causes.is_empty() { Ok(layers) } else { Err(causes) }
+}
+
+/// Reads and checks one file; `None` if it does not exist.
+fn layer(path: &Path, owner: Owner) -> Result<Option<Layer>, Vec<String>> {
+    let shown = path.display().to_string();
+    let Some(text) = file::read(path).map_err(|error| vec![format!("{shown}: {error}")])? else {
+        return Ok(None);
+    };
+    let at = |offset: usize| check::line_of(&text, offset);
+    let wrong = |error: &toml::de::Error| {
+        let line = error.span().map_or(1, |span| at(span.start));
+        let key = error.span().and_then(|span| check::key_at(&text, span.start)).map(|key| format!("{key}: "));
+        format!("{shown}, line {line}: {}{}", key.unwrap_or_default(), without_value(error.message()))
+    };
+    let problems = check::problems(&text, owner).map_err(|error| vec![wrong(&error)])?;
+    if !problems.is_empty() {
+        let told = |problem: check::Problem| format!("{shown}, line {}: {}", problem.line, problem.cause);
+        return Err(problems.into_iter().map(told).collect());
+    }
+    let sections = toml::from_str::<Sections>(&text).map_err(|error| vec![wrong(&error)])?;
+    sections.check().map_err(|(key, cause)| {
+        let line = check::place_of(&text, &key).map_or(1, at);
+        vec![format!("{shown}, line {line}: {key}: {cause}")]
+    })?;
+    let table = toml::from_str(&text).map_err(|error| vec![wrong(&error)])?;
+    Ok(Some(Layer { shown, text, table }))
+}
+
+/// Merges two tables; tables are merged key by key, all other values are replaced.
+fn over(below: Table, above: Table) -> Table {
+    let mut merged = below;
+    for (key, value) in above {
+        let value = match (merged.remove(&key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => Value::Table(over(below, above)),
+            (_, value) => value,
+        };
+        merged.insert(key, value);
+    }
+    merged
+}
+
+/// Removes the quoted value from an error of the TOML parser, because it may be an address or a command.
+fn without_value(message: &str) -> String {
+    match (message.find("string \""), message.rfind("\", expected ")) {
+        (Some(begin), Some(end)) if begin < end => {
+            format!("{}string{}", &message[..begin], &message[end + 1..])
+        }
+        _ => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Returns the merged configuration of two texts; errors without the temporary directory.
+    fn both(user: &str, repository: &str) -> Result<Sections, Vec<String>> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, root) = (dir.path().join("config.toml"), dir.path().join("repo"));
+        fs::create_dir(&root).expect("made");
+        fs::write(&path, user).expect("written");
+        fs::write(root.join(FILE), repository).expect("written");
+        let short = |cause: String| cause.replace(dir.path().to_str().expect("text"), "");
+        of_files(Some(&path), Some(&root)).map_err(|causes| causes.into_iter().map(short).collect())
+    }
+
+    #[test]
+    fn the_repository_wins_key_by_key() {
+        let user = "[merge]\nverify = 'make'\nbatch = 3\n[agents.slow]\ncommand = ['a']\nmodel = 'x'\n";
+        let read = both(user, "[merge]\nbatch = 5\n[agents.slow]\nmodel = 'y'\n").expect("read");
+        assert_eq!((read.merge.verify.as_deref(), read.merge.batch), (Some("make"), Some(5)));
+        let slow = &read.agents["slow"];
+        assert_eq!((slow.command.clone(), slow.model.as_deref()), (Some(vec!["a".to_owned()]), Some("y")));
+        assert_eq!(of_files(None, None), Ok(Sections::default()));
+    }
+
+    #[test]
+    fn every_unknown_key_is_reported_with_its_line_and_the_nearest_name() {
+        let causes =
+            both("[run]\nlimt = 3\n\n[notfy]\nx = 1\n", "[merge]\nverfy = 'x'\nqqqqqqq = 1\n").expect_err("wrong");
+        assert_eq!(
+            causes,
+            [
+                "/config.toml, line 2: unknown key 'run.limt' (did you mean 'limit'?)",
+                "/config.toml, line 4: unknown key 'notfy' (did you mean 'notify'?)",
+                "/repo/swarm.toml, line 2: unknown key 'merge.verfy' (did you mean 'verify'?)",
+                "/repo/swarm.toml, line 3: unknown key 'merge.qqqqqqq' (valid keys: batch, max_retries, resolver, \
+                 strategy, timeout, verify, verify_each)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_repository_cannot_set_a_users_section() {
+        let causes = both("", "[notify]\ncommand = 'x'\n").expect_err("refused");
+        assert!(causes[0].starts_with("/repo/swarm.toml, line 1: 'notify' is allowed only in"), "{causes:?}");
+    }
+
+    #[test]
+    fn errors_do_not_show_values_that_may_be_secret() {
+        for text in ["desktop = \"curl -H token\"", "events = \"http://host/token\"", "command = \"token"] {
+            let causes = both(&format!("[notify]\n{text}\n"), "").expect_err("wrong");
+            assert!(causes[0].starts_with("/config.toml, line 2: ") && !causes[0].contains("token"), "{causes:?}");
+        }
+        assert_eq!(
+            without_value("invalid type: string \"a \", expected b\", expected a boolean"),
+            "invalid type: string, expected a boolean"
+        );
+    }
+
+    #[test]
+    fn hostile_files_are_reported_with_file_and_line() {
+        let deep = format!("x = {}{}", "[".repeat(5_000), "]".repeat(5_000));
+        let texts =
+            ["\u{feff}[merge", "[merge]\nbatch = -1", "[merge]\n[merge]", "merge = 3", "[[merge]]\nbatch = 1", "\0"];
+        for text in
+            texts.into_iter().chain([deep.as_str(), "[run.groups]\na = 'x'", "[merge]\nbatch = 99999999999999999999"])
+        {
+            let causes = both("", text).expect_err("it is wrong");
+            assert!(causes.iter().all(|cause| cause.starts_with("/repo/swarm.toml, line ")), "{text:.40}: {causes:?}");
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(dir.path().join(FILE)).expect("made");
+        assert!(of_files(None, Some(dir.path())).expect_err("no file")[0].ends_with(": not a regular file"));
+        fs::remove_dir(dir.path().join(FILE)).expect("removed");
+        fs::write(dir.path().join(FILE), b"[run]\nagent = \"\xff\"\n").expect("written");
+        assert!(of_files(None, Some(dir.path())).expect_err("no text")[0].contains("UTF-8"));
+    }
+}

@@ -1,0 +1,360 @@
+//! Builds candidates: an item's work on top of a commit, as a new commit that only our ref names.
+//! In-process if the merge is trivial, otherwise with `git merge-tree`. No worktree is touched.
+
+use std::collections::BTreeSet;
+
+use git2::{Oid, Repository, Signature, Time};
+use swarm_model::merge::Build;
+use swarm_model::merge::queue::{Item, Strategy};
+
+use super::check::Check;
+use super::desk::Workspace;
+use super::trees;
+use crate::repository::fault::Fault;
+use crate::repository::{holders, objects};
+
+/// Result of a merge of trees: the id of the tree, or the paths in conflict.
+enum Merged {
+    Tree(String),
+    Conflict(Vec<String>),
+}
+
+/// A commit to create.
+struct Draft<'a> {
+    tree: &'a str,
+    parents: &'a [&'a str],
+    message: &'a str,
+    /// Original author; `None` for the caller.
+    author: Option<&'a Author>,
+}
+
+pub(crate) fn build(workspace: &Workspace, strategy: Strategy, item: &Item, onto: &str) -> Result<Build, Fault> {
+    let _hold = workspace.hold()?;
+    let library = workspace.library();
+    let built = Builder { workspace, library: library.as_deref(), item, onto }.build(strategy)?;
+    if let Build::Made(commit) = &built {
+        pin(workspace, library.as_deref(), commit)?;
+    }
+    Ok(built)
+}
+
+/// Protects the candidates from `git gc` with one ref to the newest, which contains the earlier
+/// ones.
+fn pin(workspace: &Workspace, library: Option<&Repository>, commit: &str) -> Result<(), Fault> {
+    let name = reference(workspace);
+    holders::clear_stale_locks(&[workspace.common.join(format!("{name}.lock"))], None);
+    let pinned = library.map(|repo| {
+        let id = Oid::from_str(commit)?;
+        repo.reference(&name, id, true, "swarm: candidate").map(drop)
+    });
+    match pinned {
+        Some(Ok(())) => Ok(()),
+        _ => Ok(workspace.write().args(["update-ref", &name, commit]).run().map(drop)?),
+    }
+}
+
+/// Returns the name of the ref to this queue's candidates.
+fn reference(workspace: &Workspace) -> String {
+    let id = workspace.own.file_name().unwrap_or_default().to_string_lossy();
+    format!("refs/swarm/cand/{id}")
+}
+
+/// A commit of the topic with a single parent.
+struct Commit {
+    id: String,
+    parent: String,
+    author: Author,
+    message: String,
+}
+
+impl Commit {
+    /// Number of fields that git prints per commit.
+    const FIELDS: usize = 6;
+
+    fn read(fields: &[&str]) -> Result<Self, Fault> {
+        let is_id = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let [id, parent, name, mail, date, message] = *fields else { return Err(Self::odd()) };
+        if !is_id(id) || !is_id(parent) {
+            return Err(Self::odd());
+        }
+        let author = Author { name: name.to_owned(), mail: mail.to_owned(), date: date.to_owned() };
+        Ok(Self { id: id.to_owned(), parent: parent.to_owned(), author, message: message.to_owned() })
+    }
+
+    fn odd() -> Fault {
+        Fault::new("unexpected output of 'git log'")
+    }
+}
+
+/// Author of a commit as git prints and accepts it; the mail may be empty.
+pub(crate) struct Author {
+    pub(crate) name: String,
+    pub(crate) mail: String,
+    /// `seconds ±hhmm`
+    pub(crate) date: String,
+}
+
+impl Author {
+    fn signature(&self) -> Result<Signature<'static>, git2::Error> {
+        Signature::new(&self.name, &self.mail, &time(&self.date))
+    }
+}
+
+/// Parses `seconds ±hhmm`. An invalid time becomes the epoch, as in git.
+fn time(raw: &str) -> Time {
+    let (seconds, zone) = raw.split_once(' ').unwrap_or((raw, "+0000"));
+    let zone = zone.parse::<i32>().unwrap_or_default();
+    Time::new(seconds.parse().unwrap_or_default(), zone / 100 * 60 + zone % 100)
+}
+
+struct Builder<'a> {
+    workspace: &'a Workspace,
+    library: Option<&'a Repository>,
+    item: &'a Item,
+    onto: &'a str,
+}
+
+impl Builder<'_> {
+    fn build(&self, strategy: Strategy) -> Result<Build, Fault> {
+        let tip = self.item.tip.as_str();
+        if !self.is_there(tip) {
+            return Err(Fault::new(format!("commit {tip} not found in the repository")));
+        }
+        let bases = self.merge_bases(self.onto, tip)?;
+        let base = match bases.as_slice() {
+            [] => return Err(Fault::new("the branch has no common history with its base")),
+            [base, ..] => base,
+        };
+        if base == tip {
+            return Ok(Build::Nothing);
+        }
+        // Conflict resolutions in the topic's own merges are part of no single non-merge commit.
+        let strategy = if strategy == Strategy::Rebase && self.has_merges(base)? { Strategy::Squash } else { strategy };
+        if strategy == Strategy::Rebase {
+            return self.rebase(base);
+        }
+        let tree = match self.merge(&bases)? {
+            Merged::Tree(tree) => tree,
+            Merged::Conflict(files) => return Ok(Build::Conflict(files)),
+        };
+        if tree == self.tree_of(self.onto)? {
+            return Ok(Build::Nothing);
+        }
+        let name = &self.item.name;
+        let (parents, message) = match strategy {
+            Strategy::Merge => (vec![self.onto, tip], format!("Merge {name}\n\n{}", self.trailer())),
+            Strategy::Squash | Strategy::Rebase => {
+                (vec![self.onto], format!("{name}\n\n{}\n{}", self.subjects(base)?, self.trailer()))
+            }
+        };
+        self.commit(&Draft { tree: &tree, parents: &parents, message: &message, author: None }).map(Build::Made)
+    }
+
+    fn is_there(&self, commit: &str) -> bool {
+        let seen = self.library.is_some_and(|repo| Oid::from_str(commit).is_ok_and(|id| repo.find_commit(id).is_ok()));
+        // If the check itself failed, the next step reports the problem.
+        seen || !objects::commit(&self.workspace.cli, &self.workspace.common, commit).is_ok_and(|found| found.is_none())
+    }
+
+    fn trailer(&self) -> String {
+        format!("Swarm-Completion: {}/{}\n", self.item.name, self.item.id)
+    }
+
+    fn has_merges(&self, base: &str) -> Result<bool, Fault> {
+        let range = format!("{base}..{}", self.item.tip);
+        let found = self.workspace.read().args(["rev-list", "--merges", "--max-count=1", &range]).line()?;
+        Ok(!found.is_empty())
+    }
+
+    /// Returns the subjects of the topic's commits, oldest first, one per line.
+    fn subjects(&self, base: &str) -> Result<String, Fault> {
+        let range = format!("{base}..{}", self.item.tip);
+        let out = self.workspace.read().args(["log", "--reverse", "--no-merges", "--format=* %s", &range]).run()?;
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    /// Applies each commit of the topic on top of the one before. The topic contains no merges.
+    fn rebase(&self, base: &str) -> Result<Build, Fault> {
+        let mut at = self.onto.to_owned();
+        for commit in self.topic(base)? {
+            let (before, after) = (&commit.parent, &commit.id);
+            let merged = match self.trivially(before, &at, after) {
+                Some(tree) => Merged::Tree(tree),
+                None => {
+                    let words = [format!("--merge-base={before}")];
+                    self.checked(std::slice::from_ref(before), &words, &at, after)?
+                }
+            };
+            let tree = match merged {
+                Merged::Tree(tree) => tree,
+                Merged::Conflict(files) => return Ok(Build::Conflict(files)),
+            };
+            if tree == self.tree_of(&at)? {
+                continue;
+            }
+            let (message, author) = (&*commit.message, Some(&commit.author));
+            at = self.commit(&Draft { tree: &tree, parents: &[&at], message, author })?;
+        }
+        Ok(if at == self.onto { Build::Nothing } else { Build::Made(at) })
+    }
+
+    /// Returns the topic's commits, oldest first.
+    fn topic(&self, base: &str) -> Result<Vec<Commit>, Fault> {
+        let range = format!("{base}..{}", self.item.tip);
+        let fields = "--format=%H%x00%P%x00%an%x00%ae%x00%ad%x00%B";
+        let call =
+            self.workspace.read().args(["log", "--no-show-signature", "--reverse", "--topo-order", "--date=raw"]);
+        let told = call.args(["--encoding=UTF-8", "-z", fields, &range]).run()?;
+        let told = String::from_utf8_lossy(&told);
+        // Every field ends with NUL, including the last one.
+        let told = told.strip_suffix('\0').map(|told| told.split('\0').collect::<Vec<_>>()).unwrap_or_default();
+        told.chunks(Commit::FIELDS).map(Commit::read).collect()
+    }
+
+    fn merge_bases(&self, one: &str, other: &str) -> Result<Vec<String>, Fault> {
+        if let Some(repo) = self.library
+            && let Ok(bases) = by_library(repo, one, other)
+        {
+            return Ok(bases);
+        }
+        let (_, out) = self.workspace.read().args(["merge-base", "--all", one, other]).run_for(&[0, 1])?;
+        Ok(String::from_utf8_lossy(&out).lines().map(str::to_owned).collect())
+    }
+
+    fn merge(&self, bases: &[String]) -> Result<Merged, Fault> {
+        let (ours, theirs) = (self.onto, &self.item.tip);
+        // With several merge bases, git merges these first.
+        if let [base] = bases
+            && let Some(tree) = self.trivially(base, ours, theirs)
+        {
+            return Ok(Merged::Tree(tree));
+        }
+        // git finds the same merge bases itself, and proceeds like `git merge`.
+        self.checked(bases, &[], ours, theirs)
+    }
+
+    fn trivially(&self, base: &str, ours: &str, theirs: &str) -> Option<String> {
+        let merged = trivially(self.library?, base, ours, theirs).ok().flatten();
+        merged.map(|tree| tree.to_string())
+    }
+
+    fn by_command(&self, words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
+        let call = self.workspace.write().args(["merge-tree", "--write-tree", "--name-only", "--messages", "-z"]);
+        // Without a checkout, git must be told where to read attributes (merge drivers, binary files).
+        let call = call.env("GIT_ATTR_SOURCE", ours);
+        let (code, out) = call.args(words).args([ours, theirs]).run_for(&[0, 1])?;
+        match code {
+            0 => Ok(Merged::Tree(out.split(|byte| *byte == 0).next().map(text).unwrap_or_default())),
+            _ => Ok(Merged::Conflict(conflicts(&out))),
+        }
+    }
+
+    /// Merges with git, and checks that the result is a merge of these two sides and nothing else.
+    fn checked(&self, bases: &[String], words: &[String], ours: &str, theirs: &str) -> Result<Merged, Fault> {
+        let merged = self.by_command(words, ours, theirs)?;
+        if let Merged::Tree(tree) = &merged {
+            let Self { workspace, library, item, .. } = *self;
+            Check { workspace, library, name: &item.name, bases, ours, theirs }.run(tree)?;
+        }
+        Ok(merged)
+    }
+
+    fn tree_of(&self, commit: &str) -> Result<String, Fault> {
+        if let Some(repo) = self.library
+            && let Ok(found) = Oid::from_str(commit).and_then(|id| repo.find_commit(id))
+        {
+            return Ok(found.tree_id().to_string());
+        }
+        tree_of(self.workspace, commit)
+    }
+
+    fn commit(&self, draft: &Draft<'_>) -> Result<String, Fault> {
+        let identity = self.workspace.identity()?;
+        if let Some(repo) = self.library {
+            let made = (|| {
+                let parents = draft.parents.iter().map(|id| repo.find_commit(Oid::from_str(id)?));
+                let parents = parents.collect::<Result<Vec<_>, git2::Error>>()?;
+                let tree = repo.find_tree(Oid::from_str(draft.tree)?)?;
+                // libgit2 rejects an author without a mail; git accepts it.
+                let author = draft.author.map_or_else(|| identity.author(), Author::signature)?;
+                let committer = identity.committer()?;
+                repo.commit(None, &author, &committer, draft.message, &tree, &parents.iter().collect::<Vec<_>>())
+            })();
+            if let Ok(id) = made {
+                return Ok(id.to_string());
+            }
+        }
+        commit_tree(self.workspace, draft.tree, draft.parents, draft.message, draft.author)
+    }
+}
+
+/// Returns the commit's tree with git.
+fn tree_of(workspace: &Workspace, commit: &str) -> Result<String, Fault> {
+    Ok(workspace.read().args(["rev-parse", "--verify", "--end-of-options", &format!("{commit}^{{tree}}")]).line()?)
+}
+
+/// Creates an unsigned commit with `git commit-tree`.
+pub(crate) fn commit_tree(
+    workspace: &Workspace,
+    tree: &str,
+    parents: &[&str],
+    message: &str,
+    author: Option<&Author>,
+) -> Result<String, Fault> {
+    let call = workspace.identity()?.environment(workspace.write(), author);
+    let call = call.args(["-c", "commit.gpgSign=false", "commit-tree", "-m", message]);
+    let call = parents.iter().fold(call, |call, parent| call.args(["-p", parent]));
+    Ok(call.arg(tree).line()?)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Parses the paths in conflict from `git merge-tree -z`: a tree, paths, an empty field, and
+/// messages, each a count, as many paths, a kind and a sentence.
+fn conflicts(out: &[u8]) -> Vec<String> {
+    let mut fields = out.split(|byte| *byte == 0).skip(1);
+    let listed: BTreeSet<String> = fields.by_ref().take_while(|field| !field.is_empty()).map(text).collect();
+    if !listed.is_empty() {
+        return listed.into_iter().collect();
+    }
+    // Some conflicts have no listed file, such as a directory that was renamed to two names.
+    let mut named = BTreeSet::new();
+    while let Some(count) = fields.next().and_then(|field| text(field).parse().ok()) {
+        let paths: Vec<String> = fields.by_ref().take(count).map(text).collect();
+        let kind = fields.next().map(text).unwrap_or_default();
+        let _ = fields.next();
+        if kind.starts_with("CONFLICT") {
+            named.extend(paths);
+        }
+    }
+    named.into_iter().collect()
+}
+
+fn by_library(repo: &Repository, one: &str, other: &str) -> Result<Vec<String>, git2::Error> {
+    match repo.merge_bases(Oid::from_str(one)?, Oid::from_str(other)?) {
+        Ok(bases) => Ok(bases.iter().map(Oid::to_string).collect()),
+        Err(error) if trees::is_absent(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn trivially(repo: &Repository, base: &str, ours: &str, theirs: &str) -> Result<Option<Oid>, git2::Error> {
+    let tree = |id: &str| Ok::<_, git2::Error>(repo.find_commit(Oid::from_str(id)?)?.tree_id());
+    trees::merge(repo, tree(base)?, tree(ours)?, tree(theirs)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_in_conflict_are_those_listed_or_those_of_the_messages() {
+        let listed = b"aa\0b\0a\0a\0\x001\0x\0CONFLICT (contents)\0CONFLICT in x\n\0";
+        assert_eq!(conflicts(listed), ["a", "b"]);
+        let told =
+            b"aa\0\x001\0y\0Auto-merging\0Auto-merging y\n\x002\0d\0e\0CONFLICT (directory rename split)\0why\n\0";
+        assert_eq!(conflicts(told), ["d", "e"]);
+    }
+}

@@ -1,0 +1,461 @@
+//! Updates directories that have the base checked out when the base moves. Keeps uncommitted
+//! changes of the user that are not in the way.
+//!
+//! The new index is built next to the old one and replaces it while we hold `index.lock`. The lock
+//! is a file of ours whose inode is recorded, so after a crash the lock is known to be ours and the
+//! old index is intact. The files that the landing writes are recorded, too, with their earlier
+//! state: a file is restored only if it differs from that state and contains a beginning of what
+//! we were writing. (A git that is killed during `read-tree -u` leaves files missing, empty or
+//! truncated.)
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd as _;
+
+use super::checked_out::holders_of_base;
+use super::desk::Workspace;
+use super::in_the_way::{self, Tree, is_below};
+use super::trees::{self, Differing};
+use crate::repository::cli::{Call, CliError};
+use crate::repository::fault::Fault;
+use crate::repository::{holders, parse};
+use crate::worktrees::admin;
+use swarm_sys::files::replace_durably;
+
+const MARKER: &str = "landing.json";
+const INDEX: &str = "swarm-landing.index";
+const LOCK: &str = "swarm-landing.lock";
+const RESTORE: &str = "swarm-landing.restore";
+/// How long to wait for another git that has locked the index.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// How long to wait for a git that outlived its supervisor.
+const GIT_WAIT: Duration = Duration::from_secs(600);
+
+/// Record of a landing in progress, for recovery after a crash.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Marker {
+    from: String,
+    to: String,
+    started: SystemTime,
+    checkouts: Vec<Checkout>,
+}
+
+/// A directory that has the base checked out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Checkout {
+    tree: PathBuf,
+    git_dir: PathBuf,
+    /// Inode of the file that becomes `index.lock`.
+    lock: u64,
+    /// Files that the landing writes there.
+    files: Vec<Written>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Written {
+    path: Vec<u8>,
+    /// Whether the base has no file there yet.
+    is_new: bool,
+    /// Whether this is a submodule that is replaced by something else.
+    #[serde(default)]
+    was_link: bool,
+    /// State of the file before the landing; `None` if there was no file.
+    before: Option<FileStamp>,
+}
+
+/// The part of `lstat(2)` that shows whether a file changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FileStamp {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl FileStamp {
+    fn at(path: &Path) -> Option<Self> {
+        let seen = fs::symlink_metadata(path).ok().filter(|seen| !seen.is_dir())?;
+        Some(Self { inode: seen.ino(), bytes: seen.len(), modified: (seen.mtime(), seen.mtime_nsec()) })
+    }
+}
+
+impl Marker {
+    pub(crate) fn load(workspace: &Workspace) -> Result<Option<Self>, Fault> {
+        let path = workspace.own.join(MARKER);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| Fault::at(&path)(error.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Fault::at(&path)(error)),
+        }
+    }
+
+    pub(crate) fn save(&self, workspace: &Workspace) -> Result<(), Fault> {
+        let text = serde_json::to_vec(self).map_err(|error| Fault::new(error.to_string()))?;
+        replace_durably(&workspace.own, MARKER, &text).map_err(Fault::at(&workspace.own))
+    }
+
+    pub(crate) fn remove(&self, workspace: &Workspace) -> Result<(), Fault> {
+        admin::ignore_missing(fs::remove_file(workspace.own.join(MARKER))).map(drop).map_err(Fault::at(&workspace.own))
+    }
+}
+
+pub(crate) struct Plan {
+    pub(crate) marker: Marker,
+}
+
+pub(crate) enum Planned {
+    Ready(Plan),
+    /// The landing must wait until a person acts.
+    Busy(String),
+}
+
+/// Result of updating the files.
+pub(crate) enum Updated {
+    Done,
+    /// Uncommitted changes in these files would be overwritten; nothing was written.
+    Overlap(Vec<String>),
+    Refused(String),
+}
+
+/// Determines which directories have the base checked out and what would change there.
+pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planned, Fault> {
+    let mut marker = Marker { from: from.into(), to: to.into(), started: SystemTime::now(), checkouts: Vec::new() };
+    let holders = match holders_of_base(workspace)? {
+        Ok(holders) => holders,
+        Err(why) => return Ok(Planned::Busy(why)),
+    };
+    if holders.is_empty() {
+        return Ok(Planned::Ready(Plan { marker }));
+    }
+    let paths = written(workspace, from, to)?;
+    let replaced = in_the_way::replaced_links(&paths);
+    for (tree, git_dir) in holders {
+        // Without an index, nothing is checked out.
+        let index = git_dir.join("index");
+        if !index.try_exists().map_err(Fault::at(&index))? {
+            continue;
+        }
+        let lock = git_dir.join(LOCK);
+        let failed = Fault::at(&lock);
+        admin::ignore_missing(fs::remove_file(&lock)).map_err(&failed)?;
+        let made = fs::File::create_new(&lock).and_then(|file| file.metadata()).map_err(&failed)?;
+        let look = |differing: &Differing| {
+            let before = FileStamp::at(&tree.join(std::ffi::OsStr::from_bytes(&differing.path)));
+            let (is_new, was_link) = (differing.before.is_none(), replaced.contains(differing.path.as_slice()));
+            Written { path: differing.path.clone(), is_new, was_link, before }
+        };
+        let files = paths.iter().map(look).collect();
+        marker.checkouts.push(Checkout { tree, git_dir, lock: made.ino(), files });
+    }
+    Ok(Planned::Ready(Plan { marker }))
+}
+
+/// Returns the paths that differ between two commits.
+fn written(workspace: &Workspace, from: &str, to: &str) -> Result<Vec<Differing>, Fault> {
+    if let Some(repo) = workspace.library()
+        && let Ok(paths) = trees::differing(&repo, from, to)
+    {
+        return Ok(paths);
+    }
+    let call = workspace.read().args(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff"]);
+    Ok(trees::listed(&call.args([from, to]).run()?))
+}
+
+impl Plan {
+    /// Locks all indexes, or returns the reason why one cannot be locked.
+    pub(crate) fn lock(&self) -> Result<Option<String>, Fault> {
+        for checkout in &self.marker.checkouts {
+            let lock = checkout.git_dir.join("index.lock");
+            if !take(&checkout.git_dir.join(LOCK), &lock).map_err(Fault::at(&lock))? {
+                self.unlock()?;
+                let why = format!("another git has held {} for {} s", lock.display(), LOCK_WAIT.as_secs());
+                return Ok(Some(format!(
+                    "{why} (if no git runs there, remove that file, then run 'swarm merge retry')"
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Releases our locks.
+    pub(crate) fn unlock(&self) -> Result<(), Fault> {
+        self.marker.checkouts.iter().try_for_each(Checkout::release)
+    }
+
+    /// Updates files and indexes from one commit to the other. A refused update has changed
+    /// nothing.
+    pub(crate) fn update(&self, workspace: &Workspace) -> Result<Updated, Fault> {
+        for checkout in &self.marker.checkouts {
+            match checkout.update(workspace, &self.marker)? {
+                Updated::Done => {}
+                refused => {
+                    // Earlier directories are already updated, so restore them.
+                    self.marker.checkouts.iter().try_for_each(|updated| updated.restore(workspace, &self.marker))?;
+                    return Ok(refused);
+                }
+            }
+        }
+        for checkout in &self.marker.checkouts {
+            let (new, index) = (checkout.git_dir.join(INDEX), checkout.git_dir.join("index"));
+            fs::rename(&new, &index).map_err(Fault::at(&index))?;
+        }
+        Ok(Updated::Done)
+    }
+}
+
+/// Hard-links `ours` to `lock`, waiting until the lock is free. Returns `false` on timeout.
+fn take(ours: &Path, lock: &Path) -> io::Result<bool> {
+    retry_until(lock.parent().unwrap_or(lock), LOCK_WAIT, || match fs::hard_link(ours, lock) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Err(_) => Ok(false),
+    })
+}
+
+/// Repeats `attempt` whenever a file disappears from `dir`. Returns `false` if it did not succeed
+/// within `limit`.
+pub(crate) fn retry_until(
+    dir: &Path,
+    limit: Duration,
+    mut attempt: impl FnMut() -> io::Result<bool>,
+) -> io::Result<bool> {
+    let deadline = Instant::now() + limit;
+    let mut watch = None;
+    loop {
+        if attempt()? {
+            return Ok(true);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        match &watch {
+            // Try once more after the watch exists, so that no change is missed.
+            None => {
+                let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+                changes.add_watch(dir, AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM)?;
+                watch = Some(changes);
+            }
+            Some(changes) => {
+                let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+                let _ = poll(&mut [PollFd::new(changes.as_fd(), PollFlags::POLLIN)], left);
+                let _ = changes.read_events();
+            }
+        }
+    }
+}
+
+impl Checkout {
+    fn read<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
+        Workspace::named(workspace.cli.read(&self.tree), &self.git_dir, &self.tree)
+    }
+
+    fn write<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
+        Workspace::named(workspace.write_at(&self.tree).for_user(), &self.git_dir, &self.tree)
+    }
+
+    fn update(&self, workspace: &Workspace, marker: &Marker) -> Result<Updated, Fault> {
+        let hidden = self.in_the_way(workspace)?;
+        if !hidden.is_empty() {
+            let all: BTreeSet<String> = self.overlapping(workspace)?.into_iter().chain(hidden).collect();
+            return Ok(Updated::Overlap(all.into_iter().collect()));
+        }
+        match self.read_tree(workspace, marker, false) {
+            Err(CliError::Exit { .. }) => {}
+            Ok(()) => return Ok(Updated::Done),
+            // git may have been killed in the middle.
+            Err(error) => return Err(error.into()),
+        }
+        // git normally refuses before it writes anything, but it may also fail at the last step.
+        self.restore(workspace, marker)?;
+        // Refresh the index, so that files of which only the times changed are not in the way.
+        match self.read_tree(workspace, marker, true) {
+            Ok(()) => Ok(Updated::Done),
+            Err(CliError::Exit { message, .. }) => {
+                self.restore(workspace, marker)?;
+                let files = self.overlapping(workspace)?;
+                Ok(if files.is_empty() { Updated::Refused(message) } else { Updated::Overlap(files) })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Updates the files, and builds a new index next to the old one.
+    fn read_tree(&self, workspace: &Workspace, marker: &Marker, refreshed: bool) -> Result<(), CliError> {
+        let new = self.git_dir.join(INDEX);
+        admin::copy_index(&self.git_dir.join("index"), &new)?;
+        let step = || self.write(workspace).env("GIT_INDEX_FILE", &new);
+        if refreshed {
+            let _ = step().args(["update-index", "-q", "--refresh"]).run();
+        }
+        step().args(["read-tree", "-m", "-u", &marker.from, &marker.to]).run().map(drop)
+    }
+
+    /// Returns untracked paths that git would overwrite or delete.
+    fn in_the_way(&self, workspace: &Workspace) -> Result<Vec<String>, Fault> {
+        let tracked = || Ok(self.read(workspace).args(["ls-files", "-z"]).run()?);
+        let of =
+            |is: fn(&Written) -> bool| self.files.iter().filter(move |file| is(file)).map(|file| file.path.as_slice());
+        let tree = Tree { root: &self.tree, tracked: &tracked };
+        let found = tree.untracked(of(|file| file.is_new), of(|file| file.was_link))?;
+        Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    }
+
+    /// Returns the uncommitted changes among the files that the landing writes.
+    fn overlapping(&self, workspace: &Workspace) -> Result<Vec<String>, Fault> {
+        let status = self.read(workspace).args(["status", "--porcelain", "-z", "-uall"]).run()?;
+        let touched = |path: &[u8]| {
+            let meets = |file: &[u8]| file == path || is_below(file, path) || is_below(path, file);
+            self.files.iter().any(|file| meets(&file.path))
+        };
+        let changes = parse::status(&status).into_iter().filter(|change| touched(&change.path));
+        Ok(changes.map(|change| String::from_utf8_lossy(&change.path).into_owned()).collect())
+    }
+
+    /// Returns this checkout with its index locked: by the interrupted landing, or now.
+    fn locked(&self) -> Result<Self, Fault> {
+        let lock = self.git_dir.join("index.lock");
+        let failed = Fault::at(&lock);
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
+            return Ok(self.clone());
+        }
+        let ours = self.git_dir.join(LOCK);
+        if !ours.exists() {
+            fs::File::create_new(&ours).map_err(&failed)?;
+        }
+        let number = fs::symlink_metadata(&ours).map_err(&failed)?.ino();
+        // An earlier recovery took the lock and was killed.
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == number) {
+            return Ok(Self { lock: number, ..self.clone() });
+        }
+        if !take(&ours, &lock).map_err(&failed)? {
+            let cause = format!("{} is held by another git after an interrupted landing", lock.display());
+            return Err(
+                Fault::new(cause).remedy("if no git runs there, remove that file, then run 'swarm merge retry'")
+            );
+        }
+        Ok(Self { lock: number, ..self.clone() })
+    }
+
+    /// Removes the lock if it is ours, and our temporary files.
+    fn release(&self) -> Result<(), Fault> {
+        let lock = self.git_dir.join("index.lock");
+        if fs::symlink_metadata(&lock).is_ok_and(|seen| seen.ino() == self.lock) {
+            fs::remove_file(&lock).map_err(Fault::at(&lock))?;
+        }
+        for name in [LOCK, INDEX, "swarm-landing.index.lock", RESTORE, "swarm-landing.restore.lock"] {
+            let path = self.git_dir.join(name);
+            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Restores the files that an interrupted landing wrote, if the index is still the old one.
+    fn restore(&self, workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
+        let index = match self.read(workspace).args(["diff-index", "--cached", "-z", "--name-only", &marker.to]).run() {
+            // The commit was pruned long after the landing, so only the user can judge the files.
+            Err(CliError::Exit { .. }) => return Ok(()),
+            index => index?,
+        };
+        let differs = |path: &[u8]| index.split(|byte| *byte == 0).any(|other| other == path);
+        if !self.files.iter().any(|file| differs(&file.path)) {
+            return Ok(());
+        }
+        let mut old = Vec::new();
+        for file in &self.files {
+            let path = self.tree.join(std::ffi::OsStr::from_bytes(&file.path));
+            let is_somebodys = file.is_new && file.before.is_some();
+            if is_somebodys || FileStamp::at(&path) == file.before || !self.is_ours(workspace, marker, file, &path)? {
+                continue;
+            }
+            admin::ignore_missing(fs::remove_file(&path)).map_err(Fault::at(&path))?;
+            match file.before {
+                Some(_) => old.push(file.path.clone()),
+                None => remove_empty(path.parent(), &self.tree),
+            }
+        }
+        for link in self.files.iter().filter(|file| file.was_link) {
+            // The directory was empty; otherwise the landing would not have written anything.
+            let _ = fs::create_dir(self.tree.join(std::ffi::OsStr::from_bytes(&link.path)));
+        }
+        if old.is_empty() {
+            return Ok(());
+        }
+        let list = self.git_dir.join(RESTORE);
+        let failed = Fault::at(&list);
+        fs::write(&list, old.join(&0)).map_err(&failed)?;
+        let input = fs::File::open(&list).map_err(&failed)?;
+        self.write(workspace).args(["checkout-index", "-z", "--stdin"]).input(input).run()?;
+        // The files have new times, so refresh the index.
+        admin::copy_index(&self.git_dir.join("index"), &list).map_err(&failed)?;
+        let refresh = self.write(workspace).env("GIT_INDEX_FILE", &list);
+        let _ = refresh.args(["update-index", "-q", "--refresh"]).run();
+        let index = self.git_dir.join("index");
+        fs::rename(&list, &index).map_err(Fault::at(&index))
+    }
+
+    /// Reports whether the file's content is a beginning of what the landing wrote or removed.
+    fn is_ours(&self, workspace: &Workspace, marker: &Marker, file: &Written, path: &Path) -> Result<bool, Fault> {
+        let found = match fs::symlink_metadata(path) {
+            Ok(seen) if seen.is_dir() => return Ok(false),
+            Ok(seen) if seen.is_symlink() => fs::read_link(path).map(|to| to.as_os_str().as_bytes().to_vec()),
+            Ok(_) => fs::read(path),
+            // The file is missing: git removed it in order to write it again.
+            Err(_) => return Ok(true),
+        };
+        let found = found.map_err(Fault::at(path))?;
+        for commit in [&marker.to, &marker.from] {
+            let name = [commit.as_bytes(), b":", &file.path].concat();
+            let call = self.read(workspace).args(["cat-file", "--filters"]).arg(std::ffi::OsStr::from_bytes(&name));
+            match call.run() {
+                Ok(whole) if whole.starts_with(&found) => return Ok(true),
+                Ok(_) | Err(CliError::Exit { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Removes directories that the landing created, from `dir` upwards, as long as they are empty.
+fn remove_empty(dir: Option<&Path>, tree: &Path) {
+    let mut dir = dir;
+    while let Some(path) = dir.filter(|path| *path != tree && path.starts_with(tree)) {
+        if fs::remove_dir(path).is_err() {
+            return;
+        }
+        dir = path.parent();
+    }
+}
+
+/// Rolls back an interrupted landing, so that it can start again.
+pub(crate) fn recover(workspace: &Workspace, marker: &Marker) -> Result<(), Fault> {
+    holders::wait_for_git_at(&workspace.common, GIT_WAIT)?;
+    let mut locks =
+        vec![workspace.common.join(format!("{}.lock", workspace.target.branch)), workspace.common.join("HEAD.lock")];
+    for checkout in &marker.checkouts {
+        if !checkout.tree.exists() || !checkout.git_dir.exists() {
+            continue;
+        }
+        holders::wait_for_git_at(&checkout.tree, GIT_WAIT)?;
+        let checkout = checkout.locked()?;
+        checkout.restore(workspace, marker)?;
+        checkout.release()?;
+        locks.push(checkout.git_dir.join("HEAD.lock"));
+    }
+    // Our locks are empty or contain the new value. Any other lock blocks the next landing, which
+    // reports it.
+    let is_ours =
+        |lock: &PathBuf| fs::read_to_string(lock).is_ok_and(|text| text.is_empty() || text.trim_end() == marker.to);
+    locks.retain(is_ours);
+    holders::clear_stale_locks(&locks, Some(marker.started));
+    marker.remove(workspace)
+}

@@ -1,0 +1,227 @@
+//! Turns finished work into a commit that can land: commits what a worker left uncommitted to
+//! its branch, never to the base, and pins the tip.
+
+use std::path::{Path, PathBuf};
+
+use swarm_model::merge::queue::Rules;
+use swarm_model::{BaseRef, Refusal, RefusalKind, RowWorktree, Target};
+use swarm_ports::{Completed, Completion};
+
+use super::site::CompletionRepo;
+use super::{config, journal, reason_of, with_retries};
+use crate::repository::cli::Cli;
+use crate::repository::fault::Fault;
+use crate::repository::gc_lock::Hold;
+use crate::repository::index;
+use crate::repository::objects;
+use crate::trash::save::DURABLE;
+use crate::worktrees::admin;
+use crate::worktrees::topic::{Objects, snapshot};
+use swarm_sys::paths::Paths;
+
+/// Namespace of the refs that pin tips which have not landed; each is named after its commit.
+pub(crate) const DONE: &str = "refs/swarm/done";
+/// Body of our commit messages, by which these commits are recognized later.
+const LEFT: &str = "Committed by swarm: it was left uncommitted.";
+
+/// State files of git operations that wait for a person.
+const UNFINISHED: [(&str, &str); 5] = [
+    ("MERGE_HEAD", "merge"),
+    ("rebase-merge", "rebase"),
+    ("rebase-apply", "rebase"),
+    ("CHERRY_PICK_HEAD", "cherry-pick"),
+    ("REVERT_HEAD", "revert"),
+];
+
+pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Completed, Refusal> {
+    let cli = Cli::new(&completion.caller).map_err(|error| tool(error.into()))?;
+    let repo = match &completion.worker {
+        Some((worktree, _)) => PathBuf::from(&worktree.base_repo),
+        None => PathBuf::from(&completion.caller.cwd),
+    };
+    let site = CompletionRepo::open(&cli, &repo);
+    let target = target(&site, completion)?;
+    let (work, rules, waits) = match work(&cli, &site, &target, completion) {
+        Ok((work, rules)) => (work, Some(rules), None),
+        // The worker's item is still queued, so that a person finds out why it waits.
+        Err(refusal) if completion.worker.is_some() => {
+            let why = Fault { remedy: refusal.remedy, ..Fault::new(refusal.cause) };
+            (Work::default(), None, Some(reason_of(why)))
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    let failed = |error| Refusal::new(RefusalKind::Registry, format!("cannot write the merge queue: {error}"));
+    journal::remember(paths, &target, &completion.caller).map_err(failed)?;
+    Ok(Completed { target, tip: work.tip, rules, waits, left_out: work.left_out })
+}
+
+/// Work to land.
+#[derive(Default)]
+struct Work {
+    tip: String,
+    /// Untracked paths of kinds that never land.
+    left_out: Vec<String>,
+}
+
+fn tool(fault: Fault) -> Refusal {
+    Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) }
+}
+
+/// Returns the commit to land, pinned, and the rules of the queue.
+fn work(
+    cli: &Cli,
+    site: &CompletionRepo<'_>,
+    target: &Target,
+    completion: &Completion,
+) -> Result<(Work, Rules), Refusal> {
+    if site.tip(target.base()).map_err(tool)?.is_none() {
+        let cause = format!("base branch '{}' not found", target.base());
+        return Err(Refusal::new(RefusalKind::NotFound, cause).remedy("choose another branch with --base BRANCH"));
+    }
+    // The configuration comes from the base checkout, not from a worker's branch.
+    let common = Path::new(&target.repository);
+    let root = match common.file_name() {
+        Some(name) if name == ".git" => common.parent().map(Path::to_owned),
+        _ => site.toplevel(),
+    };
+    let rules = config::rules(root.as_deref(), &completion.settings)?;
+    let (locks, own) = (Path::new(&target.repository), completion.worker.as_ref());
+    let locks = || locks_of(locks, own.map(|(worktree, _)| worktree));
+    let (work, hold) = match &completion.worker {
+        Some((worktree, _)) => with_retries(&locks, || of_worker(cli, completion, worktree, target)).map_err(tool)?,
+        None => (Work { tip: of_branch(site, &completion.name)?, left_out: Vec::new() }, None),
+    };
+    with_retries(&locks, || site.pin(&work.tip)).map_err(tool)?;
+    drop(hold);
+    Ok((work, rules))
+}
+
+/// Returns the locks that a git started by us may leave behind here.
+fn locks_of(common: &Path, worktree: Option<&RowWorktree>) -> Vec<PathBuf> {
+    let mut locks = vec![common.join("packed-refs.lock")];
+    locks.extend(pin_locks(common));
+    if let Some(worktree) = worktree {
+        locks.push(common.join(format!("refs/heads/{}.lock", worktree.branch)));
+        let entry = admin::link_of(Path::new(&worktree.path)).ok().flatten();
+        let names = ["HEAD.lock", "index.lock"];
+        locks.extend(entry.iter().flat_map(|entry| names.map(|name| entry.join(name))));
+    }
+    locks
+}
+
+/// Returns the locks of refs that pin tips.
+pub(crate) fn pin_locks(common: &Path) -> impl Iterator<Item = PathBuf> {
+    let pinned = std::fs::read_dir(common.join(DONE)).into_iter().flatten().flatten().map(|entry| entry.path());
+    pinned.filter(|path| path.extension().is_some_and(|end| end == "lock"))
+}
+
+/// Returns the repository and base branch of a completion.
+fn target(site: &CompletionRepo<'_>, completion: &Completion) -> Result<Target, Refusal> {
+    let invalid = |cause: String| Refusal::new(RefusalKind::Invalid, cause);
+    let common = site.common().map_err(|fault| invalid(format!("{}: {}", site.dir.display(), fault.cause)))?;
+    let recorded = match &completion.worker {
+        Some((_, base)) => base.as_ref().and_then(|BaseRef { branch, .. }| branch.clone()),
+        None => site.head(),
+    };
+    let base = completion.base.as_deref().map(|base| base.strip_prefix("refs/heads/").unwrap_or(base).to_owned());
+    let Some(base) = base.or(recorded) else {
+        let cause =
+            format!("'{}' started from a commit and not from a branch, so it has no base to land on", completion.name);
+        return Err(invalid(cause).remedy(format!("run 'swarm merge add {} --base BRANCH'", completion.name)));
+    };
+    Ok(Target { repository: common, branch: site.resolved(format!("refs/heads/{base}")) })
+}
+
+fn of_branch(site: &CompletionRepo<'_>, name: &str) -> Result<String, Refusal> {
+    let branch = name.strip_prefix("refs/heads/").unwrap_or(name);
+    site.tip(branch).map_err(tool)?.ok_or_else(|| {
+        let cause = format!("worker '{name}' not found, and no such branch in {}", site.dir.display());
+        Refusal::new(RefusalKind::NotFound, cause).remedy("run 'swarm ls' or 'git branch' to list names")
+    })
+}
+
+/// Returns the tip of a worker's work, after committing what it left uncommitted, and the hold
+/// that keeps the tip from being pruned until it is pinned.
+fn of_worker(
+    cli: &Cli,
+    completion: &Completion,
+    worktree: &RowWorktree,
+    target: &Target,
+) -> Result<(Work, Option<Hold>), Fault> {
+    let name = completion.name.as_str();
+    let (repo, tree) = (Path::new(&worktree.base_repo), Path::new(&worktree.path));
+    let none = || Fault::new(format!("branch '{}' has no commit", worktree.branch));
+    if !tree.join(".git").exists() {
+        let tip = objects::branch_tip(cli, repo, &worktree.branch)?.ok_or_else(none)?;
+        return Ok((Work { tip, left_out: Vec::new() }, None));
+    }
+    let git_dir = admin::link_of(tree).map_err(Fault::at(tree))?;
+    if let Some(git_dir) = &git_dir {
+        index::clear_own_lock(git_dir).map_err(Fault::at(git_dir))?;
+    }
+    if let Some(git_dir) = &git_dir
+        && let Some(what) = UNFINISHED.iter().find(|(file, _)| git_dir.join(file).exists())
+    {
+        let cause = format!("a {} is in progress in its worktree", what.1);
+        return Err(Fault::new(cause)
+            .remedy(format!("finish or abort it in {}, then run 'swarm merge add {name}'", tree.display())));
+    }
+    let tip = objects::commit(cli, tree, "HEAD")?.ok_or_else(none)?;
+    let head = objects::head_ref(cli, tree)?;
+    let seen = snapshot(cli, tree, &tip, Objects::Keep)?;
+    let write = || cli.write(tree).args(DURABLE);
+    let (left_out, hold, made) = (seen.left_out, seen.hold, seen.index);
+    let Some(uncommitted) = seen.tree else { return Ok((Work { tip, left_out }, hold)) };
+    if is_tree_of(cli, tree, &tip, &uncommitted) {
+        // An earlier completion was killed after the commit; the index is still the old one.
+        if cli.read(tree).args(["log", "-1", "--format=%b", &tip]).line()?.trim() == LEFT {
+            renew_index(cli, tree, &tip)?;
+        }
+        return Ok((Work { tip, left_out }, hold));
+    }
+    if head.as_deref() == Some(target.branch.as_str()) {
+        let cause = format!("its worktree has the base '{}' checked out, with uncommitted work", target.base());
+        return Err(
+            Fault::new(cause).remedy(format!("run 'git -C {} switch -c BRANCH', then add it again", tree.display()))
+        );
+    }
+    let subject = completion.subject.clone().unwrap_or_else(|| format!("Work of {name}"));
+    let message = format!("{subject}\n\n{LEFT}\n");
+    let plain = ["-c", "commit.gpgSign=false", "commit-tree", "-m", &message, "-p", &tip, &uncommitted];
+    let commit = write().args(plain).line()?;
+    if head.is_some() {
+        let update = ["-c", "core.filesRefLockTimeout=5000", "update-ref", "-m", "swarm: uncommitted work", "HEAD"];
+        write().args(update).args([&commit, &tip]).run()?;
+        // The files match the index from which the tree was written.
+        if made.is_none_or(|made| index::install(&made, &seen.git_dir).is_err()) {
+            renew_index(cli, tree, &commit)?;
+        }
+    }
+    Ok((Work { tip: commit, left_out }, hold))
+}
+
+/// Sets the index to a commit. The files already match the commit.
+fn renew_index(cli: &Cli, tree: &Path, commit: &str) -> Result<(), Fault> {
+    cli.write(tree).args(DURABLE).args(["read-tree", commit]).run()?;
+    // Exit code 1 means that some uncommitted changes remain.
+    cli.write(tree).args(["update-index", "-q", "--refresh"]).run_for(&[0, 1])?;
+    Ok(())
+}
+
+fn is_tree_of(cli: &Cli, at: &Path, commit: &str, tree: &str) -> bool {
+    let known = || {
+        let repo = objects::discover(cli, at)?;
+        let commit = repo.find_commit(git2::Oid::from_str(commit)?)?;
+        Ok::<_, git2::Error>(commit.tree_id().to_string() == tree)
+    };
+    if let Ok(known) = known() {
+        return known;
+    }
+    let named = cli.read(at).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
+    named.is_ok_and(|named| named == tree)
+}
+
+/// Returns the name of the ref that pins a tip.
+pub(crate) fn pinned(tip: &str) -> String {
+    format!("{DONE}/{tip}")
+}

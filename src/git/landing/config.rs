@@ -1,0 +1,71 @@
+//! Rules of a merge queue: `[merge]` of `swarm.toml` at the repository's root, overridden by flags.
+
+use std::path::Path;
+
+use swarm_model::merge::queue::Rules;
+use swarm_model::{MergeSettings, Refusal, RefusalKind};
+
+/// Returns the rules for the repository whose root is `toplevel`.
+///
+/// # Errors
+/// Fails if the file cannot be read or a rule is invalid.
+pub(crate) fn rules(toplevel: Option<&Path>, typed: &MergeSettings) -> Result<Rules, Refusal> {
+    let wrong = |cause| Refusal::new(RefusalKind::Invalid, cause).remedy("fix the file and retry");
+    merged(swarm_config::load(toplevel).map_err(wrong)?.merge, typed)
+}
+
+fn merged(file: MergeSettings, typed: &MergeSettings) -> Result<Rules, Refusal> {
+    let standard = Rules::default();
+    let rules = Rules {
+        batch: typed.batch.or(file.batch).unwrap_or(standard.batch),
+        verify_each: typed.verify_each.or(file.verify_each).unwrap_or(standard.verify_each),
+        verify: typed.verify.clone().or(file.verify).filter(|command| !command.trim().is_empty()),
+        timeout_ms: typed.timeout.or(file.timeout).map_or(standard.timeout_ms, |limit| limit.saturating_mul(1000)),
+        resolver: typed.resolver.clone().or(file.resolver).filter(|command| !command.trim().is_empty()),
+        resolver_tries: typed.max_retries.or(file.max_retries).unwrap_or(standard.resolver_tries),
+        strategy: typed.strategy.or(file.strategy).unwrap_or(standard.strategy),
+    };
+    if rules.batch == 0 || rules.timeout_ms == 0 {
+        let which = if rules.batch == 0 { "batch" } else { "timeout" };
+        return Err(Refusal::new(RefusalKind::Invalid, format!("merge.{which}: must be at least 1")));
+    }
+    Ok(rules)
+}
+
+/// Reports whether a resolver is configured for the repository.
+pub fn has_resolver(root: &Path) -> bool {
+    swarm_config::load(Some(root)).is_ok_and(|sections| sections.merge.resolver.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use swarm_model::merge::queue::Strategy;
+
+    fn with(text: &str, typed: &MergeSettings) -> Result<Rules, String> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(swarm_config::FILE), text).unwrap();
+        rules(Some(dir.path()), typed).map_err(|refusal| refusal.cause.replace(dir.path().to_str().unwrap(), ""))
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_the_defaults() {
+        let text = "[run]\nlimit = 1\n[merge]\nverify = \"make test\"\nbatch = 4\nstrategy = \"squash\"\ntimeout = 9\n";
+        let rules = with(text, &MergeSettings { batch: Some(2), ..MergeSettings::default() }).unwrap();
+        assert_eq!((rules.verify.as_deref(), rules.batch, rules.timeout_ms), (Some("make test"), 2, 9_000));
+        assert_eq!((rules.strategy, rules.resolver_tries), (Strategy::Squash, 2));
+        assert_eq!(super::rules(None, &MergeSettings::default()).unwrap(), Rules::default());
+        let off = MergeSettings { verify: Some(String::new()), ..MergeSettings::default() };
+        assert_eq!(with(text, &off).unwrap().verify, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let none = MergeSettings::default();
+        let unknown = with("[merge]\nverfy = \"x\"\n", &none).unwrap_err();
+        assert!(unknown.starts_with("/swarm.toml, line 2: unknown key 'merge.verfy'"), "{unknown}");
+        assert!(with("[merge]\nbatch = \"x\"\n", &none).unwrap_err().contains("line 2"));
+        let zero = with("[merge]\nbatch = 0\n", &none).unwrap_err();
+        assert_eq!(zero, "/swarm.toml, line 2: merge.batch: must be at least 1");
+    }
+}

@@ -1,0 +1,215 @@
+//! Workspace of a queue: what each of its steps needs, such as the caller's git, paths, and the
+//! commit identity.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use git2::{Repository, Signature, Time};
+use swarm_model::{Caller, Target};
+
+use super::build::Author;
+use super::{complete, journal};
+use crate::repository::cli::{Call, Cli};
+use crate::repository::fault::Fault;
+use crate::repository::gc_lock::{self, Hold};
+use crate::trash::save::DURABLE;
+use swarm_sys::paths::Paths;
+
+/// Upper bound of the granularity of file times.
+const FILE_CLOCK_MAX: Duration = Duration::from_secs(1);
+
+pub(crate) struct Workspace {
+    pub(crate) cli: Cli,
+    pub(crate) caller: Caller,
+    pub(crate) target: Target,
+    /// Common directory of the repository.
+    pub(crate) common: PathBuf,
+    /// Directory of the queue.
+    pub(crate) own: PathBuf,
+    pub(crate) executable: PathBuf,
+    identity: OnceLock<Identity>,
+    library: Mutex<Option<Kept>>,
+}
+
+/// Opened repository, kept from one step to the next.
+struct Kept {
+    repository: Repository,
+    /// Time of the last change in the pack directory. libgit2 would believe that objects of a
+    /// pack deleted since then still exist, and would not write them again.
+    packs: Option<SystemTime>,
+}
+
+/// The opened repository, borrowed by one step.
+pub(crate) struct Library<'a> {
+    workspace: &'a Workspace,
+    kept: Option<Kept>,
+}
+
+impl Deref for Library<'_> {
+    type Target = Repository;
+
+    fn deref(&self) -> &Repository {
+        &self.kept.as_ref().expect("it is given back at the end of its loan only").repository
+    }
+}
+
+impl Drop for Library<'_> {
+    fn drop(&mut self) {
+        *self.workspace.library.lock().unwrap_or_else(PoisonError::into_inner) = self.kept.take();
+    }
+}
+
+/// Identity for commits, from the caller's environment and git's configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    author: (String, String),
+    committer: (String, String),
+    /// Whether the user wants commits signed.
+    pub(crate) signs: bool,
+}
+
+impl Workspace {
+    pub(crate) fn open(paths: &Paths, target: &Target, executable: &Path) -> Result<Self, Fault> {
+        let own = journal::place(paths, target);
+        let caller = journal::caller(paths, target).map_err(Fault::at(&own))?;
+        Ok(Self {
+            cli: Cli::new(&caller)?,
+            caller,
+            target: target.clone(),
+            common: PathBuf::from(&target.repository),
+            own,
+            executable: executable.to_owned(),
+            identity: OnceLock::new(),
+            library: Mutex::default(),
+        })
+    }
+
+    /// Returns the locks that a git started by us may leave behind.
+    pub(crate) fn locks(&self) -> Vec<PathBuf> {
+        let mut locks = self.own_locks();
+        locks.push(self.common.join("packed-refs.lock"));
+        locks
+    }
+
+    /// Returns the locks of refs that only we write.
+    pub(crate) fn own_locks(&self) -> Vec<PathBuf> {
+        let id = self.own.file_name().unwrap_or_default().to_string_lossy();
+        let own = format!("refs/swarm/cand/{id}.lock");
+        std::iter::once(self.common.join(own)).chain(complete::pin_locks(&self.common)).collect()
+    }
+
+    /// Returns a read-only call on the repository.
+    pub(crate) fn read(&self) -> Call<'_> {
+        self.cli.read(&self.common)
+    }
+
+    /// Returns a writing call on the repository, whose writes are durable.
+    pub(crate) fn write(&self) -> Call<'_> {
+        self.write_at(&self.common)
+    }
+
+    pub(crate) fn write_at(&self, dir: &Path) -> Call<'_> {
+        self.cli.write(dir).args(DURABLE)
+    }
+
+    /// Points a call explicitly at a repository: discovery would find another repository above
+    /// `tree` if `tree` is damaged.
+    pub(crate) fn named<'a>(call: Call<'a>, git_dir: &Path, tree: &Path) -> Call<'a> {
+        call.env("GIT_DIR", git_dir).env("GIT_WORK_TREE", tree)
+    }
+
+    /// Keeps `git gc` away while no ref holds the new objects.
+    pub(crate) fn hold(&self) -> Result<Hold, Fault> {
+        gc_lock::hold(&self.common, gc_lock::LANDING_WAIT)
+    }
+
+    /// Returns the repository for libgit2, or `None` if libgit2 does not support its format.
+    /// Reuses what an earlier step has read.
+    pub(crate) fn library(&self) -> Option<Library<'_>> {
+        let kept = self.library.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let dir = self.common.join("objects/pack");
+        let changed = std::fs::metadata(dir).and_then(|meta| meta.modified()).ok();
+        let kept = kept.filter(|kept| kept.packs.is_some() && kept.packs == changed);
+        // A directory that changed just now may change again without a new modification time.
+        let packs = changed.filter(|at| at.elapsed().is_ok_and(|age| age > FILE_CLOCK_MAX));
+        let open = || Some(Kept { repository: Repository::open(&self.common).ok()?, packs });
+        kept.or_else(open).map(|kept| Library { workspace: self, kept: Some(kept) })
+    }
+
+    pub(crate) fn identity(&self) -> Result<&Identity, Fault> {
+        if let Some(known) = self.identity.get() {
+            return Ok(known);
+        }
+        let asked = self.ask_identity()?;
+        Ok(self.identity.get_or_init(|| asked))
+    }
+
+    fn ask_identity(&self) -> Result<Identity, Fault> {
+        let all = self.read().args(["var", "-l"]).run()?;
+        let all = String::from_utf8_lossy(&all);
+        // The configuration comes first, and its values may contain lines that look like these.
+        let last = |key: &str| all.lines().rev().find_map(|line| line.strip_prefix(key));
+        let person = |key| last(key).and_then(person).ok_or_else(nobody);
+        Ok(Identity {
+            author: person("GIT_AUTHOR_IDENT=")?,
+            committer: person("GIT_COMMITTER_IDENT=")?,
+            signs: last("commit.gpgsign=").is_some_and(|value| ["true", "1", "yes", "on"].contains(&value)),
+        })
+    }
+}
+
+impl Identity {
+    pub(crate) fn author(&self) -> Result<Signature<'static>, git2::Error> {
+        Signature::now(&self.author.0, &self.author.1)
+    }
+
+    pub(crate) fn committer(&self) -> Result<Signature<'static>, git2::Error> {
+        Signature::now(&self.committer.0, &self.committer.1)
+    }
+
+    /// Sets the identity for `git commit-tree`, with `of` as the author if given.
+    pub(crate) fn environment<'a>(&self, call: Call<'a>, of: Option<&Author>) -> Call<'a> {
+        let call = match of {
+            Some(author) => call
+                .env("GIT_AUTHOR_NAME", &author.name)
+                .env("GIT_AUTHOR_EMAIL", &author.mail)
+                .env("GIT_AUTHOR_DATE", &author.date),
+            None => call.env("GIT_AUTHOR_NAME", &self.author.0).env("GIT_AUTHOR_EMAIL", &self.author.1),
+        };
+        call.env("GIT_COMMITTER_NAME", &self.committer.0).env("GIT_COMMITTER_EMAIL", &self.committer.1)
+    }
+}
+
+pub(crate) fn date(time: Time) -> String {
+    let (sign, minutes) = (time.sign(), time.offset_minutes().abs());
+    format!("{} {sign}{:02}{:02}", time.seconds(), minutes / 60, minutes % 60)
+}
+
+fn nobody() -> Fault {
+    let remedy = "run 'git config --global user.name NAME' and 'git config --global user.email MAIL'";
+    Fault::new("git author identity unknown").remedy(remedy)
+}
+
+/// Parses `Name <mail> seconds zone`. Returns `None` for an identity that git made up.
+fn person(text: &str) -> Option<(String, String)> {
+    let (name, rest) = text.split_once(" <")?;
+    let (mail, _) = rest.split_once('>')?;
+    let is_made_up = name.is_empty() || mail.is_empty() || mail.ends_with(".(none)");
+    (!is_made_up).then(|| (name.to_owned(), mail.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_commits_is_read_and_what_git_made_up_is_not() {
+        let some = Some(("Ada L".to_owned(), "ada@example.org".to_owned()));
+        assert_eq!(person("Ada L <ada@example.org> 1700000000 +0100"), some);
+        assert_eq!(person("root <root@host.(none)> 1700000000 +0100"), None);
+        assert_eq!(person(" <x@y> 1 +0000"), None);
+        assert_eq!(date(Time::new(5, -90)), "5 -0130");
+    }
+}

@@ -1,0 +1,266 @@
+//! Lands a candidate: moves the base by compare-and-swap, and updates the directories that have it
+//! checked out at the same time. The order: lock the ref and check its value, update the files,
+//! move the ref.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::time::Duration;
+
+use git2::{Oid, Repository};
+use swarm_model::merge::Landing;
+use swarm_model::merge::queue::{Item, Queue, State};
+
+use super::checkout::{self, Marker, Updated};
+use super::complete;
+use super::desk::Workspace;
+use super::reference::{Move, RefUpdate};
+use super::trees;
+use crate::repository::cli::CliError;
+use crate::repository::fault::Fault;
+use crate::repository::{holders, objects};
+
+/// Time limit for signing; a signer that prompts gets no answer here.
+const SIGN_MAX: Duration = Duration::from_secs(60);
+
+/// Returns the tip of the base.
+pub(crate) fn base(workspace: &Workspace) -> Result<String, Fault> {
+    if let Some(repo) = workspace.library()
+        && let Ok(found) = repo.find_reference(&workspace.target.branch).and_then(|base| base.peel_to_commit())
+    {
+        return Ok(found.id().to_string());
+    }
+    let tip = objects::branch_tip(&workspace.cli, &workspace.common, workspace.target.base())?;
+    tip.ok_or_else(|| {
+        let cause = format!("base branch '{}' not found", workspace.target.base());
+        Fault::new(cause).remedy("create it again, then run 'swarm merge retry'")
+    })
+}
+
+pub(crate) fn land(workspace: &Workspace, from: &str, to: &str) -> Result<Landing, Fault> {
+    if let Some(marker) = Marker::load(workspace)? {
+        checkout::recover(workspace, &marker)?;
+    }
+    let now = base(workspace)?;
+    let signed = match workspace.identity()?.signs {
+        true => sign(workspace, from, to)?,
+        false => Signed { tip: to.to_owned(), renamed: Vec::new() },
+    };
+    let to = signed.tip.as_str();
+    // A candidate on top of the current base cannot be an ancestor of it, so skip the search.
+    if to == now || (now != from && is_ancestor(workspace, to, &now)?) {
+        return Ok(Landing::Done(signed.renamed));
+    }
+    if now != from {
+        return Ok(Landing::Moved);
+    }
+    if !is_complete(workspace, from, to)? {
+        let cause = format!("objects of {to} are missing in the repository");
+        return Err(Fault::new(cause).remedy("run 'swarm merge retry' to create them again"));
+    }
+    // Candidates are not synced when they are built, so sync before the base moves.
+    sync(workspace)?;
+    let plan = match checkout::plan(workspace, from, to)? {
+        checkout::Planned::Ready(plan) => plan,
+        checkout::Planned::Busy(why) => return Ok(Landing::Failed(why)),
+    };
+    plan.marker.save(workspace)?;
+    let landed = move_base(workspace, &plan, from, to);
+    // After an error the progress is unknown; the marker stays, and the next attempt recovers.
+    let landed = landed?;
+    plan.marker.remove(workspace)?;
+    Ok(match landed {
+        Landing::Done(_) => Landing::Done(signed.renamed),
+        other => other,
+    })
+}
+
+/// Rolls back a landing that failed permanently, so that nothing of it blocks anyone.
+pub(crate) fn roll_back(workspace: &Workspace) -> Result<(), Fault> {
+    Marker::load(workspace)?.map_or(Ok(()), |marker| checkout::recover(workspace, &marker))
+}
+
+fn move_base(workspace: &Workspace, plan: &checkout::Plan, from: &str, to: &str) -> Result<Landing, Fault> {
+    let mut update = RefUpdate::start(workspace)?;
+    if let Some(why) = plan.lock()? {
+        return Ok(Landing::Failed(why));
+    }
+    let to_move = Move { branch: &workspace.target.branch, from, to };
+    if let Err(fault) = update.prepare(to_move) {
+        drop(update);
+        if fault.transient {
+            return Err(fault);
+        }
+        plan.unlock()?;
+        // Somebody else moved the base first, or holds the lock.
+        return if base(workspace)? == from { Err(fault) } else { Ok(Landing::Moved) };
+    }
+    match plan.update(workspace)? {
+        Updated::Done => {}
+        Updated::Overlap(files) => {
+            drop(update);
+            plan.unlock()?;
+            return Ok(Landing::Overlap(files));
+        }
+        Updated::Refused(why) => {
+            drop(update);
+            plan.unlock()?;
+            return Ok(Landing::Failed(why));
+        }
+    }
+    update.commit(to_move)?;
+    plan.unlock()?;
+    Ok(Landing::Done(Vec::new()))
+}
+
+/// A chain of signed commits.
+struct Signed {
+    tip: String,
+    /// Pairs of a candidate and its signed copy.
+    renamed: Vec<(String, String)>,
+}
+
+/// Signs the commits that land, if the user wants that; candidates are unsigned. Refs record the
+/// signed copy of each candidate, so that each is signed only once.
+fn sign(workspace: &Workspace, from: &str, to: &str) -> Result<Signed, Fault> {
+    let range = format!("{from}..{to}");
+    let listed = workspace.read().args(["rev-list", "--reverse", "--first-parent", "--parents", &range]).line()?;
+    let (mut tip, mut renamed) = (from.to_owned(), Vec::new());
+    let _hold = workspace.hold()?;
+    for line in listed.lines() {
+        let ids: Vec<&str> = line.split(' ').collect();
+        let [candidate, _, others @ ..] = ids.as_slice() else { continue };
+        let name = format!("refs/swarm/signed/{candidate}");
+        let known = objects::commit(&workspace.cli, &workspace.common, &name)?;
+        tip = match known {
+            Some(known) => known,
+            None => {
+                let parents: Vec<&str> = std::iter::once(tip.as_str()).chain(others.iter().copied()).collect();
+                let signed = sign_one(workspace, candidate, &parents)?;
+                workspace.write().args(["update-ref", &name, &signed]).run()?;
+                signed
+            }
+        };
+        renamed.push(((*candidate).to_owned(), tip.clone()));
+    }
+    Ok(Signed { tip, renamed })
+}
+
+fn sign_one(workspace: &Workspace, candidate: &str, parents: &[&str]) -> Result<String, Fault> {
+    let format = ["log", "-1", "--no-walk", "--date=raw", "--format=%T%n%an%n%ae%n%ad%n%B", candidate];
+    let said = workspace.read().args(format).line()?;
+    let mut lines = said.splitn(5, '\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let (tree, name, mail, date, message) = (next(), next(), next(), next(), next());
+    let call = workspace.identity()?.environment(workspace.write(), None);
+    let call = call.env("GIT_AUTHOR_NAME", name).env("GIT_AUTHOR_EMAIL", mail).env("GIT_AUTHOR_DATE", date);
+    let call = call.limit(SIGN_MAX).args(["commit-tree", "-S", "-m", message.trim_end()]);
+    let call = parents.iter().fold(call, |call, parent| call.args(["-p", parent]));
+    let signed = call.arg(tree).line();
+    signed.map_err(|error| {
+        let cause = format!("cannot sign the commit: {error}");
+        Fault::new(cause)
+            .remedy("unlock the key or run 'git config commit.gpgSign false', then run 'swarm merge retry'")
+    })
+}
+
+fn sync(workspace: &Workspace) -> Result<(), Fault> {
+    let failed = Fault::at(&workspace.common);
+    let dir = File::open(&workspace.common).map_err(&failed)?;
+    rustix::fs::syncfs(&dir).map_err(|error| failed(error.into()))
+}
+
+/// Reports whether all objects of what lands exist: they may have been pruned in spite of our
+/// refs.
+fn is_complete(workspace: &Workspace, from: &str, to: &str) -> Result<bool, Fault> {
+    // Opened again, because objects that another step has read may have been deleted since.
+    if let Ok(repo) = Repository::open(&workspace.common) {
+        return match trees::is_complete(&repo, from, to) {
+            Err(error) if trees::is_absent(&error) => Ok(false),
+            whole => Ok(whole?),
+        };
+    }
+    match workspace.read().args(["rev-list", "--objects", "--quiet", to, "--not", from]).run() {
+        Err(CliError::Exit { .. }) => Ok(false),
+        listed => Ok(listed.map(|_| true)?),
+    }
+}
+
+/// Reports whether commit `one` is `other` or an ancestor of it.
+fn is_ancestor(workspace: &Workspace, one: &str, other: &str) -> Result<bool, Fault> {
+    if one == other {
+        return Ok(true);
+    }
+    if let Some(repo) = workspace.library()
+        && let Ok(is) = descends(&repo, other, one)
+    {
+        return Ok(is);
+    }
+    let (code, _) = workspace.read().args(["merge-base", "--is-ancestor", one, other]).run_for(&[0, 1])?;
+    Ok(code == 0)
+}
+
+fn descends(repo: &Repository, commit: &str, from: &str) -> Result<bool, git2::Error> {
+    repo.graph_descendant_of(Oid::from_str(commit)?, Oid::from_str(from)?)
+}
+
+/// Removes the refs of finished items that still have one, because a supervisor died between
+/// landing and cleanup.
+pub(crate) fn tidy_kept(workspace: &Workspace, queue: &Queue) -> Result<(), Fault> {
+    let kept = workspace.read().args(["for-each-ref", "--format=%(refname)", complete::DONE]).line()?;
+    tidy(workspace, queue.items.iter().filter(|item| kept.lines().any(|name| name == complete::pinned(&item.tip))))
+}
+
+/// Removes the refs to signed copies that have landed.
+fn forget_signed(workspace: &Workspace) -> Result<(), Fault> {
+    let base = base(workspace)?;
+    let known =
+        workspace.read().args(["for-each-ref", "--format=%(refname) %(objectname)", "refs/swarm/signed/"]).line()?;
+    for (name, signed) in known.lines().filter_map(|line| line.split_once(' ')) {
+        if is_ancestor(workspace, signed, &base)? {
+            workspace.write().args(["update-ref", "-d", name, signed]).run()?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the last `count` commits on the first-parent line of the base with their parents.
+fn newest(repo: &Repository, base: &str, count: usize) -> Result<HashMap<String, Vec<String>>, git2::Error> {
+    let mut next = Some(repo.find_commit(Oid::from_str(base)?)?);
+    let mut found = HashMap::new();
+    while let Some(commit) = next.take().filter(|_| found.len() < count) {
+        found.insert(commit.id().to_string(), commit.parent_ids().map(|id| id.to_string()).collect());
+        next = commit.parent(0).ok();
+    }
+    Ok(found)
+}
+
+/// Removes the refs of finished items; a tip that is on its base needs none.
+pub(crate) fn tidy<'a>(workspace: &Workspace, items: impl Iterator<Item = &'a Item>) -> Result<(), Fault> {
+    let items: Vec<&Item> = items.filter(|item| item.state.is_done() && !item.tip.is_empty()).collect();
+    if items.is_empty() {
+        return Ok(());
+    }
+    if workspace.identity()?.signs {
+        forget_signed(workspace)?;
+    }
+    let base = base(workspace)?;
+    let newest = workspace.library().and_then(|repo| newest(&repo, &base, 2 * items.len()).ok()).unwrap_or_default();
+    for item in items {
+        // In nearly all cases the item has just landed, and no search of the history is needed.
+        let is_merged = match &item.state {
+            State::Landed { commit } => newest.get(commit).is_some_and(|parents| parents.contains(&item.tip)),
+            _ => false,
+        };
+        if !is_merged && !is_ancestor(workspace, &item.tip, &base)? {
+            continue;
+        }
+        let name = complete::pinned(&item.tip);
+        let removed = workspace.library().map(|repo| repo.find_reference(&name).and_then(|mut pinned| pinned.delete()));
+        if !matches!(removed, Some(Ok(()))) {
+            workspace.write().args(["update-ref", "-d", &name]).run()?;
+        }
+    }
+    // libgit2 does not report that it could not remove its own lock.
+    holders::clear_stale_locks(&workspace.own_locks(), None);
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! Landing with git: the operations that a merge queue needs in the repository and on disk.
+//!
+//! `complete` → `build` → `verify` → `land`, and `resolve` for conflicts. Nothing here changes
+//! a user's directory, except the files of a landing in a directory that has the base checked
+//! out ([`checkout`]). Every step first determines how far its last attempt came.
+
+mod build;
+mod check;
+mod checked_out;
+mod checkout;
+mod complete;
+mod config;
+mod desk;
+mod in_the_way;
+pub mod journal;
+mod land;
+mod reference;
+mod resolve;
+mod run;
+mod scratch;
+mod site;
+mod trees;
+mod verify;
+
+#[cfg(test)]
+mod tests_build;
+#[cfg(test)]
+mod tests_checkout;
+#[cfg(test)]
+mod tests_reference;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use swarm_model::merge::queue::{Item, Queue};
+use swarm_model::merge::{Build, Landing, Resolution, Verdict};
+use swarm_model::{Refusal, RefusalKind, Target};
+use swarm_ports::{BoxFuture, Completed, Completion, Landings};
+
+pub use config::has_resolver;
+
+use crate::repository::fault::Fault;
+use crate::repository::{gc_lock, holders};
+use desk::Workspace;
+use swarm_sys::paths::Paths;
+
+/// Implements the `Landings` port for the repositories of this host.
+pub struct GitLandings {
+    paths: Paths,
+    workspaces: Arc<Workspaces>,
+}
+
+/// Cached workspaces of the queues.
+struct Workspaces {
+    paths: Paths,
+    /// Path of the swarm program, which runs verifications and resolvers.
+    executable: PathBuf,
+    open: Mutex<BTreeMap<Target, Arc<Workspace>>>,
+    /// Queues that this process has opened before.
+    seen: Mutex<BTreeSet<Target>>,
+}
+
+impl Workspaces {
+    /// Returns the workspace of a queue. Reads files, so it must not run on the actors' thread.
+    fn of(&self, target: &Target) -> Result<Arc<Workspace>, Fault> {
+        // The lock is not held while files are read, because the actors' thread takes it, too.
+        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(workspace) = open().get(target) {
+            return Ok(Arc::clone(workspace));
+        }
+        let workspace = Arc::new(Workspace::open(&self.paths, target, &self.executable)?);
+        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(target.clone()) {
+            // An earlier supervisor may have been killed while it wrote these refs.
+            holders::clear_stale_locks(&workspace.own_locks(), None);
+            gc_lock::clear_stale(&workspace.common);
+        }
+        Ok(Arc::clone(open().entry(target.clone()).or_insert(workspace)))
+    }
+
+    /// Drops the cached workspace, so that the next step reads the caller and git's configuration again.
+    fn forget(&self, target: &Target) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+    }
+}
+
+impl GitLandings {
+    pub fn new(paths: Paths, executable: PathBuf) -> Self {
+        let (open, seen) = (Mutex::default(), Mutex::default());
+        let workspaces = Arc::new(Workspaces { paths: paths.clone(), executable, open, seen });
+        Self { paths, workspaces }
+    }
+
+    /// Runs one blocking step outside of the actors' thread.
+    async fn step<T: Send + 'static>(
+        &self,
+        target: &Target,
+        work: impl Fn(&Workspace) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let (workspaces, target) = (Arc::clone(&self.workspaces), target.clone());
+        off_thread(move || {
+            let locks = || workspaces.of(&target).map(|workspace| workspace.locks()).unwrap_or_default();
+            with_retries(&locks, || work(&*workspaces.of(&target)?))
+        })
+        .await
+    }
+
+    async fn workspace(&self, target: &Target) -> Result<Arc<Workspace>, Fault> {
+        let (workspaces, target) = (Arc::clone(&self.workspaces), target.clone());
+        off_thread(move || with_retries(&Vec::new, || workspaces.of(&target))).await
+    }
+}
+
+/// Maximum number of attempts of a step whose git gets killed or that lacks system resources.
+const TRIES_MAX: u32 = 4;
+/// Pause before the second attempt; each further pause is four times as long.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Runs a step and retries it after a transient failure. Removes the locks of a git that was
+/// killed.
+fn with_retries<T>(locks: &dyn Fn() -> Vec<PathBuf>, attempt: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+    let mut pause = PAUSE;
+    for _ in 1..TRIES_MAX {
+        let since = SystemTime::now();
+        match attempt() {
+            Err(fault) if fault.killed => drop(holders::clear_stale_locks(&locks(), Some(since))),
+            Err(fault) if fault.transient => {}
+            done => return done,
+        }
+        std::thread::sleep(pause);
+        pause *= 4;
+    }
+    attempt()
+}
+
+/// Reads, and retries if the system lacks resources.
+fn read_with_retries<T>(read: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let mut pause = PAUSE;
+    for _ in 1..TRIES_MAX {
+        match read() {
+            Err(error) if error.raw_os_error().is_some() && error.kind() != io::ErrorKind::NotFound => {
+                std::thread::sleep(pause);
+            }
+            done => return done,
+        }
+        pause *= 4;
+    }
+    read()
+}
+
+/// Formats cause and remedy as one reason for an item.
+fn reason_of(fault: Fault) -> String {
+    match fault.remedy {
+        Some(remedy) => format!("{} ({remedy})", fault.cause),
+        None => fault.cause,
+    }
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, Fault> + Send + 'static) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Fault::new(format!("git task failed: {error}"))))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+impl Landings for GitLandings {
+    fn targets(&self) -> BoxFuture<'_, io::Result<Vec<Target>>> {
+        let paths = self.paths.clone();
+        Box::pin(blocking(move || read_with_retries(|| journal::targets(&paths))))
+    }
+
+    fn complete(&self, completion: Completion) -> BoxFuture<'_, Result<Completed, Refusal>> {
+        let paths = self.paths.clone();
+        Box::pin(async move {
+            let done = tokio::task::spawn_blocking(move || complete::complete(&paths, &completion)).await;
+            let failed = |error: tokio::task::JoinError| Refusal::new(RefusalKind::Internal, error.to_string());
+            let completed = done.map_err(failed)??;
+            self.workspaces.forget(&completed.target);
+            Ok(completed)
+        })
+    }
+
+    fn load<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, io::Result<Option<Queue>>> {
+        let (paths, about) = (self.paths.clone(), target.clone());
+        Box::pin(async move {
+            let queue = blocking(move || read_with_retries(|| journal::load(&paths, &about))).await?;
+            if let Some(known) = queue.clone() {
+                // Done in the background: a slow repository must not delay the start.
+                let (workspaces, target) = (Arc::clone(&self.workspaces), target.clone());
+                tokio::task::spawn_blocking(move || {
+                    if let Err(fault) = workspaces.of(&target).and_then(|workspace| land::tidy_kept(&workspace, &known))
+                    {
+                        tracing::warn!(cause = %fault.cause, "cannot remove the refs of landed items");
+                    }
+                });
+            }
+            Ok(queue)
+        })
+    }
+
+    fn save<'a>(&'a self, target: &'a Target, queue: &'a Queue) -> BoxFuture<'a, io::Result<()>> {
+        let (paths, target, queue) = (self.paths.clone(), target.clone(), queue.clone());
+        Box::pin(blocking(move || journal::save(&paths, &target, &queue)))
+    }
+
+    fn read_base<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<String, String>> {
+        self.workspaces.forget(target);
+        Box::pin(async move { self.step(target, land::base).await.map_err(reason_of) })
+    }
+
+    fn build<'a>(&'a self, target: &'a Target, item: &'a Item, onto: &'a str) -> BoxFuture<'a, Build> {
+        let (item, strategy, onto) = (item.clone(), item.rules.strategy, onto.to_owned());
+        Box::pin(async move {
+            let built = self.step(target, move |workspace| build::build(workspace, strategy, &item, &onto)).await;
+            built.unwrap_or_else(|fault| Build::Failed(reason_of(fault)))
+        })
+    }
+
+    fn verify<'a>(&'a self, target: &'a Target, item: &'a Item, commit: &'a str) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let workspace = match self.workspace(target).await {
+                Ok(workspace) => workspace,
+                Err(fault) => return Verdict::Unknown(reason_of(fault)),
+            };
+            verify::verify(workspace, item, commit).await.unwrap_or_else(|fault| Verdict::Unknown(reason_of(fault)))
+        })
+    }
+
+    fn land<'a>(&'a self, target: &'a Target, from: &'a str, to: &'a str) -> BoxFuture<'a, Landing> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        Box::pin(async move {
+            let landed = self.step(target, move |workspace| land::land(workspace, &from, &to)).await;
+            if landed.is_err()
+                && let Err(fault) = self.step(target, land::roll_back).await
+            {
+                tracing::error!(cause = %fault.cause, "cannot roll back a failed landing; the next one retries");
+            }
+            landed.unwrap_or_else(|fault| Landing::Failed(reason_of(fault)))
+        })
+    }
+
+    fn resolve<'a>(
+        &'a self,
+        target: &'a Target,
+        item: &'a Item,
+        onto: &'a str,
+        files: &'a [String],
+    ) -> BoxFuture<'a, Resolution> {
+        Box::pin(async move {
+            let workspace = match self.workspace(target).await {
+                Ok(workspace) => workspace,
+                Err(fault) => return Resolution::Failed(reason_of(fault)),
+            };
+            let resolved = resolve::resolve(workspace, item, onto, files).await;
+            resolved.unwrap_or_else(|fault| Resolution::Failed(reason_of(fault)))
+        })
+    }
+
+    fn tidy<'a>(&'a self, target: &'a Target, items: &'a [Item]) -> BoxFuture<'a, ()> {
+        let items = items.to_vec();
+        Box::pin(async move {
+            if let Err(fault) = self.step(target, move |workspace| land::tidy(workspace, items.iter())).await {
+                tracing::warn!(cause = %fault.cause, "cannot remove the refs of an item");
+            }
+        })
+    }
+}

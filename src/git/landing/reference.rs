@@ -1,0 +1,290 @@
+//! Moves the base's ref by compare-and-swap in two steps: lock it and check its value, then,
+//! after the files are updated, commit. In-process if refs are files, otherwise with
+//! `git update-ref --stdin`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::Duration;
+
+use git2::{ReferenceType, Repository, Signature};
+
+use super::checkout::retry_until;
+use super::desk::{Workspace, date};
+use super::land::base;
+use crate::repository::cli::CliError;
+use crate::repository::fault::Fault;
+use crate::repository::parse;
+use swarm_sys::processes;
+
+/// How long to wait for another git that has locked the ref.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// Options with the same limit for git.
+const LOCKS: [&str; 4] = ["-c", "core.filesRefLockTimeout=5000", "-c", "core.packedRefsTimeout=5000"];
+/// Time limit for an answer of git, including its waiting for locks.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// Message in the reflog.
+const WHY: &str = "swarm: landed";
+
+/// A move of a branch, given by its full ref name.
+#[derive(Clone, Copy)]
+pub(crate) struct Move<'a> {
+    pub(crate) branch: &'a str,
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+}
+
+/// A prepared update of the base's ref. Dropping it without a commit releases the locks.
+pub(crate) enum RefUpdate<'a> {
+    Direct(DirectUpdate<'a>),
+    Git(GitUpdate),
+}
+
+impl<'a> RefUpdate<'a> {
+    pub(crate) fn start(workspace: &'a Workspace) -> Result<Self, Fault> {
+        Ok(match DirectUpdate::start(workspace)? {
+            Some(direct) => Self::Direct(direct),
+            None => Self::Git(GitUpdate::start(workspace)?),
+        })
+    }
+
+    /// Locks the ref and checks that it still has its old value.
+    pub(crate) fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
+        match self {
+            Self::Direct(direct) => direct.prepare(to_move),
+            Self::Git(git) => git.prepare(to_move),
+        }
+    }
+
+    pub(crate) fn commit(self, to_move: Move<'_>) -> Result<(), Fault> {
+        match self {
+            Self::Direct(direct) => direct.commit(to_move),
+            Self::Git(mut git) => git.ask("commit", "commit"),
+        }
+    }
+}
+
+/// Updates the ref as git does if refs are files: the lock file contains the new value and is
+/// renamed to the ref. HEAD is locked, too, if it points to the ref. After `prepare`, only one
+/// rename remains. If we are killed, [`checkout::recover`] removes the locks.
+///
+/// [`checkout::recover`]: super::checkout::recover
+pub(crate) struct DirectUpdate<'a> {
+    workspace: &'a Workspace,
+    who: Signature<'static>,
+    /// Our lock, until it is renamed to the ref.
+    lock: Option<Lock>,
+    head: Option<Lock>,
+}
+
+impl<'a> DirectUpdate<'a> {
+    /// Returns `None` if refs are not files, if this ref is symbolic, or if the configuration
+    /// determines the modes of the files.
+    pub(crate) fn start(workspace: &'a Workspace) -> Result<Option<Self>, Fault> {
+        let is_plain = |repo: &Repository| {
+            let base = repo.find_reference(&workspace.target.branch);
+            let shared = repo.config().and_then(|config| config.get_string("core.sharedRepository"));
+            base.is_ok_and(|base| base.kind() == Some(ReferenceType::Direct)) && shared.is_err()
+        };
+        if !workspace.library().is_some_and(|repo| is_plain(&repo)) {
+            return Ok(None);
+        }
+        Ok(Some(Self { workspace, who: workspace.identity()?.committer()?, lock: None, head: None }))
+    }
+
+    fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
+        let common = &self.workspace.common;
+        if self.is_head(to_move.branch) {
+            // Otherwise a user could switch away while the files are being updated.
+            let head = Lock::take(&common.join("HEAD"), common, to_move.to)?;
+            self.head = self.is_head(to_move.branch).then_some(head);
+        }
+        let file = common.join(to_move.branch);
+        if let Some(dir) = file.parent().filter(|dir| !dir.exists()) {
+            // The ref is packed, so its directory may be missing.
+            make_like(dir, &common.join("refs/heads"))?;
+        }
+        self.lock = Some(Lock::take(&file, common, to_move.to)?);
+        if file.is_dir() {
+            // Empty directories left by a deleted branch whose name starts with this one.
+            remove_empty(&file).map_err(Fault::at(&file))?;
+        }
+        match base(self.workspace)? == to_move.from {
+            true => Ok(()),
+            false => Err(not_moved("it has moved in the meantime")),
+        }
+    }
+
+    fn commit(mut self, to_move: Move<'_>) -> Result<(), Fault> {
+        let Some(lock) = self.lock.take() else { return Err(not_moved("its lock is not held")) };
+        let file = self.workspace.common.join(to_move.branch);
+        if !lock.is_ours() {
+            return Err(not_moved("another process removed its lock"));
+        }
+        self.log(to_move);
+        fs::rename(&lock.path, &file).map_err(Fault::at(&file))?;
+        let dir = file.parent().unwrap_or(&self.workspace.common);
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(Fault::at(dir))
+    }
+
+    fn is_head(&self, branch: &str) -> bool {
+        let head = fs::read_to_string(self.workspace.common.join("HEAD"));
+        head.is_ok_and(|head| head.strip_prefix("ref: ").is_some_and(|name| name.trim_end() == branch))
+    }
+
+    /// Appends to the reflogs. Failures are only logged.
+    fn log(&self, to_move: Move<'_>) {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let (name, mail) = (text(self.who.name_bytes()), text(self.who.email_bytes()));
+        let line = format!("{} {} {name} <{mail}> {}\t{WHY}\n", to_move.from, to_move.to, date(self.who.when()));
+        let logs = self.workspace.common.join("logs");
+        for name in [Some(to_move.branch), self.head.as_ref().map(|_| "HEAD")].into_iter().flatten() {
+            // Fails if there is no reflog; none is created.
+            let log = OpenOptions::new().append(true).open(logs.join(name));
+            if let Err(error) = log.and_then(|mut log| log.write_all(line.as_bytes()))
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(%error, "cannot append to the reflog");
+            }
+        }
+    }
+}
+
+/// Lock file of a ref. The file is kept open, so that other processes see that it is held.
+struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    /// Takes the lock and writes `value` to it durably. The lock file gets the mode of `of`, or of
+    /// HEAD if `of` is packed.
+    fn take(of: &Path, common: &Path, value: &str) -> Result<Self, Fault> {
+        let path = of.with_added_extension("lock");
+        let failed = Fault::at(&path);
+        let mut made = None;
+        let is_ours = retry_until(path.parent().unwrap_or(of), LOCK_WAIT, || match File::create_new(&path) {
+            Ok(file) => {
+                made = Some(file);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        });
+        is_ours.map_err(&failed)?;
+        let Some(file) = made else {
+            let why = format!("another git has held {} for {} s", path.display(), LOCK_WAIT.as_secs());
+            return Err(not_moved(&why));
+        };
+        let mut lock = Self { path: path.clone(), file };
+        let files = [of.to_owned(), common.join("HEAD")];
+        let mut like = files.iter().filter_map(|file| fs::metadata(file).ok());
+        if let Some(like) = like.find(fs::Metadata::is_file) {
+            let _ = lock.file.set_permissions(like.permissions());
+        }
+        let written = lock.file.write_all(format!("{value}\n").as_bytes()).and_then(|()| lock.file.sync_all());
+        written.map(|()| lock).map_err(&failed)
+    }
+
+    fn is_ours(&self) -> bool {
+        let there = fs::symlink_metadata(&self.path);
+        there.is_ok_and(|there| self.file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A lock that stays would block everyone, so the removal is tried twice.
+        for _ in 0..2 {
+            if !self.is_ours() {
+                return;
+            }
+            if let Err(error) = fs::remove_file(&self.path) {
+                tracing::warn!(lock = %self.path.display(), %error, "cannot remove our lock");
+            }
+        }
+    }
+}
+
+/// Creates a directory and its missing parents with the mode of `like`.
+fn make_like(dir: &Path, like: &Path) -> Result<(), Fault> {
+    if let Some(above) = dir.parent().filter(|above| !above.exists()) {
+        make_like(above, like)?;
+    }
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Fault::at(dir)(error)),
+        _ => {}
+    }
+    let mode = fs::metadata(like).map(|like| like.permissions());
+    mode.and_then(|mode| fs::set_permissions(dir, mode)).map_err(Fault::at(dir))
+}
+
+/// Removes a directory tree that contains only directories; fails at the first file.
+fn remove_empty(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_empty(&entry.path())?;
+        }
+    }
+    fs::remove_dir(dir)
+}
+
+fn not_moved(why: &str) -> Fault {
+    Fault::new(format!("cannot move the base: {why}"))
+}
+
+/// Updates the ref through the line protocol of `git update-ref --stdin`.
+pub(crate) struct GitUpdate {
+    git: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl GitUpdate {
+    pub(crate) fn start(workspace: &Workspace) -> Result<Self, Fault> {
+        let call = workspace.write().args(LOCKS).args(["update-ref", "-m", WHY, "--stdin"]);
+        let mut git = call.start().map_err(CliError::Run)?;
+        let (Some(input), Some(output)) = (git.stdin.take(), git.stdout.take()) else {
+            return Err(Fault::new("git was started without pipes"));
+        };
+        Ok(Self { git, input: Some(input), output: BufReader::new(output) })
+    }
+
+    fn prepare(&mut self, to_move: Move<'_>) -> Result<(), Fault> {
+        let Move { branch, from, to } = to_move;
+        self.ask("start", "start")?;
+        self.ask(&format!("update {branch} {to} {from}\nprepare"), "prepare")
+    }
+
+    fn ask(&mut self, words: &str, about: &str) -> Result<(), Fault> {
+        let said = self.input.as_mut().map(|input| input.write_all(format!("{words}\n").as_bytes()));
+        let mut line = String::new();
+        if said.is_some_and(|said| said.is_ok()) && processes::wait_readable(self.output.get_ref(), ANSWER_MAX) {
+            let _ = self.output.read_line(&mut line);
+        }
+        if line.trim_end() == format!("{about}: ok") {
+            return Ok(());
+        }
+        self.input = None;
+        let mut stderr = Vec::new();
+        if let Some(mut pipe) = self.git.stderr.take()
+            && processes::wait_readable(&pipe, ANSWER_MAX)
+        {
+            let _ = pipe.read_to_end(&mut stderr);
+        }
+        let killed = self.git.wait().is_ok_and(|status| status.signal().is_some());
+        let why = parse::first_useful_line(&stderr).unwrap_or_else(|| format!("git did not respond to '{about}'"));
+        Err(Fault { transient: killed, killed, ..not_moved(&why) })
+    }
+}
+
+impl Drop for GitUpdate {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.git.wait();
+    }
+}

@@ -1,0 +1,127 @@
+//! Scratch worktrees of a queue: a commit checked out with a detached HEAD. They are kept, so
+//! that the next verification finds what the last one built.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::desk::Workspace;
+use super::run;
+use crate::repository::cli::Call;
+use crate::repository::fault::Fault;
+use crate::repository::lock;
+use crate::worktrees::admin;
+use swarm_sys::files::reserve;
+
+/// A scratch worktree and its entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Scratch {
+    pub(crate) dir: PathBuf,
+    entry: PathBuf,
+}
+
+impl Scratch {
+    pub(crate) fn read<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
+        Workspace::named(workspace.cli.read(&self.dir), &self.entry, &self.dir)
+    }
+
+    pub(crate) fn write<'a>(&self, workspace: &'a Workspace) -> Call<'a> {
+        Workspace::named(workspace.write_at(&self.dir).for_user(), &self.entry, &self.dir)
+    }
+}
+
+/// Prepares the scratch worktree `name` at `commit`: tracked files as in the commit, and no
+/// untracked files except ignored ones.
+pub(crate) fn prepare(workspace: &Workspace, name: &str, commit: &str) -> Result<Scratch, Fault> {
+    let dir = workspace.own.join(name);
+    if dir.exists() {
+        run::end_leftovers(&dir)?;
+    }
+    let link = || admin::link_of(&dir).map_err(Fault::at(&dir));
+    let entry = match link()?.filter(|entry| is_ours(workspace, entry)) {
+        Some(entry) => entry,
+        None => {
+            make(workspace, &dir, commit)?;
+            let made = link()?.filter(|entry| is_ours(workspace, entry));
+            made.ok_or_else(|| Fault::new(format!("git created no worktree at {}", dir.display())))?
+        }
+    };
+    // Only our own git processes work here, and none is running now, so these locks are stale.
+    let files = fs::read_dir(&entry).into_iter().flatten().flatten().map(|file| file.path());
+    for lock in files.filter(|path| path.extension().is_some_and(|end| end == "lock")) {
+        let _ = fs::remove_file(lock);
+    }
+    let scratch = Scratch { dir, entry };
+    scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run()?;
+    scratch.write(workspace).args(["clean", "-ffdq"]).run()?;
+    Ok(scratch)
+}
+
+/// Deletes what a command left behind, because it may have filled the disk that also holds the
+/// queue's journal. Failures become visible in the next [`prepare`].
+pub(crate) fn discard(workspace: &Workspace, scratch: &Scratch, commit: &str) {
+    // `clean` first, because it frees space; `checkout` needs some.
+    let _ = scratch.write(workspace).args(["clean", "-ffdq"]).run();
+    let _ = scratch.write(workspace).args(["checkout", "-q", "--force", "--detach", commit]).run();
+}
+
+/// Deletes ignored files, too, if the disk is nearly full; they can be built again.
+pub(crate) fn free_space(workspace: &Workspace, name: &str) {
+    let dir = workspace.own.join(name);
+    if !reserve::is_short(&workspace.own) {
+        return;
+    }
+    if let Ok(Some(entry)) = admin::link_of(&dir)
+        && is_ours(workspace, &entry)
+    {
+        let _ = Scratch { dir, entry }.write(workspace).args(["clean", "-ffdqx"]).run();
+    }
+}
+
+/// Reports whether an entry belongs to this repository. A verification may have written
+/// anything into its directory, including `.git`.
+fn is_ours(workspace: &Workspace, entry: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    let above = real(entry).and_then(|entry| entry.parent().map(Path::to_owned));
+    above.is_some() && above == real(&workspace.common.join("worktrees")) && entry.join("HEAD").exists()
+}
+
+fn make(workspace: &Workspace, dir: &Path, commit: &str) -> Result<(), Fault> {
+    // The worktree is incomplete or its entry is missing; it contains nobody's work.
+    let _lock = lock::acquire(&workspace.common, Duration::from_millis(lock::LOCK_WAIT_MS_MAX))?;
+    admin::ignore_missing(fs::remove_dir_all(dir)).map_err(Fault::at(dir))?;
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let known = admin::entry_of(&workspace.common, dir).map_err(Fault::at(&workspace.common))?;
+    for entry in known.into_iter().chain(admin::unfinished(&workspace.common, &name)) {
+        admin::remove(&entry).map_err(Fault::at(&entry))?;
+    }
+    let reason = format!("scratch directory of the merge queue of {}", workspace.target.base());
+    let add = ["worktree", "add", "-q", "-f", "-f", "--detach", "--no-checkout", "--lock", "--reason", &reason, "--"];
+    workspace.write().args(add).arg(dir).arg(commit).run()?;
+    Ok(())
+}
+
+/// Removes a scratch worktree and its entry.
+pub(crate) fn remove(workspace: &Workspace, name: &str) -> Result<(), Fault> {
+    let dir = workspace.own.join(name);
+    if !dir.exists() {
+        return Ok(());
+    }
+    run::end_leftovers(&dir)?;
+    if workspace.write().args(["worktree", "remove", "-f", "-f", "--"]).arg(&dir).run().is_err() {
+        admin::ignore_missing(fs::remove_dir_all(&dir)).map_err(Fault::at(&dir))?;
+    }
+    Ok(())
+}
+
+/// Returns a description of changes to tracked files or HEAD, or `None` if there are none.
+pub(crate) fn changed(workspace: &Workspace, scratch: &Scratch, commit: &str) -> Result<Option<String>, Fault> {
+    let head = scratch.read(workspace).args(["rev-parse", "--verify", "HEAD"]).line()?;
+    if head != commit {
+        return Ok(Some("it checked out or created another commit".to_owned()));
+    }
+    let out = scratch.read(workspace).args(["status", "--porcelain", "-z", "--untracked-files=no"]).run()?;
+    let changes = crate::repository::parse::status(&out);
+    let named: Vec<_> = changes.iter().take(3).map(|change| String::from_utf8_lossy(&change.path)).collect();
+    Ok((!changes.is_empty()).then(|| format!("it changed {} tracked file(s): {}", changes.len(), named.join(", "))))
+}

@@ -1,0 +1,85 @@
+//! Repository of a completion. libgit2 reads it in-process if it supports the format; otherwise
+//! git does.
+
+use std::path::{Path, PathBuf};
+
+use git2::{ErrorCode, Oid, Repository};
+
+use super::complete::pinned;
+use crate::repository::cli::Cli;
+use crate::repository::fault::Fault;
+use crate::repository::{holders, objects};
+use crate::trash::save::DURABLE;
+
+pub(crate) struct CompletionRepo<'a> {
+    cli: &'a Cli,
+    pub(crate) dir: PathBuf,
+    library: Option<Repository>,
+}
+
+impl<'a> CompletionRepo<'a> {
+    pub(crate) fn open(cli: &'a Cli, dir: &Path) -> Self {
+        Self { cli, dir: dir.to_owned(), library: objects::discover(cli, dir).ok() }
+    }
+
+    /// Returns the common directory.
+    pub(crate) fn common(&self) -> Result<String, Fault> {
+        if let Some(common) = self.library.as_ref().and_then(|repo| repo.commondir().to_str()) {
+            return Ok(common.trim_end_matches('/').to_owned());
+        }
+        Ok(objects::common_dir(self.cli, &self.dir)?)
+    }
+
+    pub(crate) fn toplevel(&self) -> Option<PathBuf> {
+        match &self.library {
+            Some(repo) => repo.workdir().map(Path::to_owned),
+            None => self.cli.read(&self.dir).args(["rev-parse", "--show-toplevel"]).line().ok().map(PathBuf::from),
+        }
+    }
+
+    /// Returns the branch that is checked out here.
+    pub(crate) fn head(&self) -> Option<String> {
+        if let Some(head) = self.library.as_ref().and_then(|repo| repo.find_reference("HEAD").ok()) {
+            let name = head.symbolic_target().ok().flatten()?;
+            return name.strip_prefix("refs/heads/").map(str::to_owned);
+        }
+        self.cli.read(&self.dir).args(["symbolic-ref", "-q", "--short", "HEAD"]).line_if_any().ok().flatten()
+    }
+
+    /// Resolves a symbolic ref to the branch that it points to.
+    pub(crate) fn resolved(&self, name: String) -> String {
+        let Some(repo) = &self.library else { return name };
+        let real = repo.find_reference(&name).and_then(|found| found.resolve());
+        real.ok().and_then(|real| real.name().ok().map(str::to_owned)).unwrap_or(name)
+    }
+
+    /// Returns the tip of a local branch, or `None` if there is no such branch.
+    pub(crate) fn tip(&self, branch: &str) -> Result<Option<String>, Fault> {
+        if !objects::is_branch_name(branch) {
+            return Ok(None);
+        }
+        if let Some(repo) = &self.library {
+            match repo.find_reference(&format!("refs/heads/{branch}")).and_then(|found| found.peel_to_commit()) {
+                Ok(commit) => return Ok(Some(commit.id().to_string())),
+                Err(error) if error.code() == ErrorCode::NotFound => return Ok(None),
+                Err(_) => {}
+            }
+        }
+        Ok(objects::branch_tip(self.cli, &self.dir, branch)?)
+    }
+
+    /// Creates the ref that keeps a tip from being pruned.
+    pub(crate) fn pin(&self, tip: &str) -> Result<(), Fault> {
+        let (name, why) = (pinned(tip), "swarm: finished work");
+        if let Ok(common) = self.common() {
+            // Only we write this ref; an existing lock is left over.
+            holders::clear_stale_locks(&[Path::new(&common).join(format!("{name}.lock"))], None);
+        }
+        let pin = |repo: &Repository| repo.reference(&name, Oid::from_str(tip)?, true, why).map(drop);
+        if self.library.as_ref().is_some_and(|repo| pin(repo).is_ok()) {
+            return Ok(());
+        }
+        let call = self.cli.write(&self.dir).args(DURABLE);
+        Ok(call.args(["update-ref", "-m", why, &name, tip]).run().map(drop)?)
+    }
+}

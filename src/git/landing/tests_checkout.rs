@@ -1,0 +1,302 @@
+//! Landings in directories that have the base checked out, and the user's files that must not be
+//! overwritten.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use swarm_model::merge::queue::{Addition, Item, Rules};
+use swarm_model::merge::{Build, Landing};
+use swarm_model::{Caller, MergeSettings, Target};
+use swarm_ports::{Completion, Landings as _};
+
+use super::GitLandings;
+use super::desk::Workspace;
+use super::{scratch, trees};
+use crate::fixture::{Fixture, text};
+use swarm_sys::paths::Paths;
+
+const MINE: &str = "of a person\n";
+
+/// A repository whose `main` is checked out, and its queue.
+pub(crate) struct Site {
+    pub(crate) fix: Fixture,
+    pub(crate) landings: GitLandings,
+    pub(crate) target: Target,
+    paths: Paths,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let fix = Fixture::new();
+        let paths = Paths::new(fix.root.join("state"));
+        fs::create_dir(paths.root()).unwrap();
+        let landings = GitLandings::new(paths.clone(), PathBuf::from("/nowhere"));
+        let repository = fix.repo.join(".git").to_str().unwrap().to_owned();
+        Self { fix, landings, target: Target { repository, branch: "refs/heads/main".into() }, paths }
+    }
+
+    /// Opens the queue's workspace. Needs a completed item.
+    pub(crate) fn workspace(&self) -> Workspace {
+        Workspace::open(&self.paths, &self.target, Path::new("/nowhere")).unwrap()
+    }
+
+    /// Creates a branch from `main` and commits the changes of `script` in a separate worktree.
+    pub(crate) fn branch(&self, name: &str, script: &str) {
+        let tree = self.fix.root.join(name);
+        self.fix.git(&["worktree", "add", "-q", "-b", name, tree.to_str().unwrap(), "main"]);
+        let script = format!("{script}; git add -A; git commit -qm {name}");
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", &script]).current_dir(&tree).env_clear().envs(self.fix.caller.environment.iter().cloned());
+        assert!(shell.status().unwrap().success(), "{name}");
+        self.fix.git(&["worktree", "remove", "--force", tree.to_str().unwrap()]);
+    }
+
+    pub(crate) fn completion(&self, name: &str) -> Completion {
+        let caller = Caller { cwd: self.fix.repo.to_str().unwrap().into(), ..self.fix.caller.clone() };
+        Completion {
+            name: name.into(),
+            worker: None,
+            base: None,
+            settings: MergeSettings::default(),
+            subject: None,
+            caller,
+        }
+    }
+
+    /// Completes the branch and returns it as a queue item.
+    pub(crate) async fn item(&self, name: &str) -> Item {
+        let done = self.landings.complete(self.completion(name)).await.unwrap();
+        assert_eq!((&done.target, &done.waits), (&self.target, &None));
+        let addition = Addition { name: name.into(), tip: done.tip, rules: done.rules, ..Addition::default() };
+        addition.into_item(0, &Rules::default(), 0)
+    }
+
+    pub(crate) async fn land(&self, name: &str) -> Landing {
+        let item = self.item(name).await;
+        let base = self.landings.read_base(&self.target).await.unwrap();
+        let built = self.landings.build(&self.target, &item, &base).await;
+        let Build::Made(commit) = built else { panic!("{built:?}") };
+        self.landings.land(&self.target, &base, &commit).await
+    }
+
+    /// Asserts that a landing waits for these paths and changes nothing.
+    async fn waits(&self, name: &str, files: &[&str]) {
+        let state = || {
+            let status = self.fix.git(&["status", "--porcelain", "--ignored", "-uall"]);
+            (text(&self.fix.git(&["rev-parse", "main"])), text(&status))
+        };
+        let before = state();
+        let landed = self.land(name).await;
+        assert_eq!(landed, Landing::Overlap(files.iter().map(|file| (*file).to_owned()).collect()), "{name}");
+        assert_eq!(state(), before, "{name}");
+    }
+
+    fn write(&self, path: &str) {
+        let path = self.fix.repo.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, MINE).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.fix.repo.join(path)).unwrap()
+    }
+
+    /// Commits a submodule at `path`, checked out with an untracked file.
+    fn submodule(&self, path: &str) {
+        let place = self.fix.repo.join(path);
+        let place = place.to_str().unwrap();
+        self.fix.git(&["init", "-q", "-b", "main", place]);
+        self.fix.git(&["-C", place, "commit", "-q", "--allow-empty", "-m", "one"]);
+        self.fix.git(&["-c", "advice.addEmbeddedRepo=false", "add", path]);
+        self.fix.git(&["commit", "-q", "-m", "a submodule"]);
+        self.write(&format!("{path}/own"));
+    }
+}
+
+#[tokio::test]
+async fn what_comes_in_the_place_of_a_submodule_waits_for_its_checkout() {
+    let site = Site::new();
+    site.write("d/tracked");
+    site.fix.git(&["add", "d"]);
+    site.submodule("lib");
+    site.submodule("d/deep");
+    let new = |place: &str, made: &str| format!("git rm -rq --cached {place}; rm -rf {place}; {made}");
+    site.branch("file", &new("lib", "echo x > lib"));
+    site.branch("link", &new("lib", "ln -s f lib"));
+    site.branch("dir", &new("lib", "mkdir lib; echo x > lib/x"));
+    site.branch("above", &new("d", "echo x > d"));
+    site.branch("gone", &new("lib", "true"));
+    for name in ["file", "link", "dir"] {
+        site.waits(name, &["lib"]).await;
+    }
+    site.waits("above", &["d/deep"]).await;
+    // The checkout of a submodule that the base merely drops stays.
+    assert_eq!(site.land("gone").await, Landing::Done(Vec::new()));
+    for path in ["lib", "d/deep"] {
+        assert_eq!(site.read(&format!("{path}/own")), MINE);
+        assert_eq!(text(&site.fix.git(&["-C", path, "log", "--format=%s"])), "one");
+    }
+}
+
+#[tokio::test]
+async fn a_submodule_moves_where_git_is_told_to_go_into_submodules() {
+    let site = Site::new();
+    let lib = site.fix.root.join("lib");
+    site.fix.git(&["init", "-q", "-b", "main", lib.to_str().unwrap()]);
+    for word in ["one", "two"] {
+        site.fix.at(&lib, &["commit", "-q", "--allow-empty", "-m", word]);
+    }
+    site.fix.git(&["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "../lib", "lib"]);
+    site.fix.git(&["commit", "-q", "-m", "lib"]);
+    site.branch(
+        "back",
+        "git update-index --cacheinfo 160000,$(git -C ../lib rev-parse HEAD~1),lib; rm -rf lib; mkdir lib",
+    );
+    site.fix.git(&["config", "submodule.recurse", "true"]);
+    site.item("back").await;
+    let workspace = site.workspace();
+    for commit in ["main", "back", "main"] {
+        let commit = text(&site.fix.git(&["rev-parse", commit]));
+        let scratch = scratch::prepare(&workspace, "verify", &commit).unwrap();
+        assert_eq!(scratch::changed(&workspace, &scratch, &commit).unwrap(), None);
+    }
+    assert_eq!(site.land("back").await, Landing::Done(Vec::new()));
+    let pointer = text(&site.fix.git(&["rev-parse", "main:lib"]));
+    assert_eq!(pointer, text(&site.fix.at(&lib, &["rev-parse", "HEAD~1"])));
+    assert_eq!(text(&site.fix.git(&["-C", "lib", "log", "-1", "--format=%s"])), "two", "the checkout is the person's");
+}
+
+#[tokio::test]
+async fn an_empty_directory_of_a_submodule_is_nobodys() {
+    let site = Site::new();
+    site.submodule("lib");
+    site.branch("file", "git rm -q --cached lib; rm -rf lib; echo x > lib");
+    fs::remove_dir_all(site.fix.repo.join("lib")).unwrap();
+    fs::create_dir(site.fix.repo.join("lib")).unwrap();
+    assert_eq!(site.land("file").await, Landing::Done(Vec::new()));
+    assert_eq!((site.read("lib").as_str(), text(&site.fix.git(&["status", "--porcelain"])).as_str()), ("x\n", ""));
+}
+
+#[tokio::test]
+async fn a_directory_with_anything_of_a_persons_in_it_becomes_no_file() {
+    let site = Site::new();
+    site.write("d/tracked");
+    fs::write(site.fix.repo.join(".gitignore"), "ignored*\n").unwrap();
+    site.fix.git(&["add", "."]);
+    site.fix.git(&["commit", "-q", "-m", "d"]);
+    site.branch("file", "rm -r d; echo x > d");
+    for path in ["d/untracked", "d/ignored", "d/ignored-dir/x"] {
+        site.write(path);
+        site.waits("file", &[path]).await;
+        fs::remove_file(site.fix.repo.join(path)).unwrap();
+    }
+    for path in ["d/nested", "d/ignored-dir/nested"] {
+        site.fix.git(&["init", "-q", path]);
+        site.waits("file", &[&format!("{path}/")]).await;
+        fs::remove_dir_all(site.fix.repo.join(path)).unwrap();
+    }
+    // An empty directory is nobody's work.
+    assert_eq!(site.land("file").await, Landing::Done(Vec::new()));
+    assert_eq!(site.read("d"), "x\n");
+}
+
+#[tokio::test]
+async fn files_in_a_repository_of_its_own_are_not_written_over() {
+    let site = Site::new();
+    for (name, path) in [("plain", "n/x"), ("hidden", "ignored/x")] {
+        let dir = path.split('/').next().unwrap();
+        site.branch(name, &format!("mkdir {dir}; echo x > {path}; git add -f {path}"));
+        site.fix.git(&["init", "-q", dir]);
+        site.write(path);
+        site.waits(name, &[path]).await;
+        assert_eq!(site.read(path), MINE);
+    }
+}
+
+#[tokio::test]
+async fn a_tracked_symbolic_link_makes_room_for_a_directory() {
+    let site = Site::new();
+    site.write("elsewhere/x");
+    std::os::unix::fs::symlink("elsewhere", site.fix.repo.join("d")).unwrap();
+    site.fix.git(&["add", "."]);
+    site.fix.git(&["commit", "-q", "-m", "link"]);
+    site.branch("dir", "rm d; mkdir d; echo x > d/x");
+    assert_eq!(site.land("dir").await, Landing::Done(Vec::new()));
+    assert_eq!((site.read("d/x").as_str(), site.read("elsewhere/x").as_str()), ("x\n", MINE));
+}
+
+#[test]
+fn library_and_command_see_the_same_differences() {
+    let site = Site::new();
+    site.write("d/a");
+    site.write("file");
+    site.fix.git(&["add", "."]);
+    site.submodule("lib");
+    site.submodule("moved");
+    site.branch(
+        "other",
+        "rm -r d file; echo x > d; mkdir file; echo x > file/x; git rm -q --cached lib; rm -rf lib; ln -s f lib; \
+         git update-index --cacheinfo 160000,1111111111111111111111111111111111111111,moved; rm -rf moved",
+    );
+    let repo = git2::Repository::open(&site.fix.repo).unwrap();
+    let id = |name: &str| text(&site.fix.git(&["rev-parse", name]));
+    let (one, other) = (id("main"), id("other"));
+    let out = site.fix.git(&["diff-tree", "-r", "-z", "--raw", "--no-renames", &one, &other]);
+    let mut library = trees::differing(&repo, &one, &other).unwrap();
+    let mut command = trees::listed(&out);
+    for found in [&mut library, &mut command] {
+        found.sort_by(|one, other| one.path.cmp(&other.path));
+    }
+    assert_eq!(library, command);
+    assert!(library.len() > 4, "{library:?}");
+}
+
+#[tokio::test]
+async fn what_is_not_whole_does_not_land_and_is_made_again() {
+    let site = Site::new();
+    site.branch("topic", "echo topic > topic");
+    site.fix.commit("meanwhile", "meanwhile", "x\n");
+    let item = site.item("topic").await;
+    let base = site.landings.read_base(&site.target).await.unwrap();
+    let build = async || match site.landings.build(&site.target, &item, &base).await {
+        Build::Made(commit) => commit,
+        other => panic!("{other:?}"),
+    };
+    let collect = || site.fix.git(&["gc", "-q", "--prune=now"]);
+    let commit = build().await;
+    let tree = text(&site.fix.git(&["rev-parse", &format!("{commit}^{{tree}}")]));
+    fs::remove_file(site.fix.repo.join(".git/objects").join(&tree[..2]).join(&tree[2..])).unwrap();
+    let landed = site.landings.land(&site.target, &base, &commit).await;
+    assert!(matches!(&landed, Landing::Failed(why) if why.contains("are missing in the repository")), "{landed:?}");
+    assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), base);
+    // The objects are in a pack that disappears after the repository was opened.
+    build().await;
+    collect();
+    build().await;
+    let kept = text(&site.fix.git(&["for-each-ref", "--format=%(refname)", "refs/swarm/cand"]));
+    site.fix.git(&["update-ref", "-d", &kept]);
+    collect();
+    let commit = build().await;
+    assert_eq!(site.landings.land(&site.target, &base, &commit).await, Landing::Done(Vec::new()));
+    site.fix.git(&["fsck", "--full"]);
+}
+
+#[tokio::test]
+async fn what_a_verification_leaves_is_thrown_away_but_for_what_it_built() {
+    let site = Site::new();
+    site.branch("topic", "echo topic > topic");
+    site.item("topic").await;
+    let (workspace, commit) = (site.workspace(), text(&site.fix.git(&["rev-parse", "topic"])));
+    let scratch = scratch::prepare(&workspace, "verify", &commit).unwrap();
+    for (path, stays) in [("topic", true), ("left/over", false), ("ignored", true)] {
+        let path = scratch.dir.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, MINE).unwrap();
+        scratch::discard(&workspace, &scratch, &commit);
+        // Enough space is left, so ignored files stay.
+        scratch::free_space(&workspace, "verify");
+        assert_eq!(path.exists(), stays, "{}", path.display());
+    }
+    assert_eq!(fs::read_to_string(scratch.dir.join("topic")).unwrap(), "topic\n");
+}

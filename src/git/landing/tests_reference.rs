@@ -1,0 +1,112 @@
+//! Moving the base's ref in-process and with git has the same effects.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use super::desk::Workspace;
+use super::reference::{DirectUpdate, GitUpdate, Move, RefUpdate};
+use super::tests_checkout::Site;
+use crate::fixture::text;
+
+fn directly(workspace: &Workspace) -> RefUpdate<'_> {
+    RefUpdate::Direct(DirectUpdate::start(workspace).unwrap().expect("references are files"))
+}
+
+fn by_git(workspace: &Workspace) -> RefUpdate<'_> {
+    RefUpdate::Git(GitUpdate::start(workspace).unwrap())
+}
+
+/// Returns a repository, its base, and a commit to which the base can move.
+async fn site() -> (Site, Workspace, String, String) {
+    let site = Site::new();
+    site.branch("next", "echo next > next");
+    site.item("next").await;
+    let workspace = site.workspace();
+    let id = |name: &str| text(&site.fix.git(&["rev-parse", name]));
+    let (from, to) = (id("main"), id("next"));
+    (site, workspace, from, to)
+}
+
+fn lock(site: &Site) -> PathBuf {
+    site.fix.repo.join(".git/refs/heads/main.lock")
+}
+
+#[tokio::test]
+async fn both_ways_move_it_and_tell_of_it_alike() {
+    let mut told = Vec::new();
+    for (is_ours, start) in [(true, directly as for<'a> fn(&'a Workspace) -> RefUpdate<'a>), (false, by_git)] {
+        for packed in [false, true] {
+            let (site, workspace, from, to) = site().await;
+            if packed {
+                site.fix.git(&["pack-refs", "--all", "--prune"]);
+                // Empty directories, as a deleted branch below that name leaves them.
+                fs::create_dir_all(site.fix.repo.join(".git/refs/heads/main/below")).unwrap();
+            }
+            let readers = fs::Permissions::from_mode(0o640);
+            fs::set_permissions(site.fix.repo.join(".git/HEAD"), readers.clone()).unwrap();
+            if !packed {
+                fs::set_permissions(site.fix.repo.join(".git/refs/heads/main"), readers.clone()).unwrap();
+            }
+            let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
+            let mut update = start(&workspace);
+            update.prepare(to_move).unwrap();
+            assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), from, "not before the commit");
+            update.commit(to_move).unwrap();
+            assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
+            let mode = fs::metadata(site.fix.repo.join(".git/refs/heads/main")).unwrap().permissions().mode();
+            // git creates the file with the umask of its process.
+            assert!(!is_ours || mode & 0o777 == 0o640, "{mode:o}");
+            assert!(!lock(&site).exists() && !site.fix.repo.join(".git/HEAD.lock").exists());
+            site.fix.git(&["fsck", "--strict"]);
+            let last = |name| text(&site.fix.git(&["log", "-1", "-g", "--format=%gs %gn %ge", name]));
+            told.push((last("main"), last("HEAD")));
+        }
+    }
+    let first = told[0].clone();
+    assert!(first.0.starts_with("swarm: landed "), "{first:?}");
+    assert!(told.iter().all(|one| *one == first), "{told:?}");
+}
+
+#[tokio::test]
+async fn one_that_was_moved_or_is_given_up_stays_where_it_is() {
+    for start in [directly as for<'a> fn(&'a Workspace) -> RefUpdate<'a>, by_git] {
+        let (site, workspace, from, to) = site().await;
+        let mut update = start(&workspace);
+        update.prepare(Move { branch: "refs/heads/main", from: &from, to: &to }).unwrap();
+        assert!(lock(&site).exists());
+        let (moved, _) = site.fix.attempt(&site.fix.repo, &["update-ref", "refs/heads/main", &to]);
+        assert!(!moved, "another git respects the lock");
+        let (switched, _) = site.fix.attempt(&site.fix.repo, &["switch", "-q", "-c", "elsewhere"]);
+        assert!(!switched, "nobody leaves the base while files are brought along");
+        drop(update);
+        assert!(!lock(&site).exists());
+        let refused = start(&workspace).prepare(Move { branch: "refs/heads/main", from: &to, to: &from });
+        assert!(refused.unwrap_err().cause.starts_with("cannot move the base: "));
+        assert!(!lock(&site).exists());
+        assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), from);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_of_another_git_is_waited_for() {
+    let (site, workspace, from, to) = site().await;
+    fs::write(lock(&site), "").unwrap();
+    let to_move = Move { branch: "refs/heads/main", from: &from, to: &to };
+    let mut update = directly(&workspace);
+    std::thread::scope(|scope| {
+        // The lock is obtained whether the file is removed before or after the first attempt.
+        let held = lock(&site);
+        scope.spawn(move || fs::remove_file(held).unwrap());
+        update.prepare(to_move).unwrap();
+    });
+    update.commit(to_move).unwrap();
+    assert_eq!(text(&site.fix.git(&["rev-parse", "main"])), to);
+}
+
+#[tokio::test]
+async fn a_reference_that_is_no_file_of_its_own_is_left_to_git() {
+    let (site, workspace, _, _) = site().await;
+    site.fix.git(&["symbolic-ref", "refs/heads/main", "refs/heads/next"]);
+    assert!(DirectUpdate::start(&workspace).unwrap().is_none());
+}

@@ -1,0 +1,95 @@
+//! Verifies a commit with the user's command. Only its exit code counts as a verdict: a command
+//! that was killed by a signal, or could not be run, gives none.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use swarm_model::merge::Verdict;
+use swarm_model::merge::queue::Item;
+
+use super::desk::Workspace;
+use super::scratch::Scratch;
+use super::{off_thread, run, scratch, with_retries};
+use crate::repository::fault::Fault;
+use swarm_sys::commands::runner::{Ended, Outcome};
+
+/// Name of the scratch directory for verifications, in the queue's directory.
+const SCRATCH: &str = "verify";
+
+/// Returns the path of the log of an item's verifications.
+fn log(workspace: &Workspace, item: &Item) -> PathBuf {
+    workspace.own.join("logs").join(format!("{}.log", item.id))
+}
+
+pub(crate) async fn verify(workspace: Arc<Workspace>, item: &Item, commit: &str) -> Result<Verdict, Fault> {
+    let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
+    let log = log(&workspace, item);
+    let (at, wanted, fresh) = (Arc::clone(&workspace), commit.to_owned(), log.clone());
+    let scratch = off_thread(move || {
+        let prepared = open_log(&fresh).and_then(|()| {
+            let prepare = || scratch::prepare(&at, SCRATCH, &wanted);
+            with_retries(&|| at.locks(), prepare)
+        });
+        if prepared.is_err() {
+            scratch::free_space(&at, SCRATCH);
+        }
+        prepared
+    });
+    let scratch = scratch.await?;
+    let variables = [
+        ("SWARM_MERGE_COMMIT", commit.to_owned()),
+        ("SWARM_MERGE_BASE", workspace.target.base().to_owned()),
+        ("SWARM_MERGE_ITEM", item.id.to_string()),
+        ("SWARM_MERGE_NAME", item.name.clone()),
+    ];
+    let order =
+        run::Order { dir: &scratch.dir, log: &log, limit_ms: item.rules.timeout_ms, command, variables: &variables };
+    let ended = run::run(&workspace, &order).await?;
+    let verdict = judge(&workspace, &scratch, &ended, item, commit).await?;
+    if verdict != Verdict::Green {
+        let (at, place, commit) = (Arc::clone(&workspace), scratch.clone(), commit.to_owned());
+        off_thread(move || {
+            scratch::discard(&at, &place, &commit);
+            scratch::free_space(&at, SCRATCH);
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(verdict)
+}
+
+/// Derives the verdict from the end of the command.
+async fn judge(
+    workspace: &Arc<Workspace>,
+    scratch: &Scratch,
+    ended: &Ended,
+    item: &Item,
+    commit: &str,
+) -> Result<Verdict, Fault> {
+    let Some(command) = &item.rules.verify else { return Ok(Verdict::Green) };
+    let output = run::output(ended, &log(workspace, item));
+    let red = |why: String| Ok(Verdict::Red(format!("'{command}' {why}; {output}")));
+    match ended.outcome.clone() {
+        Outcome::Code(0) => {
+            let (at, wanted, place) = (Arc::clone(workspace), commit.to_owned(), scratch.clone());
+            match off_thread(move || scratch::changed(&at, &place, &wanted)).await? {
+                None => Ok(Verdict::Green),
+                Some(how) => red(format!("passed, but {how}")),
+            }
+        }
+        Outcome::Code(code) => red(format!("ended with code {code}")),
+        Outcome::Timeout => red(format!("timed out after {} s and was killed", item.rules.timeout_ms / 1000)),
+        Outcome::Signal(signal) => Ok(Verdict::Unknown(format!("'{command}' was killed by signal {signal}"))),
+        Outcome::Unknown(why) => Ok(Verdict::Unknown(why)),
+    }
+}
+
+/// Creates an empty log, and its directory if needed.
+pub(crate) fn open_log(log: &std::path::Path) -> Result<(), Fault> {
+    let dir = log.parent().unwrap_or(log);
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Fault::at(dir))?;
+    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(log);
+    made.map(drop).map_err(Fault::at(log))
+}

@@ -1,0 +1,488 @@
+//! Runs the `git` program; nothing else in swarm does. Every call has a null (or file)
+//! stdin, a fixed locale, the caller's environment without the variables that point git
+//! at another repository, bounded output and a time limit.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use swarm_model::Caller;
+
+pub(crate) use super::fault::CliError;
+use super::{parse, version};
+
+/// Maximum number of starts of a read-only git that gets killed by a signal.
+const READ_TRIES_MAX: u32 = 3;
+/// Time limit for read-only calls.
+const READ_MS_MAX: u64 = 60_000;
+/// Time limit for calls that check out, delete or save files.
+pub(crate) const TREE_MS_MAX: u64 = 600_000;
+/// Time limit for draining the pipes of a git that was killed.
+const DRAIN_MS_MAX: u64 = 5_000;
+pub(crate) const STDOUT_BYTES_MAX: usize = 64 << 20;
+const STDERR_BYTES_MAX: usize = 64 << 10;
+
+/// Variables that point git at another repository, or that a hook leaves in the
+/// caller's environment.
+pub(crate) const UNSET: [&str; 13] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_QUARANTINE_PATH",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE",
+];
+
+fn missing(error: io::Error) -> CliError {
+    match error.kind() {
+        io::ErrorKind::NotFound => CliError::Missing,
+        _ => CliError::Run(error),
+    }
+}
+
+/// Options for internal calls: no hooks or file system monitor of the user, and no
+/// recursion into submodules, whose checkouts are independent.
+const SETTINGS: [&str; 6] =
+    ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false"];
+
+/// Kind of a call. Decides how git is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Read-only; takes no optional locks.
+    Read,
+    /// Internal step: runs no hooks of the user.
+    Write,
+    /// Runs as the user would run it, with hooks.
+    User,
+}
+
+/// The git program and environment of one caller.
+pub(crate) struct Cli {
+    program: PathBuf,
+    environment: Vec<(String, String)>,
+    /// The caller's umask; `None` if it equals the umask of this process.
+    umask: Option<u32>,
+}
+
+impl Cli {
+    pub(crate) fn new(caller: &Caller) -> Result<Self, CliError> {
+        let environment: Vec<_> =
+            caller.environment.iter().filter(|(key, _)| !UNSET.contains(&key.as_str())).cloned().collect();
+        let search =
+            environment.iter().find(|(key, _)| key == "PATH").map_or("/usr/local/bin:/usr/bin:/bin", |(_, v)| v);
+        let program = search
+            .split(':')
+            .map(|entry| Path::new(&caller.cwd).join(entry).join("git"))
+            .find(|path| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok())
+            .ok_or(CliError::Missing)?;
+        let umask = Some(caller.umask).filter(|wanted| own_umask() != Some(*wanted));
+        Ok(Self { program, environment, umask })
+    }
+
+    /// Returns the umask for files that belong to the user.
+    pub(crate) fn umask_of_files(&self) -> u32 {
+        self.umask.or_else(own_umask).unwrap_or(0o022)
+    }
+
+    pub(crate) fn environment(&self) -> &[(String, String)] {
+        &self.environment
+    }
+
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Returns the value of a variable in the caller's environment.
+    pub(crate) fn variable(&self, key: &str) -> Option<&str> {
+        self.environment.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn read(&self, dir: &Path) -> Call<'_> {
+        self.call(Kind::Read, dir, READ_MS_MAX)
+    }
+
+    pub(crate) fn write(&self, dir: &Path) -> Call<'_> {
+        self.call(Kind::Write, dir, TREE_MS_MAX)
+    }
+
+    pub(crate) fn user(&self, dir: &Path) -> Call<'_> {
+        self.call(Kind::User, dir, TREE_MS_MAX)
+    }
+
+    fn call(&self, kind: Kind, dir: &Path, limit_ms: u64) -> Call<'_> {
+        let mut args: Vec<OsString> = vec!["-C".into(), dir.into()];
+        if kind != Kind::User {
+            args.extend(SETTINGS.map(OsString::from));
+        }
+        let (limit, for_user) = (Duration::from_millis(limit_ms), kind == Kind::User);
+        Call { cli: self, kind, args, variables: Vec::new(), input: None, limit, for_user }
+    }
+}
+
+/// A git call under construction.
+pub(crate) struct Call<'a> {
+    cli: &'a Cli,
+    kind: Kind,
+    args: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    input: Option<File>,
+    limit: Duration,
+    /// Whether to write files with the user's umask.
+    for_user: bool,
+}
+
+impl Call<'_> {
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    pub(crate) fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    pub(crate) fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.variables.push((key.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    pub(crate) fn input(mut self, file: File) -> Self {
+        self.input = Some(file);
+        self
+    }
+
+    /// Runs git with the caller's umask, for files that belong to the user.
+    pub(crate) fn for_user(mut self) -> Self {
+        self.for_user = true;
+        self
+    }
+
+    pub(crate) fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs git to completion and returns its stdout. Fails unless it exits with 0.
+    pub(crate) fn run(self) -> Result<Vec<u8>, CliError> {
+        self.run_for(&[0]).map(|(_, out)| out)
+    }
+
+    /// Runs git to completion and accepts any of the exit codes in `answers`.
+    pub(crate) fn run_for(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
+        version::check(self.cli)?;
+        self.finish(answers)
+    }
+
+    /// Runs git like `run_for`, without checking its version first.
+    pub(crate) fn finish(self, answers: &[i32]) -> Result<(i32, Vec<u8>), CliError> {
+        let limit = self.limit;
+        let mut ended = self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit)?))?;
+        for _ in 1..READ_TRIES_MAX {
+            // A read-only call that was killed by somebody can safely be repeated.
+            if self.kind != Kind::Read || ended.timed_out || ended.status.signal().is_none() {
+                break;
+            }
+            ended = self.spawn().map_err(missing).and_then(|child| Ok(wait_for_exit(child, limit)?))?;
+        }
+        if ended.timed_out {
+            return Err(CliError::Timeout(limit.as_secs()));
+        }
+        if let Some(signal) = ended.status.signal() {
+            return Err(CliError::Signal(signal));
+        }
+        let code = ended.status.code().unwrap_or(-1);
+        if !answers.contains(&code) {
+            let message =
+                parse::first_useful_line(&ended.stderr).unwrap_or_else(|| format!("git exited with code {code}"));
+            return Err(CliError::Exit { code, message });
+        }
+        if ended.overflow { Err(CliError::TooMuch) } else { Ok((code, ended.stdout)) }
+    }
+
+    /// Starts git in its own process group with piped stdin and returns without waiting,
+    /// for an exchange over the pipes.
+    pub(crate) fn start(self) -> io::Result<Child> {
+        self.command().stdin(Stdio::piped()).spawn()
+    }
+
+    /// Runs git and returns its output without the final newline.
+    pub(crate) fn line(self) -> Result<String, CliError> {
+        let out = self.run()?;
+        let text = String::from_utf8_lossy(&out);
+        Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+    }
+
+    /// Runs git like `line`. Returns `None` for empty output or exit code 1 (not found).
+    pub(crate) fn line_if_any(self) -> Result<Option<String>, CliError> {
+        match self.line() {
+            Ok(line) => Ok(Some(line).filter(|line| !line.is_empty())),
+            Err(CliError::Exit { code: 1, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn spawn(&self) -> io::Result<Child> {
+        let input = self.input.as_ref().map(File::try_clone).transpose()?;
+        self.command().stdin(input.map_or_else(Stdio::null, Stdio::from)).spawn()
+    }
+
+    fn command(&self) -> Command {
+        // The program is given by path, so that std can use posix_spawn instead of
+        // forking a large supervisor. Only a different umask needs the detour through
+        // a shell.
+        let mut command = match self.cli.umask.filter(|_| self.for_user) {
+            None => Command::new(&self.cli.program),
+            Some(umask) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", "umask \"$0\" && exec \"$@\"", &format!("{umask:04o}")]).arg(&self.cli.program);
+                shell
+            }
+        };
+        command
+            .args(&self.args)
+            .env_clear()
+            .envs(self.cli.environment.iter().map(|(key, value)| (key, value)))
+            .env("LC_ALL", "C")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        if self.kind == Kind::Read {
+            command.env("GIT_OPTIONAL_LOCKS", "0");
+        }
+        command.envs(self.variables.iter().map(|(key, value)| (key, value)));
+        command
+    }
+}
+
+/// Returns the umask of this process from `/proc`; `umask(2)` would change it.
+fn own_umask() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
+struct Finished {
+    status: ExitStatus,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    overflow: bool,
+    timed_out: bool,
+}
+
+/// Bounded copy of one output of the child. Output beyond the bound is read and
+/// dropped, so that the child never blocks.
+struct Capture {
+    pipe: Option<File>,
+    kept: Vec<u8>,
+    bytes_max: usize,
+    overflow: bool,
+}
+
+impl Capture {
+    fn new(fd: Option<OwnedFd>, bytes_max: usize) -> io::Result<Self> {
+        if let Some(fd) = &fd {
+            rustix::io::ioctl_fionbio(fd, true)?;
+        }
+        Ok(Self { pipe: fd.map(File::from), kept: Vec::new(), bytes_max, overflow: false })
+    }
+
+    /// Reads the output that is available now.
+    fn drain(&mut self) {
+        let mut buffer = [0_u8; 16 << 10];
+        while let Some(pipe) = &mut self.pipe {
+            match pipe.read(&mut buffer) {
+                Ok(0) => self.pipe = None,
+                Ok(n) => {
+                    let room = self.bytes_max.saturating_sub(self.kept.len());
+                    self.kept.extend_from_slice(&buffer[..n.min(room)]);
+                    self.overflow |= n > room;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => self.pipe = None,
+            }
+        }
+    }
+}
+
+/// Waits until the child has exited or the limit has passed, in one thread and
+/// without polling. Kills the child's process group at the limit.
+fn wait_for_exit(mut child: Child, limit: Duration) -> io::Result<Finished> {
+    let pid = Pid::from_child(&child);
+    let kill_all = || {
+        // The child leads its own group, so this kills its helpers too.
+        let _ = kill_process_group(pid, Signal::KILL);
+    };
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        Err(error) => {
+            kill_all();
+            child.wait()?;
+            return Err(error.into());
+        }
+    };
+    let mut out = Capture::new(child.stdout.take().map(OwnedFd::from), STDOUT_BYTES_MAX)?;
+    let mut err = Capture::new(child.stderr.take().map(OwnedFd::from), STDERR_BYTES_MAX)?;
+    let mut deadline = Instant::now() + limit;
+    let mut timed_out = false;
+    let mut status: Option<ExitStatus> = None;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ready = wait_ready(status.is_none().then_some(&pidfd), &out, &err, left)?;
+        out.drain();
+        err.drain();
+        if ready.is_none() {
+            if timed_out || status.is_some() {
+                break;
+            }
+            timed_out = true;
+            kill_all();
+            deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
+        }
+        if status.is_none() && ready == Some(true) {
+            let ended = child.wait()?;
+            out.drain();
+            err.drain();
+            status = Some(ended);
+            if ended.signal().is_none() {
+                // A background process of a hook may hold the pipes open forever.
+                break;
+            }
+            // Helpers of a git that was killed would keep working; the pipes
+            // reach end of file when the last of them has exited.
+            kill_all();
+            deadline = Instant::now() + Duration::from_millis(DRAIN_MS_MAX);
+        }
+        if status.is_some() && out.pipe.is_none() && err.pipe.is_none() {
+            break;
+        }
+    }
+    let status = match status {
+        Some(status) => status,
+        None => child.wait()?,
+    };
+    Ok(Finished { status, stdout: out.kept, stderr: err.kept, overflow: out.overflow, timed_out })
+}
+
+/// Returns `None` on timeout, else whether the child has exited.
+fn wait_ready(pidfd: Option<&OwnedFd>, out: &Capture, err: &Capture, left: Duration) -> io::Result<Option<bool>> {
+    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(3);
+    fds.extend(pidfd.map(|fd| PollFd::new(fd, PollFlags::IN)));
+    for capture in [out, err] {
+        fds.extend(capture.pipe.as_ref().map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)));
+    }
+    let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(0) => Ok(None),
+        Ok(_) => Ok(Some(pidfd.is_some() && !fds[0].revents().is_empty())),
+        Err(rustix::io::Errno::INTR) => Ok(Some(false)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    fn shell(script: &str, limit: Duration) -> Finished {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        wait_for_exit(command.spawn().unwrap(), limit).unwrap()
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended_with_its_helpers() {
+        // The helper holds the pipe: the pipe reaches end of file when the helper
+        // dies, long before the drain limit would end the wait.
+        let begun = Instant::now();
+        let ended = shell("echo begun; sleep 1000 & wait", Duration::from_millis(50));
+        assert!(ended.timed_out && begun.elapsed() < Duration::from_millis(DRAIN_MS_MAX));
+        assert_eq!((ended.status.signal(), ended.stdout.as_slice()), (Some(9), b"begun\n".as_slice()));
+    }
+
+    #[test]
+    fn output_is_bounded_but_read_to_its_end() {
+        let ended = shell("head -c 300000 /dev/zero >&2; echo done", Duration::from_secs(60));
+        assert_eq!((ended.stderr.len(), ended.stdout.as_slice()), (STDERR_BYTES_MAX, b"done\n".as_slice()));
+        assert!(!ended.timed_out && ended.status.success());
+    }
+
+    #[test]
+    fn a_background_process_of_a_hook_is_not_waited_for() {
+        let ended = shell("sleep 1000 & echo $!", Duration::from_secs(60));
+        let pid = String::from_utf8(ended.stdout).unwrap().trim().parse().unwrap();
+        assert!(ended.status.success() && !ended.timed_out);
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn exit_code_signal_and_absence_are_told_apart() {
+        let mut fix = Fixture::new();
+        let cli = fix.cli();
+        let failed = cli.read(&fix.repo).args(["rev-parse", "--verify", "nothing"]).run().unwrap_err();
+        assert!(
+            matches!(&failed, CliError::Exit { code: 128, message } if message == "Needed a single revision"),
+            "{failed:?}"
+        );
+        let signal = cli.read(&fix.repo).args(["-c", "alias.die=!kill -9 $PPID", "die"]).run().unwrap_err();
+        assert!(matches!(signal, CliError::Signal(9)) && signal.was_cut_off(), "{signal:?}");
+        fix.set("PATH", "/nowhere");
+        let missing = Cli::new(&fix.caller).err().unwrap();
+        assert_eq!(missing.to_string(), "git is not installed or not in PATH");
+        assert!(missing.remedy().unwrap().contains("2.38"));
+    }
+
+    #[test]
+    fn what_points_elsewhere_does_not_reach_git_and_hooks_do_not_run() {
+        let mut fix = Fixture::new();
+        for key in UNSET {
+            fix.set(key, "/elsewhere");
+        }
+        fix.set("LC_ALL", "de_DE.UTF-8");
+        let out = fix.cli().read(&fix.repo).args(["-c", "alias.environment=!env", "environment"]).run().unwrap();
+        let out = String::from_utf8(out).unwrap();
+        // git itself sets some of them for the alias; none may keep the caller's value.
+        assert!(!out.contains("/elsewhere"), "{out}");
+        for line in ["LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0"] {
+            assert!(out.lines().any(|seen| seen == line), "{line} is missing");
+        }
+        let hook = fix.repo.join(".git/hooks/reference-transaction");
+        fix.script(&hook, "touch hook-ran");
+        fix.cli().write(&fix.repo).args(["update-ref", "refs/x", "HEAD"]).run().unwrap();
+        assert!(!fix.repo.join("hook-ran").exists());
+        fix.cli().user(&fix.repo).args(["update-ref", "refs/y", "HEAD"]).run().unwrap();
+        assert!(fix.repo.join("hook-ran").exists());
+    }
+
+    #[test]
+    fn files_of_the_user_get_the_callers_umask() {
+        let mut fix = Fixture::new();
+        for umask in [0o077, 0o002] {
+            fix.caller.umask = umask;
+            let out = fix.cli().user(&fix.repo).args(["-c", "alias.mask=!umask; :", "mask"]).line().unwrap();
+            assert_eq!(u32::from_str_radix(&out, 8).unwrap(), umask);
+        }
+    }
+}

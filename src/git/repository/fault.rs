@@ -1,0 +1,114 @@
+//! Error of an internal step, before it is mapped to one of the port's errors.
+
+use std::io;
+use std::path::Path;
+
+use swarm_ports::WorktreeError;
+
+use super::lock::LockError;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{cause}")]
+pub(crate) struct Fault {
+    pub(crate) cause: String,
+    pub(crate) remedy: Option<String>,
+    /// A tool or the system failed; this says nothing about the worktree.
+    pub(crate) is_tool_failure: bool,
+    /// Transient: a retry may succeed, because git was killed or the system was out of resources.
+    pub(crate) transient: bool,
+    /// A git that we ran was killed by a signal and may have left its locks.
+    pub(crate) killed: bool,
+}
+
+impl Fault {
+    pub(crate) fn new(cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), remedy: None, is_tool_failure: false, transient: false, killed: false }
+    }
+
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Returns a constructor for failed system calls on `path`.
+    pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |error| Self {
+            is_tool_failure: true,
+            transient: true,
+            ..Self::new(format!("{}: {error}", path.display()))
+        }
+    }
+
+    /// Converts into the error of a worktree that cannot be created.
+    pub(crate) fn create(self) -> WorktreeError {
+        WorktreeError::Create { cause: self.cause, remedy: self.remedy }
+    }
+
+    /// Converts into the error of a worktree that cannot be checked, saved or removed.
+    pub(crate) fn unknown(self) -> WorktreeError {
+        let cause = match self.remedy {
+            Some(remedy) => format!("{} ({remedy})", self.cause),
+            None => self.cause,
+        };
+        if self.is_tool_failure { WorktreeError::Tool(cause) } else { WorktreeError::Unknown(cause) }
+    }
+}
+
+impl From<CliError> for Fault {
+    fn from(error: CliError) -> Self {
+        let is_tool_failure = !matches!(error, CliError::Exit { .. });
+        let transient = matches!(error, CliError::Signal(_) | CliError::Run(_));
+        let killed = matches!(error, CliError::Signal(_));
+        Self { cause: error.to_string(), remedy: error.remedy(), is_tool_failure, transient, killed }
+    }
+}
+
+impl From<git2::Error> for Fault {
+    fn from(error: git2::Error) -> Self {
+        Self { is_tool_failure: true, transient: true, ..Self::new(error.message()) }
+    }
+}
+
+impl From<LockError> for Fault {
+    fn from(error: LockError) -> Self {
+        let remedy = matches!(error, LockError::Busy { .. }).then(|| "run the command again later".to_owned());
+        Self { cause: error.to_string(), remedy, is_tool_failure: true, transient: false, killed: false }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    #[error("git is not installed or not in PATH")]
+    Missing,
+    #[error("cannot run git: {0}")]
+    Run(#[from] io::Error),
+    #[error("{message}")]
+    Exit { code: i32, message: String },
+    #[error("git was killed by signal {0}")]
+    Signal(i32),
+    #[error("git {0} is too old")]
+    Old(String),
+    #[error("git does not respond: 'git version' timed out after {0} s")]
+    Silent(u64),
+    #[error("git timed out after {0} s and was killed")]
+    Timeout(u64),
+    #[error("git printed more than {} MiB", super::cli::STDOUT_BYTES_MAX >> 20)]
+    TooMuch,
+}
+
+impl CliError {
+    /// Reports whether git ended without a chance to clean up after itself.
+    pub(crate) fn was_cut_off(&self) -> bool {
+        matches!(self, Self::Signal(_) | Self::Timeout(_))
+    }
+
+    pub(crate) fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Missing | Self::Old(_) => Some("install git 2.38 or newer, or put it into PATH".to_owned()),
+            Self::Silent(_) => Some("run 'git version' and check why it hangs".to_owned()),
+            Self::Signal(_) => Some("run the command again".to_owned()),
+            Self::Timeout(_) => Some("check for a hook or filter that hangs, then run the command again".to_owned()),
+            Self::Run(_) | Self::Exit { .. } | Self::TooMuch => None,
+        }
+    }
+}

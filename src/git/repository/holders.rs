@@ -1,0 +1,110 @@
+//! Finds processes that still work in a repository: those that hold a file open, and
+//! a git that outlived the supervisor that started it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::fault::Fault;
+
+/// Maximum lag of file timestamps behind the system clock.
+const FILE_CLOCK_MS_MAX: u64 = 50;
+
+/// Removes lock files that a killed git left behind. A lock file is removed if it is
+/// not older than `since` and no live process holds it open. Returns the lock files
+/// that still exist.
+pub(crate) fn clear_stale_locks(locks: &[PathBuf], since: Option<SystemTime>) -> Vec<PathBuf> {
+    let since = since.map(|time| time - Duration::from_millis(FILE_CLOCK_MS_MAX));
+    let is_stale = |lock: &Path| {
+        let made = fs::symlink_metadata(lock).and_then(|metadata| metadata.modified());
+        let young = since.is_none_or(|since| made.is_ok_and(|made| made >= since));
+        young && !is_held_open(lock)
+    };
+    for lock in locks {
+        if lock.exists() && is_stale(lock) {
+            let _ = fs::remove_file(lock);
+        }
+    }
+    locks.iter().filter(|lock| lock.exists()).cloned().collect()
+}
+
+pub(crate) fn is_held_open(path: &Path) -> bool {
+    let holds = |pid: Pid| {
+        let fds = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()));
+        fds.into_iter().flatten().flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))
+    };
+    processes().into_iter().any(holds)
+}
+
+fn processes() -> Vec<Pid> {
+    let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
+    listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter_map(Pid::from_raw).collect()
+}
+
+/// Waits until no git process is creating the worktree at `path` any more; fails if one
+/// still is after `limit`. A supervisor that was killed leaves its git running, and a
+/// rollback in parallel with it would leave files behind.
+pub(crate) fn wait_for_git_at(path: &Path, limit: Duration) -> Result<(), Fault> {
+    let deadline = Instant::now() + limit;
+    for pid in processes().into_iter().filter(|pid| is_git_at(*pid, path)) {
+        // Open the pidfd first, then check again: this proves it is the same process.
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        while is_git_at(pid, path) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).map_err(|error| Fault::new(error.to_string()))?;
+            let ready = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout));
+            match ready {
+                Ok(0) => {
+                    let pid = pid.as_raw_nonzero();
+                    return Err(Fault::new(format!("git (process {pid}) is still running in {}", path.display())));
+                }
+                Ok(_) => break,
+                Err(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reports whether the current directory of any process is inside `dir`.
+pub(crate) fn is_any_process_in(dir: &Path) -> bool {
+    let Ok(dir) = dir.canonicalize() else { return false };
+    let stands =
+        |pid: Pid| fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).is_ok_and(|cwd| cwd.starts_with(&dir));
+    processes().into_iter().any(stands)
+}
+
+/// Reports whether a git process is working in the worktree `tree`.
+pub(crate) fn is_git_in(tree: &Path) -> bool {
+    processes().into_iter().any(|pid| is_git_at(pid, tree))
+}
+
+fn is_git_at(pid: Pid, path: &Path) -> bool {
+    let root = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+    let is_git = fs::read_to_string(root.join("comm")).is_ok_and(|comm| comm.trim() == "git");
+    let command = fs::read(root.join("cmdline")).unwrap_or_default();
+    let names_it = command.split(|byte| *byte == 0).any(|arg| arg == path.as_os_str().as_encoded_bytes());
+    // The helper that checks files out does not name the path but runs in it.
+    is_git && (names_it || fs::read_link(root.join("cwd")).is_ok_and(|cwd| cwd.starts_with(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_goes_only_when_it_is_young_and_nobody_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = dir.path().canonicalize().unwrap().join("x.lock");
+        let held = fs::File::create(&lock).unwrap();
+        assert_eq!(clear_stale_locks(std::slice::from_ref(&lock), None), vec![lock.clone()]);
+        drop(held);
+        let later = SystemTime::now() + Duration::from_secs(60);
+        assert_eq!(clear_stale_locks(std::slice::from_ref(&lock), Some(later)), vec![lock.clone()]);
+        assert!(clear_stale_locks(std::slice::from_ref(&lock), None).is_empty());
+        assert!(!lock.exists());
+    }
+}

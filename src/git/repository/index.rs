@@ -1,0 +1,145 @@
+//! The index of a worktree: reads it in-process with libgit2, which saves a fork, and
+//! replaces it. Index formats that libgit2 rejects (split, sparse, SHA-256) are left
+//! to git.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use git2::{Index, IndexEntry, IndexEntryExtendedFlag, IndexEntryFlag};
+
+use crate::trash::save::Scratch;
+
+/// Bits of an entry's flags that hold its stage.
+const STAGE: u16 = 0x3000;
+
+/// Unusual properties of an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IndexProperties {
+    /// Some entry is assume-unchanged or skip-worktree, so git does not look at its file.
+    pub(crate) has_hidden: bool,
+    /// A path with an unresolved conflict.
+    pub(crate) unmerged: Option<Vec<u8>>,
+}
+
+/// Reads the unusual properties of an index. Returns `None` if only git can read the file.
+pub(crate) fn properties(file: &Path) -> Option<IndexProperties> {
+    let index = Index::open(file).ok()?;
+    let is_hidden = |entry: &IndexEntry| {
+        entry.flags & IndexEntryFlag::VALID.bits() != 0
+            || entry.flags_extended & IndexEntryExtendedFlag::SKIP_WORKTREE.bits() != 0
+    };
+    let unmerged = index.iter().find(|entry| entry.flags & STAGE != 0);
+    Some(IndexProperties {
+        has_hidden: index.iter().any(|entry| is_hidden(&entry)),
+        unmerged: unmerged.map(|entry| entry.path),
+    })
+}
+
+/// Replaces the index in `git_dir` by `new`, as git does: `index.lock` is renamed to
+/// `index`. The lock is a hard link of `new`, so that it can be recognized as ours if
+/// this process is killed in between.
+///
+/// # Errors
+/// Fails if another process holds the lock, or if the file system has no hard links.
+pub(crate) fn install(new: &Scratch, git_dir: &Path) -> io::Result<()> {
+    let lock = git_dir.join("index.lock");
+    fs::hard_link(new.path(), &lock)?;
+    fs::rename(&lock, git_dir.join("index")).inspect_err(|_| drop(fs::remove_file(&lock)))
+}
+
+/// Removes the lock left by an `install` that was killed.
+///
+/// # Errors
+/// Fails if the directory cannot be read or a file cannot be removed.
+pub(crate) fn clear_own_lock(git_dir: &Path) -> io::Result<()> {
+    let lock = git_dir.join("index.lock");
+    let Ok(found) = fs::symlink_metadata(&lock) else { return Ok(()) };
+    // A lock of git itself has a single link.
+    if found.nlink() < 2 {
+        return Ok(());
+    }
+    let own = Scratch::prefix("index");
+    for file in fs::read_dir(git_dir)? {
+        let file = file?;
+        if file.file_name().to_string_lossy().starts_with(&own) {
+            // This process may be about to install it.
+            continue;
+        }
+        let same = file.metadata().is_ok_and(|meta| (meta.dev(), meta.ino()) == (found.dev(), found.ino()));
+        if same && file.file_name().to_string_lossy().starts_with("swarm-index-") {
+            fs::remove_file(&lock)?;
+            return fs::remove_file(file.path());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Fixture, text};
+
+    #[test]
+    fn what_is_out_of_the_ordinary_is_seen_and_the_rest_is_left_to_git() {
+        let fix = Fixture::new();
+        let file = fix.repo.join(".git/index");
+        let plain = IndexProperties { has_hidden: false, unmerged: None };
+        assert_eq!(properties(&file), Some(plain.clone()));
+        for flag in ["assume-unchanged", "skip-worktree"] {
+            fix.git(&["update-index", &format!("--{flag}"), "f"]);
+            assert_eq!(properties(&file), Some(IndexProperties { has_hidden: true, unmerged: None }), "{flag}");
+            fix.git(&["update-index", &format!("--no-{flag}"), "f"]);
+        }
+        for version in ["3", "4"] {
+            fix.git(&["update-index", "--index-version", version]);
+            assert_eq!(properties(&file), Some(plain.clone()), "version {version}");
+        }
+        fix.git(&["checkout", "-q", "-b", "other"]);
+        fix.commit("theirs", "f", "theirs\n");
+        fix.git(&["checkout", "-q", "main"]);
+        fix.commit("ours", "f", "ours\n");
+        let (merged, _) = fix.attempt(&fix.repo, &["merge", "-q", "other"]);
+        assert!(!merged);
+        assert_eq!(properties(&file).and_then(|properties| properties.unmerged), Some(b"f".to_vec()));
+        fix.git(&["reset", "-q", "--hard"]);
+        fix.git(&["update-index", "--split-index"]);
+        assert_eq!(properties(&file), None, "a split index");
+    }
+
+    #[test]
+    fn an_index_is_put_in_place_of_the_old_one_unless_somebody_has_the_lock() {
+        let fix = Fixture::new();
+        let git_dir = fix.repo.join(".git");
+        let (lock, index) = (git_dir.join("index.lock"), git_dir.join("index"));
+        let new = || {
+            let scratch = Scratch::new(&git_dir, "index");
+            fs::copy(&index, scratch.path()).expect("copied");
+            scratch
+        };
+        fs::write(fix.repo.join("new"), "new\n").expect("written");
+        let made = new();
+        let file = made.path().to_str().expect("text").to_owned();
+        fix.cli().write(&fix.repo).env("GIT_INDEX_FILE", &file).args(["add", "new"]).run().expect("added");
+        fs::write(&lock, "").expect("locked");
+        install(&made, &git_dir).expect_err("somebody has the lock");
+        clear_own_lock(&git_dir).expect("looked");
+        assert!(lock.exists(), "it is not ours");
+        fs::remove_file(&lock).expect("released");
+        install(&made, &git_dir).expect("installed");
+        drop(made);
+        assert_eq!(text(&fix.git(&["status", "--porcelain"])), "A  new");
+        // Killed between link and rename, and so before its scratch file was removed.
+        let cut_off = new();
+        fs::hard_link(cut_off.path(), &lock).expect("linked");
+        clear_own_lock(&git_dir).expect("looked");
+        assert!(lock.exists(), "this process may be at it");
+        fs::rename(cut_off.path(), git_dir.join("swarm-index-1-0")).expect("of a process before");
+        drop(cut_off);
+        clear_own_lock(&git_dir).expect("cleared");
+        assert!(!lock.exists());
+        let left = fs::read_dir(&git_dir).expect("listed").flatten();
+        assert_eq!(left.filter(|file| file.file_name().to_string_lossy().starts_with("swarm-")).count(), 0);
+    }
+}

@@ -1,0 +1,20 @@
+//! Access to a repository: the git command, libgit2, the index, locks, and parsing of git's output.
+
+pub mod cli;
+pub(crate) mod fault;
+pub(crate) mod gc_lock;
+pub(crate) mod holders;
+pub(crate) mod index;
+pub(crate) mod listed;
+pub(crate) mod lock;
+pub(crate) mod objects;
+pub(crate) mod parse;
+pub(crate) mod query;
+pub(crate) mod site;
+pub(crate) mod stale;
+pub(crate) mod version;
+
+pub use listed::{Listed, branch_of, default_dir, main_tree, worktrees_of};
+pub use query::{common_dir, contains, has_branch, is_branch_name, is_usable, lines, remove_landed_branch};
+pub use site::{Site, exclude, root, site};
+pub use stale::{remove_stale_lock, stale_locks};

@@ -1,0 +1,293 @@
+//! Basic facts of a repository: toplevel, HEAD, and the requested base and branch.
+//! libgit2 reads them in-process, which saves a fork; repositories that it rejects
+//! (reftable, SHA-256, partial clones, another owner) are read with `git`.
+
+use std::path::{Path, PathBuf};
+
+use git2::{ErrorCode, Reference, Repository, RepositoryOpenFlags};
+use swarm_model::BaseRef;
+
+use super::cli::{Cli, CliError};
+use super::fault::Fault;
+
+/// Query for the facts of a repository.
+pub(crate) struct Question<'a> {
+    /// Directory in which the search for the repository starts.
+    pub(crate) cwd: &'a Path,
+    pub(crate) branch: &'a str,
+    pub(crate) base: Option<&'a str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// `None` for a bare repository.
+    pub(crate) toplevel: Option<PathBuf>,
+    /// `None` if there is no commit yet.
+    pub(crate) head: Option<BaseRef>,
+    /// `None` if no base was requested or there is no such commit.
+    pub(crate) base: Option<BaseRef>,
+    /// Tip of the requested branch, if it exists.
+    pub(crate) tip: Option<String>,
+    /// Existing branch whose name conflicts with the requested one, as `w` with `w/x`.
+    pub(crate) clash: Option<String>,
+}
+
+/// Opens the repository around a directory with libgit2.
+pub(crate) fn discover(cli: &Cli, dir: &Path) -> Result<Repository, git2::Error> {
+    let ceilings = cli.variable("GIT_CEILING_DIRECTORIES").unwrap_or_default();
+    let ceilings = ceilings.split(':').filter(|dir| !dir.is_empty());
+    Repository::open_ext(dir, RepositoryOpenFlags::empty(), ceilings)
+}
+
+/// Returns the common directory of the repository around `dir`, without a trailing slash.
+pub(crate) fn common_dir(cli: &Cli, dir: &Path) -> Result<String, CliError> {
+    let known = discover(cli, dir).ok().and_then(|repo| repo.commondir().to_str().map(str::to_owned));
+    match known {
+        Some(common) => Ok(common.trim_end_matches('/').to_owned()),
+        None => cli.read(dir).args(["rev-parse", "--path-format=absolute", "--git-common-dir"]).line(),
+    }
+}
+
+/// Reports whether git accepts `branch` as a branch name.
+pub(crate) fn is_branch_name(branch: &str) -> bool {
+    let special = branch.starts_with('-') || branch == "HEAD" || branch == "@";
+    !special && !branch.is_empty() && Reference::is_valid_name(&format!("refs/heads/{branch}"))
+}
+
+pub(crate) fn read_facts(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
+    match by_library(cli, question) {
+        // libgit2 does not know every revision syntax.
+        Ok(facts) if question.base.is_none() || facts.base.is_some() => Ok(facts),
+        _ => by_command(cli, question),
+    }
+}
+
+/// Yields the names that cannot exist next to a branch: `a` and `a/b` for `a/b/c`.
+fn names_above(branch: &str) -> impl Iterator<Item = &str> {
+    branch.match_indices('/').map(|(at, _)| &branch[..at])
+}
+
+fn by_library(cli: &Cli, question: &Question<'_>) -> Result<Facts, git2::Error> {
+    let repo = discover(cli, question.cwd)?;
+    let toplevel = repo.workdir().filter(|_| !repo.is_bare());
+    let head = match repo.head() {
+        Ok(head) => {
+            let branch = if head.is_branch() { Some(head.shorthand()?.to_owned()) } else { None };
+            Some(BaseRef { branch, commit: head.peel_to_commit()?.id().to_string() })
+        }
+        Err(error) if error.code() == ErrorCode::UnbornBranch => None,
+        Err(error) => return Err(error),
+    };
+    let base = question.base.and_then(|base| {
+        let commit = repo.revparse_single(base).ok()?.peel_to_commit().ok()?.id().to_string();
+        let local = base.strip_prefix("refs/heads/").unwrap_or(base);
+        let tip = tip(&repo, local).ok().flatten();
+        Some(BaseRef { branch: tip.filter(|tip| *tip == commit).map(|_| local.to_owned()), commit })
+    });
+    let mut clash = None;
+    for name in names_above(question.branch) {
+        if tip(&repo, name)?.is_some() {
+            clash = Some(name.to_owned());
+        }
+    }
+    if let Some(below) = repo.references_glob(&format!("refs/heads/{}/*", question.branch))?.names().next() {
+        clash = below?.strip_prefix("refs/heads/").map(str::to_owned);
+    }
+    Ok(Facts { toplevel: toplevel.map(Path::to_owned), head, base, tip: tip(&repo, question.branch)?, clash })
+}
+
+fn tip(repo: &Repository, branch: &str) -> Result<Option<String>, git2::Error> {
+    match repo.find_reference(&format!("refs/heads/{branch}")) {
+        Ok(reference) => Ok(Some(reference.peel_to_commit()?.id().to_string())),
+        Err(error) if matches!(error.code(), ErrorCode::NotFound | ErrorCode::InvalidSpec) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn by_command(cli: &Cli, question: &Question<'_>) -> Result<Facts, Fault> {
+    let at = question.cwd;
+    let is_bare = cli.read(at).args(["rev-parse", "--is-bare-repository"]).line()? == "true";
+    let toplevel = match is_bare {
+        true => None,
+        false => Some(PathBuf::from(cli.read(at).args(["rev-parse", "--show-toplevel"]).line()?)),
+    };
+    let head = match commit(cli, at, "HEAD")? {
+        Some(commit) => {
+            let full = cli.read(at).args(["symbolic-ref", "-q", "HEAD"]).line_if_any()?;
+            let branch = full.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
+            Some(BaseRef { branch, commit })
+        }
+        None => None,
+    };
+    let base = match question.base {
+        Some(base) => match commit(cli, at, base)? {
+            Some(commit) => {
+                let local = base.strip_prefix("refs/heads/").unwrap_or(base);
+                let tip = branch_tip(cli, at, local)?;
+                Some(BaseRef { branch: tip.filter(|tip| *tip == commit).map(|_| local.to_owned()), commit })
+            }
+            None => None,
+        },
+        None => None,
+    };
+    let mut clash = None;
+    for name in names_above(question.branch) {
+        if branch_tip(cli, at, name)?.is_some() {
+            clash = Some(name.to_owned());
+        }
+    }
+    let below = format!("refs/heads/{}/", question.branch);
+    let below = cli.read(at).args(["for-each-ref", "--count=1", "--format=%(refname)", &below]).line()?;
+    let clash = below.strip_prefix("refs/heads/").map(str::to_owned).or(clash);
+    Ok(Facts { toplevel, head, base, tip: branch_tip(cli, at, question.branch)?, clash })
+}
+
+/// Resolves a revision to a commit. Returns `None` if there is no such commit.
+pub(crate) fn commit(cli: &Cli, at: &Path, name: &str) -> Result<Option<String>, CliError> {
+    // HEAD is resolved very often, so libgit2 tries first; git handles every unusual case.
+    if name == "HEAD"
+        && let Ok(commit) = Repository::open(at).and_then(|repo| Ok(repo.head()?.peel_to_commit()?.id().to_string()))
+    {
+        return Ok(Some(commit));
+    }
+    let name = format!("{name}^{{commit}}");
+    match cli.read(at).args(["rev-parse", "--verify", "-q", "--end-of-options", &name]).line_if_any() {
+        // git exits with 128 if the name exists but is not a commit.
+        Err(CliError::Exit { code: 128, .. }) if name != "HEAD^{commit}" => Ok(None),
+        other => other,
+    }
+}
+
+/// Returns the commit of HEAD and the ref that HEAD points to, using libgit2 alone.
+pub(crate) fn head_of(git_dir: &Path) -> Result<(String, Option<String>), git2::Error> {
+    let repo = Repository::open(git_dir)?;
+    let commit = repo.head()?.peel_to_commit()?.id().to_string();
+    let head = repo.find_reference("HEAD")?;
+    Ok((commit, head.symbolic_target()?.map(str::to_owned)))
+}
+
+/// Returns the ref that HEAD points to, or `None` if HEAD is detached.
+pub(crate) fn head_ref(cli: &Cli, at: &Path) -> Result<Option<String>, CliError> {
+    let known = Repository::open(at).and_then(|repo| {
+        let head = repo.find_reference("HEAD")?;
+        Ok(head.symbolic_target()?.map(str::to_owned))
+    });
+    match known {
+        Ok(known) => Ok(known),
+        Err(_) => cli.read(at).args(["symbolic-ref", "-q", "HEAD"]).line_if_any(),
+    }
+}
+
+/// Returns the tip of a local branch, or `None` if there is no such branch.
+pub(crate) fn branch_tip(cli: &Cli, at: &Path, branch: &str) -> Result<Option<String>, CliError> {
+    if !is_branch_name(branch) {
+        return Ok(None);
+    }
+    if let Ok(tip) = Repository::open(at).and_then(|repo| tip(&repo, branch)) {
+        return Ok(tip);
+    }
+    let out = cli
+        .read(at)
+        .args(["for-each-ref", "--format=%(refname) %(objectname)"])
+        .arg(format!("refs/heads/{branch}"))
+        .line()?;
+    let wanted = format!("refs/heads/{branch} ");
+    Ok(out.lines().find_map(|line| line.strip_prefix(&wanted)).map(str::to_owned))
+}
+
+/// Deletes a branch that is fully merged into `base`, unless it is checked out somewhere
+/// or moves at the same time. Returns whether it was deleted. Fails if libgit2 cannot tell.
+pub(crate) fn remove_merged_branch(root: &Path, branch: &str, base: &str) -> Result<bool, git2::Error> {
+    let repo = Repository::open(root)?;
+    let full = format!("refs/heads/{branch}");
+    let mut reference = match repo.find_reference(&full) {
+        Err(error) if error.code() == ErrorCode::NotFound => return Ok(false),
+        found => found?,
+    };
+    let (tip, onto) = (reference.peel_to_commit()?.id(), repo.find_reference(&format!("refs/heads/{base}"))?);
+    let onto = onto.peel_to_commit()?.id();
+    if tip != onto && !repo.graph_descendant_of(onto, tip)? {
+        return Ok(false);
+    }
+    let common = repo.commondir();
+    let entries = std::fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten();
+    let heads = entries.map(|entry| entry.path().join("HEAD")).chain([common.join("HEAD")]);
+    let is_held = |head: PathBuf| std::fs::read_to_string(head).is_ok_and(|text| text.trim_end().ends_with(&full));
+    if heads.into_iter().any(is_held) {
+        return Ok(false);
+    }
+    // The deletion compares the ref with the value read above.
+    reference.delete().map(|()| true)
+}
+
+/// Reports whether a branch exists, with libgit2 if possible.
+pub(crate) fn has_branch(cli: &Cli, repo: &Path, branch: &str) -> Result<bool, Fault> {
+    let fast = Repository::open(repo).and_then(|repo| tip(&repo, branch));
+    match fast {
+        Ok(tip) => Ok(tip.is_some()),
+        Err(_) => Ok(branch_tip(cli, repo, branch)?.is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Fixture, text};
+
+    #[test]
+    fn names_that_git_takes() {
+        for good in ["w", "a/b", "ü", "v1.2", "a@b"] {
+            assert!(is_branch_name(good), "{good}");
+        }
+        for bad in ["", "-x", "a..b", "a@{1}", "HEAD", "@", "a b", "a.lock", "/a", "a/", "a~1", "x:y", "a\\b", ".a"] {
+            assert!(!is_branch_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn library_and_command_see_the_same() {
+        let fix = Fixture::new();
+        fix.git(&["branch", "a/b"]);
+        fix.git(&["tag", "-a", "-m", "t", "t1"]);
+        fix.commit("second", "f", "2");
+        let cli = fix.cli();
+        for (branch, base) in [
+            ("w", None),
+            ("main", Some("t1")),
+            ("a", Some("a/b")),
+            ("a/b/c", Some("refs/heads/main")),
+            ("x", Some("nothing")),
+            ("y", Some("HEAD~1")),
+            ("z", Some("HEAD:f")),
+        ] {
+            let question = Question { cwd: &fix.repo, branch, base };
+            let library = by_library(&cli, &question).unwrap();
+            assert_eq!(
+                library.toplevel.as_deref(),
+                Some(fix.repo.as_path()),
+                "libgit2 ends the path with a slash or not"
+            );
+            assert_eq!(library, by_command(&cli, &question).unwrap(), "{branch} {base:?}");
+        }
+        fix.git(&["checkout", "-q", "--detach"]);
+        let question = Question { cwd: &fix.repo, branch: "w", base: None };
+        let facts = by_library(&cli, &question).unwrap();
+        assert_eq!(facts, by_command(&cli, &question).unwrap());
+        let head = BaseRef { branch: None, commit: text(&fix.git(&["rev-parse", "HEAD"])) };
+        assert_eq!(facts.head, Some(head));
+    }
+
+    #[test]
+    fn what_libgit2_refuses_is_read_by_git() {
+        let fix = Fixture::new();
+        fix.git(&["config", "core.repositoryFormatVersion", "1"]);
+        fix.git(&["config", "extensions.partialClone", "origin"]);
+        let cli = fix.cli();
+        let question = Question { cwd: &fix.repo, branch: "w", base: Some("main") };
+        assert!(by_library(&cli, &question).is_err());
+        let facts = read_facts(&cli, &question).unwrap();
+        assert_eq!(facts.base.unwrap().branch.as_deref(), Some("main"));
+        assert!(has_branch(&cli, &fix.repo, "main").unwrap());
+        assert!(!has_branch(&cli, &fix.repo, "mai").unwrap());
+    }
+}

@@ -1,0 +1,191 @@
+//! Parsers for the output of git. Pure: bytes in, values out.
+
+/// One entry of `git status --porcelain -z`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) staged: u8,
+    pub(crate) unstaged: u8,
+    pub(crate) path: Vec<u8>,
+}
+
+impl Change {
+    /// Reports whether this is a repository inside the worktree: git lists an untracked
+    /// directory as one entry although all untracked files were requested.
+    pub(crate) fn is_embedded_repository(&self) -> bool {
+        self.staged == b'?' && self.path.ends_with(b"/")
+    }
+
+    /// Reports whether a tracked file is missing from the worktree and nothing is staged for it.
+    pub(crate) fn is_plain_deletion(&self) -> bool {
+        self.staged == b' ' && self.unstaged == b'D'
+    }
+}
+
+/// Parses `git status --porcelain=v1 -z`.
+pub(crate) fn status(out: &[u8]) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut fields = out.split(|byte| *byte == 0);
+    while let Some(field) = fields.next() {
+        let [staged, unstaged, _, path @ ..] = field else { continue };
+        let (staged, unstaged) = (*staged, *unstaged);
+        if [staged, unstaged].iter().any(|letter| matches!(letter, b'R' | b'C')) {
+            // The old name follows as a separate field.
+            fields.next();
+        }
+        changes.push(Change { staged, unstaged, path: path.to_vec() });
+    }
+    changes
+}
+
+/// One worktree of `git worktree list --porcelain -z`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) path: String,
+    /// Full ref name; `None` if HEAD is detached or the repository is bare.
+    pub(crate) branch: Option<String>,
+    /// Reason of the lock, possibly empty; `None` if the worktree is not locked.
+    pub(crate) locked: Option<String>,
+    pub(crate) prunable: bool,
+}
+
+pub(crate) fn worktrees(out: &[u8]) -> Vec<Listed> {
+    let mut listed: Vec<Listed> = Vec::new();
+    for field in out.split(|byte| *byte == 0) {
+        let field = String::from_utf8_lossy(field);
+        let (key, value) = field.split_once(' ').unwrap_or((&field, ""));
+        if key == "worktree" {
+            listed.push(Listed { path: value.to_owned(), ..Listed::default() });
+        } else if let Some(last) = listed.last_mut() {
+            match key {
+                "branch" => last.branch = Some(value.to_owned()),
+                "locked" => last.locked = Some(value.to_owned()),
+                "prunable" => last.prunable = true,
+                _ => {}
+            }
+        }
+    }
+    listed
+}
+
+/// One entry of `git ls-files -s -z` or of `git ls-tree -r -z`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) mode: String,
+    pub(crate) id: String,
+    /// 0 for merged entries; always 0 for a tree.
+    pub(crate) stage: u8,
+    pub(crate) path: Vec<u8>,
+}
+
+/// Parses `MODE ID STAGE<tab>PATH` lines of an index.
+pub(crate) fn index(out: &[u8]) -> Vec<Entry> {
+    entries(out, |words| {
+        let [mode, id, stage] = words else { return None };
+        Some(((*mode).to_owned(), (*id).to_owned(), stage.parse().ok()?))
+    })
+}
+
+/// Parses `MODE TYPE ID<tab>PATH` lines of a tree.
+pub(crate) fn tree(out: &[u8]) -> Vec<Entry> {
+    entries(out, |words| {
+        let [mode, _, id] = words else { return None };
+        Some(((*mode).to_owned(), (*id).to_owned(), 0))
+    })
+}
+
+fn entries(out: &[u8], head: impl Fn(&[&str]) -> Option<(String, String, u8)>) -> Vec<Entry> {
+    let read = |field: &[u8]| {
+        let tab = field.iter().position(|byte| *byte == b'\t')?;
+        let words: Vec<&str> = std::str::from_utf8(&field[..tab]).ok()?.split(' ').collect();
+        let (mode, id, stage) = head(&words)?;
+        Some(Entry { mode, id, stage, path: field[tab + 1..].to_vec() })
+    };
+    out.split(|byte| *byte == 0).filter_map(read).collect()
+}
+
+/// Returns the paths of `git ls-files -v -z` that git does not look at: lower case
+/// tags are assume-unchanged, `S` is skip-worktree.
+pub(crate) fn hidden(out: &[u8]) -> Vec<Vec<u8>> {
+    let is_hidden = |tag: &u8| tag.is_ascii_lowercase() || *tag == b'S';
+    let fields = out.split(|byte| *byte == 0);
+    fields
+        .filter(|field| field.first().is_some_and(is_hidden))
+        .filter_map(|field| field.get(2..))
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+/// Returns the paths of `git ls-files -v -z` by flag: assume-unchanged, then skip-worktree.
+pub(crate) fn flagged(out: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let (mut assumed, mut skipped) = (Vec::new(), Vec::new());
+    for field in out.split(|byte| *byte == 0) {
+        let [tag, _, path @ ..] = field else { continue };
+        if tag.is_ascii_lowercase() {
+            assumed.push(path.to_vec());
+        }
+        if tag.eq_ignore_ascii_case(&b'S') {
+            skipped.push(path.to_vec());
+        }
+    }
+    (assumed, skipped)
+}
+
+/// Returns the line of git's stderr that states the error, without its prefix.
+pub(crate) fn first_useful_line(stderr: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let prefixed = ["fatal: ", "error: "].iter().find_map(|p| lines.iter().find_map(|line| line.strip_prefix(p)));
+    let noise = ["Preparing worktree", "HEAD is now at", "hint: ", "warning: "];
+    let plain = || lines.iter().find(|line| !noise.iter().any(|n| line.starts_with(n))).copied();
+    prefixed.or_else(plain).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rename_is_one_change() {
+        let out = b"R  new\0old\0 M a b\0?? dir/\0";
+        let changes = status(out);
+        let seen: Vec<_> = changes.iter().map(|c| (c.staged, c.unstaged, c.path.as_slice())).collect();
+        let expected: Vec<(u8, u8, &[u8])> = vec![(b'R', b' ', b"new"), (b' ', b'M', b"a b"), (b'?', b'?', b"dir/")];
+        assert_eq!(seen, expected);
+        assert!(changes[2].is_embedded_repository());
+        assert!(status(b"").is_empty());
+        assert!(status(b" D x\0")[0].is_plain_deletion());
+        assert!(!status(b"D  x\0")[0].is_plain_deletion());
+    }
+
+    #[test]
+    fn worktrees_with_locks_and_odd_paths() {
+        let out = b"worktree /a b\0HEAD 1\0branch refs/heads/x/y\0\0worktree /c\0HEAD 2\0detached\0locked why not\0prunable gone\0\0";
+        let listed = worktrees(out);
+        assert_eq!(listed.len(), 2);
+        assert_eq!(listed[0].path, "/a b");
+        assert_eq!(listed[0].branch.as_deref(), Some("refs/heads/x/y"));
+        assert_eq!(listed[1].locked.as_deref(), Some("why not"));
+        assert!(listed[1].prunable && listed[1].branch.is_none());
+    }
+
+    #[test]
+    fn index_and_tree_entries_keep_tabs_in_paths() {
+        let entry = Entry { mode: "100644".into(), id: "ab".into(), stage: 2, path: b"x\ty".to_vec() };
+        assert_eq!(index(b"100644 ab 2\tx\ty\0"), vec![entry.clone()]);
+        assert_eq!(tree(b"100644 blob ab\tx\ty\0"), vec![Entry { stage: 0, ..entry }]);
+    }
+
+    #[test]
+    fn files_that_git_was_told_not_to_look_at() {
+        let expected: Vec<Vec<u8>> = vec![b"a b".to_vec(), b"s".to_vec()];
+        assert_eq!(hidden(b"H f\0h a b\0S s\0M m\0"), expected);
+    }
+
+    #[test]
+    fn the_line_that_tells_why() {
+        let stderr = b"Preparing worktree (new branch 'w')\nhint: try\nfatal: a branch named 'w' already exists\n";
+        assert_eq!(first_useful_line(stderr).as_deref(), Some("a branch named 'w' already exists"));
+        assert_eq!(first_useful_line(b"Preparing worktree (x)\nhook said no\n").as_deref(), Some("hook said no"));
+        assert_eq!(first_useful_line(b"\n"), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Queries on a repository for the command line verbs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use swarm_model::Caller;
+
+use super::cli::Cli;
+use super::fault::{CliError, Fault};
+use super::{objects, parse, version};
+
+/// Runs git in `dir` and returns its output by lines, or `None` if it fails or takes over 10 s.
+pub fn lines(dir: &Path, words: &[&str], caller: &Caller) -> Option<Vec<String>> {
+    const ANSWER_MAX: Duration = Duration::from_secs(10);
+    let said = Cli::new(caller).ok()?.read(dir).args(words).limit(ANSWER_MAX).run().ok()?;
+    Some(String::from_utf8_lossy(&said).lines().map(str::to_owned).collect())
+}
+
+/// Reports whether git accepts `branch` as a branch name.
+pub fn is_branch_name(branch: &str) -> bool {
+    objects::is_branch_name(branch)
+}
+
+/// Reports whether a branch exists; `false` if git cannot tell.
+pub fn has_branch(root: &Path, branch: &str, caller: &Caller) -> bool {
+    let tip = Cli::new(caller).and_then(|cli| objects::branch_tip(&cli, root, branch));
+    tip.is_ok_and(|tip| tip.is_some())
+}
+
+/// Reports whether a branch contains a commit; `false` if git cannot tell.
+pub fn contains(root: &Path, branch: &str, commit: &str, caller: &Caller) -> bool {
+    Cli::new(caller).and_then(|cli| is_merged_into(&cli, root, branch, commit)).unwrap_or(false)
+}
+
+fn is_merged_into(cli: &Cli, root: &Path, branch: &str, commit: &str) -> Result<bool, CliError> {
+    let branch = format!("refs/heads/{branch}");
+    let (code, _) = cli.read(root).args(["merge-base", "--is-ancestor", commit, &branch]).run_for(&[0, 1])?;
+    Ok(code == 0)
+}
+
+/// Deletes a branch that is fully merged into `base`, unless it is checked out somewhere
+/// or moves at the same time. Returns whether it was deleted.
+///
+/// # Errors
+/// Returns a message if git cannot tell; the branch still exists then.
+pub fn remove_landed_branch(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, String> {
+    if let Ok(removed) = objects::remove_merged_branch(root, branch, base) {
+        return Ok(removed);
+    }
+    remove_by_command(root, branch, base, caller).map_err(|fault| fault.cause)
+}
+
+pub(crate) fn remove_by_command(root: &Path, branch: &str, base: &str, caller: &Caller) -> Result<bool, Fault> {
+    let cli = Cli::new(caller)?;
+    let Some(tip) = objects::branch_tip(&cli, root, branch)? else { return Ok(false) };
+    let is_landed = is_merged_into(&cli, root, base, &tip)?;
+    let full = format!("refs/heads/{branch}");
+    let listed = parse::worktrees(&cli.read(root).args(["worktree", "list", "--porcelain", "-z"]).run()?);
+    if !is_landed || listed.iter().any(|one| one.branch.as_deref() == Some(&full)) {
+        return Ok(false);
+    }
+    cli.write(root).args(["update-ref", "-d", &full, &tip]).run()?;
+    Ok(true)
+}
+
+/// Checks that git is installed, responds and is new enough.
+///
+/// # Errors
+/// Returns the problem and the remedy.
+pub fn is_usable(caller: &Caller) -> Result<(), (String, Option<String>)> {
+    let describe = |error: CliError| (error.to_string(), error.remedy());
+    Cli::new(caller).and_then(|cli| version::check(&cli)).map_err(describe)
+}
+
+/// Returns the common directory of the repository around the caller's working directory.
+pub fn common_dir(caller: &Caller) -> Option<String> {
+    let cli = Cli::new(caller).ok()?;
+    objects::common_dir(&cli, Path::new(&caller.cwd)).ok()
+}

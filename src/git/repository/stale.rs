@@ -1,0 +1,73 @@
+//! Lock files that a killed git left behind and that block every other git.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::holders;
+use crate::worktrees::admin;
+
+/// Minimum age of a stale lock. A git that waits for an editor keeps its lock as long as the
+/// user writes, without an open descriptor; an older lock without a running git is stale.
+const AGE_MIN: Duration = Duration::from_secs(600);
+const COMMON_LOCKS: [&str; 5] = ["index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "shallow.lock"];
+const ENTRY_LOCKS: [&str; 2] = ["index.lock", "HEAD.lock"];
+
+/// Lists the stale locks of a repository and all its worktrees.
+///
+/// # Errors
+/// Fails if the repository cannot be read.
+pub fn stale_locks(repo: &Path) -> io::Result<Vec<PathBuf>> {
+    let common = admin::common_dir(repo)?;
+    let own = COMMON_LOCKS.iter().map(|name| (common.join(name), Some(repo.to_owned())));
+    let entries = admin::entries(&common)?;
+    let others = entries.iter().flat_map(|entry| {
+        let tree = admin::tree_of(entry);
+        ENTRY_LOCKS.iter().map(move |name| (entry.join(name), tree.clone()))
+    });
+    Ok(own.chain(others).filter(|(lock, tree)| is_stale(lock, tree.as_deref())).map(|(lock, _)| lock).collect())
+}
+/// Removes a lock if it is still stale.
+///
+/// # Errors
+/// Returns a message if the lock stays.
+/// Why it stays.
+pub fn remove_stale_lock(lock: &Path, repo: &Path) -> Result<(), String> {
+    match stale_locks(repo).map_err(|error| error.to_string())?.iter().any(|known| known == lock) {
+        true => fs::remove_file(lock).map_err(|error| error.to_string()),
+        false => Err("the lock is in use or no longer exists".to_owned()),
+    }
+}
+
+fn is_stale(lock: &Path, tree: Option<&Path>) -> bool {
+    let Ok(written) = fs::symlink_metadata(lock).and_then(|meta| meta.modified()) else { return false };
+    let is_old = SystemTime::now().duration_since(written).is_ok_and(|age| age >= AGE_MIN);
+    is_old && !holders::is_held_open(lock) && !tree.is_some_and(holders::is_git_in)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Fixture;
+
+    #[test]
+    fn only_what_is_old_and_nobodys_is_found_and_goes() {
+        let fix = Fixture::new();
+        let lock = fix.repo.join(".git/index.lock");
+        let held = fs::File::create(&lock).unwrap();
+        assert!(stale_locks(&fix.repo).unwrap().is_empty(), "it is young");
+        held.set_modified(SystemTime::now() - 2 * AGE_MIN).unwrap();
+        assert!(stale_locks(&fix.repo).unwrap().is_empty(), "somebody has it open");
+        assert!(remove_stale_lock(&lock, &fix.repo).is_err());
+        drop(held);
+        let lock = lock.canonicalize().unwrap();
+        let found = stale_locks(&fix.repo).unwrap();
+        assert_eq!(
+            found.iter().map(|one| one.canonicalize().unwrap()).collect::<Vec<_>>(),
+            std::slice::from_ref(&lock)
+        );
+        assert_eq!(remove_stale_lock(&found[0], &fix.repo), Ok(()));
+        assert!(!lock.exists());
+    }
+}

@@ -1,0 +1,12 @@
+//! The trash: what forced removals save under `refs/swarm/trash/`, and how it is restored.
+
+pub mod expiry;
+pub mod list;
+pub(crate) mod metadata;
+pub(crate) mod raw;
+pub mod restore;
+pub(crate) mod save;
+pub mod saved;
+
+#[cfg(test)]
+mod restore_tests;

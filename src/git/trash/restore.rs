@@ -1,0 +1,448 @@
+//! Restores the save of a removed worktree. The worktree is created in a hidden directory next
+//! to its target, filled, verified (saving it again must yield the same ids), and only then
+//! moved to the target. A kill at any time leaves the save, and perhaps a hidden directory that
+//! the next restore removes.
+//!
+//! | step | killed right after it |
+//! |---|---|
+//! | 1 `git worktree add`, locked, in the hidden directory | the next restore removes directory and entry |
+//! | 2 files, index, modes, flags; verification | as after 1 |
+//! | 3 create the branch if it is missing | the next restore finds it at its commit and uses it |
+//! | 4 write the save's ref and the target path into the entry | as after 1 |
+//! | 5 move the directory to the target | the next restore unlocks it and reports that it was already restored |
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::expiry;
+use super::raw::{self, Raw};
+use super::saved::{self, Save};
+use crate::repository::cli::Cli;
+use crate::repository::fault::Fault;
+use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
+use crate::repository::{objects, parse};
+use crate::trash::metadata::{self, WorktreeMetadata};
+use crate::trash::save::{self, METADATA_FILE, Place};
+use crate::worktrees::{admin, copies, make, plan};
+
+/// Prefix of the hidden directory's name.
+const HIDDEN: &str = ".swarm-restore-";
+/// Reason of the worktree lock that keeps git from pruning the entry meanwhile.
+const REASON: &str = "swarm is restoring it";
+/// File in the worktree's entry with the ref from which the worktree was restored.
+const RESTORED: &str = "swarm-restored";
+
+/// Options of a restore.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreRequest {
+    /// Target path; `None` for the original one.
+    pub to: Option<PathBuf>,
+    /// Name of a new branch to create.
+    pub branch: Option<String>,
+    /// Whether to delete the save after a complete restore.
+    pub drop_save: bool,
+}
+
+/// A restored worktree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredWorktree {
+    pub path: PathBuf,
+    /// Branch that is checked out; `None` if HEAD is detached.
+    pub branch: Option<String>,
+    /// Sentences about what differs from the original state.
+    pub notes: Vec<String>,
+    pub dropped: bool,
+}
+
+/// Branch on which the worktree is restored.
+struct BranchChoice {
+    branch: Option<String>,
+    /// Whether the branch has to be created.
+    create: bool,
+    notes: Vec<String>,
+}
+
+pub(crate) fn restore(
+    cli: &Cli,
+    common: &Path,
+    save: &Save,
+    request: &RestoreRequest,
+) -> Result<RestoredWorktree, Fault> {
+    let mut restored = restore_locked(cli, common, save, request)?;
+    // Ignored files were not saved, so they are copied from the base checkout again. Done without
+    // the lock, because it may be a lot.
+    if let Err(fault) = copy_ignored(cli, common, &restored.path) {
+        restored.notes.push(format!("copies and links of [worktree] are missing: {}", fault.cause));
+    }
+    Ok(restored)
+}
+
+fn restore_locked(cli: &Cli, common: &Path, save: &Save, request: &RestoreRequest) -> Result<RestoredWorktree, Fault> {
+    let _turn = lock::acquire(common, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
+    clear_killed(common)?;
+    let target = target(save, request)?;
+    if let Some(entry) = admin::link_of(&target).ok().flatten()
+        && fs::read_to_string(entry.join(RESTORED)).is_ok_and(|from| from.trim_end() == save.reference)
+    {
+        let head = objects::head_ref(cli, &target)?;
+        let note = "it was already restored".to_owned();
+        return finish(
+            cli,
+            common,
+            save,
+            request,
+            RestoredWorktree { path: target, branch: head, notes: vec![note], dropped: false },
+        );
+    }
+    check_target(common, &target)?;
+    let choice = choose_branch(cli, common, save, request)?;
+    let leaf = target.file_name().unwrap_or_default().to_owned();
+    let nest = target.with_file_name(format!("{HIDDEN}{}", save.stamp));
+    let hidden = nest.join(leaf);
+    let parents = make::make_parents(&hidden)?;
+    let mut notes = choice.notes.clone();
+    if let Some(doing) = &save.doing {
+        notes.extend(unfinished(doing));
+    }
+    if let Err(fault) =
+        build(cli, common, save, &hidden, &choice).and_then(|()| move_into_place(common, save, &hidden, &target))
+    {
+        let cleared = clear(common, &hidden);
+        if let Some(branch) = choice.branch.as_deref().filter(|_| choice.create)
+            && let Some(head) = &save.head
+        {
+            let _ = cli.write(common).args(["update-ref", "-d", branch, head]).run();
+        }
+        parents.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
+        return Err(match cleared {
+            Ok(()) => fault,
+            Err(more) => Fault { cause: format!("{}; {}", fault.cause, more.cause), ..fault },
+        });
+    }
+    let _ = fs::remove_dir(&nest);
+    finish(cli, common, save, request, RestoredWorktree { path: target, branch: choice.branch, notes, dropped: false })
+}
+
+/// Returns a note about an operation that was in progress, unless the restore brings it back.
+fn unfinished(doing: &str) -> Option<String> {
+    // The state files of these operations are restored.
+    let is_resumed = ["a merge", "a cherry-pick", "a revert"].contains(&doing);
+    let text = format!("{doing} was in progress and is not resumed; the save still holds its commits");
+    (!is_resumed).then_some(text)
+}
+
+/// Deletes the save if requested, after syncing the restored worktree to disk.
+fn finish(
+    cli: &Cli,
+    common: &Path,
+    save: &Save,
+    request: &RestoreRequest,
+    mut restored: RestoredWorktree,
+) -> Result<RestoredWorktree, Fault> {
+    if request.drop_save {
+        for place in [restored.path.as_path(), common] {
+            let dir = fs::File::open(place).map_err(Fault::at(place))?;
+            rustix::fs::syncfs(&dir).map_err(|error| Fault::at(place)(error.into()))?;
+        }
+        expiry::forget(cli, common, save)?;
+        restored.dropped = true;
+    }
+    restored.branch = restored.branch.map(|full| full.strip_prefix("refs/heads/").unwrap_or(&full).to_owned());
+    Ok(restored)
+}
+
+fn copy_ignored(cli: &Cli, common: &Path, tree: &Path) -> Result<(), Fault> {
+    let Some(base) = admin::checkout_of(common) else { return Ok(()) };
+    let settings = crate::worktrees::settings::worktree(base)?;
+    let Some(record) = admin::link_of(tree).map_err(Fault::at(tree))? else { return Ok(()) };
+    copies::copy_ignored(cli, base, tree, &record, &settings)?;
+    copies::link_ignored(cli, base, tree, &settings)
+}
+
+/// Returns the target path, with the symbolic links above it resolved.
+fn target(save: &Save, request: &RestoreRequest) -> Result<PathBuf, Fault> {
+    let Some(path) = request.to.as_deref().or(save.path.as_deref()).filter(|path| path.is_absolute()) else {
+        return Err(Fault::new("the save has no path").remedy("choose a target with --to"));
+    };
+    match (path.parent(), path.file_name()) {
+        (Some(above), Some(leaf)) => Ok(admin::resolved(above).join(leaf)),
+        _ => Err(Fault::new(format!("{} cannot be a worktree", path.display()))),
+    }
+}
+
+/// Fails if something exists at the target or git has an entry for it that must stay.
+fn check_target(common: &Path, target: &Path) -> Result<(), Fault> {
+    match fs::symlink_metadata(target) {
+        Ok(_) if plan::is_empty_dir(target) => {}
+        Ok(_) => {
+            return Err(Fault::new(format!("{} already exists", target.display()))
+                .remedy("move it away, or choose another target with --to"));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(Fault::at(target)(error)),
+    }
+    if let Some(entry) = admin::entry_of(common, target).map_err(Fault::at(target))? {
+        plan::check_abandoned(&entry, target)?;
+        admin::remove(&entry).map_err(Fault::at(&entry))?;
+    }
+    Ok(())
+}
+
+/// Chooses the original branch, the requested new one, or a detached HEAD with a note why.
+fn choose_branch(cli: &Cli, common: &Path, save: &Save, request: &RestoreRequest) -> Result<BranchChoice, Fault> {
+    let detached =
+        |note: Option<String>| BranchChoice { branch: None, create: false, notes: note.into_iter().collect() };
+    if let Some(new) = &request.branch {
+        if !objects::is_branch_name(new) {
+            return Err(Fault::new(format!("'{new}' is not a valid branch name")));
+        }
+        if objects::branch_tip(cli, common, new)?.is_some() {
+            return Err(Fault::new(format!("a branch named '{new}' already exists")).remedy("choose another name"));
+        }
+        return Ok(BranchChoice {
+            branch: Some(format!("refs/heads/{new}")),
+            create: save.head.is_some(),
+            notes: Vec::new(),
+        });
+    }
+    let Some(full) = &save.branch else { return Ok(detached(None)) };
+    let short = full.strip_prefix("refs/heads/").unwrap_or(full);
+    let tip = objects::branch_tip(cli, common, short)?;
+    let listed = parse::worktrees(&cli.read(common).args(["worktree", "list", "--porcelain", "-z"]).run()?);
+    let holder = listed.iter().find(|one| one.branch.as_ref() == Some(full));
+    if let Some(holder) = holder {
+        let note = format!("branch '{short}' is checked out at {}, so HEAD is detached", holder.path);
+        return Ok(detached(Some(note)));
+    }
+    let is_same = tip.is_none() || tip == save.head;
+    if !is_same {
+        let tip = tip.unwrap_or_default();
+        let note = format!("branch '{short}' is now at {}, so HEAD is detached", plan::short(&tip));
+        return Ok(detached(Some(note)));
+    }
+    Ok(BranchChoice { branch: Some(full.clone()), create: tip.is_none() && save.head.is_some(), notes: Vec::new() })
+}
+
+/// Performs steps 1 to 3.
+fn build(cli: &Cli, common: &Path, save: &Save, hidden: &Path, choice: &BranchChoice) -> Result<(), Fault> {
+    let start = save.head.as_ref().unwrap_or(&save.commit);
+    let add =
+        cli.write(common).for_user().args(["-c", "worktree.useRelativePaths=false", "worktree", "add", "--quiet"]);
+    let add = add.args(["--no-checkout", "--detach", "--lock", "--reason", REASON, "--"]).arg(hidden);
+    add.arg(start).run()?;
+    let entry = admin::link_of(hidden).map_err(Fault::at(hidden))?;
+    let entry = entry.ok_or_else(|| Fault::new(format!("git created no worktree at {}", hidden.display())))?;
+    let mut place =
+        Place { git_dir: entry, tree: hidden.to_owned(), head: save.head.clone(), branch: None, is_whole: true };
+    fill(cli, common, save, &place)?;
+    if let (Some(branch), Some(head), true) = (&choice.branch, &save.head, choice.create) {
+        let none = "0".repeat(head.len());
+        let made = cli.write(common).args(["update-ref", "-m", "swarm: restored", branch, head, &none]).run();
+        made.map_err(|error| Fault::from(error).remedy("choose another branch with --branch"))?;
+    }
+    if let Some(branch) = &choice.branch {
+        place.branch = Some(branch.clone());
+        place.call(cli.write(hidden)).args(["symbolic-ref", "HEAD", branch]).run()?;
+    }
+    Ok(())
+}
+
+/// Performs step 2.
+fn fill(cli: &Cli, common: &Path, save: &Save, place: &Place) -> Result<(), Fault> {
+    let Some(index) = &save.index else { return Err(Fault::new(format!("{} contains no index", save.reference))) };
+    let metadata = match &save.metadata {
+        Some(commit) => {
+            let blob = format!("{commit}:{METADATA_FILE}");
+            WorktreeMetadata::decode(&cli.read(common).args(["cat-file", "blob", &blob]).run()?)
+        }
+        None => WorktreeMetadata::default(),
+    };
+    let record = || Fault::at(&place.git_dir);
+    metadata::write_state(&place.git_dir, &metadata.state).map_err(record())?;
+    copies::mark_changed(&place.git_dir, &metadata.copied).map_err(record())?;
+    let is_merged = !saved::is_unmerged(cli, common, index)?;
+    write_files(cli, save, place, &metadata)?;
+    write_index(cli, place, index, is_merged, &metadata)?;
+    let (now, _) = save::capture(cli, place)?;
+    let tree =
+        |commit: &str| cli.read(common).args(["rev-parse", "--verify", "-q", &format!("{commit}^{{tree}}")]).line();
+    let differs = |what: &str| Fault::new(format!("restored {what} differs from {}", save.reference));
+    if now.index != tree(index)? || now.is_merged != is_merged {
+        return Err(differs("index"));
+    }
+    let Some(kept) = &save.metadata else { return Ok(()) };
+    if now.tree != save.tree {
+        let args = ["diff-tree", "-r", "--name-only", "--no-renames", &save.tree, &now.tree];
+        let paths = cli.read(common).args(args).line()?;
+        return Err(differs(paths.lines().next().unwrap_or("file")));
+    }
+    if now.metadata != tree(kept)? {
+        let blob = format!("{}:{METADATA_FILE}", now.metadata);
+        let found = cli.read(common).args(["cat-file", "blob", &blob]).run()?;
+        return Err(differs(&metadata::difference(&metadata.encode(), &found)));
+    }
+    Ok(())
+}
+
+/// Writes the files. Saves of an earlier version contain files as converted by git's filters, so
+/// these are converted back.
+fn write_files(cli: &Cli, save: &Save, place: &Place, metadata: &WorktreeMetadata) -> Result<(), Fault> {
+    let raw = Raw::new(place, &save.tree)?;
+    raw.write(cli).args(["read-tree", &save.tree]).run()?;
+    let entries = parse::index(&raw.write(cli).args(["ls-files", "-s", "-z"]).run()?);
+    // A file may have replaced a directory of such paths.
+    let known: HashSet<&[u8]> = entries.iter().map(|entry| entry.path.as_slice()).collect();
+    let absent = metadata.absent.iter().filter(|path| known.contains(path.as_slice()));
+    raw.skip(cli, &absent.cloned().collect::<Vec<_>>())?;
+    let call = match save.metadata {
+        Some(_) => raw.write(cli),
+        None => place.call(cli.write(&place.tree)).env("GIT_INDEX_FILE", raw.index()),
+    };
+    call.args(["checkout-index", "--all", "--force", "--quiet"]).run()?;
+    metadata.apply(&place.tree, &entries).map_err(Fault::at(&place.tree))
+}
+
+fn write_index(
+    cli: &Cli,
+    place: &Place,
+    index: &str,
+    is_merged: bool,
+    metadata: &WorktreeMetadata,
+) -> Result<(), Fault> {
+    let write = || place.call(cli.write(&place.tree));
+    if is_merged {
+        write().args(["read-tree", index]).run()?;
+    } else {
+        write().args(["read-tree", "--empty"]).run()?;
+        let listed = write().args(["ls-tree", "-r", "-z", "--full-tree", index]).run()?;
+        raw::feed(write().args(["update-index", "-z", "--index-info"]), &place.git_dir, &staged(&listed))?;
+    }
+    add_intended(cli, place, &metadata.intended)?;
+    // Refreshes the file times in the index. Failure is harmless: a required filter may be missing.
+    let _ = write().args(["update-index", "-q", "--refresh"]).run();
+    raw::mark(write(), &place.git_dir, "--assume-unchanged", &metadata.assumed)?;
+    raw::mark(write(), &place.git_dir, "--skip-worktree", &metadata.skipped)
+}
+
+/// Converts a tree that has a directory per stage into input for `update-index --index-info`.
+fn staged(listed: &[u8]) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for entry in parse::tree(listed) {
+        let Some((stage, path)) = entry.path.strip_prefix(b"stage").and_then(|rest| rest.split_first()) else {
+            continue;
+        };
+        let Some(path) = path.strip_prefix(b"/") else { continue };
+        lines.extend_from_slice(format!("{} {} {}\t", entry.mode, entry.id, char::from(*stage)).as_bytes());
+        lines.extend_from_slice(path);
+        lines.push(0);
+    }
+    lines
+}
+
+/// Adds intent-to-add entries. git adds only paths that exist, so it gets a scratch work tree
+/// with empty files of these names.
+fn add_intended(cli: &Cli, place: &Place, intended: &[(String, Vec<u8>)]) -> Result<(), Fault> {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    if intended.is_empty() {
+        return Ok(());
+    }
+    let stage = save::Scratch::new(&place.git_dir, "announced").into_path();
+    let show = || -> io::Result<()> {
+        for (mode, path) in intended {
+            let file = stage.join(OsStr::from_bytes(path));
+            fs::create_dir_all(file.parent().unwrap_or(&stage))?;
+            if mode == "120000" {
+                symlink("x", &file)?;
+                continue;
+            }
+            fs::write(&file, b"")?;
+            let mode = if mode == "100755" { 0o755 } else { 0o644 };
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode))?;
+        }
+        Ok(())
+    };
+    let shown = Place { tree: stage.clone(), ..place.clone() };
+    let added = show().map_err(Fault::at(&stage)).and_then(|()| {
+        let call = shown.call(cli.write(&stage)).env("GIT_LITERAL_PATHSPECS", "1");
+        let call = call.args(["add", "-N", "-f", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"]);
+        let paths: Vec<&[u8]> = intended.iter().map(|(_, path)| path.as_slice()).collect();
+        // In an index saved by stages, these entries are files without content.
+        let gone = shown.call(cli.write(&stage)).args(["update-index", "--force-remove", "-z", "--stdin"]);
+        raw::feed(gone, &place.git_dir, &paths.join(&0))?;
+        raw::feed(call, &place.git_dir, &paths.join(&0))
+    });
+    let _ = fs::remove_dir_all(&stage);
+    added
+}
+
+/// Performs steps 4 and 5.
+fn move_into_place(common: &Path, save: &Save, hidden: &Path, target: &Path) -> Result<(), Fault> {
+    let entry = admin::entry_of(common, hidden).map_err(Fault::at(hidden))?;
+    let entry = entry.ok_or_else(|| Fault::new(format!("git's entry of {} is missing", hidden.display())))?;
+    let from = entry.join(RESTORED);
+    fs::write(&from, format!("{}\n", save.reference)).map_err(Fault::at(&from))?;
+    let gitdir = entry.join("gitdir");
+    fs::write(&gitdir, format!("{}\n", target.join(".git").display())).map_err(Fault::at(&gitdir))?;
+    // Fails unless the directory is empty.
+    let _ = fs::remove_dir(target);
+    if let Err(error) = renameat_with(CWD, hidden, CWD, target, RenameFlags::NOREPLACE) {
+        fs::write(&gitdir, format!("{}\n", hidden.join(".git").display())).map_err(Fault::at(&gitdir))?;
+        return Err(Fault::at(target)(error.into()));
+    }
+    let _ = fs::remove_file(entry.join("locked"));
+    Ok(())
+}
+
+/// Removes a hidden directory and the entry of its worktree.
+fn clear(common: &Path, hidden: &Path) -> Result<(), Fault> {
+    if let Some(entry) = admin::entry_of(common, hidden).map_err(Fault::at(hidden))? {
+        admin::remove_tree(hidden).map_err(Fault::at(hidden))?;
+        admin::remove(&entry).map_err(Fault::at(&entry))?;
+    }
+    if let Some(nest) = hidden.parent() {
+        let _ = fs::remove_dir_all(nest);
+    }
+    Ok(())
+}
+
+/// Rolls back restores that were killed. The creation lock proves that no restore is running.
+fn clear_killed(common: &Path) -> Result<(), Fault> {
+    for entry in admin::entries(common).map_err(Fault::at(common))? {
+        if admin::lock_reason(&entry).as_deref() != Some(REASON) {
+            continue;
+        }
+        let Some(tree) = admin::tree_of(&entry) else { continue };
+        let is_hidden = |path: &Path| {
+            let above = path.parent().and_then(Path::file_name);
+            above.is_some_and(|name| name.to_string_lossy().starts_with(HIDDEN))
+        };
+        if is_hidden(&tree) {
+            clear(common, &tree)?;
+        } else if admin::link_of(&tree)
+            .ok()
+            .flatten()
+            .is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry))
+        {
+            let _ = fs::remove_file(entry.join("locked"));
+        } else {
+            // Killed between steps 4 and 5: the entry names the target, but the directory was not moved.
+            let (above, leaf) = (tree.parent().unwrap_or(common), tree.file_name().unwrap_or_default());
+            for nest in fs::read_dir(above).into_iter().flatten().flatten() {
+                let hidden = nest.path().join(leaf);
+                let link = admin::link_of(&hidden).ok().flatten();
+                if is_hidden(&hidden) && link.is_some_and(|link| admin::resolved(&link) == admin::resolved(&entry)) {
+                    let _ = fs::remove_dir_all(nest.path());
+                }
+            }
+            admin::remove(&entry).map_err(Fault::at(&entry))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! git's administrative files of worktrees, `<common>/worktrees/<id>`, here called entries.
+//! They are read as files, because they must be understood even if they are incomplete and
+//! git itself fails.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Content of `locked` while git creates a worktree.
+const INITIALIZING: &str = "initializing";
+
+/// Returns the common directory of the repository whose worktree has its root at `toplevel`.
+pub(crate) fn common_dir(toplevel: &Path) -> io::Result<PathBuf> {
+    let dot_git = toplevel.join(".git");
+    let git_dir = match link_of(toplevel)? {
+        Some(target) => target,
+        None if dot_git.is_dir() => dot_git,
+        None => {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{} is not a git repository", toplevel.display()),
+            ));
+        }
+    };
+    let common = match fs::read_to_string(git_dir.join("commondir")) {
+        Ok(text) => git_dir.join(text.trim_end()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => git_dir,
+        Err(error) => return Err(error),
+    };
+    common.canonicalize()
+}
+
+/// Returns the target of the `.git` file of a worktree, or `None` if `.git` is a directory or
+/// does not exist.
+pub(crate) fn link_of(tree: &Path) -> io::Result<Option<PathBuf>> {
+    let dot_git = tree.join(".git");
+    match fs::symlink_metadata(&dot_git) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+        Ok(metadata) if !metadata.is_file() => Ok(None),
+        Ok(_) => {
+            let text = fs::read_to_string(&dot_git)?;
+            Ok(text.strip_prefix("gitdir: ").map(|target| tree.join(target.trim_end())))
+        }
+    }
+}
+
+/// Returns the worktree path that an entry names, or `None` if it cannot be read.
+pub(crate) fn tree_of(entry: &Path) -> Option<PathBuf> {
+    let text = fs::read_to_string(entry.join("gitdir")).ok()?;
+    let dot_git = entry.join(text.trim_end());
+    Some(resolved(dot_git.parent()?))
+}
+
+/// Returns the worktree path that an entry names. An unreadable entry is an error; an
+/// incomplete one yields `None`.
+pub(crate) fn known_tree_of(entry: &Path) -> io::Result<Option<PathBuf>> {
+    let text = ignore_missing(fs::read_to_string(entry.join("gitdir")))?;
+    Ok(text.and_then(|text| entry.join(text.trim_end()).parent().map(resolved)))
+}
+
+/// Returns the entry of the worktree at `path`, whether or not that directory exists.
+///
+/// # Errors
+/// Fails if no readable entry matches and some entry was unreadable: the worktree must not
+/// be mistaken for one of another repository.
+pub(crate) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
+    let path = resolved(path);
+    let mut failed = None;
+    for entry in entries(common)? {
+        match fs::read_to_string(entry.join("gitdir")) {
+            Ok(text) if entry.join(text.trim_end()).parent().is_some_and(|tree| resolved(tree) == path) => {
+                return Ok(Some(entry));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(None), Err)
+}
+
+pub(crate) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
+    loop {
+        // Read the whole directory: a failed listing must not look like a short one.
+        let listed = fs::read_dir(common.join("worktrees")).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        match listed {
+            Ok(listed) => return Ok(listed.into_iter().map(|entry| entry.path()).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns the reason of the lock if the worktree is locked. The lock that git writes while it
+/// creates a worktree does not count: under the creation lock no worktree is being created.
+pub(crate) fn lock_reason(entry: &Path) -> Option<String> {
+    let reason = fs::read(entry.join("locked")).ok()?;
+    let reason = String::from_utf8_lossy(&reason).trim().to_owned();
+    (reason != INITIALIZING).then_some(reason)
+}
+
+/// Returns the entries for a worktree called `name` whose creation stopped before git recorded
+/// a path.
+pub(crate) fn unfinished(common: &Path, name: &str) -> Vec<PathBuf> {
+    let is_ours = |entry: &PathBuf| {
+        let id = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let digits = id.strip_prefix(name).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+        let has_only_lock =
+            fs::read_dir(entry).is_ok_and(|files| files.flatten().all(|file| file.file_name() == "locked"));
+        digits && has_only_lock && lock_reason(entry).is_none()
+    };
+    entries(common).unwrap_or_default().into_iter().filter(is_ours).collect()
+}
+
+/// Copies an index with its modification time. git compares the content of files that are not
+/// older than the index, because they may have changed again within the same second.
+pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
+    let written = fs::metadata(from)?.modified()?;
+    // After a kill, `to` may be a hard link of the file that is copied.
+    ignore_missing(fs::remove_file(to))?;
+    fs::copy(from, to)?;
+    fs::File::options().write(true).open(to)?.set_modified(written)
+}
+
+/// Removes an entry. Removes the file that names the worktree last, so that an interrupted
+/// removal can be found again.
+pub(crate) fn remove(entry: &Path) -> io::Result<()> {
+    for file in ignore_missing(fs::read_dir(entry))?.into_iter().flatten() {
+        let file = file?;
+        if file.file_name() != "gitdir" {
+            remove_any(&file.path())?;
+        }
+    }
+    ignore_missing(fs::remove_file(entry.join("gitdir")))?;
+    ignore_missing(fs::remove_dir(entry))?;
+    // git removes `worktrees` together with its last entry, and so do we.
+    if let Some(above) = entry.parent() {
+        let _ = fs::remove_dir(above);
+    }
+    Ok(())
+}
+
+/// Removes a worktree's directory, and its `.git` file last: as long as that file exists, the
+/// rest is known to belong to the worktree.
+pub(crate) fn remove_tree(tree: &Path) -> io::Result<()> {
+    for file in ignore_missing(fs::read_dir(tree))?.into_iter().flatten() {
+        let file = file?;
+        if file.file_name() != ".git" {
+            remove_any(&file.path())?;
+        }
+    }
+    ignore_missing(fs::remove_file(tree.join(".git")))?;
+    ignore_missing(fs::remove_dir(tree))?;
+    Ok(())
+}
+
+fn remove_any(path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    let removed = if metadata.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    ignore_missing(removed).map(|_| ())
+}
+
+pub(crate) fn ignore_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the base checkout of a repository from its common directory; a bare one has none.
+pub(crate) fn checkout_of(common: &Path) -> Option<&Path> {
+    common.parent().filter(|_| common.ends_with(".git"))
+}
+
+/// Resolves the symbolic links in the existing part of a path.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    if let Ok(real) = path.canonicalize() {
+        return real;
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(above), Some(name)) => resolved(above).join(name),
+        _ => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_found_through_links_and_relative_paths() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let entry = root.join("r/.git/worktrees/w");
+        fs::create_dir_all(&entry).unwrap();
+        fs::write(entry.join("gitdir"), "../../../../real/w/.git\n").unwrap();
+        fs::create_dir_all(root.join("real")).unwrap();
+        std::os::unix::fs::symlink(root.join("real"), root.join("link")).unwrap();
+        assert_eq!(entry_of(&root.join("r/.git"), &root.join("link/w")).unwrap(), Some(entry.clone()));
+        assert_eq!(entry_of(&root.join("r/.git"), &root.join("link/other")).unwrap(), None);
+        remove(&entry).unwrap();
+        remove(&entry).unwrap();
+        assert!(!root.join("r/.git/worktrees").exists());
+    }
+
+    #[test]
+    fn only_what_git_had_just_begun_counts_as_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        for (id, file, text) in [
+            ("w", "locked", "initializing"),
+            ("w1", "locked", "mine"),
+            ("w2", "gitdir", "/x/.git"),
+            ("wx", "locked", "initializing"),
+        ] {
+            fs::create_dir_all(dir.path().join("worktrees").join(id)).unwrap();
+            fs::write(dir.path().join("worktrees").join(id).join(file), text).unwrap();
+        }
+        assert_eq!(unfinished(dir.path(), "w"), vec![dir.path().join("worktrees/w")]);
+        assert_eq!(lock_reason(&dir.path().join("worktrees/w1")).as_deref(), Some("mine"));
+    }
+}

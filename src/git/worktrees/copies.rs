@@ -1,0 +1,244 @@
+//! Ignored files for a new worktree: copies of files of the base checkout that match patterns,
+//! by reflink if the file system supports it, and symbolic links to others. Never overwrites a
+//! file, and never writes outside of the worktree.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{self, File, FileTimes, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+
+use super::settings::WorktreeSettings;
+use crate::repository::cli::Cli;
+use crate::repository::fault::Fault;
+use crate::trash::raw;
+
+/// File at the repository's root with patterns as in `.gitignore`.
+const FILE: &str = ".worktreeinclude";
+/// File in the worktree's entry that lists the copies and the state of each when it was made.
+const COPIED: &str = "swarm-copied";
+/// Directories of swarm and similar programs, which are never copied.
+const EXCLUDED: [&str; 4] = [".git", ".agent", ".arial", ".a-society"];
+
+pub(crate) fn copy_ignored(
+    cli: &Cli,
+    base: &Path,
+    tree: &Path,
+    record: &Path,
+    settings: &WorktreeSettings,
+) -> Result<(), Fault> {
+    let Some(patterns) = patterns(base, settings)? else { return Ok(()) };
+    let list = crate::trash::save::Scratch::new(record, "patterns");
+    fs::write(list.path(), patterns).map_err(Fault::at(list.path()))?;
+    let mut from = std::ffi::OsString::from("--exclude-from=");
+    from.push(list.path());
+    let named = cli.read(base).args(["ls-files", "-z", "--others", "--ignored"]).arg(from).run()?;
+    let ignored =
+        cli.read(base).args(["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"]).run()?;
+    let ignored = Ignored::read(&ignored);
+    let named = || named.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !is_excluded(path));
+    let wanted: Vec<&[u8]> = named().filter(|path| ignored.has(path)).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    // A file that the worktree's own commit does not ignore would look like work there.
+    let call = cli.read(tree).args(["check-ignore", "-z", "--stdin", "--no-index"]);
+    let known = raw::output_with_input_for(call, record, &wanted.join(&0), &[0, 1])?;
+    let mut copied = Vec::new();
+    for path in known.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
+        let name = Path::new(OsStr::from_bytes(path));
+        let to = tree.join(name);
+        if fs::symlink_metadata(&to).is_ok() {
+            continue;
+        }
+        create_parents(base, tree, name)?;
+        match copy(&base.join(name), &to) {
+            Ok(()) => {}
+            // Deleted in the meantime.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(Fault::at(&base.join(name))(error)),
+        }
+        if !ignored.is_in_directory(path) {
+            let fingerprint = fingerprint(&to).map_err(Fault::at(&to))?;
+            copied.extend_from_slice(format!("{fingerprint} ").as_bytes());
+            copied.extend_from_slice(path);
+            copied.push(0);
+        }
+    }
+    let note = record.join(COPIED);
+    // Copies from an earlier setup, or restored from a save, are still copies.
+    let new: HashSet<&[u8]> = entries(&copied).map(|(_, path)| path).collect();
+    let earlier = fs::read(&note).unwrap_or_default();
+    let kept = entries(&earlier).filter(|(_, path)| !new.contains(path));
+    let kept: Vec<u8> = kept.flat_map(|(fingerprint, path)| [fingerprint, b" ", path, b"\0"].concat()).collect();
+    fs::write(&note, [kept, copied].concat()).map_err(Fault::at(&note))
+}
+
+/// Parses the copy list: the state of each copy, and its path.
+fn entries(note: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    note.split(|byte| *byte == 0).filter_map(|entry| {
+        let at = entry.iter().position(|byte| *byte == b' ')?;
+        Some((&entry[..at], &entry[at + 1..]))
+    })
+}
+
+/// Creates the configured links to the base checkout if their targets exist.
+pub(crate) fn link_ignored(cli: &Cli, base: &Path, tree: &Path, settings: &WorktreeSettings) -> Result<(), Fault> {
+    for name in &settings.link {
+        let from = base.join(name);
+        let Ok(real) = from.canonicalize() else { continue };
+        if !base.canonicalize().is_ok_and(|root| real.starts_with(root)) {
+            return Err(Fault::new(format!("worktree.link: '{name}' points outside of the repository")));
+        }
+        let (code, _) = cli.read(base).args(["check-ignore", "-q", "--", name]).run_for(&[0, 1])?;
+        if code != 0 {
+            return Err(Fault::new(format!("worktree.link: '{name}' is not ignored by git"))
+                .remedy("add it to .gitignore or remove it from worktree.link"));
+        }
+        let to = tree.join(name);
+        if fs::symlink_metadata(&to).is_ok() {
+            continue;
+        }
+        create_parents(base, tree, Path::new(name))?;
+        // A pattern for a directory does not match a symbolic link to one.
+        crate::repository::site::exclude_path(base, name).map_err(Fault::at(base))?;
+        symlink(&from, &to).map_err(Fault::at(&to))?;
+    }
+    Ok(())
+}
+
+/// Returns the copies that changed since they were made. Deleted copies do not count.
+pub(crate) fn changed(tree: &Path, record: &Path) -> Vec<Vec<u8>> {
+    let text = fs::read(record.join(COPIED)).unwrap_or_default();
+    let is_changed = |then: &[u8], path: &[u8]| {
+        fingerprint(&tree.join(OsStr::from_bytes(path))).is_ok_and(|now| now.as_bytes() != then)
+    };
+    entries(&text).filter(|(then, path)| is_changed(then, path)).map(|(_, path)| path.to_vec()).collect()
+}
+
+/// Marks copies as changed regardless of their state, because they come from a save.
+pub(crate) fn mark_changed(record: &Path, paths: &[Vec<u8>]) -> io::Result<()> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<u8> = paths.iter().flat_map(|path| [b"- ".as_slice(), path, b"\0"].concat()).collect();
+    fs::write(record.join(COPIED), lines)
+}
+
+/// Returns size, times, mode and inode as text; writing a file changes it.
+fn fingerprint(path: &Path) -> io::Result<String> {
+    let meta = fs::symlink_metadata(path)?;
+    Ok(format!("{}:{}.{}:{:o}:{}", meta.len(), meta.mtime(), meta.mtime_nsec(), meta.mode(), meta.ino()))
+}
+
+fn patterns(base: &Path, settings: &WorktreeSettings) -> Result<Option<Vec<u8>>, Fault> {
+    let path = base.join(FILE);
+    let mut text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(Fault::at(&path)(error)),
+    };
+    if text.split(|byte| *byte == b'\n').any(|line| line.split(|byte| *byte == b'/').any(|part| part == b"..")) {
+        return Err(Fault::new(format!("{} has a pattern outside of the repository", path.display())));
+    }
+    for pattern in &settings.include {
+        text.push(b'\n');
+        text.extend_from_slice(pattern.as_bytes());
+    }
+    Ok(Some(text).filter(|text| !text.trim_ascii().is_empty()))
+}
+
+fn is_excluded(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/')
+        .any(|part| EXCLUDED.iter().any(|excluded| part.eq_ignore_ascii_case(excluded.as_bytes())))
+}
+
+/// Ignored paths of the base checkout: single files, and whole directories.
+struct Ignored<'a> {
+    files: HashSet<&'a [u8]>,
+    dirs: HashSet<&'a [u8]>,
+}
+
+impl<'a> Ignored<'a> {
+    fn read(out: &'a [u8]) -> Self {
+        let (mut files, mut dirs) = (HashSet::new(), HashSet::new());
+        for path in out.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
+            match path.strip_suffix(b"/") {
+                Some(dir) => dirs.insert(dir),
+                None => files.insert(path),
+            };
+        }
+        Self { files, dirs }
+    }
+
+    fn has(&self, path: &[u8]) -> bool {
+        self.files.contains(path) || self.is_in_directory(path)
+    }
+
+    /// Reports whether the path is inside a directory that is ignored as a whole; tools generate such files.
+    fn is_in_directory(&self, path: &[u8]) -> bool {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        ends.into_iter().any(|at| self.dirs.contains(&path[..at]))
+    }
+}
+
+/// Creates the parent directories with the permissions of the base checkout. Fails if one of
+/// them is a file or a symbolic link, which may lead elsewhere.
+fn create_parents(base: &Path, tree: &Path, name: &Path) -> Result<(), Fault> {
+    let above: Vec<&Path> = name.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty()).collect();
+    for dir in above.into_iter().rev() {
+        let path = tree.join(dir);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => {
+                let cause = format!(
+                    "cannot copy {} into the worktree: {} is not a directory there",
+                    name.display(),
+                    dir.display()
+                );
+                return Err(Fault::new(cause));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir(&path).map_err(Fault::at(&path))?;
+                if let Ok(meta) = fs::metadata(base.join(dir)) {
+                    fs::set_permissions(&path, meta.permissions()).map_err(Fault::at(&path))?;
+                }
+            }
+            Err(error) => return Err(Fault::at(&path)(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Copies a file with its mode and modification time, and a symbolic link as a link.
+pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let meta = fs::symlink_metadata(from)?;
+    if meta.is_symlink() {
+        return symlink(fs::read_link(from)?, to);
+    }
+    if !meta.is_file() {
+        // Sockets and pipes belong to the processes that created them.
+        return Ok(());
+    }
+    let mut source = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(from)?;
+    let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+    if rustix::fs::ioctl_ficlone(&copy, &source).is_err() {
+        // Copies inside the kernel if possible.
+        io::copy(&mut source, &mut copy)?;
+    }
+    finish(&copy, &meta)
+}
+
+fn finish(copy: &File, meta: &fs::Metadata) -> io::Result<()> {
+    copy.set_permissions(fs::Permissions::from_mode(meta.permissions().mode() & 0o7777))?;
+    copy.set_times(FileTimes::new().set_modified(meta.modified()?))
+}
+
+/// Converts raw paths.
+pub(crate) fn paths(paths: &[Vec<u8>]) -> Vec<PathBuf> {
+    paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()
+}

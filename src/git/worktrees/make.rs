@@ -1,0 +1,126 @@
+//! Creates a worktree with one `git worktree add` under the creation lock, and rolls
+//! it back on failure.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use swarm_model::WorktreePlan;
+
+use super::hook::Home;
+use super::{admin, owner, plan, undo};
+use crate::repository::cli::{Cli, CliError};
+use crate::repository::fault::Fault;
+use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
+use crate::repository::{holders, objects};
+use crate::worktrees::setup;
+
+pub(crate) fn make(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
+    if !plan.makes_tree {
+        return Ok(());
+    }
+    let made = make_tree(cli, plan)?;
+    if let Some(home) = home {
+        owner::record_owner(Path::new(&plan.path), &home.state_dir);
+    }
+    // Done without the lock, because a command of the user may take long.
+    setup::set_up(cli, plan, home).map_err(|fault| {
+        let rolled_back = undo::undo(cli, plan);
+        made.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
+        match rolled_back {
+            Ok(()) => fault,
+            Err(more) => Fault { cause: format!("{}; {}", fault.cause, more.cause), ..fault },
+        }
+    })
+}
+
+/// Creates the worktree. Returns the parent directories that did not exist before.
+fn make_tree(cli: &Cli, plan: &WorktreePlan) -> Result<Vec<PathBuf>, Fault> {
+    let repo = Path::new(&plan.base_repo);
+    let path = Path::new(&plan.path);
+    let common = admin::common_dir(repo).map_err(Fault::at(repo))?;
+    let lock = lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX))?;
+    let was_empty_dir = plan::is_empty_dir(path);
+    if !was_empty_dir && fs::symlink_metadata(path).is_ok() {
+        return Err(Fault::new(format!("{} already exists", path.display())));
+    }
+    if plan.makes_branch && objects::has_branch(cli, repo, &plan.branch)? {
+        return Err(Fault::new(format!("a branch named '{}' already exists", plan.branch)));
+    }
+    if let Some(entry) = admin::entry_of(&common, path).map_err(Fault::at(path))? {
+        // The directory is missing or empty; git would require `--force`.
+        plan::check_abandoned(&entry, path)?;
+        admin::remove(&entry).map_err(Fault::at(&entry))?;
+    }
+    let made = make_parents(path)?;
+    let since = SystemTime::now();
+    let Err(error) = add(cli, plan) else { return Ok(made) };
+    let rolled_back = roll_back(cli, &common, plan, &lock, since, &error);
+    for dir in made.iter().rev() {
+        // Fails for directories that are not empty, which must stay.
+        let _ = fs::remove_dir(dir);
+    }
+    if was_empty_dir {
+        let _ = fs::create_dir(path);
+    }
+    let fault = Fault::from(error);
+    match rolled_back {
+        Ok(()) => Err(fault),
+        Err(more) => Err(Fault {
+            cause: format!("{}; {}", fault.cause, more.cause),
+            remedy: more.remedy.or(fault.remedy),
+            is_tool_failure: true,
+            transient: false,
+            killed: false,
+        }),
+    }
+}
+
+/// Runs `git worktree add`, the only git process of the normal case, as the user would:
+/// with hooks, filters and settings.
+fn add(cli: &Cli, plan: &WorktreePlan) -> Result<(), CliError> {
+    let call = cli.user(Path::new(&plan.base_repo)).args(["worktree", "add", "--quiet"]);
+    // After `--`, git takes even names that look like options literally.
+    let call = match plan.makes_branch {
+        true => call.args(["-b", &plan.branch, "--", &plan.path, &plan.base.commit]),
+        false => call.args(["--", &plan.path, &plan.branch]),
+    };
+    call.run().map(|_| ())
+}
+
+/// Creates the parent directories of `path` and returns those that did not exist.
+pub(crate) fn make_parents(path: &Path) -> Result<Vec<PathBuf>, Fault> {
+    let Some(above) = path.parent() else { return Ok(Vec::new()) };
+    let missing: Vec<PathBuf> = above.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
+    fs::create_dir_all(above).map_err(Fault::at(above))?;
+    Ok(missing.into_iter().rev().collect())
+}
+
+fn roll_back(
+    cli: &Cli,
+    common: &Path,
+    plan: &WorktreePlan,
+    lock: &CreationLock,
+    since: SystemTime,
+    error: &CliError,
+) -> Result<(), Fault> {
+    let mut left = Vec::new();
+    if error.was_cut_off() {
+        let locks = [
+            format!("refs/heads/{}.lock", plan.branch),
+            "packed-refs.lock".to_owned(),
+            "config.lock".to_owned(),
+            "HEAD.lock".to_owned(),
+            "reftable/tables.list.lock".to_owned(),
+        ];
+        left = holders::clear_stale_locks(&locks.map(|name| common.join(name)), Some(since));
+    }
+    undo::undo_locked(cli, common, plan, lock)?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = left.iter().map(|path| path.display().to_string()).collect();
+    let names = names.join(", ");
+    Err(Fault::new(format!("blocked by a lock file: {names}"))
+        .remedy(format!("if no git is running there, remove {names}")))
+}

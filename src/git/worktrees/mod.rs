@@ -1,0 +1,166 @@
+//! Worktrees of workers: plan, create, set up, check, roll back and remove.
+
+pub(crate) mod admin;
+pub(crate) mod copies;
+pub mod hook;
+pub(crate) mod make;
+pub(crate) mod owner;
+pub(crate) mod plan;
+pub(crate) mod port;
+pub(crate) mod remove;
+pub mod role;
+pub(crate) mod settings;
+pub(crate) mod setup;
+pub(crate) mod submodules;
+pub mod topic;
+pub(crate) mod undo;
+pub mod usage;
+
+#[cfg(test)]
+mod setup_tests;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod undo_tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use swarm_model::{Caller, WorktreePlan, WorktreeRequest};
+use swarm_ports::{BoxFuture, Expired, Force, Saved, WorktreeError, Worktrees};
+
+pub use owner::is_abandoned_by;
+
+use crate::repository::cli::Cli;
+use crate::repository::fault::Fault;
+use crate::trash::list;
+use hook::Home;
+
+/// Implements the `Worktrees` port with the git in the caller's PATH.
+#[derive(Clone, Debug, Default)]
+pub struct Git {
+    /// `None` if the user's commands cannot be run.
+    home: Option<Arc<Home>>,
+    reservations: Arc<port::Reservations>,
+}
+
+impl Git {
+    /// Creates an instance that cannot run the user's commands.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn with(home: Home) -> Self {
+        Self { home: Some(Arc::new(home)), ..Self::default() }
+    }
+}
+
+/// Removes a worktree that is clean.
+///
+/// # Errors
+/// Returns a message if the worktree stays.
+pub fn remove_worktree_if_clean(name: &str, path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
+    let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
+    let removed = remove::remove(&cli, name, path, root, Force::No, None);
+    removed.map(drop).map_err(|fault| fault.to_string())
+}
+
+/// Checks that a worktree holds no work that exists nowhere else.
+///
+/// # Errors
+/// Returns what the worktree holds, or why it cannot be checked.
+pub fn check_clean(path: &Path, root: &Path, caller: &Caller) -> Result<(), String> {
+    let cli = Cli::new(caller).map_err(|error| Fault::from(error).cause)?;
+    remove::check(&cli, path, root, Force::No).map_err(|fault| fault.to_string())
+}
+
+/// Runs `work` outside of the actors' thread. Work that has started runs to its end,
+/// even if nobody waits for it any more.
+fn blocking<'a, T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, WorktreeError> + Send + 'static,
+) -> BoxFuture<'a, Result<T, WorktreeError>> {
+    Box::pin(async move {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(error) => Err(WorktreeError::Tool(format!("git task failed: {error}"))),
+        }
+    })
+}
+
+fn cli(caller: &Caller) -> Result<Cli, Fault> {
+    Ok(Cli::new(caller)?)
+}
+
+impl Worktrees for Git {
+    fn plan<'a>(
+        &'a self,
+        name: &'a str,
+        asked: &'a WorktreeRequest,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<WorktreePlan, WorktreeError>> {
+        let (name, asked, caller) = (name.to_owned(), asked.clone(), caller.clone());
+        blocking(move || cli(&caller).and_then(|cli| plan::plan(&cli, &name, &asked, &caller)).map_err(Fault::create))
+    }
+
+    fn make<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        let (plan, caller, home) = (plan.clone(), caller.clone(), self.home.clone());
+        blocking(move || cli(&caller).and_then(|cli| make::make(&cli, &plan, home.as_deref())).map_err(Fault::create))
+    }
+
+    fn undo<'a>(&'a self, plan: &'a WorktreePlan, caller: &'a Caller) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        let (plan, caller) = (plan.clone(), caller.clone());
+        blocking(move || cli(&caller).and_then(|cli| undo::undo(&cli, &plan)).map_err(Fault::unknown))
+    }
+
+    fn port<'a>(
+        &'a self,
+        plan: &'a WorktreePlan,
+        taken: &'a [u16],
+    ) -> BoxFuture<'a, Result<Option<u16>, WorktreeError>> {
+        let (plan, taken, reservations) = (plan.clone(), taken.to_vec(), Arc::clone(&self.reservations));
+        blocking(move || {
+            let settings = settings::worktree(Path::new(&plan.base_repo)).map_err(Fault::create)?;
+            Ok(reservations.choose(&plan, settings.port_range(), &taken))
+        })
+    }
+
+    fn expire<'a>(
+        &'a self,
+        base_repo: &'a str,
+        now_ms: u64,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Vec<Expired>, WorktreeError>> {
+        let (base_repo, caller) = (base_repo.to_owned(), caller.clone());
+        blocking(move || list::expire_by_settings(&caller, Path::new(&base_repo), now_ms).map_err(Fault::unknown))
+    }
+
+    fn check<'a>(
+        &'a self,
+        path: &'a str,
+        base_repo: &'a str,
+        force: Force,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<(), WorktreeError>> {
+        let (path, base_repo, caller) = (path.to_owned(), base_repo.to_owned(), caller.clone());
+        blocking(move || {
+            let cli = cli(&caller).map_err(Fault::unknown)?;
+            remove::check(&cli, Path::new(&path), Path::new(&base_repo), force)
+        })
+    }
+
+    fn remove<'a>(
+        &'a self,
+        name: &'a str,
+        path: &'a str,
+        base_repo: &'a str,
+        force: Force,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<Option<Saved>, WorktreeError>> {
+        let (name, path, base_repo) = (name.to_owned(), path.to_owned(), base_repo.to_owned());
+        let (caller, home) = (caller.clone(), self.home.clone());
+        blocking(move || {
+            let cli = cli(&caller).map_err(Fault::unknown)?;
+            remove::remove(&cli, &name, Path::new(&path), Path::new(&base_repo), force, home.as_deref())
+        })
+    }
+}

@@ -1,0 +1,163 @@
+//! Plans a worktree: its path, branch and base commit. Refuses what cannot be created.
+//! Changes nothing.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use swarm_model::{BaseRef, Caller, WorktreePlan, WorktreeRequest};
+
+use super::admin;
+use super::usage;
+use crate::repository::cli::Cli;
+use crate::repository::fault::Fault;
+use crate::repository::objects::{self, Facts, Question};
+use crate::repository::parse::{self, Listed};
+
+pub(crate) fn plan(cli: &Cli, name: &str, asked: &WorktreeRequest, caller: &Caller) -> Result<WorktreePlan, Fault> {
+    let branch = asked.branch.as_deref().unwrap_or(name);
+    if !objects::is_branch_name(branch) {
+        return Err(
+            Fault::new(format!("'{branch}' is not a valid branch name")).remedy("choose another branch with --branch")
+        );
+    }
+    if let Some(base) = asked.base.as_deref().filter(|base| base.is_empty() || base.starts_with('-')) {
+        return Err(Fault::new(format!("'{base}' is not a valid base")));
+    }
+    let cwd = Path::new(&caller.cwd).join(&asked.cwd);
+    let facts = objects::read_facts(cli, &Question { cwd: &cwd, branch, base: asked.base.as_deref() })?;
+    let Some(toplevel) = facts.toplevel.as_deref() else {
+        return Err(Fault::new(format!("{} is in a bare repository", cwd.display()))
+            .remedy("run the command in a worktree of the repository (git worktree add)"));
+    };
+    let toplevel = toplevel.canonicalize().map_err(Fault::at(toplevel))?;
+    let base = base(&toplevel, asked, &facts)?;
+    let path = path(&toplevel, name, asked)?;
+    let makes_branch = check_branch(branch, asked, &base, &facts)?;
+    let mut plan = WorktreePlan {
+        path: utf8(&path)?,
+        branch: branch.to_owned(),
+        base_repo: utf8(&toplevel)?,
+        base,
+        makes_branch,
+        makes_tree: true,
+    };
+    settle_tree(cli, &toplevel, &path, &mut plan)?;
+    if plan.makes_tree {
+        usage::check_quota(&toplevel)?;
+    }
+    Ok(plan)
+}
+
+fn base(toplevel: &Path, asked: &WorktreeRequest, facts: &Facts) -> Result<BaseRef, Fault> {
+    match (&asked.base, &facts.base, &facts.head) {
+        (Some(_), Some(base), _) => Ok(base.clone()),
+        (None, _, Some(head)) => Ok(head.clone()),
+        (_, _, None) => Err(Fault::new(format!("the repository at {} has no commit yet", toplevel.display()))
+            .remedy("make a first commit: git commit --allow-empty -m start")),
+        (Some(asked), None, _) => {
+            Err(Fault::new(format!("'{asked}' is not a commit in the repository at {}", toplevel.display())))
+        }
+    }
+}
+
+/// Returns the name of the directory for worktrees, which is next to the repository `repository`.
+pub(crate) fn folder_of(repository: &OsStr) -> String {
+    format!("{}-worktrees", repository.to_string_lossy())
+}
+
+/// Returns `<parent>/<repo>-worktrees/<name>`, or `<parent>/<dir>/<name>` for a requested
+/// directory; `<parent>` contains the repository.
+fn path(toplevel: &Path, name: &str, asked: &WorktreeRequest) -> Result<PathBuf, Fault> {
+    let (Some(parent), Some(own)) = (toplevel.parent(), toplevel.file_name()) else {
+        return Err(Fault::new("the repository is the root directory").remedy("choose a directory with --worktree-dir"));
+    };
+    let dir = asked.dir.clone().unwrap_or_else(|| folder_of(own));
+    Ok(parent.join(dir).join(name))
+}
+
+/// Returns whether the branch has to be created. Fails if its name conflicts with another
+/// branch, or if it exists at a commit other than the requested base.
+fn check_branch(branch: &str, asked: &WorktreeRequest, base: &BaseRef, facts: &Facts) -> Result<bool, Fault> {
+    let Some(tip) = &facts.tip else {
+        return match &facts.clash {
+            Some(clash) => Err(Fault::new(format!("branch '{branch}' conflicts with the existing branch '{clash}'"))
+                .remedy("choose another branch with --branch")),
+            None => Ok(true),
+        };
+    };
+    if asked.base.is_some() && !asked.resume && *tip != base.commit {
+        let (tip, commit) = (short(tip), short(&base.commit));
+        return Err(Fault::new(format!("branch '{branch}' already exists at {tip}, which is not the base {commit}"))
+            .remedy("omit the base to use the branch as it is, or choose another branch"));
+    }
+    Ok(false)
+}
+
+/// Adopts an existing worktree at the path. Fails if the path or the branch is in use
+/// otherwise.
+fn settle_tree(cli: &Cli, toplevel: &Path, path: &Path, plan: &mut WorktreePlan) -> Result<(), Fault> {
+    let common = admin::common_dir(toplevel).map_err(Fault::at(toplevel))?;
+    let there = match fs::symlink_metadata(path) {
+        Ok(_) => !is_empty_dir(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(Fault::at(path)(error)),
+    };
+    let entry = admin::entry_of(&common, path).map_err(Fault::at(path))?;
+    if !there && let Some(entry) = &entry {
+        check_abandoned(entry, path)?;
+    }
+    if !there && plan.makes_branch {
+        return Ok(());
+    }
+    let listed = parse::worktrees(&cli.read(toplevel).args(["worktree", "list", "--porcelain", "-z"]).run()?);
+    let full = format!("refs/heads/{}", plan.branch);
+    let real = admin::resolved(path);
+    let is_here = |one: &Listed| admin::resolved(Path::new(&one.path)) == real;
+    let holder = listed.iter().find(|one| one.branch.as_deref() == Some(&full));
+    if there {
+        if entry.is_some() && admin::link_of(path).is_ok_and(|link| link.is_some()) && holder.is_some_and(is_here) {
+            plan.makes_branch = false;
+            plan.makes_tree = false;
+            return Ok(());
+        }
+        return Err(Fault::new(format!("{} already exists", path.display()))
+            .remedy("move it away, or choose another directory with --worktree-dir"));
+    }
+    match holder.filter(|one| !is_here(one)) {
+        Some(one) => Err(Fault::new(format!("branch '{}' is checked out at {}", plan.branch, one.path))
+            .remedy("choose another branch with --branch")),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the entry of a worktree whose directory is missing may be replaced.
+pub(crate) fn check_abandoned(entry: &Path, path: &Path) -> Result<(), Fault> {
+    let path = path.display();
+    if let Some(reason) = admin::lock_reason(entry) {
+        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        return Err(Fault::new(format!("the worktree at {path} is missing and locked{reason}"))
+            .remedy(format!("run 'git worktree unlock {path}'")));
+    }
+    // A branch keeps its commits; the commit of a detached HEAD may be referenced only here.
+    let head = fs::read_to_string(entry.join("HEAD")).unwrap_or_default();
+    if !head.is_empty() && !head.starts_with("ref: ") {
+        return Err(Fault::new(format!("the worktree at {path} is missing; it was at commit {}", short(head.trim())))
+            .remedy("keep that commit with 'git branch', then run 'git worktree prune'"));
+    }
+    Ok(())
+}
+
+pub(crate) fn is_empty_dir(path: &Path) -> bool {
+    let is_dir = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    is_dir && fs::read_dir(path).is_ok_and(|mut files| files.next().is_none())
+}
+
+pub(crate) fn short(commit: &str) -> &str {
+    commit.get(..12).unwrap_or(commit)
+}
+
+fn utf8(path: &Path) -> Result<String, Fault> {
+    path.to_str().map(str::to_owned).ok_or_else(|| Fault::new(format!("{} is not UTF-8", path.display())))
+}

@@ -1,0 +1,238 @@
+//! Decides whether a worktree may be removed, and removes it. `git worktree remove`
+//! without `--force` then checks once more itself.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use swarm_ports::{Force, Saved, WorktreeError};
+
+use super::admin;
+use super::hook::{self, Home, Hook};
+use super::{copies, settings, submodules};
+use crate::repository::cli::{Cli, CliError};
+use crate::repository::fault::Fault;
+use crate::repository::lock::{self, LOCK_WAIT_MS_MAX};
+use crate::repository::parse::Change;
+use crate::trash::save::{self, Place};
+
+/// Marker in the worktree's entry while a removal is in progress. The worktree was clean or
+/// saved at that time, so files that are missing now are not lost work.
+const REMOVING: &str = "swarm-removing";
+
+const IN_PROGRESS: [(&str, &str); 7] = [
+    ("rebase-merge", "a rebase"),
+    ("rebase-apply", "a rebase or am"),
+    ("MERGE_HEAD", "a merge"),
+    ("CHERRY_PICK_HEAD", "a cherry-pick"),
+    ("REVERT_HEAD", "a revert"),
+    ("sequencer", "a cherry-pick or revert"),
+    ("BISECT_LOG", "a bisect"),
+];
+
+/// A worktree that may be removed.
+struct Removable {
+    place: Place,
+    /// Whether it holds work that must be saved first.
+    has_work: bool,
+    /// Whether an earlier removal was killed.
+    is_resumed: bool,
+}
+
+pub(crate) fn check(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<(), WorktreeError> {
+    assess(cli, path, base_repo, force).map(|_| ())
+}
+
+pub(crate) fn remove(
+    cli: &Cli,
+    name: &str,
+    path: &Path,
+    base_repo: &Path,
+    force: Force,
+    home: Option<&Home>,
+) -> Result<Option<Saved>, WorktreeError> {
+    let Some(mut found) = assess(cli, path, base_repo, force)? else {
+        // Perhaps only its entry is left. git refuses to remove a locked entry;
+        // without an entry there is nothing to do.
+        let _ = cli.write(base_repo).args(["worktree", "remove", "--"]).arg(path).run();
+        return Ok(None);
+    };
+    if let Err(fault) = run_pre_remove(cli, path, base_repo, home) {
+        match force {
+            Force::No => return Err(fault.unknown()),
+            // A forced removal happens even if the hook fails.
+            Force::SaveFirst => {
+                tracing::warn!(path = %path.display(), cause = %fault.cause, "removing despite failed hook")
+            }
+        }
+    }
+    if !found.has_work && !found.is_resumed {
+        // The command may have created work.
+        let Some(again) = assess(cli, path, base_repo, force)? else { return Ok(None) };
+        found = again;
+    }
+    let saved = match found.has_work {
+        true => Some(save::save(cli, &found.place, name).map_err(Fault::unknown)?),
+        false => None,
+    };
+    let marker = found.place.git_dir.join(REMOVING);
+    fs::write(&marker, b"").map_err(|error| Fault::at(&marker)(error).unknown())?;
+    let has_force = saved.is_some() || found.is_resumed;
+    let mut removed = delete(cli, path, base_repo, has_force);
+    if let Err(CliError::Exit { message, .. }) = &removed
+        && message.contains("submodules")
+    {
+        // git refuses worktrees with submodules even if none is initialised; `assess` has checked them.
+        removed = delete(cli, path, base_repo, true);
+    }
+    match removed {
+        Ok(()) => {
+            hook::remove_logs(home, path);
+            Ok(saved)
+        }
+        Err(error) => {
+            if !error.was_cut_off() {
+                let _ = fs::remove_file(&marker);
+            }
+            // Our checks passed, so a refusal by git says nothing about the work in it.
+            let mut fault = Fault { is_tool_failure: true, ..Fault::from(error) };
+            if let Some(saved) = saved {
+                fault.cause = format!("{} (its work is saved as {})", fault.cause, saved.reference);
+            }
+            Err(fault.unknown())
+        }
+    }
+}
+
+/// Runs the user's `pre_remove` command.
+fn run_pre_remove(cli: &Cli, path: &Path, base_repo: &Path, home: Option<&Home>) -> Result<(), Fault> {
+    let settings = settings::worktree(base_repo)?;
+    let Some(command) = &settings.pre_remove else { return Ok(()) };
+    hook::run(home, cli, &Hook { key: "pre_remove", command, limit: settings.limit(), tree: path, base_repo })
+}
+
+fn delete(cli: &Cli, path: &Path, base_repo: &Path, has_force: bool) -> Result<(), CliError> {
+    // git reads the entries of all worktrees and fails if one disappears meanwhile.
+    // If the lock is not available, the removal is tried without it.
+    let common = admin::common_dir(base_repo).ok();
+    let _turn = common.and_then(|common| lock::acquire(&common, Duration::from_millis(LOCK_WAIT_MS_MAX)).ok());
+    // The user's setting must not hide untracked files from git's own check.
+    let call = cli.write(base_repo).args(["-c", "status.showUntrackedFiles=normal", "worktree", "remove"]);
+    let call = if has_force { call.arg("--force") } else { call };
+    call.arg("--").arg(path).run().map(|_| ())
+}
+
+/// Checks whether the worktree may be removed. Returns `None` if nothing exists at `path`.
+fn assess(cli: &Cli, path: &Path, base_repo: &Path, force: Force) -> Result<Option<Removable>, WorktreeError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Fault::at(path)(error).unknown()),
+        Ok(_) => {}
+    }
+    let (common, entry) = find(path, base_repo).map_err(Fault::unknown)?;
+    let place = Place::of(cli, &common, &entry, path, "").map_err(Fault::unknown)?;
+    let shown = path.display();
+    let unknown = |cause: String| Fault::new(cause).unknown();
+    if let Some(reason) = admin::lock_reason(&entry) {
+        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        return Err(unknown(format!("worktree is locked{reason}")));
+    }
+    if !place.is_whole {
+        return Err(unknown(format!("git's administrative files for {shown} are incomplete")));
+    }
+    let mut changes = save::status(cli, &place, "normal").map_err(Fault::unknown)?;
+    let is_resumed = entry.join(REMOVING).exists() && changes.iter().all(Change::is_plain_deletion);
+    if has_initialised_submodules(&entry)
+        && let Some(why) = submodules::reason_to_keep(cli, &common, &entry, path).map_err(Fault::unknown)?
+    {
+        return Err(unknown(why));
+    }
+    if is_resumed {
+        // Everything else is checked again: commits may have been added since.
+        changes.clear();
+    }
+    let doing = in_progress(&entry);
+    let lost = unreachable_head(cli, &place).map_err(Fault::unknown)?;
+    let hidden = save::hidden_changes(cli, &place).map_err(Fault::unknown)?;
+    let copies = copies::changed(path, &entry);
+    let has_work = !changes.is_empty() || doing.is_some() || lost.is_some() || hidden > 0 || !copies.is_empty();
+    match force {
+        Force::SaveFirst if has_work => drop(save::check(cli, &place).map_err(Fault::unknown)?),
+        Force::SaveFirst => {}
+        Force::No if !changes.is_empty() => return Err(WorktreeError::Dirty(changes.len())),
+        Force::No => {
+            if let Some(doing) = doing {
+                return Err(unknown(format!("{doing} is in progress in the worktree")));
+            }
+            if hidden > 0 {
+                let what = "changed file(s) marked assume-unchanged or skip-worktree";
+                return Err(unknown(format!("worktree has {hidden} {what}")));
+            }
+            if let Some(copy) = copies::paths(&copies).first() {
+                let what = format!("{} changed since it was copied from the base checkout", copy.display());
+                return Err(unknown(what));
+            }
+            if let Some(commit) = lost {
+                return Err(WorktreeError::Unreachable(commit));
+            }
+        }
+    }
+    Ok(Some(Removable { place, has_work, is_resumed }))
+}
+
+/// Returns the common directory and the entry of `path`. Fails unless `path` is a linked
+/// worktree of `base_repo`.
+fn find(path: &Path, base_repo: &Path) -> Result<(PathBuf, PathBuf), Fault> {
+    let common = admin::common_dir(base_repo).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Fault::new(format!("its repository {} no longer exists", base_repo.display())),
+        _ => Fault::at(base_repo)(error),
+    })?;
+    let shown = path.display();
+    if path.join(".git").is_dir() {
+        return Err(Fault::new(format!("{shown} is a separate repository, not a worktree")));
+    }
+    if admin::resolved(path) == admin::resolved(base_repo) {
+        return Err(Fault::new(format!("{shown} is the base checkout of its workers, not a worktree")));
+    }
+    let foreign = || Fault::new(format!("{shown} is not a worktree of {}", base_repo.display()));
+    let entry = admin::entry_of(&common, path).map_err(Fault::at(path))?.ok_or_else(foreign)?;
+    match admin::link_of(path).map_err(Fault::at(path))? {
+        Some(link) if admin::resolved(&link) == admin::resolved(&entry) => {}
+        Some(_) => return Err(foreign()),
+        // A removal that was killed may have deleted this file first.
+        None if entry.join(REMOVING).exists() => {
+            let text = format!("gitdir: {}\n", entry.display());
+            fs::write(path.join(".git"), text).map_err(Fault::at(path))?;
+        }
+        None => {
+            return Err(Fault::new(format!("{shown} has no .git file"))
+                .remedy(format!("run 'git -C {} worktree repair {shown}'", base_repo.display())));
+        }
+    }
+    Ok((common, entry))
+}
+
+/// Returns the git operation that is in progress.
+pub(crate) fn in_progress(git_dir: &Path) -> Option<&'static str> {
+    IN_PROGRESS.iter().find(|(file, _)| git_dir.join(file).exists()).map(|(_, what)| *what)
+}
+
+/// Reports whether the entry contains repositories of submodules, which may hold commits
+/// that were never pushed.
+pub(crate) fn has_initialised_submodules(entry: &Path) -> bool {
+    fs::read_dir(entry.join("modules")).is_ok_and(|mut modules| modules.next().is_some())
+}
+
+/// Returns HEAD's commit if it is detached and no branch, tag or remote branch contains it.
+fn unreachable_head(cli: &Cli, place: &Place) -> Result<Option<String>, Fault> {
+    let (Some(head), None) = (&place.head, &place.branch) else {
+        // The branch itself contains its commit.
+        return Ok(None);
+    };
+    let contains = format!("--contains={head}");
+    let args =
+        ["for-each-ref", "--count=1", "--format=%(refname)", &contains, "refs/heads", "refs/tags", "refs/remotes"];
+    let holder = place.call(cli.read(&place.tree)).args(args).line()?;
+    Ok(holder.is_empty().then(|| head.clone()))
+}

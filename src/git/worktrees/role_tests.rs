@@ -1,0 +1,103 @@
+use std::fs;
+
+use super::*;
+use crate::fixture::{Fixture, text};
+
+fn worktree(fix: &Fixture, name: &str) -> std::path::PathBuf {
+    let path = fix.root.join(name);
+    fix.git(&["worktree", "add", "-q", "-b", name, path.to_str().unwrap()]);
+    path
+}
+
+#[test]
+fn what_a_role_changed_becomes_one_commit_and_what_tools_make_stays_out() {
+    let fix = Fixture::new();
+    let dir = worktree(&fix, "dev");
+    let before = commit_work(&dir, "nothing", &fix.caller).unwrap();
+    assert_eq!(before, text(&fix.git(&["rev-parse", "main"])), "nothing changed, and nothing was committed");
+    fs::write(dir.join("f"), "2\n").unwrap();
+    fs::create_dir_all(dir.join("sub dir/node_modules/x")).unwrap();
+    fs::write(dir.join("sub dir/ünï"), "new\n").unwrap();
+    fs::write(dir.join("sub dir/node_modules/x/y"), "").unwrap();
+    fs::write(dir.join("ignored"), "").unwrap();
+    let kept = commit_work(&dir, "turn 1", &fix.caller).unwrap();
+    assert_eq!(kept, text(&fix.at(&dir, &["rev-parse", "HEAD"])));
+    let files = fix.at(&dir, &["-c", "core.quotepath=false", "show", "--name-only", "--format=%s", &kept]);
+    assert_eq!(text(&files), "turn 1\n\nf\nsub dir/ünï");
+    assert_eq!(commit_work(&dir, "again", &fix.caller).unwrap(), kept);
+}
+
+#[test]
+fn a_first_commit_of_new_files_needs_no_tracked_one() {
+    let fix = Fixture::empty();
+    fix.git(&["commit", "-q", "--allow-empty", "-m", "first"]);
+    fs::write(fix.repo.join("new"), "1").unwrap();
+    assert!(commit_work(&fix.repo, "new", &fix.caller).is_ok());
+    assert_eq!(text(&fix.git(&["ls-files"])), "new");
+}
+
+#[test]
+fn what_others_handed_over_comes_in_and_a_conflict_is_settled_by_the_role() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    fs::write(dev.join("f"), "of dev\n").unwrap();
+    let first = commit_work(&dev, "dev 1", &fix.caller).unwrap();
+    assert_eq!(merge_handoff(&qa, &first, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
+    assert_eq!(text(&fix.at(&qa, &["rev-parse", "HEAD"])), first, "a fast-forward");
+    assert_eq!(merge_handoff(&qa, &first, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
+    fs::write(qa.join("f"), "of qa\n").unwrap();
+    commit_work(&qa, "qa 1", &fix.caller).unwrap();
+    fs::write(dev.join("f"), "of dev again\n").unwrap();
+    let second = commit_work(&dev, "dev 2", &fix.caller).unwrap();
+    assert_eq!(
+        merge_handoff(&qa, &second, "build", &fix.caller).unwrap(),
+        MergeOutcome::Conflict(vec!["f".to_owned()])
+    );
+    assert!(commit_work(&qa, "qa 2", &fix.caller).unwrap_err().cause.contains("contains conflict markers"));
+    fs::write(qa.join("f"), "of both\n").unwrap();
+    let merged = commit_work(&qa, "qa 2", &fix.caller).unwrap();
+    let parents = text(&fix.at(&qa, &["rev-list", "--parents", "-n", "1", &merged]));
+    assert!(parents.ends_with(&second) && parents.split(' ').count() == 3, "{parents}");
+}
+
+#[test]
+fn a_commit_that_is_not_there_is_told() {
+    let fix = Fixture::new();
+    assert!(merge_handoff(&fix.repo, &"0".repeat(40), "build", &fix.caller).is_err());
+}
+
+#[test]
+fn what_a_killed_git_left_of_a_merge_is_taken_back_and_nothing_else() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    fs::write(dev.join("f"), "of dev\n").unwrap();
+    fs::write(dev.join("new"), "of dev\n").unwrap();
+    let first = commit_work(&dev, "dev 1", &fix.caller).unwrap();
+    fs::write(qa.join("own"), "under way\n").unwrap();
+    commit_work(&qa, "what was under way", &fix.caller).unwrap();
+    // Killed in the middle of the merge: one file is written in part, and the index is not updated.
+    fs::write(marker_path(&qa).unwrap(), &first).unwrap();
+    fs::write(qa.join("new"), "of d").unwrap();
+    fs::write(qa.join("f"), "of").unwrap();
+    assert_eq!(merge_handoff(&qa, &first, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
+    let read = |name: &str| fs::read_to_string(qa.join(name)).unwrap();
+    assert_eq!((read("f"), read("new"), read("own")), ("of dev\n".into(), "of dev\n".into(), "under way\n".into()));
+    assert!(!marker_path(&qa).unwrap().exists());
+    // Killed before the merge started.
+    fs::write(marker_path(&qa).unwrap(), "").unwrap();
+    assert_eq!(merge_handoff(&qa, &first, "build", &fix.caller).unwrap(), MergeOutcome::Merged);
+}
+
+#[test]
+fn what_lies_uncommitted_is_committed_before_something_comes_in() {
+    let fix = Fixture::new();
+    let (dev, qa) = (worktree(&fix, "dev"), worktree(&fix, "qa"));
+    fs::write(dev.join("new"), "of dev\n").unwrap();
+    let first = commit_work(&dev, "dev 1", &fix.caller).unwrap();
+    fs::write(qa.join("new"), "of qa\n").unwrap();
+    assert_eq!(
+        merge_handoff(&qa, &first, "build", &fix.caller).unwrap(),
+        MergeOutcome::Conflict(vec!["new".to_owned()])
+    );
+    assert!(text(&fix.at(&qa, &["show", "HEAD:new"])).contains("of qa"));
+}

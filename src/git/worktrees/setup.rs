@@ -1,0 +1,26 @@
+//! Sets up a new worktree beyond its commit: submodules, copies, links, and the user's
+//! `post_create` command. Setup can be repeated and rolled back.
+
+use std::path::Path;
+
+use swarm_model::WorktreePlan;
+
+use super::hook::{self, Home, Hook};
+use super::settings;
+use super::{admin, copies, submodules};
+use crate::repository::cli::Cli;
+use crate::repository::fault::Fault;
+
+pub(crate) fn set_up(cli: &Cli, plan: &WorktreePlan, home: Option<&Home>) -> Result<(), Fault> {
+    let (base, tree) = (Path::new(&plan.base_repo), Path::new(&plan.path));
+    let settings = settings::worktree(base)?;
+    let record = admin::link_of(tree).map_err(Fault::at(tree))?;
+    let record = record.ok_or_else(|| Fault::new(format!("{} is not a linked worktree", tree.display())))?;
+    if settings.submodules {
+        submodules::check_out(cli, base, tree)?;
+    }
+    copies::copy_ignored(cli, base, tree, &record, &settings)?;
+    copies::link_ignored(cli, base, tree, &settings)?;
+    let Some(command) = &settings.post_create else { return Ok(()) };
+    hook::run(home, cli, &Hook { key: "post_create", command, limit: settings.limit(), tree, base_repo: base })
+}

@@ -1,0 +1,230 @@
+//! Setup of new worktrees, and the handling of what it brought, against real git.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+
+use swarm_ports::{Force, WorktreeError};
+
+use crate::fixture::{Fixture, text};
+use crate::trash::restore::{RestoreRequest, restore};
+use crate::trash::saved;
+
+fn write(path: &Path, content: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+/// A repository whose base checkout has ignored files of all kinds.
+fn furnished(settings: &str) -> Fixture {
+    let fix = Fixture::new();
+    write(&fix.repo.join("swarm.toml"), settings);
+    fix.commit("ignore", ".gitignore", "ignored\n.env*\nnode_modules/\n*.local\nvenv\n");
+    write(&fix.repo.join(".env"), "SECRET=1\n");
+    fs::set_permissions(fix.repo.join(".env"), fs::Permissions::from_mode(0o600)).unwrap();
+    write(&fix.repo.join(".env.other"), "other\n");
+    write(&fix.repo.join("deep/er/odd \n name.local"), "deep\n");
+    write(&fix.repo.join("node_modules/a/index.js"), "a\n");
+    symlink("../a/index.js", fix.repo.join("node_modules/link")).unwrap();
+    write(&fix.repo.join("untracked"), "is not ignored\n");
+    fix
+}
+
+fn refused(fix: &Fixture) -> String {
+    let plan = fix.plan("w");
+    let Err(WorktreeError::Create { cause, .. }) = fix.make(&plan) else { panic!("made") };
+    // git itself may leave the empty directory.
+    let _ = fs::remove_dir(fix.repo.join(".git/worktrees"));
+    fix.assert_no_trace(&plan);
+    cause.replace(fix.root.to_str().unwrap(), "")
+}
+
+#[test]
+fn ignored_files_that_are_named_come_along_and_nothing_else() {
+    let fix = furnished("[worktree]\ninclude = ['*.local', 'untracked', 'node_modules/']\n");
+    write(&fix.repo.join(".worktreeinclude"), "# comment\n.env\n/nothing\n");
+    let (_, tree) = fix.made("w");
+    let read = |name: &str| fs::read_to_string(tree.join(name)).ok();
+    assert_eq!(read(".env").as_deref(), Some("SECRET=1\n"));
+    assert_eq!(fs::metadata(tree.join(".env")).unwrap().mode() & 0o777, 0o600);
+    let time = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    assert_eq!(time(&tree.join(".env")), time(&fix.repo.join(".env")));
+    assert_eq!(read("deep/er/odd \n name.local").as_deref(), Some("deep\n"));
+    assert_eq!(read("node_modules/a/index.js").as_deref(), Some("a\n"));
+    assert_eq!(fs::read_link(tree.join("node_modules/link")).unwrap(), Path::new("../a/index.js"));
+    assert_eq!((read(".env.other"), read("untracked")), (None, None));
+    assert_eq!(text(&fix.at(&tree, &["status", "--porcelain"])), "");
+    // Unchanged copies are not work.
+    fix.remove(&tree, Force::No).unwrap();
+}
+
+#[test]
+fn a_copy_that_changed_is_work_and_is_saved_but_not_what_tools_make() {
+    let fix = furnished("[worktree]\ninclude = ['.env', 'node_modules/']\n");
+    let (_, tree) = fix.made("w");
+    write(&tree.join("node_modules/a/index.js"), "built\n");
+    fix.check(&tree, Force::No).unwrap();
+    write(&tree.join(".env"), "SECRET=2\n");
+    let Err(WorktreeError::Unknown(cause)) = fix.remove(&tree, Force::No) else { panic!("removed") };
+    assert_eq!(cause, ".env changed since it was copied from the base checkout");
+    let saved = fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    assert_eq!(text(&fix.git(&["show", &format!("{}:.env", saved.commit)])), "SECRET=2");
+    let common = fix.repo.join(".git");
+    let save = saved::list(&fix.cli(), &common).unwrap().remove(0);
+    restore(&fix.cli(), &common, &save, &RestoreRequest::default()).unwrap();
+    assert_eq!(fs::read_to_string(tree.join(".env")).unwrap(), "SECRET=2\n");
+    assert_eq!(fs::metadata(tree.join(".env")).unwrap().mode() & 0o777, 0o600);
+    // Files that were not saved are copied from the base checkout again.
+    let brought = |path: &str| fs::read_to_string(tree.join(path)).unwrap();
+    assert_eq!(
+        brought("node_modules/a/index.js"),
+        fs::read_to_string(fix.repo.join("node_modules/a/index.js")).unwrap()
+    );
+    fix.check(&tree, Force::No).expect_err("it still exists nowhere else");
+    let again = fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    assert_eq!(text(&fix.git(&["show", &format!("{}:.env", again.commit)])), "SECRET=2");
+}
+
+#[test]
+fn links_lead_to_the_base_checkout_and_do_not_show() {
+    let fix = furnished("[worktree]\nlink = ['node_modules', 'absent', 'deep/er/odd']\n");
+    let (_, tree) = fix.made("w");
+    assert_eq!(fs::read_link(tree.join("node_modules")).unwrap(), fix.repo.join("node_modules"));
+    assert!(!tree.join("absent").exists());
+    assert_eq!(text(&fix.at(&tree, &["status", "--porcelain"])), "");
+    fix.remove(&tree, Force::No).unwrap();
+    assert!(fix.repo.join("node_modules/a/index.js").exists(), "only the link was removed, not its target");
+}
+
+#[test]
+fn what_leads_elsewhere_or_hides_work_is_refused_and_all_is_taken_back() {
+    let outside = furnished("[worktree]\nlink = ['venv']\n");
+    symlink("/etc", outside.repo.join("venv")).unwrap();
+    assert_eq!(refused(&outside), "worktree.link: 'venv' points outside of the repository");
+    let tracked = furnished("[worktree]\nlink = ['untracked']\n");
+    assert_eq!(refused(&tracked), "worktree.link: 'untracked' is not ignored by git");
+    let pattern = furnished("");
+    write(&pattern.repo.join(".worktreeinclude"), "a/../../x\n");
+    assert_eq!(refused(&pattern), "/repo/.worktreeinclude has a pattern outside of the repository");
+    // The commit has a symbolic link where the base checkout now has a directory.
+    let swapped = furnished("[worktree]\ninclude = ['*.local']\n");
+    fs::remove_dir_all(swapped.repo.join("deep")).unwrap();
+    symlink(swapped.root.join("home"), swapped.repo.join("deep")).unwrap();
+    swapped.git(&["add", "-f", "deep"]);
+    swapped.git(&["commit", "-q", "-m", "a link"]);
+    fs::remove_file(swapped.repo.join("deep")).unwrap();
+    write(&swapped.repo.join("deep/x.local"), "x\n");
+    let cause = refused(&swapped);
+    assert!(cause.ends_with("deep is not a directory there") || !swapped.root.join("home/x.local").exists(), "{cause}");
+    assert!(!swapped.root.join("home/x.local").exists());
+    // This instance of `Git` cannot run the user's commands.
+    let command = furnished("[worktree]\npost_create = 'true'\n");
+    assert_eq!(refused(&command), "cannot run worktree.post_create here");
+}
+
+#[test]
+fn submodules_come_from_the_base_checkout_and_are_never_lost() {
+    let fix = furnished("[worktree]\nsubmodules = true\n");
+    let (inner, outer) = (fix.root.join("inner"), fix.root.join("outer"));
+    for (dir, below) in [(&inner, None), (&outer, Some(&inner))] {
+        fs::create_dir(dir).unwrap();
+        fix.at(dir, &["init", "-q", "-b", "main"]);
+        write(&dir.join("file"), "one\n");
+        if let Some(below) = below {
+            let words = ["-c", "protocol.file.allow=always", "submodule", "add", "-q", below.to_str().unwrap(), "in"];
+            fix.at(dir, &words);
+        }
+        fix.at(dir, &["add", "-A"]);
+        fix.at(dir, &["commit", "-q", "-m", "one"]);
+    }
+    let url = outer.to_str().unwrap();
+    fix.git(&["-c", "protocol.file.allow=always", "submodule", "add", "-q", "--name", "a/b", url, "lib/outer"]);
+    let deep = ["-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init", "--recursive"];
+    fix.git(&deep);
+    fix.git(&["commit", "-q", "-m", "submodules"]);
+    // No network is needed: the origin is gone.
+    fs::rename(&outer, fix.root.join("outer-gone")).unwrap();
+    fs::rename(&inner, fix.root.join("inner-gone")).unwrap();
+    let before = fs::read_to_string(fix.repo.join(".git/config")).unwrap();
+    let (_, tree) = fix.made("w");
+    let sub = tree.join("lib/outer");
+    assert_eq!(fs::read_to_string(sub.join("in/file")).unwrap(), "one\n");
+    assert_eq!(text(&fix.at(&sub, &["config", "remote.origin.url"])), url);
+    assert_eq!(text(&fix.at(&tree, &["status", "--porcelain"])), "");
+    assert_eq!(fs::read_to_string(fix.repo.join(".git/config")).unwrap(), before);
+    fix.remove(&tree, Force::No).unwrap();
+    assert!(!tree.exists());
+
+    let (_, tree) = fix.made("v");
+    let sub = tree.join("lib/outer");
+    write(&sub.join("in/new"), "work\n");
+    let Err(WorktreeError::Unknown(cause)) = fix.remove(&tree, Force::SaveFirst) else { panic!("removed") };
+    assert_eq!(cause, "submodule a/b/modules/in has uncommitted changes");
+    fix.at(&sub.join("in"), &["add", "-A"]);
+    fix.at(&sub.join("in"), &["commit", "-q", "-m", "precious"]);
+    fix.at(&sub.join("in"), &["checkout", "-q", "HEAD~1"]);
+    let Err(WorktreeError::Unknown(cause)) = fix.remove(&tree, Force::SaveFirst) else { panic!("removed") };
+    assert_eq!(cause, "submodule a/b/modules/in has commits that the base checkout lacks");
+    assert!(sub.join("in/file").exists());
+}
+
+#[test]
+fn a_save_beside_submodules_comes_back_without_them_and_they_can_be_brought_again() {
+    let fix = furnished("[worktree]\nsubmodules = true\n");
+    let other = fix.root.join("other");
+    fs::create_dir(&other).unwrap();
+    fix.at(&other, &["init", "-q"]);
+    write(&other.join("file"), "one\n");
+    fix.at(&other, &["add", "-A"]);
+    fix.at(&other, &["commit", "-q", "-m", "one"]);
+    fix.git(&["-c", "protocol.file.allow=always", "submodule", "add", "-q", other.to_str().unwrap(), "sub"]);
+    fix.git(&["commit", "-q", "-m", "submodule"]);
+    let (_, tree) = fix.made("w");
+    write(&tree.join("f"), "changed\n");
+    fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    let common = fix.repo.join(".git");
+    let save = saved::list(&fix.cli(), &common).unwrap().remove(0);
+    restore(&fix.cli(), &common, &save, &RestoreRequest::default()).unwrap();
+    assert_eq!(text(&fix.at(&tree, &["status", "--porcelain"])), " M f");
+    fix.at(&tree, &["-c", "protocol.file.allow=always", "submodule", "update", "-q", "--init"]);
+    assert!(tree.join("sub/file").exists());
+}
+
+#[test]
+fn a_sparse_base_checkout_has_sparse_worktrees() {
+    let fix = furnished("");
+    for name in ["in/a", "out/b"] {
+        write(&fix.repo.join(name), "x\n");
+    }
+    fix.git(&["add", "in", "out"]);
+    fix.git(&["commit", "-q", "-m", "dirs"]);
+    fix.git(&["sparse-checkout", "set", "--cone", "in"]);
+    let (_, tree) = fix.made("w");
+    assert!(tree.join("in/a").exists() && !tree.join("out").exists());
+    assert_eq!(text(&fix.at(&tree, &["sparse-checkout", "list"])), "in");
+    assert_eq!(text(&fix.at(&tree, &["status", "--porcelain"])), "");
+    fix.remove(&tree, Force::No).unwrap();
+}
+
+#[test]
+fn a_filter_whose_program_is_missing_is_said_and_nothing_is_left() {
+    let fix = furnished("");
+    fix.git(&["config", "filter.lfs.smudge", "git-lfs-that-is-missing smudge -- %f"]);
+    fix.git(&["config", "filter.lfs.required", "true"]);
+    fix.commit("pointers", ".gitattributes", "*.bin filter=lfs\n");
+    fix.git(&["config", "filter.lfs.clean", "cat"]);
+    fix.commit("big", "big.bin", "version https://git-lfs.github.com/spec/v1\n");
+    let cause = refused(&fix);
+    assert!(cause.contains("big.bin") && cause.contains("lfs"), "{cause}");
+    // If the filter is not required, files stay pointers, and the worktree is clean.
+    fix.git(&["config", "filter.lfs.required", "false"]);
+    let (_, tree) = fix.made("w");
+    assert!(fs::read_to_string(tree.join("big.bin")).unwrap().starts_with("version "));
+    fix.git(&["config", "filter.lfs.clean", "git-lfs-that-is-missing clean -- %f"]);
+    write(&tree.join("big.bin"), "content\r\n");
+    fix.remove(&tree, Force::SaveFirst).unwrap().unwrap();
+    let common = fix.repo.join(".git");
+    let save = saved::list(&fix.cli(), &common).unwrap().remove(0);
+    restore(&fix.cli(), &common, &save, &RestoreRequest::default()).unwrap();
+    assert_eq!(fs::read_to_string(tree.join("big.bin")).unwrap(), "content\r\n");
+}

@@ -1,0 +1,122 @@
+//! Submodules of worktrees. A new worktree gets the submodules of the base checkout, cloned
+//! from the base checkout's own repositories without the network. A worktree that is removed
+//! must not hold anything in its submodules that the base checkout's submodules lack.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::admin;
+use crate::repository::cli::Cli;
+use crate::repository::fault::Fault;
+use crate::repository::parse;
+use crate::trash::raw;
+
+/// A submodule as recorded in `.gitmodules`.
+struct Module {
+    name: String,
+    path: String,
+}
+
+/// Checks out the submodules that the base checkout has, recursively.
+pub(crate) fn check_out(cli: &Cli, base: &Path, tree: &Path) -> Result<(), Fault> {
+    let common = admin::common_dir(base).map_err(Fault::at(base))?;
+    check_out_from(cli, &common.join("modules"), tree)
+}
+
+fn check_out_from(cli: &Cli, modules: &Path, tree: &Path) -> Result<(), Fault> {
+    for module in listed(cli, tree)? {
+        let source = modules.join(&module.name);
+        if !source.join("HEAD").exists() {
+            // The base checkout does not have it either.
+            continue;
+        }
+        let address = format!("submodule.{}.url={}", module.name, source.display());
+        let failed = |fault: Fault| Fault { cause: format!("submodule {}: {}", module.path, fault.cause), ..fault };
+        let update = cli.write(tree).for_user().args(["-c", "protocol.file.allow=always", "-c", &address]);
+        let update = update.args(["submodule", "--quiet", "update", "--init", "--checkout", "--", &module.path]);
+        update.run().map_err(|error| failed(error.into()))?;
+        let sub = tree.join(&module.path);
+        // Later fetches must use the same remote as the base checkout.
+        if let Some(origin) = cli.read(&source).args(["config", "--get", "remote.origin.url"]).line_if_any()? {
+            cli.write(&sub).args(["config", "remote.origin.url", &origin]).run()?;
+        }
+        check_out_from(cli, &source.join("modules"), &sub)?;
+    }
+    Ok(())
+}
+
+/// Lists the submodules in the commit, except those whose names are not safe as paths.
+fn listed(cli: &Cli, tree: &Path) -> Result<Vec<Module>, Fault> {
+    if !tree.join(".gitmodules").is_file() {
+        return Ok(Vec::new());
+    }
+    let links = parse::index(&cli.read(tree).args(["ls-files", "-s", "-z"]).run()?);
+    let is_link = |path: &str| links.iter().any(|entry| entry.mode == "160000" && entry.path == path.as_bytes());
+    let call = cli.read(tree).args(["config", "-z", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$"]);
+    let (_, said) = call.run_for(&[0, 1])?;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let read = |entry: &str| {
+        let (key, path) = entry.split_once('\n')?;
+        let name = key.strip_prefix("submodule.")?.strip_suffix(".path")?;
+        let is_plain = !name.split('/').any(|part| part == ".." || part.is_empty());
+        (is_plain && is_link(path)).then(|| Module { name: name.to_owned(), path: path.to_owned() })
+    };
+    Ok(said.split('\0').filter_map(read).collect())
+}
+
+/// Returns why the submodules of a worktree must stay, or `None` if the base checkout has
+/// everything that is in them.
+pub(crate) fn reason_to_keep(cli: &Cli, common: &Path, record: &Path, tree: &Path) -> Result<Option<String>, Fault> {
+    for (name, module) in repositories(&record.join("modules"), &PathBuf::new(), 0) {
+        let shown = name.display();
+        let Some(place) = worktree_of(cli, &module)? else {
+            return Ok(Some(format!("submodule {shown} has no work tree that can be checked")));
+        };
+        if !place.starts_with(admin::resolved(tree)) {
+            return Ok(Some(format!("submodule {shown} is checked out elsewhere")));
+        }
+        let status = ["status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none"];
+        if place.exists() && !cli.read(&place).args(status).run()?.is_empty() {
+            return Ok(Some(format!("submodule {shown} has uncommitted changes")));
+        }
+        let tips = cli.read(&module).args(["rev-list", "--no-walk", "--all", "--reflog", "HEAD"]).run()?;
+        let base = common.join("modules").join(&name);
+        if !base.join("HEAD").exists() || !holds(cli, &base, &tips)? {
+            return Ok(Some(format!("submodule {shown} has commits that the base checkout lacks")));
+        }
+    }
+    Ok(None)
+}
+
+/// Reports whether all these commits are reachable from the refs of the repository `base`.
+fn holds(cli: &Cli, base: &Path, tips: &[u8]) -> Result<bool, Fault> {
+    let mut asked = tips.to_vec();
+    asked.extend_from_slice(b"--not\n--all\nHEAD\n");
+    let call = cli.read(base).args(["rev-list", "--max-count=1", "--stdin"]);
+    // git fails if it does not know a commit at all.
+    Ok(raw::output_with_input_for(call, base, &asked, &[0]).is_ok_and(|missing| missing.is_empty()))
+}
+
+fn worktree_of(cli: &Cli, module: &Path) -> Result<Option<PathBuf>, Fault> {
+    let place = cli.read(module).args(["config", "--get", "core.worktree"]).line_if_any()?;
+    Ok(place.map(|place| admin::resolved(&module.join(place))))
+}
+
+/// Lists the repositories below `modules` with their names, which may contain slashes.
+fn repositories(modules: &Path, above: &Path, depth: usize) -> Vec<(PathBuf, PathBuf)> {
+    const DEPTH_MAX: usize = 16;
+    let mut found = Vec::new();
+    for entry in fs::read_dir(modules).into_iter().flatten().flatten().filter(|_| depth < DEPTH_MAX) {
+        let (path, name) = (entry.path(), above.join(entry.file_name()));
+        if !path.is_dir() {
+            continue;
+        }
+        if path.join("HEAD").exists() {
+            found.extend(repositories(&path.join("modules"), &name.join("modules"), depth + 1));
+            found.push((name, path));
+        } else {
+            found.extend(repositories(&path, &name, depth + 1));
+        }
+    }
+    found
+}

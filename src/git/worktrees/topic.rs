@@ -1,0 +1,297 @@
+//! The topic of a worker: its commits and the uncommitted work in its worktree, as one tree.
+//! The tree is written with a scratch index and a scratch object directory, so that the
+//! repository contains nothing new afterwards.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+
+use swarm_model::{BaseRef, Caller, Refusal, RefusalKind, RowWorktree};
+
+use super::admin;
+use crate::repository::cli::{Call, Cli};
+use crate::repository::fault::Fault;
+use crate::repository::gc_lock::{self, Hold};
+use crate::repository::objects;
+use crate::repository::parse;
+use crate::trash::save::{self, Place, Scratch};
+
+/// Maximum number of untracked files; more are probably a mistake.
+pub const UNTRACKED_MAX: usize = 200;
+
+/// Directories that are never committed, at any depth.
+const DIRECTORIES: [&str; 12] = [
+    "node_modules",
+    ".next",
+    ".nuxt",
+    "dist",
+    ".turbo",
+    "__pycache__",
+    ".venv",
+    "go-build",
+    ".gocache",
+    "gocache",
+    ".golangci-lint-cache",
+    ".cache",
+];
+/// Directories that are never committed if they are directly inside a given parent.
+const NESTED: [[&str; 2]; 2] = [["target", "debug"], ["target", "release"]];
+/// State of agents at the top level, which is never committed.
+const TOP: &str = ".agent";
+const EXTENSIONS: [&str; 3] = [".pyc", ".tmp", ".log"];
+/// Name prefix of files that debuggers build next to the sources.
+const PREFIX: &str = "__debug_bin";
+
+/// A worker's work relative to its base.
+pub struct Topic {
+    cli: Cli,
+    /// Directory in which git runs: the worktree, or the repository if the worktree is missing.
+    at: PathBuf,
+    /// Object store of the uncommitted work; `None` if there is none.
+    store: Option<ObjectStore>,
+    /// Merge base of the topic and its base branch.
+    pub fork: String,
+    pub tip: String,
+    /// Tree of the tip plus uncommitted work.
+    pub tree: String,
+    /// Untracked paths that are never committed.
+    pub left_out: Vec<String>,
+}
+
+/// One changed path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    pub path: String,
+    /// Status letter of `git diff --name-status`: A, M, D or T.
+    pub status: char,
+    /// Number of added lines; `None` for a binary file.
+    pub added: Option<u64>,
+    pub deleted: Option<u64>,
+}
+
+/// Format of a diff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Patch,
+    Stat,
+    Names,
+}
+
+/// Reads the topic of a worker. `base` is the base recorded at its start.
+///
+/// # Errors
+/// Returns why the topic could not land as it is, with the remedy.
+pub fn topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Refusal> {
+    let failed = |fault: Fault| Refusal { remedy: fault.remedy, ..Refusal::new(RefusalKind::Tool, fault.cause) };
+    read_topic(caller, worktree, base).map_err(failed)
+}
+
+fn read_topic(caller: &Caller, worktree: &RowWorktree, base: Option<&BaseRef>) -> Result<Topic, Fault> {
+    let cli = Cli::new(caller)?;
+    let repo = Path::new(&worktree.base_repo);
+    let tree = Path::new(&worktree.path);
+    let is_there = tree.join(".git").exists();
+    let at = if is_there { tree.to_owned() } else { repo.to_owned() };
+    let tip = match is_there {
+        true => objects::commit(&cli, &at, "HEAD")?,
+        false => objects::branch_tip(&cli, repo, &worktree.branch)?,
+    };
+    let tip = tip.ok_or_else(|| Fault::new(format!("branch '{}' has no commit", worktree.branch)))?;
+    let base = base_commit(&cli, repo, base)?;
+    let fork = cli.read(&at).args(["merge-base", &base, &tip]).line_if_any()?;
+    let fork = fork.ok_or_else(|| Fault::new(format!("'{}' and its base have no common commit", worktree.branch)))?;
+    let seen = match is_there {
+        true => snapshot(&cli, tree, &tip, Objects::Discard)?,
+        false => Snapshot::default(),
+    };
+    let tree = seen.tree.unwrap_or_else(|| format!("{tip}^{{tree}}"));
+    Ok(Topic { cli, at, store: seen.store, fork, tip, tree, left_out: seen.left_out })
+}
+
+/// Returns the current tip of the base branch, or the recorded commit if the branch no longer exists.
+fn base_commit(cli: &Cli, repo: &Path, base: Option<&BaseRef>) -> Result<String, Fault> {
+    let branch = base.and_then(|base| base.branch.as_deref());
+    if let Some(tip) = branch.map(|branch| objects::branch_tip(cli, repo, branch)).transpose()?.flatten() {
+        return Ok(tip);
+    }
+    let name = base.map_or("HEAD", |base| base.commit.as_str());
+    objects::commit(cli, repo, name)?.ok_or_else(|| Fault::new(format!("base {name} not found in the repository")))
+}
+
+impl Topic {
+    /// Returns the diff from the merge base, in the given format.
+    ///
+    /// # Errors
+    /// Fails if git fails.
+    pub fn diff(&self, shape: Shape) -> Result<Vec<u8>, Refusal> {
+        let words: &[&str] = match shape {
+            Shape::Patch => &["--patch", "--binary"],
+            Shape::Stat => &["--stat"],
+            Shape::Names => &["--name-only"],
+        };
+        self.run(words).map_err(|fault| Refusal::new(RefusalKind::Tool, fault.cause))
+    }
+
+    /// Returns the changed paths with their line counts.
+    ///
+    /// # Errors
+    /// Fails if git fails.
+    pub fn changed(&self) -> Result<Vec<Changed>, Refusal> {
+        let run = |word: &str| self.run(&[word, "-z"]).map_err(|fault| Refusal::new(RefusalKind::Tool, fault.cause));
+        Ok(changed(&run("--name-status")?, &run("--numstat")?))
+    }
+
+    fn run(&self, words: &[&str]) -> Result<Vec<u8>, Fault> {
+        let call = self.cli.read(&self.at);
+        let call = self.store.iter().fold(call, |call, store| store.of(call));
+        let plain = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color"];
+        Ok(call.args(plain).args(words).args([&self.fork, &self.tree]).run()?)
+    }
+}
+
+/// Uncommitted work of a worktree.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    /// Tree of the tip plus uncommitted work; `None` if there is none.
+    pub(crate) tree: Option<String>,
+    /// Untracked paths that are not in the tree.
+    pub(crate) left_out: Vec<String>,
+    /// The worktree's git directory, and the index from which the tree was written.
+    pub(crate) git_dir: PathBuf,
+    pub(crate) index: Option<Scratch>,
+    store: Option<ObjectStore>,
+    /// Keeps `git gc` away while no ref holds the new objects.
+    pub(crate) hold: Option<Hold>,
+}
+
+/// Whether the new objects of a snapshot stay in the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Objects {
+    Keep,
+    Discard,
+}
+
+/// Takes a snapshot of the uncommitted work in `tree`, whose HEAD is `tip`. Changes neither
+/// its index nor its files.
+pub(crate) fn snapshot(cli: &Cli, tree: &Path, tip: &str, objects: Objects) -> Result<Snapshot, Fault> {
+    let git_dir = match admin::link_of(tree).map_err(Fault::at(tree))? {
+        Some(entry) => entry,
+        None => PathBuf::from(cli.read(tree).args(["rev-parse", "--absolute-git-dir"]).line()?),
+    };
+    let place = Place {
+        git_dir: git_dir.clone(),
+        tree: tree.to_owned(),
+        head: Some(tip.to_owned()),
+        branch: None,
+        is_whole: true,
+    };
+    let changes = save::status(cli, &place, "all")?;
+    if changes.is_empty() && save::hidden_changes(cli, &place)? == 0 {
+        return Ok(Snapshot { git_dir, ..Snapshot::default() });
+    }
+    let untracked = changes.iter().filter(|change| change.staged == b'?').map(|change| &change.path);
+    let (out, kept): (Vec<_>, Vec<_>) =
+        untracked.partition(|path| path.ends_with(b"/") || is_never_committed(&String::from_utf8_lossy(path)));
+    let left_out = out.into_iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    if kept.len() > UNTRACKED_MAX {
+        let cause = format!("{} untracked files in {}, more than {UNTRACKED_MAX}", kept.len(), tree.display());
+        return Err(Fault::new(cause).remedy("commit the files that matter and add the others to .gitignore"));
+    }
+    let (copy, properties) = save::index_copy(cli, &place)?;
+    let common = admin::common_dir(tree).map_err(Fault::at(tree))?;
+    let (store, hold) = match objects {
+        Objects::Keep => (None, Some(gc_lock::hold(&common, gc_lock::LANDING_WAIT)?)),
+        Objects::Discard => (Some(ObjectStore::make(&git_dir, &common)?), None),
+    };
+    let step = || store.iter().fold(save::step(cli, &place, &copy), |call, store| store.of(call));
+    let unmerged = match &properties {
+        Some(properties) => properties.unmerged.clone(),
+        None => {
+            let entries = parse::index(&step().args(["ls-files", "-s", "-z"]).run()?);
+            entries.into_iter().find(|entry| entry.stage != 0).map(|entry| entry.path)
+        }
+    };
+    if let Some(path) = unmerged {
+        let path = String::from_utf8_lossy(&path).into_owned();
+        return Err(Fault::new(format!("{path} has an unresolved conflict")).remedy("resolve it in the worktree"));
+    }
+    let is_only_new = changes.iter().all(|change| change.staged == b'?')
+        && properties.is_some_and(|properties| !properties.has_hidden);
+    if !is_only_new {
+        step().args(["add", "-u", "--sparse", "--", "."]).run()?;
+    }
+    if !kept.is_empty() {
+        let list_file = Scratch::new(&git_dir, "list");
+        let mut list = list_file.create()?;
+        let text = kept.iter().map(|path| path.as_slice()).collect::<Vec<_>>().join(&0);
+        list.write_all(&text).and_then(|()| list.rewind()).map_err(Fault::at(&git_dir))?;
+        let add = ["add", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul"];
+        step().env("GIT_LITERAL_PATHSPECS", "1").args(add).input(list).run()?;
+    }
+    let made = step().arg("write-tree").line()?;
+    Ok(Snapshot { tree: Some(made), left_out, index: Some(copy), git_dir, store, hold })
+}
+
+/// Temporary object directory for new objects; existing objects are read from the repository.
+/// Dropping it deletes the new objects.
+struct ObjectStore {
+    path: PathBuf,
+    repository: OsString,
+}
+
+impl ObjectStore {
+    fn make(git_dir: &Path, common: &Path) -> Result<Self, Fault> {
+        let path = Scratch::new(git_dir, "objects").into_path();
+        fs::create_dir(&path).map_err(Fault::at(&path))?;
+        Ok(Self { path, repository: common.join("objects").into() })
+    }
+
+    fn of<'a>(&self, call: Call<'a>) -> Call<'a> {
+        call.env("GIT_OBJECT_DIRECTORY", &self.path).env("GIT_ALTERNATE_OBJECT_DIRECTORIES", &self.repository)
+    }
+}
+
+impl Drop for ObjectStore {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Reports whether an untracked path is of a kind that tools generate and nobody means to commit.
+pub(crate) fn is_never_committed(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    let (name, above) = parts.split_last().expect("splitting gives one part at least");
+    above.first() == Some(&TOP)
+        || above.iter().any(|part| DIRECTORIES.contains(part))
+        || above.windows(2).any(|pair| NESTED.iter().any(|nested| nested == pair))
+        || EXTENSIONS.iter().any(|extension| name.ends_with(extension))
+        || name.starts_with(PREFIX)
+}
+
+/// Joins the outputs of `--name-status -z` and `--numstat -z` by path.
+fn changed(status: &[u8], numbers: &[u8]) -> Vec<Changed> {
+    let fields = |bytes: &[u8]| -> Vec<String> {
+        let fields = bytes.split(|byte| *byte == 0).filter(|field| !field.is_empty());
+        fields.map(|field| String::from_utf8_lossy(field).into_owned()).collect()
+    };
+    let (status, numbers) = (fields(status), fields(numbers));
+    let count = |path: &str| {
+        numbers.iter().find_map(|line| {
+            let mut words = line.splitn(3, '\t');
+            let (added, deleted) = (words.next()?, words.next()?);
+            (words.next()? == path).then(|| (added.parse().ok(), deleted.parse().ok()))
+        })
+    };
+    let pairs = status.chunks_exact(2).filter_map(|pair| Some((pair[0].chars().next()?, &pair[1])));
+    pairs
+        .map(|(status, path)| {
+            let (added, deleted) = count(path).unwrap_or_default();
+            Changed { path: path.clone(), status, added, deleted }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "topic_tests.rs"]
+mod tests;

@@ -1,0 +1,225 @@
+//! `swarm __attempt DIR`: one attempt of one workstream, the command of its worker. Reads its order, talks to the agent
+//! turn by turn, reports the agent's activity, and writes a result. Has no runtime. May be killed at any moment; then
+//! there is no result.
+//!
+//! `swarm __resolve HOME` does the same for a merge that has stopped with conflicts.
+
+mod diary;
+mod log;
+mod resolve;
+pub mod session;
+pub mod turn;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use swarm_model::run::progress::Spent;
+use swarm_model::run::words::Word;
+use swarm_model::run::{FaultKind, Outcome};
+
+use self::diary::Diary;
+use self::log::Log;
+use self::session::Doings;
+use self::turn::{Teller, take_turn};
+use swarm_agents::{Report, Session, Turn};
+use swarm_store::runs::order::{self, Order, PROMPT, Verdict};
+use swarm_sys::files::replace_durably;
+
+pub use resolve::main as resolve;
+
+/// Maximum number of turns in one attempt.
+const TURNS_MAX: usize = 100;
+/// Maximum number of activity reports in one attempt.
+const REPORTS_MAX: u32 = 10_000;
+
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let Some(dir) = arguments.next().map(PathBuf::from) else { return 2 };
+    match attempt(&dir) {
+        Ok(true) => 0,
+        Ok(false) => 1,
+        Err(error) => {
+            eprintln!("swarm: error: {}: {error}", dir.display());
+            1
+        }
+    }
+}
+
+/// Runs the attempt and returns whether it succeeded.
+fn attempt(dir: &Path) -> io::Result<bool> {
+    let order = order::read_order(dir)?;
+    let prompt = fs::read_to_string(dir.join(PROMPT))?;
+    let diary = Diary::new(Log::open(&order.log)?, order.events.clone(), &order.run, &order.job);
+    let doings = Doings::here();
+    let mut attempt = Attempt { dir, order: &order, diary, doings, reports: 0, waits: false, last: String::new() };
+    let verdict = attempt.run(prompt);
+    drop(attempt);
+    let well = matches!(verdict.outcome, Outcome::Success { .. });
+    order::write_result(dir, &verdict)?;
+    Ok(well)
+}
+
+struct Attempt<'a> {
+    dir: &'a Path,
+    order: &'a Order,
+    diary: Diary,
+    doings: Doings,
+    reports: u32,
+    /// The agent is recorded as waiting.
+    waits: bool,
+    /// Last reported activity; repetitions are not reported.
+    last: String,
+}
+
+impl Attempt<'_> {
+    fn run(&mut self, prompt: String) -> Verdict {
+        let (mut session, mut spent) = (self.order.session.clone(), Spent::default());
+        let mut said = self.with_context(prompt.clone());
+        // The prompt file is updated as well, for agents that read it.
+        if said != prompt
+            && let Err(error) = replace_durably(self.dir, PROMPT, said.as_bytes())
+        {
+            eprintln!("swarm: warning: cannot write the prompt: {error}");
+        }
+        for _ in 0..TURNS_MAX {
+            let report = match self.turn(&said, session.as_ref()) {
+                Ok(report) => report,
+                Err(cause) => {
+                    let outcome = Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting };
+                    return Verdict { outcome, spent };
+                }
+            };
+            spent = spent.plus(report.spent);
+            session = report.session.or(session);
+            if let Some(session) = &session
+                && let Err(error) = order::write_session(self.dir, session)
+            {
+                eprintln!("swarm: warning: cannot record the conversation: {error}");
+            }
+            if !matches!(report.outcome, Outcome::Success { .. }) {
+                // Messages that arrived in the meantime are left for the next attempt.
+                return Verdict { outcome: report.outcome, spent };
+            }
+            let more = session.is_some() && self.order.agent.resumes();
+            let context = self.take_context(more);
+            if !more || context.is_empty() {
+                return Verdict { outcome: report.outcome, spent };
+            }
+            said = context;
+        }
+        let cause = format!("not done after {TURNS_MAX} turns");
+        Verdict { outcome: Outcome::Failure { cause, evidence: None, fault: FaultKind::Task }, spent }
+    }
+
+    fn turn(&mut self, prompt: &str, session: Option<&Session>) -> Result<Report, String> {
+        let agent = &self.order.agent;
+        let turn = Turn { prompt, session, fresh_id: &self.order.fresh_id };
+        let mut launch = agent.launch(&turn);
+        let prompt_file = self.dir.join(PROMPT).to_string_lossy().into_owned();
+        for (key, value) in [
+            ("SWARM_PROMPT", prompt_file.as_str()),
+            ("SWARM_RUN", self.order.run.as_str()),
+            ("SWARM_WORKSTREAM", self.order.job.as_str()),
+            ("SWARM_ATTEMPT", self.order.attempt.to_string().as_str()),
+        ] {
+            launch.env.push((key.to_owned(), value.to_owned()));
+        }
+        let parser = agent.parser(session);
+        take_turn(&launch, parser, self).map_err(|error| {
+            let program = launch.argv.first().map_or("nothing", String::as_str);
+            format!("cannot start '{program}': {error}")
+        })
+    }
+
+    /// Records whether the agent waits. On a full disk this is lost, as reports are.
+    fn mark(&mut self, word: &Word) {
+        let cause = match word {
+            // After the last report nothing would clear the mark again.
+            Word::NeedsInput { cause } if self.listens() => Some(cause.as_str()),
+            Word::Activity { .. } if self.waits => None,
+            _ => return,
+        };
+        self.waits = cause.is_some();
+        if let Some(cause) = cause {
+            self.doings.waits(cause);
+        }
+        if let Err(error) = order::write_waiting(self.dir, cause) {
+            eprintln!("swarm: warning: cannot record what the agent waits for: {error}");
+        }
+    }
+
+    fn with_context(&mut self, prompt: String) -> String {
+        if !self.order.agent.converses() {
+            return prompt;
+        }
+        let context = self.take_context(true);
+        if context.is_empty() { prompt } else { format!("{prompt}\n\n{context}") }
+    }
+
+    /// Takes the messages of people that arrived since, and reports each as delivered or as too late.
+    fn take_context(&mut self, delivered: bool) -> String {
+        let said = order::said(&self.order.context).into_iter();
+        let taken = said.filter(|(file, _)| order::take(file, delivered).is_ok());
+        let texts: Vec<String> = taken.map(|(_, text)| text).collect();
+        for text in &texts {
+            self.tell(Word::Context { delivered, text: swarm_agents::short(text) });
+        }
+        self.diary.write();
+        if delivered { texts.join("\n\n") } else { String::new() }
+    }
+}
+
+impl Teller for Attempt<'_> {
+    fn session(&mut self, id: String) {
+        let spent = self.order.session.as_ref().filter(|session| session.id == id).map(|session| session.spent);
+        self.doings.conversation(&id);
+        // Recorded at its first line, so that an interrupted conversation can be resumed.
+        let _ = order::write_session(self.dir, &Session { id, spent: spent.unwrap_or_default() });
+    }
+
+    fn tell(&mut self, word: Word) {
+        self.mark(&word);
+        if let Word::Activity { text } = &word {
+            // If the log has the raw output, activity is not logged again.
+            if !self.wants_raw() {
+                self.diary.note(text);
+            }
+            self.reports += 1;
+            if self.reports > REPORTS_MAX || *text == self.last {
+                return;
+            }
+            self.last.clone_from(text);
+        }
+        self.diary.tell(word);
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        self.diary.raw(bytes);
+    }
+
+    fn tool(&mut self, what: &str) {
+        self.doings.tool(what);
+    }
+
+    fn says(&mut self) {
+        self.doings.says();
+    }
+
+    fn todos(&mut self, items: &serde_json::Value) {
+        self.doings.todos(items);
+    }
+
+    fn looked(&mut self) {
+        self.doings.write();
+        self.diary.write();
+    }
+
+    fn wants_raw(&self) -> bool {
+        !self.order.agent.resumes()
+    }
+
+    fn listens(&self) -> bool {
+        self.reports < REPORTS_MAX
+    }
+}

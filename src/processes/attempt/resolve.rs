@@ -1,0 +1,117 @@
+//! `swarm __resolve HOME`: asks the agent of a workstream to resolve the conflicts of its work with the base. The merge
+//! queue runs it in the worktree with the started merge, which is described in the environment.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use swarm_model::run::Outcome;
+use swarm_model::run::plan::Work;
+use swarm_model::run::words::Word;
+use swarm_model::run::worker_name;
+
+use super::diary::Diary;
+use super::log::Log;
+use super::turn::{Teller, take_turn};
+use swarm_agents::{Agent, Turn};
+use swarm_config::defaults;
+use swarm_store::runs::home::Home;
+use swarm_store::runs::prompt::{Template, fill, folders};
+use swarm_store::runs::{journal, order, specs};
+use swarm_sys::clock::random_uuid;
+
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let Some(home) = arguments.next().map(PathBuf::from) else { return 2 };
+    match resolve(&home) {
+        Ok(Outcome::Success { .. }) => 0,
+        Ok(Outcome::Failure { cause, .. }) => {
+            eprintln!("the agent could not resolve the conflicts: {cause}");
+            1
+        }
+        Ok(Outcome::Stopped) => 1,
+        Err(error) => {
+            eprintln!("swarm: error: {error}");
+            1
+        }
+    }
+}
+
+fn resolve(home: &Path) -> io::Result<Outcome> {
+    let home = Home::new(home);
+    let run = journal::replay(&home).map_err(io::Error::other)?;
+    let run = run.ok_or_else(|| io::Error::other(format!("no run in {}", home.path().display())))?;
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let name = variable("SWARM_MERGE_NAME");
+    let found = run.plan.jobs.iter().position(|job| worker_name(&run.plan.slug, &job.id) == name);
+    let found = found.map(|at| (&run.plan.jobs[at], run.jobs[at].attempt));
+    let Some((job, attempt, Work::Spec(work))) = found.map(|(job, attempt)| (job, attempt, &job.work)) else {
+        return Err(io::Error::other(format!("workstream of '{name}' not found in this run")));
+    };
+    let root = Path::new(&run.plan.root);
+    let config = swarm_config::load(Some(root)).map_err(io::Error::other)?;
+    let agent =
+        Agent::find(work.adapter.as_deref().unwrap_or(defaults::AGENT), &config.agents).map_err(io::Error::other)?;
+    if !agent.converses() {
+        return Err(io::Error::other(format!("agent '{}' cannot resolve conflicts", agent.name)));
+    }
+    let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| io::Error::other(cause))?;
+    let folders = folders(root, &home, &config);
+    let base = variable("SWARM_MERGE_BASE");
+    let prompt = fill(
+        &Template::Conflict.load(&folders)?,
+        &[
+            ("files", variable("SWARM_MERGE_FILES").trim()),
+            ("theirs", variable("SWARM_MERGE_ONTO_LOG").trim()),
+            ("title", &work.title),
+            ("name", &job.id),
+            ("base", run.plan.base.as_deref().unwrap_or(&base)),
+            ("spec", spec.body.trim()),
+        ],
+    );
+    let id = random_uuid();
+    let turn = Turn { prompt: &prompt, session: None, fresh_id: &id };
+    let mut launch = agent.launch(&turn);
+    launch.env.push(("SWARM_WORKSTREAM".to_owned(), job.id.clone()));
+    let diary = Diary::new(Log::open(&home.log(&job.id))?, home.events(), &run.plan.id, &job.id);
+    let mut teller = Conflict { diary, raw: !agent.resumes() };
+    let dir = home.attempt(&job.id, attempt);
+    let report = take_turn(&launch, agent.parser(None), &mut teller)?;
+    if let Err(error) = order::write_resolution(&dir, &id, &report.spent) {
+        eprintln!("swarm: warning: cannot record the cost: {error}");
+    }
+    Ok(report.outcome)
+}
+
+struct Conflict {
+    diary: Diary,
+    raw: bool,
+}
+
+impl Teller for Conflict {
+    fn session(&mut self, _: String) {}
+
+    fn tell(&mut self, word: Word) {
+        if let Word::Activity { text } = &word
+            && !self.raw
+        {
+            self.diary.note(text);
+        }
+        self.diary.tell(word);
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        self.diary.raw(bytes);
+    }
+
+    fn looked(&mut self) {
+        self.diary.write();
+    }
+
+    fn wants_raw(&self) -> bool {
+        self.raw
+    }
+
+    fn listens(&self) -> bool {
+        true
+    }
+}

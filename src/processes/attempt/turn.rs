@@ -1,0 +1,238 @@
+//! One turn of an agent: its process, its input and its output.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use swarm_model::Ended;
+use swarm_model::run::words::Word;
+
+use swarm_agents::{End, Launch, Parser, Report, Seen};
+use swarm_sys::clock::wall_ms;
+
+/// Maximum length of a line in bytes; the rest of a longer line is dropped.
+const LINE_BYTES_MAX: usize = 8 << 20;
+/// Requested size of a pipe, in bytes.
+const PIPE_BYTES: usize = 1 << 20;
+/// Maximum number of consecutive reads of one stream; enough to empty a pipe.
+const READS_MAX: u32 = 1024;
+/// Number of bytes that are kept of the end of each stream.
+const TAIL_BYTES: usize = 16 << 10;
+
+/// Receiver of an agent's activity.
+pub trait Teller {
+    /// The id of the conversation is known.
+    fn session(&mut self, id: String);
+    /// An event occurred.
+    fn tell(&mut self, word: Word);
+    /// The agent starts to use a tool.
+    fn tool(&mut self, _what: &str) {}
+    /// The agent has written its task list.
+    fn todos(&mut self, _items: &serde_json::Value) {}
+    /// The agent writes a message.
+    fn says(&mut self) {}
+    /// Raw output, for agents that print no events.
+    fn raw(&mut self, bytes: &[u8]);
+    /// A batch of output was processed.
+    fn looked(&mut self);
+    /// Reports whether raw output is wanted.
+    fn wants_raw(&self) -> bool;
+    /// Reports whether activity is still reported to anyone.
+    fn listens(&self) -> bool;
+}
+
+/// Runs the agent to its end.
+///
+/// # Errors
+/// Fails if the agent cannot be started or its output cannot be read.
+pub fn take_turn(launch: &Launch, parser: Box<dyn Parser>, teller: &mut dyn Teller) -> io::Result<Report> {
+    let mut agent = start(launch)?;
+    let input = launch.input.clone();
+    let stdin = agent.stdin.take();
+    // In a thread, because an agent may print before it has read all its input. The thread ends with the agent.
+    thread::Builder::new().spawn(move || {
+        if let (Some(mut stdin), Some(input)) = (stdin, input) {
+            // An agent may ignore its input.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+    })?;
+    let mut turn = Turn { parser, teller, agent: Pid::from_child(&agent), line: Vec::new(), output: Tail::default() };
+    let stderr = turn.listen(&mut agent)?;
+    let status = agent.wait()?;
+    let stderr = stderr.text();
+    if !stderr.is_empty() {
+        turn.teller.raw(stderr.as_bytes());
+    }
+    let end = End { ended: ended(status), stderr: &stderr, output: &turn.output.text(), now_ms: wall_ms() };
+    Ok(turn.parser.end(end))
+}
+
+fn start(launch: &Launch) -> io::Result<Child> {
+    let (program, words) = launch.argv.split_first().ok_or_else(|| io::Error::other("no command"))?;
+    let mut command = Command::new(program);
+    command.args(words).envs(launch.env.iter().cloned());
+    let stdin = if launch.input.is_some() { Stdio::piped() } else { Stdio::null() };
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+}
+
+/// Running agent.
+struct Turn<'a> {
+    parser: Box<dyn Parser>,
+    teller: &'a mut dyn Teller,
+    /// Child that was not waited for yet, so its pid cannot be reused.
+    agent: Pid,
+    /// Incomplete line.
+    line: Vec<u8>,
+    output: Tail,
+}
+
+impl Turn<'_> {
+    /// Reads the agent's output until the agent has ended, and returns the end of standard error. Does not wait for end
+    /// of file, because processes that the agent leaves behind may keep its streams open for ever.
+    fn listen(&mut self, agent: &mut Child) -> io::Result<Tail> {
+        let process = pidfd_open(self.agent, PidfdFlags::empty())?;
+        let mut errors = Tail::default();
+        let mut streams: [Option<File>; 2] = [
+            agent.stdout.take().map(|stream| File::from(OwnedFd::from(stream))),
+            agent.stderr.take().map(|stream| File::from(OwnedFd::from(stream))),
+        ];
+        for stream in streams.iter().flatten() {
+            fcntl_setfl(stream, fcntl_getfl(stream)? | OFlags::NONBLOCK)?;
+            // A larger pipe saves wake-ups if an agent prints much. Refusals are ignored.
+            let _ = rustix::pipe::fcntl_setpipe_size(stream, PIPE_BYTES);
+        }
+        loop {
+            let mut fds = vec![PollFd::new(&process, PollFlags::IN)];
+            fds.extend(streams.iter().flatten().map(|stream| PollFd::new(stream, PollFlags::IN)));
+            match poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // Checked before the streams are read, so that the last output is read as well.
+            let ended = !fds[0].revents().is_empty();
+            drop(fds);
+            let [stdout, stderr] = &mut streams;
+            // Bounded, because processes that the agent leaves behind may print for ever.
+            let _ = (0..READS_MAX).all(|_| pump(stdout, |bytes| self.take(bytes)));
+            let _ = (0..READS_MAX).all(|_| pump(stderr, |bytes| errors.push(bytes)));
+            if ended {
+                self.end_line();
+            }
+            self.teller.looked();
+            if ended {
+                return Ok(errors);
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.output.push(bytes);
+        if self.teller.wants_raw() {
+            self.teller.raw(bytes);
+        }
+        let mut rest = bytes;
+        while let Some(at) = memchr::memchr(b'\n', rest) {
+            let (part, behind) = rest.split_at(at + 1);
+            if self.line.is_empty() {
+                self.whole(part);
+            } else {
+                self.begin_line(part);
+                self.end_line();
+            }
+            rest = behind;
+        }
+        self.begin_line(rest);
+    }
+
+    fn begin_line(&mut self, part: &[u8]) {
+        let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
+        self.line.extend_from_slice(&part[..part.len().min(room)]);
+    }
+
+    fn end_line(&mut self) {
+        let mut line = std::mem::take(&mut self.line);
+        self.whole(&line);
+        line.clear();
+        self.line = line;
+    }
+
+    fn whole(&mut self, line: &[u8]) {
+        if self.parser.skips(line, self.teller.listens()) {
+            return;
+        }
+        for seen in self.parser.line(String::from_utf8_lossy(line).trim_end()) {
+            match seen {
+                Seen::Session(id) => self.teller.session(id),
+                Seen::Todos(items) => self.teller.todos(&items),
+                Seen::Tool(text) => {
+                    self.teller.tool(&text);
+                    self.teller.tell(Word::Activity { text });
+                }
+                Seen::Text(text) => {
+                    self.teller.says();
+                    self.teller.tell(Word::Activity { text });
+                }
+                Seen::Delay(text) => self.teller.tell(Word::Activity { text }),
+                Seen::Doomed => drop(kill_process(self.agent, Signal::TERM)),
+                Seen::Denied(what) => {
+                    let cause = format!("no one was there to allow {what}");
+                    self.teller.tell(Word::NeedsInput { cause });
+                }
+                Seen::Asked(what) => {
+                    let cause = format!("no one was there to answer: {what}");
+                    self.teller.tell(Word::NeedsInput { cause });
+                }
+            }
+        }
+    }
+}
+
+/// Reads once. Returns false if there is no more data, for now or for ever.
+fn pump(stream: &mut Option<File>, mut sink: impl FnMut(&[u8])) -> bool {
+    let Some(open) = stream else { return false };
+    let mut buffer = [0_u8; 256 << 10];
+    match open.read(&mut buffer) {
+        Ok(count) if count > 0 => {
+            sink(&buffer[..count]);
+            true
+        }
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+        Ok(_) | Err(_) => {
+            *stream = None;
+            false
+        }
+    }
+}
+
+/// Last bytes of a stream.
+#[derive(Default)]
+struct Tail(Vec<u8>);
+
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        let bytes = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
+        self.0.extend_from_slice(bytes);
+        if self.0.len() > 4 * TAIL_BYTES {
+            self.0.drain(..self.0.len() - TAIL_BYTES);
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0[self.0.len().saturating_sub(TAIL_BYTES)..]).into_owned()
+    }
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Code(code),
+        (None, Some(signal)) => Ended::Signal(signal),
+        (None, None) => Ended::Code(-1),
+    }
+}

@@ -1,0 +1,261 @@
+//! The guard: the supervisor's parent, which restarts the supervisor whenever it dies.
+//!
+//! The two watch each other. The guard reads a pipe whose writing end only the supervisor has: one byte is a farewell,
+//! end of file is a death. The supervisor watches the guard by a pidfd, and starts a new guard with a new pipe if it
+//! dies. Therefore either may be killed at any instant, any number of times.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use swarm_sys::paths::Paths;
+
+/// Maximum number of failures of the supervisor within [`WINDOW`], after which the guard gives up. Kills do not count.
+const FAILURES_MAX: usize = 5;
+/// Period in which failures are counted.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Number of kills within [`WINDOW`] after which restarts are delayed by [`KILLS_PAUSE`].
+const KILLS_FREE: usize = 50;
+/// Maximum time for which a killed supervisor may still hold its lock.
+const DYING_MAX: Duration = Duration::from_secs(1);
+/// Size in bytes at which `supervisor.log` is rotated when the next guard starts.
+const LOG_BYTES_MAX: u64 = 8 << 20;
+/// Delay of restarts after many kills.
+const KILLS_PAUSE: Duration = Duration::from_millis(500);
+
+/// Content of the lock file, instead of the holder's pid, after a stop that a person requested.
+const STOPPED: &[u8] = b"stopped\n";
+
+/// Runs `swarm __guard ROOT [adopt|late]`. With `adopt`, standard input is the pipe of a supervisor that is already
+/// running. With `late`, the guard exits unless supervisor and guard have died.
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let Some(root) = arguments.next() else { return 2 };
+    let mode = arguments.next();
+    match run(Path::new(&root), mode.as_deref().and_then(OsStr::to_str)) {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{{\"level\":\"ERROR\",\"message\":\"the guard ends: {error}\"}}");
+            1
+        }
+    }
+}
+
+fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
+    leave_the_caller()?;
+    if mode == Some("late") && !is_needed(root) {
+        return Ok(());
+    }
+    let adopts = mode == Some("adopt");
+    let mut deaths = Deaths::default();
+    let mut life = if adopts { Some((take_stdin()?, None)) } else { None };
+    let mut ready = Some(Stdio::inherit());
+    loop {
+        let (mut pipe, child) = match life.take() {
+            Some(life) => life,
+            None => {
+                let (pipe, child) = start_supervisor(root, ready.take().unwrap_or_else(Stdio::null))?;
+                // The starter also waits for end of file on this pipe.
+                replace_stdout()?;
+                (pipe, Some(child))
+            }
+        };
+        crate::processes::memory::trim();
+        let said_farewell = matches!(read_byte(&mut pipe), Ok(1));
+        let killed = child.is_none_or(|mut child: Child| child.wait().is_ok_and(|status| status.signal() == Some(9)));
+        if said_farewell || !root.is_dir() || is_stopped(root) {
+            return Ok(());
+        }
+        match deaths.verdict(killed, Instant::now()) {
+            Verdict::Now => {}
+            Verdict::Later(pause) => std::thread::sleep(pause),
+            Verdict::GiveUp => return Err(io::Error::other("the supervisor failed too often")),
+        }
+    }
+}
+
+/// Starts a new session, so that no signals of a terminal arrive, and replaces the first caller's limits by the user's.
+fn leave_the_caller() -> io::Result<()> {
+    let _ = nix::unistd::setsid();
+    nix::unistd::chdir("/")?;
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    for resource in [
+        Resource::RLIMIT_NOFILE,
+        Resource::RLIMIT_FSIZE,
+        Resource::RLIMIT_CPU,
+        Resource::RLIMIT_AS,
+        Resource::RLIMIT_DATA,
+    ] {
+        if let Ok((soft, hard)) = getrlimit(resource) {
+            // If the hard limit cannot be raised, the soft limit is raised to it.
+            let raised = resource != Resource::RLIMIT_NOFILE
+                && hard != nix::libc::RLIM_INFINITY
+                && setrlimit(resource, nix::libc::RLIM_INFINITY, nix::libc::RLIM_INFINITY).is_ok();
+            if !raised && soft != hard {
+                let _ = setrlimit(resource, hard, hard);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn start_supervisor(root: &Path, ready: Stdio) -> io::Result<(File, Child)> {
+    let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let child = Command::new("/proc/self/exe")
+        .arg0("swarm")
+        .arg("__supervisor")
+        .arg(root)
+        .arg(std::process::id().to_string())
+        .stdin(Stdio::from(writer))
+        .stdout(ready)
+        .spawn()?;
+    Ok((File::from(reader), child))
+}
+
+fn take_stdin() -> io::Result<File> {
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+fn replace_stdout() -> io::Result<()> {
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    nix::unistd::dup2_stdout(&null)?;
+    Ok(())
+}
+
+fn read_byte(pipe: &mut File) -> io::Result<usize> {
+    loop {
+        match pipe.read(&mut [0_u8; 1]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
+/// Deaths of the supervisor within [`WINDOW`]: time, and whether it was killed.
+#[derive(Default)]
+struct Deaths(VecDeque<(Instant, bool)>);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Now,
+    Later(Duration),
+    GiveUp,
+}
+
+impl Deaths {
+    fn verdict(&mut self, killed: bool, now: Instant) -> Verdict {
+        self.0.push_back((now, killed));
+        self.0.retain(|(at, _)| now.duration_since(*at) < WINDOW);
+        let kills = self.0.iter().filter(|(_, killed)| *killed).count();
+        if self.0.len() - kills > FAILURES_MAX {
+            return Verdict::GiveUp;
+        }
+        if kills > KILLS_FREE { Verdict::Later(KILLS_PAUSE) } else { Verdict::Now }
+    }
+}
+
+/// Starts a guard, which starts a supervisor. The supervisor writes to `ready` that it is listening, or why it cannot.
+///
+/// # Errors
+/// Fails if no process can be created.
+pub fn start(root: &Path, ready: Stdio) -> io::Result<Child> {
+    command(root)?.stdin(Stdio::null()).stdout(ready).spawn()
+}
+
+/// Starts a guard for a running supervisor, which holds the other end of `pipe`.
+///
+/// # Errors
+/// Fails if no process can be created.
+pub fn start_for(root: &Path, pipe: Stdio) -> io::Result<Child> {
+    command(root)?.arg("adopt").stdin(pipe).stdout(Stdio::null()).spawn()
+}
+
+fn command(root: &Path) -> io::Result<Command> {
+    let path = Paths::new(root).supervisor_log();
+    if std::fs::metadata(&path).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
+        let _ = std::fs::rename(&path, path.with_extension("log.1"));
+    }
+    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("swarm").arg("__guard").arg(root).stderr(Stdio::from(log)).current_dir("/");
+    Ok(command)
+}
+
+/// Starts a guard that stays only if there is no supervisor: used when work is due and both may have died.
+pub fn start_late(root: &Path) {
+    let started =
+        command(root).and_then(|mut command| command.arg("late").stdin(Stdio::null()).stdout(Stdio::null()).spawn());
+    if let Err(error) = started {
+        let _ = writeln!(io::stderr(), "swarm: error: cannot start a supervisor: {error}");
+    }
+}
+
+/// Records in the lock file that its holder was stopped on request. The record stays until the next supervisor takes
+/// the lock. Overwrites the existing content, so that a full disk has room for it.
+pub fn mark_stopped(mut lock: &File) {
+    if let Err(error) = lock.seek(SeekFrom::Start(0)).and_then(|_| lock.write_all(STOPPED)) {
+        tracing::warn!(%error, "a worker's end may start a supervisor again");
+    }
+}
+
+/// Reports whether the last supervisor was stopped on request.
+pub fn is_stopped(root: &Path) -> bool {
+    std::fs::read(Paths::new(root).supervisor_lock()).is_ok_and(|text| text.starts_with(STOPPED))
+}
+
+/// Reports whether there is no supervisor although none was stopped on request.
+fn is_needed(root: &Path) -> bool {
+    is_alone(root) && !is_stopped(root)
+}
+
+/// Reports whether the supervisor's lock is free, or becomes free while the kernel still cleans up a killed supervisor.
+fn is_alone(root: &Path) -> bool {
+    let Ok(lock) = OpenOptions::new().read(true).write(true).open(Paths::new(root).supervisor_lock()) else {
+        return false;
+    };
+    if lock.try_lock().is_ok() {
+        return true;
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let waiting = std::thread::Builder::new().spawn(move || sender.send(swarm_sys::files::lock::lock(&lock).is_ok()));
+    waiting.is_ok() && receiver.recv_timeout(DYING_MAX).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ending_worker_starts_a_supervisor_only_if_one_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = Paths::new(dir.path()).supervisor_lock();
+        assert!(!is_needed(dir.path()), "there was never one");
+        std::fs::write(&path, "4194304\n").unwrap();
+        assert!(is_needed(dir.path()));
+        mark_stopped(&OpenOptions::new().write(true).open(&path).unwrap());
+        assert!(is_alone(dir.path()) && !is_needed(dir.path()));
+    }
+
+    #[test]
+    fn kills_are_forgiven_and_crashes_are_counted() {
+        let mut deaths = Deaths::default();
+        let now = Instant::now();
+        for _ in 0..KILLS_FREE {
+            assert_eq!(deaths.verdict(true, now), Verdict::Now);
+        }
+        assert_eq!(deaths.verdict(true, now), Verdict::Later(KILLS_PAUSE));
+        for _ in 0..FAILURES_MAX {
+            assert_ne!(deaths.verdict(false, now), Verdict::GiveUp);
+        }
+        assert_eq!(deaths.verdict(false, now), Verdict::GiveUp);
+        assert_eq!(deaths.verdict(false, now + WINDOW), Verdict::Now);
+    }
+}

@@ -1,0 +1,10 @@
+//! Internal processes, one module each: the code behind `swarm __NAME`.
+
+pub mod attempt;
+pub mod forkserver;
+pub mod guard;
+pub mod launcher;
+mod memory;
+pub mod shim;
+pub mod supervisor;
+pub mod turn;

@@ -1,0 +1,375 @@
+//! The worker's own process: forked early, executed only after the start is committed.
+
+use std::ffi::{CString, OsStr};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid};
+use swarm_model::{Ended, Rlimit, Spec};
+
+use swarm_sys::cgroups::Groups;
+
+/// Variables of git that would point the worker at its caller's repository.
+const GIT_POINTERS: [&str; 3] = ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"];
+/// Variable with the directory of the worker's own session, not that of its caller.
+const SESSION: &str = "SWARM_SESSION";
+/// Variable with a port that no other worker has.
+const PORT: &str = "SWARM_PORT";
+/// Variables that are taken from the pane, not from the caller.
+const OF_THE_PANE: [&str; 3] = ["TERM", "TMUX", "TMUX_PANE"];
+
+pub struct Child {
+    pid: Pid,
+    gate: Option<File>,
+    report: File,
+    ended: Option<Ended>,
+    opened: Option<Instant>,
+    /// The child leads its own session and process group.
+    leads: bool,
+    /// First byte of the report if the child could enter all of its control groups; `None` once that was checked.
+    entry: Option<u8>,
+    /// A control group may refuse the child.
+    may_be_refused: bool,
+}
+
+/// Everything that the child needs, prepared while the start is being committed.
+struct Launch {
+    argv: Vec<CString>,
+    environment: Vec<CString>,
+    /// Possible paths of the command, in the order of PATH.
+    candidates: Vec<CString>,
+    cwd: PathBuf,
+    pending: PathBuf,
+    spec: PathBuf,
+    /// Standard input, output and error; `None` in a pane, which has its own.
+    streams: Option<[File; 3]>,
+    umask: u32,
+    rlimits: Vec<Rlimit>,
+    nice: i32,
+    /// Limit of the address space of each process in bytes, if no control group limits the memory.
+    space_bytes: Option<u64>,
+}
+
+impl Child {
+    /// Forks the child, which enters its groups and waits at its gate.
+    pub fn fork(dir: &Path, in_tmux: bool, groups: &Groups) -> io::Result<Self> {
+        let (gate_in, gate_out) = pipe()?;
+        let (report_in, report_out) = pipe()?;
+        let (forked, born) = groups.fork()?;
+        match forked {
+            ForkResult::Child => {
+                drop((gate_out, report_in));
+                let mut report = File::from(report_out);
+                let entered = groups.enter(&born);
+                if !groups.is_none() {
+                    let _ = report.write_all(&[entered]);
+                }
+                let launch = super::files::read_spec().and_then(|spec| Launch::of(dir, &spec, groups, entered));
+                let failure = match launch {
+                    Ok(launch) => launch.run(File::from(gate_in)),
+                    Err(error) => format!("cannot read the launch contract: {error}"),
+                };
+                let _ = report.write_all(failure.as_bytes());
+                // SAFETY: ends the child without running the parent's exit handlers.
+                #[expect(unsafe_code, reason = "the standard library runs them")]
+                unsafe {
+                    libc::_exit(127)
+                }
+            }
+            ForkResult::Parent { child } => Ok(Self {
+                pid: child,
+                gate: Some(File::from(gate_out)),
+                report: File::from(report_in),
+                ended: None,
+                opened: None,
+                leads: !in_tmux,
+                entry: (!groups.is_none()).then(|| groups.all()),
+                may_be_refused: groups.may_refuse(&born),
+            }),
+        }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    pub fn may_be_refused(&self) -> bool {
+        self.may_be_refused
+    }
+
+    /// Waits for the child's report, and returns the control groups that it could enter as bits; 0 if it is gone
+    /// already.
+    pub fn entered(&mut self) -> u8 {
+        let mut bits = [0_u8];
+        self.entry = None;
+        self.report.read_exact(&mut bits).map_or(0, |()| bits[0])
+    }
+
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// Signals the worker's process group, and wakes stopped processes. Returns false if the group is not certainly
+    /// this worker's: once the leader was waited for, its pid may be reused.
+    pub fn signal_group(&self, to_send: Signal) -> bool {
+        use nix::sys::signal::killpg;
+        self.leads
+            && self.ended.is_none()
+            && killpg(self.pid, to_send).is_ok()
+            && killpg(self.pid, Signal::SIGCONT).is_ok()
+    }
+
+    pub fn up_ms(&self) -> u64 {
+        self.opened.map_or(0, |at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Lets the child execute, and waits for the result: the report pipe closes by itself when the exec succeeds.
+    ///
+    /// # Errors
+    /// Returns the child's description of the failure; nothing was executed.
+    pub fn open_gate(&mut self) -> Result<(), String> {
+        if let Some(all) = self.entry
+            && self.entered() != all
+        {
+            // The child exits when the gate is closed.
+            drop(self.gate.take());
+            let _ = waitpid(self.pid, None);
+            return Err("the worker's process could not enter its control groups".to_owned());
+        }
+        let gate = self.gate.take().ok_or("the gate was opened before")?;
+        self.opened = Some(Instant::now());
+        let mut gate = gate;
+        // A child that is gone already has reported why.
+        let _ = gate.write_all(b"g");
+        drop(gate);
+        let mut failure = String::new();
+        self.report.read_to_string(&mut failure).map_err(|error| error.to_string())?;
+        // The report is empty after an exec, and also if the child was killed at its gate. Only an exec renames the
+        // contract.
+        if failure.is_empty() && !Path::new("spec.pending").exists() {
+            return Ok(());
+        }
+        if failure.is_empty() {
+            failure.push_str("the worker's process was killed before it could start");
+        }
+        let _ = waitpid(self.pid, None);
+        Err(failure)
+    }
+
+    /// Closes the gate: the child exits without executing.
+    pub fn give_up(mut self) {
+        drop(self.gate.take());
+        let _ = waitpid(self.pid, None);
+    }
+
+    /// Reaps every child that has ended, including orphans of the tree, because the shim is their subreaper. Returns
+    /// false if there are no children.
+    pub fn reap(&mut self) -> bool {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == self.pid => self.ended = Some(Ended::Code(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.pid => {
+                    self.ended = Some(Ended::Signal(signal as i32));
+                }
+                Ok(WaitStatus::StillAlive) => return true,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+impl Launch {
+    fn of(dir: &Path, spec: &Spec, groups: &Groups, entered: u8) -> io::Result<Self> {
+        let contract = &spec.contract;
+        let in_tmux = contract.tmux.is_some();
+        let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
+        let environment = environment(spec, &cwd);
+        let path =
+            environment.iter().find(|(key, _)| key == "PATH").map_or("/usr/bin:/bin", |(_, value)| value.as_str());
+        let program = spec.argv().first().ok_or_else(|| io::Error::other("no command provided"))?;
+        let text = |text: String| CString::new(text).map_err(io::Error::other);
+        let streams = if in_tmux { None } else { Some(streams(dir, spec)?) };
+        Ok(Self {
+            argv: spec.argv().iter().cloned().map(text).collect::<io::Result<_>>()?,
+            candidates: candidates(program, path).into_iter().map(text).collect::<io::Result<_>>()?,
+            environment: environment
+                .into_iter()
+                .map(|(key, value)| text(format!("{key}={value}")))
+                .collect::<io::Result<_>>()?,
+            cwd,
+            pending: dir.join("spec.pending"),
+            spec: dir.join("spec.json"),
+            streams,
+            umask: contract.umask,
+            rlimits: contract.rlimits.clone(),
+            nice: contract.nice,
+            space_bytes: contract.limits.memory_bytes.filter(|_| !groups.hold_memory(entered)),
+        })
+    }
+
+    /// Runs in the child. Returns only on failure, with the reason, which is empty if the gate was never opened.
+    fn run(self, mut gate: File) -> String {
+        let said = |step: &str, error: Errno| format!("cannot {step}: {}", error.desc());
+        if self.streams.is_some()
+            && let Err(error) = nix::unistd::setsid()
+        {
+            return said("start a session", error);
+        }
+        let mut byte = [0_u8; 1];
+        if gate.read_exact(&mut byte).is_err() {
+            return String::new();
+        }
+        drop(gate);
+        if let Err(error) = nix::unistd::chdir(&self.cwd) {
+            return said(&format!("enter {}", self.cwd.display()), error);
+        }
+        if let Some([input, output, errors]) = &self.streams {
+            for (file, number) in [(input, 0), (output, 1), (errors, 2)] {
+                // SAFETY: replaces a standard stream of this child, which nothing else uses.
+                #[expect(unsafe_code, reason = "dup2 onto a fixed number has no owner")]
+                if unsafe { libc::dup2(file.as_raw_fd(), number) } < 0 {
+                    return said("connect the standard streams", Errno::last());
+                }
+            }
+        }
+        if let Err(failure) = self.become_the_caller() {
+            return failure;
+        }
+        // Last step before the exec: from here on the command counts as executed.
+        if let Err(error) = std::fs::rename(&self.pending, &self.spec) {
+            return format!("cannot mark the start: {error}");
+        }
+        let error = self.exec();
+        let _ = std::fs::rename(&self.spec, &self.pending);
+        match error {
+            Errno::ENOENT => format!("command not found: {}", self.argv[0].to_string_lossy()),
+            error => format!("cannot execute {}: {}", self.argv[0].to_string_lossy(), error.desc()),
+        }
+    }
+
+    /// Restores the caller's limits, priority and umask, and the default signal dispositions.
+    fn become_the_caller(&self) -> Result<(), String> {
+        for limit in &self.rlimits {
+            let value = libc::rlimit { rlim_cur: limit.soft, rlim_max: limit.hard };
+            // SAFETY: the structure is complete and lives through the call. A limit
+            // that may not be raised again is the system's to refuse, not a reason
+            // to run nothing.
+            #[expect(unsafe_code, reason = "limits travel by number, which nix has no call for")]
+            let _ = unsafe { libc::setrlimit(limit.resource, &raw const value) };
+        }
+        if let Some(bytes) = self.space_bytes {
+            limit_space(bytes);
+        }
+        if self.nice != 0 {
+            // SAFETY: plain integers.
+            #[expect(unsafe_code, reason = "nix has no setpriority")]
+            let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.nice) };
+        }
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(self.umask));
+        for each in Signal::iterator() {
+            // SAFETY: restores the default, installs nothing. KILL and STOP refuse, rightly.
+            #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
+            let _ = unsafe { signal(each, SigHandler::SigDfl) };
+        }
+        SigSet::empty().thread_set_mask().map_err(|error| format!("cannot unblock signals: {}", error.desc()))
+    }
+
+    /// Searches PATH as `execvp` does: a file that may not be executed is remembered, and the search continues.
+    fn exec(&self) -> Errno {
+        let mut worst = Errno::ENOENT;
+        for candidate in &self.candidates {
+            let Err(error) = nix::unistd::execve(candidate, &self.argv, &self.environment);
+            match error {
+                Errno::ENOENT | Errno::ENOTDIR => {}
+                Errno::EACCES => worst = error,
+                _ => return error,
+            }
+        }
+        worst
+    }
+}
+
+/// Limits the address space of this process and its descendants; never raises the present limit.
+fn limit_space(bytes: u64) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_AS).unwrap_or((libc::RLIM_INFINITY, libc::RLIM_INFINITY));
+    let _ = setrlimit(Resource::RLIMIT_AS, soft.min(bytes), hard.min(bytes));
+}
+
+fn candidates(program: &str, path: &str) -> Vec<String> {
+    if program.contains('/') {
+        return vec![program.to_owned()];
+    }
+    path.split(':')
+        .map(|dir| if dir.is_empty() { format!("./{program}") } else { format!("{dir}/{program}") })
+        .collect()
+}
+
+/// Returns the environment of the worker: the caller's without misleading variables, and that of `--env`.
+fn environment(spec: &Spec, cwd: &Path) -> Vec<(String, String)> {
+    let contract = &spec.contract;
+    let in_tmux = contract.tmux.is_some();
+    let foreign = |key: &str| {
+        GIT_POINTERS.contains(&key)
+            || key == SESSION
+            || key == PORT
+            || key.starts_with("TMUX")
+            || (in_tmux && OF_THE_PANE.contains(&key))
+    };
+    let mut all: Vec<(String, String)> =
+        contract.environment.iter().filter(|(key, _)| !foreign(key)).cloned().collect();
+    let mut set = |key: &str, value: String| {
+        all.retain(|(other, _)| other != key);
+        all.push((key.to_owned(), value));
+    };
+    for (key, value) in contract.private.iter() {
+        set(key, value.clone());
+    }
+    set("PWD", cwd.to_string_lossy().into_owned());
+    for (key, value) in &contract.env {
+        set(key, value.clone());
+    }
+    if in_tmux {
+        for key in OF_THE_PANE {
+            if let Ok(value) = std::env::var(key) {
+                set(key, value);
+            }
+        }
+    }
+    if let Some(prompt) = spec.resume.as_ref().and_then(|resume| resume.prompt.clone()) {
+        set("SWARM_RECOVERY", prompt);
+    }
+    if let Some(port) = contract.port.filter(|_| !contract.env.contains_key(PORT)) {
+        set(PORT, port.to_string());
+    }
+    if let Some(session) = spec.session() {
+        set(SESSION, session.dir);
+    }
+    set("SWARM_WORKER", spec.name.clone());
+    set("SWARM_TOKEN", spec.token.clone());
+    all
+}
+
+/// Opens the standard streams. The child writes directly to files, so the death of the shim breaks no pipe.
+fn streams(dir: &Path, spec: &Spec) -> io::Result<[File; 3]> {
+    let logs = dir.parent().and_then(Path::parent).ok_or_else(|| io::Error::other("no state directory"))?.join("logs");
+    let open = |name: Option<&String>| {
+        let name = name.ok_or_else(|| io::Error::other("the contract names no log"))?;
+        OpenOptions::new().append(true).create(true).mode(0o600).open(logs.join(OsStr::from_bytes(name.as_bytes())))
+    };
+    Ok([File::open("/dev/null")?, open(spec.logs.first())?, open(spec.logs.get(1))?])
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?)
+}

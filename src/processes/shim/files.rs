@@ -1,0 +1,150 @@
+//! Files of one generation, by names relative to its directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, FcntlArg, fallocate, fcntl};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use swarm_model::{ExitRecord, Lease, Limits, RestartPolicy, Spec};
+
+/// Reserved size of an exit record in bytes, larger than any record.
+const EXIT_RECORD_BYTES_MAX: i64 = 4096;
+
+/// Lease file, whose lock this process holds for life.
+pub struct LeaseFile(File);
+
+impl LeaseFile {
+    /// Locks `lease`. The lock belongs to the open file description, so that readers can query it without taking it.
+    ///
+    /// # Errors
+    /// Fails if another shim holds it: this generation has already been started.
+    pub fn take() -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open("lease")?;
+        fcntl(&file, FcntlArg::F_OFD_SETLK(&swarm_store::records::whole_file_lock()))?;
+        Ok(Self(file))
+    }
+
+    pub fn write(&self, lease: &Lease) -> io::Result<()> {
+        self.0.write_all_at(&serde_json::to_vec(lease)?, 0)
+    }
+
+    /// Reports whether the directory was removed.
+    pub fn is_removed(&self) -> bool {
+        self.0.metadata().is_ok_and(|meta| meta.nlink() == 0)
+    }
+}
+
+/// Part of the contract that the shim itself needs. The rest, which may be large, is read by the child only.
+#[derive(Deserialize)]
+pub struct Terms {
+    pub token: String,
+    pub started: String,
+    #[serde(default)]
+    logs: Vec<String>,
+    contract: ContractTerms,
+}
+
+#[derive(Deserialize)]
+struct ContractTerms {
+    tmux: Option<IgnoredAny>,
+    #[serde(default)]
+    restart: RestartPolicy,
+    timeout_ms: Option<u64>,
+    #[serde(default)]
+    merge: bool,
+    #[serde(default)]
+    limits: Limits,
+}
+
+impl Terms {
+    pub fn read() -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read("spec.pending")?)?)
+    }
+
+    pub fn in_tmux(&self) -> bool {
+        self.contract.tmux.is_some()
+    }
+
+    pub fn restart(&self) -> RestartPolicy {
+        self.contract.restart
+    }
+
+    /// Reports whether a restart or a landing is due after the end of the worker.
+    pub fn has_sequel(&self) -> bool {
+        self.contract.restart != RestartPolicy::Never || self.contract.merge
+    }
+
+    /// Returns the resource limits of the worker.
+    pub fn limits(&self) -> Limits {
+        self.contract.limits
+    }
+
+    /// Returns the present size of the worker's logs, in bytes.
+    pub fn logged_bytes(&self) -> u64 {
+        let sizes = self.logs.iter().map(|log| fs::metadata(Path::new("../../logs").join(log)));
+        sizes.map(|meta| meta.map_or(0, |meta| meta.len())).sum()
+    }
+
+    /// Returns the maximum run time of the worker, in milliseconds.
+    pub fn timeout_ms(&self) -> Option<u64> {
+        self.contract.timeout_ms
+    }
+}
+
+/// Reads the whole contract.
+pub fn read_spec() -> io::Result<Spec> {
+    Ok(serde_json::from_slice(&fs::read("spec.pending")?)?)
+}
+
+/// Reports whether the registry has a row of this start. The token is random, so finding it anywhere in the file is
+/// sufficient.
+pub fn is_committed(dir: &Path, token: &str) -> bool {
+    let Some(root) = dir.parent().and_then(Path::parent) else { return false };
+    let Ok(text) = fs::read(root.join("state.json")) else { return false };
+    text.windows(token.len()).any(|window| window == token.as_bytes())
+}
+
+/// Reserved space for the exit record, allocated at the start so that a full disk cannot lose an exit code.
+pub struct ExitFile(File);
+
+impl ExitFile {
+    pub fn reserve() -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open("exit.tmp")?;
+        // If the file system cannot reserve space, the write itself may fail later.
+        loop {
+            match fallocate(&file, FallocateFlags::empty(), 0, EXIT_RECORD_BYTES_MAX) {
+                Ok(()) | Err(Errno::EOPNOTSUPP) => return Ok(Self(file)),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Writes the record durably under its final name. A crash before the rename means an unknown exit, never a wrong
+    /// one.
+    pub fn write(self, record: &ExitRecord) -> io::Result<()> {
+        let bytes = serde_json::to_vec(record)?;
+        let written = finish(&self.0, &bytes, "exit.tmp");
+        if written.is_ok() {
+            return Ok(());
+        }
+        // A failed fsync must not be repeated on the same file, so a new file is written.
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open("exit.again")?;
+        file.write_all(&bytes)?;
+        finish(&file, &bytes, "exit.again")?;
+        let _ = fs::remove_file("exit.tmp");
+        Ok(())
+    }
+}
+
+fn finish(file: &File, bytes: &[u8], name: &str) -> io::Result<()> {
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)?;
+    file.sync_all()?;
+    fs::rename(name, "exit.json")?;
+    File::open(".")?.sync_all()
+}

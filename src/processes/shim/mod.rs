@@ -1,0 +1,271 @@
+//! The worker's parent process: a fork of the fork server in its own session, or `swarm __shim DIR` as the first
+//! process of a tmux pane. The shim outlives the supervisor, holds the lease, ends the process tree and writes the
+//! exit record. It has no runtime and no threads, because it forks.
+//!
+//! ```text
+//!   lease locked ─▶ child at its gate ─▶ prepared ─▶ go ─▶ running ─▶ ended
+//!                                          │ no / end of file without a row
+//!                                          └─▶ nothing was executed
+//! ```
+
+mod child;
+mod files;
+mod link;
+mod signals;
+mod tree;
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use nix::sys::prctl;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use swarm_model::{Contract, Ended, ExitRecord, Held, Hits, Lease, Reason, TmuxPane, Usage};
+
+use self::child::Child;
+use self::files::{ExitFile, LeaseFile, Terms};
+pub use self::link::SOCKET_NAME;
+use self::link::{Link, Verdict};
+use self::signals::{Signals, Wake};
+use crate::processes::memory;
+use swarm_store::records;
+use swarm_sys::cgroups::{self, Groups};
+use swarm_sys::procfs;
+
+/// Runs one worker from its gate to its exit record.
+pub fn main(dir: Option<&OsString>) -> u8 {
+    let Some(dir) = dir else { return 2 };
+    run_in(Path::new(dir), || {})
+}
+
+/// Like [`main`], in a process that is already forked. Calls `prepared` when the child waits at its gate. Returns the
+/// exit code.
+pub fn run_in(dir: &Path, prepared: impl FnOnce()) -> u8 {
+    match run(dir, prepared) {
+        Ok(()) => 0,
+        Err(error) => {
+            // Visible in a pane for a moment; a supervisor that waits for the handshake sees end of file.
+            let _ = writeln!(io::stderr(), "swarm: error: cannot start the worker: {error}");
+            1
+        }
+    }
+}
+
+/// Touches the memory that [`run_in`] will need while the process is idle: the first access to a page costs as much
+/// as a system call.
+pub fn rehearse() {
+    let boot = procfs::boot_id();
+    let me = procfs::identity(nix::unistd::getpid().as_raw(), &boot);
+    let text = serde_json::to_vec(&Contract::default()).unwrap_or_default();
+    let _ = (serde_json::from_slice::<serde::de::IgnoredAny>(&text), serde_json::to_string(&me));
+}
+
+fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
+    let signals = Signals::block()?;
+    std::env::set_current_dir(dir)?;
+    let lease = LeaseFile::take()?;
+    let terms = Terms::read()?;
+    let in_tmux = terms.in_tmux();
+    if !in_tmux {
+        nix::unistd::setsid()?;
+    }
+    prctl::set_child_subreaper(true)?;
+    let mut link = Link::open(in_tmux)?;
+    let prepared = prepare(dir, &terms, &lease);
+    let (mut child, groups, exit_file, prepared) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            link.say(&format!("failed {error}"));
+            return Err(error);
+        }
+    };
+    link.say(&format!("prepared {}", serde_json::to_string(&prepared)?));
+    is_prepared();
+    let go = match link.verdict(&signals) {
+        Verdict::Go => true,
+        Verdict::No => false,
+        // The supervisor died: the start is committed if the registry has a row with this token.
+        Verdict::EndOfFile => files::is_committed(dir, &terms.token),
+    };
+    if !go {
+        child.give_up();
+        groups.remove();
+        return Ok(());
+    }
+    match child.open_gate() {
+        Ok(()) => link.say("started"),
+        Err(failure) => {
+            groups.remove();
+            link.say(&format!("failed {failure}"));
+            return Ok(());
+        }
+    }
+    drop(link);
+    let life = Life { terms, groups, signals, lease, exit_file };
+    life.supervise(&mut child)
+}
+
+type Prepared = (Child, Groups, ExitFile, Lease);
+
+/// Does everything that can fail before the start is committed.
+fn prepare(dir: &Path, terms: &Terms, lease: &LeaseFile) -> io::Result<Prepared> {
+    let boot = procfs::known_boot_id()?;
+    let exit_file = ExitFile::reserve()?;
+    let groups = make_groups(dir, terms)?;
+    let mut child = Child::fork(dir, terms.in_tmux(), &groups)?;
+    let mut content = lease_of(terms, &child, &boot)?;
+    // Usually the child enters its groups before the start is committed, so this need not wait.
+    let groups = if child.may_be_refused() { groups.entered(child.entered()) } else { groups };
+    content.limits = held(terms, &groups);
+    lease.write(&content)?;
+    Ok((child, groups, exit_file, content))
+}
+
+/// Creates the control groups of a worker with limits. They are listed in a file first: if killed in between, they are
+/// removed with the worker's directory.
+fn make_groups(dir: &Path, terms: &Terms) -> io::Result<Groups> {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let planned = Groups::plan(&terms.limits(), &cgroups::leaf(&name, &terms.token));
+    if planned.is_none() {
+        return Ok(planned);
+    }
+    cgroups::list(&planned, Path::new(records::GROUPS))?;
+    Ok(planned.make(&terms.limits()))
+}
+
+fn lease_of(terms: &Terms, child: &Child, boot: &str) -> io::Result<Lease> {
+    // A lease without an identity would make a living worker look dead.
+    let unknown = |pid| io::Error::other(format!("cannot read the identity of process {pid}"));
+    let identity = |pid| procfs::identity(pid, boot).ok_or_else(|| unknown(pid));
+    Ok(Lease {
+        token: terms.token.clone(),
+        started: terms.started.clone(),
+        worker: identity(child.pid())?,
+        shim: identity(nix::unistd::getpid().as_raw())?,
+        pane: if terms.in_tmux() { pane() } else { None },
+        restart: terms.restart(),
+        limits: None,
+    })
+}
+
+/// Returns the limits in force for the lease; `None` for a worker without limits.
+fn held(terms: &Terms, groups: &Groups) -> Option<Held> {
+    let asked = terms.limits();
+    let logged_bytes = if asked.max_output_bytes.is_some() { terms.logged_bytes() } else { 0 };
+    (!asked.is_none()).then(|| groups.held(asked, logged_bytes))
+}
+
+/// Returns this pane's place from the variables that tmux sets (`TMUX=socket,server pid,session`).
+fn pane() -> Option<TmuxPane> {
+    let tmux = std::env::var("TMUX").ok()?;
+    let mut parts = tmux.rsplitn(3, ',');
+    let (_, server, socket) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(TmuxPane {
+        pane: std::env::var("TMUX_PANE").ok()?,
+        socket_path: socket.to_owned(),
+        server_pid: server.parse().ok()?,
+    })
+}
+
+/// Running worker.
+struct Life {
+    terms: Terms,
+    groups: Groups,
+    signals: Signals,
+    lease: LeaseFile,
+    exit_file: ExitFile,
+}
+
+impl Life {
+    /// Supervises the worker from its exec to its exit record.
+    fn supervise(self, child: &mut Child) -> io::Result<()> {
+        let timer = signals::deadline(self.terms.timeout_ms())?;
+        let abandoned = signals::watch_removal();
+        if self.signals.stay_away(memory::CALM, timer.as_ref()) {
+            memory::trim();
+        }
+        let mut order = None;
+        while order.is_none() && !has_ended(child) {
+            order = self.order(self.signals.wait(timer.as_ref())?);
+        }
+        // In a terminal SIGHUP is sent first, because an interactive shell ignores SIGTERM.
+        let hangup = order.is_some() && self.terms.in_tmux();
+        // Read before the tree is ended: forks that are refused during that must not count.
+        let refused = self.groups.hits().pids_refused;
+        let ended_before = child.ended();
+        let first = hangup.then_some(nix::sys::signal::Signal::SIGHUP);
+        let survivors = tree::end(child, &self.signals, &self.groups, first);
+        drop(abandoned);
+        let hits = Hits { pids_refused: refused, ..self.groups.hits() };
+        let reason = order.unwrap_or_else(|| by_itself(ended_before, hits));
+        let record = ExitRecord { survivors, hits, ..record(&self.terms, child, reason) };
+        self.groups.remove();
+        self.exit_file.write(&record)?;
+        wake_supervisor(&self.terms, reason);
+        // The lease is released last: a reader that finds it free also finds the record.
+        drop(self.lease);
+        Ok(())
+    }
+
+    /// Returns the reason why the worker must be ended; `None` if the wake-up needs no action.
+    fn order(&self, wake: Wake) -> Option<Reason> {
+        match wake {
+            Wake::Terminate => Some(Reason::Stopped),
+            Wake::Hangup if self.terms.in_tmux() => Some(Reason::Closed),
+            Wake::Deadline => Some(Reason::Timeout),
+            Wake::Output => Some(Reason::Output),
+            Wake::Removal if self.lease.is_removed() => Some(Reason::Abandoned),
+            Wake::Child | Wake::Hangup | Wake::Removal => None,
+        }
+    }
+}
+
+fn has_ended(child: &mut Child) -> bool {
+    child.reap();
+    child.ended().is_some()
+}
+
+/// Returns the reason of an end that was not ordered. A command killed by SIGKILL while its control groups ran out of
+/// memory ended for that reason. If only one of its children was killed, the command's own end counts.
+fn by_itself(ended: Option<Ended>, hits: Hits) -> Reason {
+    match ended {
+        Some(Ended::Signal(nix::libc::SIGKILL)) if hits.oom_kills > 0 => Reason::OutOfMemory,
+        _ => Reason::Exited,
+    }
+}
+
+fn record(terms: &Terms, child: &Child, reason: Reason) -> ExitRecord {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).ok();
+    let micros = |time: nix::sys::time::TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    ExitRecord {
+        token: terms.token.clone(),
+        started: terms.started.clone(),
+        pid: child.pid(),
+        // A process that survived SIGKILL has no exit status; it is reported as killed.
+        ended: child.ended().unwrap_or(Ended::Signal(9)),
+        reason,
+        ended_at_ms: u64::try_from(now.as_millis()).unwrap_or(0),
+        duration_ms: child.up_ms(),
+        usage: usage.map_or_else(Usage::default, |usage| Usage {
+            user_us: micros(usage.user_time()),
+            system_us: micros(usage.system_time()),
+            rss_max_kb: u64::try_from(usage.max_rss()).unwrap_or(0),
+        }),
+        survivors: Vec::new(),
+        hits: Hits::default(),
+    }
+}
+
+/// Starts a supervisor if a restart or a landing is due, because guard and supervisor may have died together.
+fn wake_supervisor(terms: &Terms, reason: Reason) {
+    let stays_ended = matches!(reason, Reason::Stopped | Reason::Abandoned);
+    if stays_ended || !terms.has_sequel() {
+        return;
+    }
+    // Resolved now: the working directory may be removed before the guard ends.
+    if let Ok(root) = std::fs::canonicalize("../..") {
+        crate::processes::guard::start_late(&root);
+    }
+}

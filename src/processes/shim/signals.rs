@@ -1,0 +1,138 @@
+//! Wake-ups of the shim: signals, its deadline, and the removal of its directory. All arrive through descriptors, so
+//! one `poll` waits for everything.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::time::Duration;
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+/// Reason of a wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    Child,
+    Terminate,
+    Hangup,
+    Deadline,
+    /// Something was removed from the shim's directory.
+    Removal,
+    /// The worker has written more output than allowed.
+    Output,
+}
+
+pub struct Signals(SignalFd);
+
+impl Signals {
+    /// Blocks the signals that are waited for, and ignores those that a terminal sends to all processes of the pane,
+    /// which are for the worker. The child undoes both.
+    pub fn block() -> io::Result<Self> {
+        let mut set = SigSet::empty();
+        for waited in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGIO, Signal::SIGXFSZ] {
+            set.add(waited);
+        }
+        set.thread_block()?;
+        for ignored in
+            [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGPIPE]
+        {
+            // SAFETY: ignoring installs no handler, so nothing runs in signal context.
+            #[expect(unsafe_code, reason = "sigaction is unsafe for handlers, of which this has none")]
+            unsafe {
+                signal(ignored, SigHandler::SigIgn)?;
+            }
+        }
+        Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Takes all pending signals, and reports whether one of them is an order to end.
+    pub fn is_told_to_end(&self) -> bool {
+        let mut told = false;
+        while let Some(wake) = self.take() {
+            told |= wake == Wake::Terminate;
+        }
+        told
+    }
+
+    /// Reports whether nothing happens within `limit`. Signals are left for [`wait`](Self::wait).
+    pub fn stay_away(&self, limit: Duration, timer: Option<&TimerFd>) -> bool {
+        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        poll(&mut self.waits(timer), limit) == Ok(0)
+    }
+
+    fn waits<'a>(&'a self, timer: Option<&'a TimerFd>) -> Vec<PollFd<'a>> {
+        let timer = timer.map(|timer| PollFd::new(timer.as_fd(), PollFlags::POLLIN));
+        [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)].into_iter().chain(timer).collect()
+    }
+
+    /// Waits for the next reason to wake, without limit.
+    pub fn wait(&self, timer: Option<&TimerFd>) -> io::Result<Wake> {
+        loop {
+            if let Some(wake) = self.take() {
+                return Ok(wake);
+            }
+            let mut waits = self.waits(timer);
+            match poll(&mut waits, PollTimeout::NONE) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let rang = waits.get(1).and_then(PollFd::revents).is_some_and(|events| !events.is_empty());
+            if rang {
+                return Ok(Wake::Deadline);
+            }
+        }
+    }
+
+    /// Waits for a child's change, at most `limit`.
+    pub fn wait_child(&self, limit: Duration) {
+        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        let _ = poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], limit);
+        while self.take().is_some() {}
+    }
+
+    fn take(&self) -> Option<Wake> {
+        loop {
+            let info = self.0.read_signal().ok().flatten()?;
+            let number = i32::try_from(info.ssi_signo).ok()?;
+            match Signal::try_from(number).ok()? {
+                Signal::SIGCHLD => return Some(Wake::Child),
+                Signal::SIGTERM => return Some(Wake::Terminate),
+                Signal::SIGHUP => return Some(Wake::Hangup),
+                Signal::SIGIO => return Some(Wake::Removal),
+                // Not from writes of the shim itself: these are small and happen after the worker's end.
+                Signal::SIGXFSZ => return Some(Wake::Output),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Returns a timer that continues during suspend; `None` without a limit.
+pub fn deadline(limit_ms: Option<u64>) -> io::Result<Option<TimerFd>> {
+    let Some(limit_ms) = limit_ms else { return Ok(None) };
+    let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
+    let at = TimeSpec::from_duration(Duration::from_millis(limit_ms.max(1)));
+    timer.set(Expiration::OneShot(at), TimerSetTimeFlags::empty())?;
+    Ok(Some(timer))
+}
+
+/// Requests a SIGIO when anything is removed from the working directory, by dnotify: unlike inotify it has no limit of
+/// instances per user, and there is one shim per worker. Without it, a shim only does not end early if its state
+/// directory is deleted.
+pub fn watch_removal() -> Option<std::fs::File> {
+    let directory = std::fs::File::open(".").ok()?;
+    // From <linux/fcntl.h>, which libc does not carry.
+    const DN_DELETE: libc::c_int = 0x8;
+    const DN_MULTISHOT: libc::c_int = i32::MIN;
+    // SAFETY: the descriptor is open, and F_NOTIFY takes an integer.
+    #[expect(unsafe_code, reason = "F_NOTIFY has no safe wrapper")]
+    let watched = unsafe { libc::fcntl(directory.as_raw_fd(), libc::F_NOTIFY, DN_DELETE | DN_MULTISHOT) };
+    (watched == 0).then_some(directory)
+}

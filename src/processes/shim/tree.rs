@@ -1,0 +1,85 @@
+//! Ending the process tree and proving that it is gone. The shim is the subreaper of all its descendants: every process
+//! that daemonizes becomes its child, so no children means an empty tree. Control groups of the worker must be empty as
+//! well.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::child::Child;
+use super::signals::Signals;
+use swarm_sys::cgroups::Groups;
+use swarm_sys::procfs;
+
+/// Time between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(5);
+/// Time for the worker's own process group to end before other descendants are searched.
+const GROUP_GRACE: Duration = Duration::from_millis(20);
+/// Time for which SIGKILL is repeated, because processes may fork in the meantime.
+const INSISTENCE: Duration = Duration::from_secs(5);
+/// Interval between two rounds of SIGKILL.
+const ROUND: Duration = Duration::from_millis(100);
+/// Time between SIGHUP and SIGTERM.
+const HANGUP_GRACE: Duration = Duration::from_secs(1);
+
+/// Ends all descendants and all processes in the groups. Returns the pids of processes that survived SIGKILL.
+pub fn end(child: &mut Child, signals: &Signals, groups: &Groups, first: Option<Signal>) -> Vec<i32> {
+    if ends_when_asked(child, signals, first) && groups.members().is_empty() {
+        return Vec::new();
+    }
+    groups.forbid_forks();
+    let deadline = Instant::now() + INSISTENCE;
+    while Instant::now() < deadline {
+        groups.kill();
+        signal_all(Signal::SIGKILL);
+        if wait_empty(child, signals, ROUND) && groups.members().is_empty() {
+            return Vec::new();
+        }
+    }
+    let mut survivors = groups.members();
+    survivors.extend(procfs::descendants(nix::unistd::getpid().as_raw()));
+    survivors.into_iter().collect()
+}
+
+/// Asks the tree to end, and reports whether it is empty without SIGKILL.
+fn ends_when_asked(child: &mut Child, signals: &Signals, first: Option<Signal>) -> bool {
+    if !child.reap() {
+        return true;
+    }
+    // Nearly all trees are a single process group, which needs no search.
+    if first.is_none() && child.signal_group(Signal::SIGTERM) && wait_empty(child, signals, GROUP_GRACE) {
+        return true;
+    }
+    if let Some(first) = first {
+        signal_all(first);
+        if wait_empty(child, signals, HANGUP_GRACE) {
+            return true;
+        }
+    }
+    signal_all(Signal::SIGTERM);
+    wait_empty(child, signals, GRACE)
+}
+
+/// Sends the signal to all descendants, and then SIGCONT, so that stopped processes can handle it.
+fn signal_all(signal: Signal) {
+    for pid in procfs::descendants(nix::unistd::getpid().as_raw()) {
+        swarm_sys::processes::signal_descendant(pid, signal);
+        if signal != Signal::SIGKILL {
+            swarm_sys::processes::signal_descendant(pid, Signal::SIGCONT);
+        }
+    }
+}
+
+fn wait_empty(child: &mut Child, signals: &Signals, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        if !child.reap() {
+            return true;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        signals.wait_child(left);
+    }
+}

@@ -1,0 +1,276 @@
+//! The supervisor process: `swarm __supervisor ROOT GUARD_PID`. Holds its lock for life, starts the actors, serves the
+//! API, keeps a guard running, and exits if there is nothing left to do or its directory is gone.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use swarm_actors::supervisor::{Exit, SupervisorHandle};
+use swarm_model::{Event, EventKind};
+use swarm_ports::Events as _;
+use tokio::sync::broadcast::{self, error::RecvError};
+
+use crate::api::server;
+use crate::notify::Notifier;
+use crate::processes::memory;
+use crate::wiring::{self, Wired};
+use swarm_sys::files::lock;
+use swarm_sys::paths::Paths;
+use swarm_sys::procfs;
+use swarm_sys::readable::Readable;
+
+/// Environment variable with which a service unit keeps the supervisor running even if there is nothing to do.
+const STAY: &str = "SWARM_STAY";
+/// First words of the refusal of a second supervisor. The client recognizes it by them.
+pub const ANOTHER: &str = "another supervisor";
+/// Maximum time for which a dying predecessor may still hold the lock.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Maximum time for which blocking work may delay the exit.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
+/// Idle threads of the pool are kept: with one thread, the pool can always do work, even if the system refuses to
+/// create another one.
+const THREAD_KEEP: Duration = Duration::from_hours(24 * 365);
+
+/// Inherited descriptors: the pipe to the guard, and the pipe on which readiness is reported.
+struct Inherited {
+    life: File,
+    ready: File,
+}
+
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> u8 {
+    let (Some(root), guard) = (arguments.next(), arguments.next()) else { return 2 };
+    let guard = guard.and_then(|pid| pid.to_str()?.parse().ok());
+    let paths = Paths::new(Path::new(&root));
+    wiring::trace();
+    memory::one_arena();
+    let Ok(mut inherited) = Inherited::take() else { return 1 };
+    match run(&paths, guard, &mut inherited) {
+        Ok(Exit::GaveUp) => 70,
+        Ok(Exit::Idle | Exit::Asked | Exit::Replaced | Exit::Abandoned) => {
+            inherited.farewell();
+            0
+        }
+        Err(error) => {
+            tracing::error!(%error, "the supervisor cannot start");
+            inherited.say(&format!("error {error}"));
+            inherited.farewell();
+            1
+        }
+    }
+}
+
+fn run(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Exit> {
+    let lock = take_lock(paths)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .thread_keep_alive(THREAD_KEEP)
+        .build()?;
+    first_thread(&runtime)?;
+    let exit = runtime.block_on(supervise(paths, guard, inherited));
+    if matches!(exit, Ok(Exit::Asked)) {
+        // Before the lock is released, so that its next holder sees this.
+        crate::processes::guard::mark_stopped(&lock);
+    }
+    runtime.shutdown_timeout(SHUTDOWN_MAX);
+    exit
+}
+
+/// Creates the pool's first thread. Tokio panics if that is impossible, so it is done here, where it can be reported.
+fn first_thread(runtime: &tokio::runtime::Runtime) -> io::Result<()> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let made = std::panic::catch_unwind(|| drop(runtime.spawn_blocking(|| ())));
+    std::panic::set_hook(hook);
+    made.map_err(|_| io::Error::other("cannot create a thread (see ulimit -u)"))
+}
+
+async fn supervise(paths: &Paths, guard: Option<i32>, inherited: &mut Inherited) -> io::Result<Exit> {
+    let gone = watch_root(paths)?;
+    let Wired { ports, events } = wiring::ports(paths)?;
+    let started = SupervisorHandle::start(paths.root().to_owned(), ports.clone()).await;
+    let handle = started.map_err(io::Error::other)?;
+    if std::env::var_os(STAY).is_some_and(|value| !value.is_empty()) {
+        handle.stay();
+    }
+    let listener = listen(paths)?;
+    let me = i32::try_from(std::process::id()).unwrap_or(0);
+    let guard_pid = Arc::new(std::sync::atomic::AtomicI32::new(guard.unwrap_or(0)));
+    let context = server::Context {
+        handle: handle.clone(),
+        events: Arc::clone(&events),
+        paths: paths.clone(),
+        guard: Arc::clone(&guard_pid),
+        started_ms: ports.clock.wall_ms(),
+    };
+    tokio::spawn(server::serve(listener, context));
+    tokio::spawn(rest(events.listen()));
+    let notifier = Notifier::start(paths.clone(), Arc::clone(&ports.clock), events.listen());
+    events.emit(Event {
+        at_ms: ports.clock.wall_ms(),
+        worker: None,
+        generation: None,
+        request: None,
+        kind: EventKind::SupervisorStarted { pid: me },
+    });
+    inherited.say("ready");
+    let exit = tokio::select! {
+        exit = handle.ended() => exit,
+        () = gone => Exit::Abandoned,
+        error = keep_guard(paths, &ports, guard_pid, inherited) => return Err(error),
+    };
+    tracing::info!(?exit, "the supervisor ends");
+    // The socket before the lock: a client that finds no socket starts a supervisor, which waits for the lock.
+    let _ = std::fs::remove_file(paths.socket());
+    notifier.end().await;
+    Ok(exit)
+}
+
+/// Returns free memory to the system whenever there were no events for a while.
+async fn rest(mut told: broadcast::Receiver<Event>) {
+    while !matches!(told.recv().await, Err(RecvError::Closed)) {
+        while tokio::time::timeout(memory::CALM, told.recv()).await.is_ok_and(|told| told != Err(RecvError::Closed)) {}
+        memory::trim();
+    }
+}
+
+/// Starts a new guard whenever the old one is gone.
+async fn keep_guard(
+    paths: &Paths,
+    ports: &swarm_ports::Ports,
+    guard: Arc<std::sync::atomic::AtomicI32>,
+    inherited: &mut Inherited,
+) -> io::Error {
+    let boot = procfs::boot_id();
+    loop {
+        let pid = guard.load(std::sync::atomic::Ordering::Relaxed);
+        if let Some(identity) = procfs::identity(pid, &boot).filter(|_| pid > 1) {
+            ports.processes.gone(identity).await;
+        }
+        if pid > 1 && procfs::stat(pid).is_some_and(|stat| stat.is_alive()) {
+            // Watching failed for a moment, but the guard is still alive.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            continue;
+        }
+        match inherited.new_guard(paths) {
+            Ok(pid) => guard.store(pid, std::sync::atomic::Ordering::Relaxed),
+            Err(error) => {
+                tracing::error!(%error, "cannot start a guard, retrying");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                guard.store(0, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Inherited {
+    fn take() -> io::Result<Self> {
+        let life = io::stdin().as_fd().try_clone_to_owned()?;
+        let ready = io::stdout().as_fd().try_clone_to_owned()?;
+        let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+        nix::unistd::dup2_stdin(&null)?;
+        nix::unistd::dup2_stdout(&null)?;
+        Ok(Self { life: File::from(life), ready: File::from(ready) })
+    }
+
+    /// Reports a line to the starter. Only the first call has an effect, because nobody reads afterwards.
+    fn say(&mut self, line: &str) {
+        let _ = self.ready.write_all(format!("{line}\n").as_bytes());
+        if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+            self.ready = null;
+        }
+    }
+
+    /// Tells the guard that this exit is intended and needs no restart.
+    fn farewell(&mut self) {
+        let _ = self.life.write_all(b"b");
+    }
+
+    fn new_guard(&mut self, paths: &Paths) -> io::Result<i32> {
+        let (reader, writer): (OwnedFd, OwnedFd) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        let child = crate::processes::guard::start_for(paths.root(), Stdio::from(reader))?;
+        // If the old guard is still alive, it must not take the closed pipe for a death.
+        self.farewell();
+        self.life = File::from(writer);
+        Ok(i32::try_from(child.id()).unwrap_or(0))
+    }
+}
+
+fn take_lock(paths: &Paths) -> io::Result<File> {
+    let path = paths.supervisor_lock();
+    let mut lock = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+    if lock.try_lock().is_err() {
+        // The kernel wakes the waiting thread. If that is too late, this process has already exited.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let waiting = lock.try_clone()?;
+        std::thread::Builder::new().spawn(move || sender.send(lock::lock(&waiting).is_ok()))?;
+        if !receiver.recv_timeout(LOCK_WAIT_MAX).unwrap_or(false) {
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            return Err(io::Error::other(format!("{ANOTHER} (pid {}) holds {}", holder.trim(), path.display())));
+        }
+        if crate::processes::guard::is_stopped(paths.root()) {
+            // A later command starts another one if it needs it.
+            return Err(io::Error::other(format!("{ANOTHER} was stopped while this one waited")));
+        }
+    }
+    lock.set_len(0)?;
+    writeln!(lock, "{}", std::process::id())?;
+    Ok(lock)
+}
+
+fn listen(paths: &Paths) -> io::Result<tokio::net::UnixListener> {
+    let path = paths.socket();
+    if path.parent() != Some(paths.root()) {
+        private_dir(path.parent().unwrap_or(Path::new("/tmp")))?;
+    }
+    // This process holds the lock, so the process that bound the old socket is gone.
+    let _ = std::fs::remove_file(&path);
+    let listener = tokio::net::UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Creates a directory for this user only.
+///
+/// # Errors
+/// Fails if it exists and belongs to another user or is accessible to others, as may happen below `/tmp`.
+fn private_dir(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    match swarm_sys::files::make_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let meta = std::fs::symlink_metadata(dir)?;
+    let ours = meta.is_dir() && meta.uid() == nix::unistd::getuid().as_raw() && meta.mode() & 0o077 == 0;
+    if ours {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{} is not a private directory of this user", dir.display())))
+    }
+}
+
+/// Returns a future that resolves when the lock file is no longer at its path: the state directory was removed or
+/// moved, or another supervisor could start. (The removal of the directory itself is not reported while files in it
+/// are open.)
+fn watch_root(paths: &Paths) -> io::Result<impl Future<Output = ()> + use<>> {
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    // Moves are not watched, because each commit renames a file to state.json.
+    let flags = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVE_SELF;
+    inotify.add_watch(paths.root(), flags | AddWatchFlags::IN_ONLYDIR)?;
+    let lock = paths.supervisor_lock();
+    Ok(async move {
+        let Ok(readable) = inotify.as_fd().try_clone_to_owned().and_then(Readable::new) else {
+            return std::future::pending().await;
+        };
+        while lock.exists() && readable.wait().await.is_ok() {
+            while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+        }
+    })
+}

@@ -1,0 +1,89 @@
+//! The event log (`events.jsonl`) and its live subscribers.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use swarm_model::Event;
+use swarm_ports::Events;
+use tokio::sync::broadcast;
+
+use swarm_sys::paths::Paths;
+
+/// Size in bytes at which the file is rotated.
+const EVENTS_BYTES_MAX: u64 = 8 << 20;
+/// Upper bound on the length of one event line, in bytes.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+/// Maximum number of events by which a slow listener may lag; beyond that it is told how many it missed.
+const LISTENER_LAG_MAX: usize = 1024;
+
+pub struct EventLog {
+    path: PathBuf,
+    file: Mutex<Option<File>>,
+    listeners: broadcast::Sender<Event>,
+}
+
+impl EventLog {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, file: Mutex::new(None), listeners: broadcast::channel(LISTENER_LAG_MAX).0 }
+    }
+
+    pub fn listen(&self) -> broadcast::Receiver<Event> {
+        self.listeners.subscribe()
+    }
+
+    fn append(&self, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.is_none() {
+            *file = Some(OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?);
+        }
+        let Some(open) = file.as_mut() else { return Ok(()) };
+        open.write_all(&line)?;
+        if open.metadata()?.len() >= EVENTS_BYTES_MAX {
+            fs::rename(&self.path, self.rotated())?;
+            *file = None;
+        }
+        Ok(())
+    }
+
+    fn rotated(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".1");
+        path.into()
+    }
+}
+
+/// Returns the time of the last recorded event in Unix milliseconds, or `None` if there is no event.
+pub fn last_at_ms(paths: &Paths) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    struct Dated {
+        at_ms: u64,
+    }
+    let mut file = File::open(paths.events()).ok()?;
+    let from = file.metadata().ok()?.len().saturating_sub(LINE_BYTES_MAX);
+    let mut text = Vec::new();
+    file.seek(SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut text)).ok()?;
+    let mut lines = text.rsplit(|byte| *byte == b'\n');
+    lines.find_map(|line| serde_json::from_slice::<Dated>(line).ok()).map(|last| last.at_ms)
+}
+
+impl Events for EventLog {
+    /// Records and broadcasts an event. A failed write is only logged: no operation fails for lack of history.
+    fn emit(&self, event: Event) {
+        if let Err(error) = self.append(&event) {
+            tracing::warn!(%error, "cannot record an event");
+        }
+        let _ = self.listeners.send(event);
+    }
+
+    fn seen(&self, request: &str) -> bool {
+        [self.path.clone(), self.rotated()].iter().any(|path| {
+            let Ok(file) = File::open(path) else { return false };
+            BufReader::new(file).lines().map_while(Result::ok).any(|line| line.contains(request))
+        })
+    }
+}

@@ -1,0 +1,449 @@
+//! Flows that are run: who runs them, where their roles work, and what is to land.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use swarm_actors::flow::graph::Graph;
+use swarm_actors::flow::names::{FlowRef, RoleId};
+use swarm_actors::flow::validate::{OwnerRules, validate};
+use swarm_actors::worker::LOG_LIMIT_BYTES;
+use swarm_model::flows::{Begin, Ended, Standing, TAG, Turn, request_of, request_prefix, worker_name};
+use swarm_model::run::Wish;
+use swarm_model::{
+    Caller, Contract, FlowPlace, FlowRules, MergeSettings, SessionRules, SpawnRequest, TmuxPlace, WorktreeRequest,
+};
+use swarm_ports::{BoxFuture, Flows, Opened};
+
+use super::advance::{Stage, is_open};
+use super::config::{Config, Mode, Player};
+use super::file::Lock;
+use super::place::Workspace;
+use super::store::{FlowFiles, StoreError, workflow_of};
+use super::turns;
+use super::watch::Watches;
+use crate::runs::home::make_all;
+use swarm_sys::files::{blocking, replace_durably};
+use swarm_sys::paths::{Paths, digest};
+
+const CALLER: &str = "caller.json";
+
+pub struct DiskFlows {
+    paths: Paths,
+    executable: PathBuf,
+    /// The rights to run that this process has.
+    open: Arc<Mutex<BTreeMap<FlowPlace, Lock>>>,
+    watches: Arc<Watches>,
+}
+
+/// `caller.json`: a flow that is run, and as whom.
+#[derive(Serialize, Deserialize)]
+struct Active {
+    place: FlowPlace,
+    caller: Caller,
+    rules: FlowRules,
+}
+
+impl DiskFlows {
+    /// Within a runtime.
+    ///
+    /// # Errors
+    /// When the kernel refuses to watch files.
+    pub fn start(paths: Paths, executable: PathBuf) -> io::Result<Self> {
+        Ok(Self { paths, executable, open: Arc::default(), watches: Watches::start()? })
+    }
+}
+
+/// The files of the flow at a place.
+///
+/// # Errors
+/// When it is no name of one.
+pub fn files_of(place: &FlowPlace) -> Result<FlowFiles, String> {
+    let root = Path::new(&place.root);
+    let space = Workspace::find(Some(root), root).map_err(|error| format!("{}: {error}", place.root))?;
+    Ok(space.flow(FlowRef::new(&place.project, &place.flow)?))
+}
+
+/// Where a flow works, and by what configuration.
+pub struct Site {
+    /// The project's folder, or the root where it has none.
+    pub dir: PathBuf,
+    /// The repository around it.
+    pub repo: Option<PathBuf>,
+    pub config: Config,
+}
+
+impl Site {
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn of(place: &FlowPlace, caller: &Caller) -> Result<Self, String> {
+        let root = Path::new(&place.root);
+        let dir = Some(root.join(&place.project)).filter(|dir| dir.is_dir()).unwrap_or_else(|| root.to_owned());
+        let at = Caller { cwd: dir.to_string_lossy().into_owned(), ..caller.clone() };
+        let repo = match swarm_git::repository::root(&at) {
+            Ok(repo) => Some(repo),
+            Err(refusal) if dir.ancestors().any(|dir| dir.join(".git").exists()) => return Err(refusal.cause),
+            Err(_) => None,
+        };
+        let folders = [Some(dir.as_path()), repo.as_deref(), Some(root)];
+        let config = Config::read(folders.into_iter().flatten())?;
+        Ok(Self { dir, repo, config })
+    }
+
+    fn caller(&self, caller: &Caller) -> Caller {
+        Caller { cwd: self.dir.to_string_lossy().into_owned(), ..caller.clone() }
+    }
+}
+
+fn registration(paths: &Paths, place: &FlowPlace) -> PathBuf {
+    let text = format!("{}\0{}\0{}", place.root, place.project, place.flow);
+    paths.flows().join(digest(text.as_bytes(), 8))
+}
+
+fn read(paths: &Paths, place: &FlowPlace) -> io::Result<Option<Active>> {
+    match fs::read(registration(paths, place).join(CALLER)) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a supervisor runs it, or is to.
+pub fn is_run(paths: &Paths, place: &FlowPlace) -> bool {
+    registration(paths, place).join(CALLER).exists()
+}
+
+fn active(paths: &Paths) -> io::Result<Vec<FlowPlace>> {
+    let entries = match fs::read_dir(paths.flows()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut places = Vec::new();
+    for entry in entries.flatten() {
+        let text = match fs::read(entry.path().join(CALLER)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        match serde_json::from_slice::<Active>(&text) {
+            // Removed meanwhile: nobody is to hear of it again.
+            Ok(active) if is_gone(&active.place) => {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+            Ok(active) => places.push(active.place),
+            Err(error) => tracing::error!(dir = %entry.path().display(), %error, "a flow cannot be read"),
+        }
+    }
+    places.sort();
+    Ok(places)
+}
+
+fn is_gone(place: &FlowPlace) -> bool {
+    let missing = |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    files_of(place).is_ok_and(|files| missing(&files.dir().join(super::store::FLOW)))
+}
+
+/// All that is wrong with how a flow is to be run, before anything of it is.
+fn check(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> {
+    let open = files.open().map_err(|error| error.to_string())?;
+    // One that is under way may have been edited, and is gone on with as it is.
+    if open.flow.visited().next().is_none() {
+        let rules = if open.sidecar.relaxed { OwnerRules::Relaxed } else { OwnerRules::Strict };
+        let document = files.workflow(&open.flow).map_err(|error| error.to_string())?;
+        if let Some(first) = validate(&document, rules).first() {
+            let path = workflow_of(&open.flow);
+            return Err(format!("its workflow is not right: {} (swarm flow check {})", first.message, path.display()));
+        }
+    }
+    check_roles(site, &open.graph)?;
+    if open.sidecar.merge || site.config.flow.merge {
+        check_merge(site, open.sidecar.base.as_deref(), caller)?;
+    }
+    Ok(())
+}
+
+/// Where what a flow comes to is to land.
+///
+/// # Errors
+/// Why it could not, with a remedy.
+pub fn check_merge(site: &Site, base: Option<&str>, caller: &Caller) -> Result<(), String> {
+    if site.repo.is_none() {
+        return Err(format!("there is no repository at {} in which it could land", site.dir.display()));
+    }
+    let found = swarm_git::repository::site(&site.caller(caller), base);
+    found.map(drop).map_err(|refusal| match refusal.remedy {
+        Some(remedy) => format!("what it comes to could not land: {} ({remedy})", refusal.cause),
+        None => format!("what it comes to could not land: {}", refusal.cause),
+    })
+}
+
+/// What is wrong with who plays the roles of a workflow.
+///
+/// # Errors
+/// All of it, in one sentence.
+pub fn check_roles(site: &Site, graph: &Graph) -> Result<(), String> {
+    let mut wrong: Vec<String> = Vec::new();
+    for node in graph.nodes() {
+        if let Err(cause) = site.config.player(&RoleId::key(&node.role))
+            && !wrong.contains(&cause)
+        {
+            wrong.push(cause);
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+}
+
+/// What is settled when a flow is run for the first time: the branch that its work begins
+/// from and is to land on, and that git passes over its files.
+fn settle(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> {
+    let Some(repo) = &site.repo else { return Ok(()) };
+    if files.root().starts_with(repo) {
+        let below = files.root().strip_prefix(repo).unwrap_or(Path::new("")).join(".a-society");
+        swarm_git::repository::exclude(repo, &below.to_string_lossy()).map_err(|error| error.to_string())?;
+    }
+    let base = files.sidecar().map_err(|error| error.to_string())?.base;
+    if base.is_none()
+        && let Ok(found) = swarm_git::repository::site(&site.caller(caller), None)
+    {
+        let kept = files.update(|open| {
+            open.sidecar.base = Some(found.base.clone());
+            Ok::<_, StoreError>(())
+        });
+        kept.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn open(
+    paths: &Paths,
+    locks: &Mutex<BTreeMap<FlowPlace, Lock>>,
+    place: &FlowPlace,
+    begin: Option<&Begin>,
+) -> Result<Opened, String> {
+    let text = |error: io::Error| format!("{}: {error}", place.flow);
+    let files = files_of(place)?;
+    let registered = read(paths, place).map_err(text)?;
+    let is_held = || locks.lock().unwrap_or_else(PoisonError::into_inner).contains_key(place);
+    let forget = || drop(locks.lock().unwrap_or_else(PoisonError::into_inner).remove(place));
+    if !is_held() {
+        let lock = files.run_lock().map_err(|error| error.to_string())?;
+        let lock = lock.ok_or_else(|| format!("another process runs flow '{place}'"))?;
+        if let Some(begin) = begin {
+            let site = Site::of(place, &begin.caller)?;
+            check(&files, &site, &begin.caller)?;
+            settle(&files, &site, &begin.caller)?;
+        }
+        locks.lock().unwrap_or_else(PoisonError::into_inner).insert(place.clone(), lock);
+    }
+    let Some(begin) = begin else {
+        let active = registered.ok_or_else(|| format!("nobody has run flow '{place}'")).inspect_err(|_| forget())?;
+        return Ok(Opened { caller: active.caller, rules: active.rules });
+    };
+    let dir = registration(paths, place);
+    let active = Active { place: place.clone(), caller: begin.caller.clone(), rules: begin.rules.clone() };
+    let written = make_all(&dir).and_then(|()| replace_durably(&dir, CALLER, &serde_json::to_vec(&active)?));
+    written.map_err(text).inspect_err(|_| forget())?;
+    Ok(Opened { caller: active.caller, rules: active.rules })
+}
+
+fn prepare(
+    place: &FlowPlace,
+    turn: &Turn,
+    caller: &Caller,
+    executable: &Path,
+    session: &str,
+) -> Result<SpawnRequest, String> {
+    let files = files_of(place)?;
+    let site = Site::of(place, caller)?;
+    let player = site.config.player(&turn.role)?;
+    let name = worker_name(place, &turn.role);
+    let dir = turns::dir(files.dir(), turn).to_string_lossy().into_owned();
+    let sidecar = files.sidecar().map_err(|error| error.to_string())?;
+    let cwd = site.dir.to_string_lossy().into_owned();
+    let about = turn.node.clone().unwrap_or_else(|| "looking back".to_owned());
+    let contract = Contract {
+        argv: vec![executable.to_string_lossy().into_owned(), turns::VERB.to_owned(), dir],
+        cwd: cwd.clone(),
+        environment: caller.environment.clone(),
+        tags: vec![format!("{TAG}{}", place.flow), format!("role:{}", turn.role)],
+        umask: caller.umask,
+        rlimits: caller.rlimits.clone(),
+        nice: caller.nice,
+        tmux: tmux(&player, session),
+        timeout_ms: player.timeout_ms,
+        log_limit_bytes: LOG_LIMIT_BYTES,
+        session: SessionRules {
+            prompt: Some(format!("{about} ({place})")),
+            provider: Some(player.agent.name.clone()),
+            ..SessionRules::default()
+        },
+        ..Contract::default()
+    };
+    let worktree = site.repo.as_ref().map(|_| WorktreeRequest {
+        cwd: cwd.clone(),
+        branch: Some(branch(place, &turn.role)),
+        dir: None,
+        base: sidecar.base,
+        leaf: None,
+        resume: true,
+    });
+    Ok(SpawnRequest {
+        caller: Caller { request: request_of(place, turn), cwd, ..caller.clone() },
+        name,
+        contract,
+        worktree,
+        replaces: Some(request_prefix(place, &turn.role)),
+        takes_over: None,
+    })
+}
+
+fn tmux(player: &Player, session: &str) -> Option<TmuxPlace> {
+    let place = TmuxPlace { session: session.to_owned(), socket: None, socket_path: None };
+    (player.mode == Mode::Tmux).then_some(place)
+}
+
+/// The branch that a role works on.
+pub fn branch(place: &FlowPlace, role: &str) -> String {
+    format!("swarm/{}/{role}", place.flow)
+}
+
+/// The role of the last node that is over has all that was handed over to it.
+fn wish(place: &FlowPlace, caller: &Caller) -> Result<Option<Wish>, String> {
+    let files = files_of(place)?;
+    let site = Site::of(place, caller)?;
+    let open = files.open().map_err(|error| error.to_string())?;
+    if site.repo.is_none() || !(open.sidecar.merge || site.config.flow.merge) {
+        return Ok(None);
+    }
+    let last = open.graph.nodes().iter().find(|node| open.graph.successors(&node.id).next().is_none());
+    let Some(last) = last else { return Ok(None) };
+    let name = open.flow.record_name.clone().unwrap_or_else(|| place.flow.clone());
+    Ok(Some(Wish {
+        key: format!("flow/{place}/merge"),
+        worker: worker_name(place, &RoleId::key(&last.role)),
+        base: open.sidecar.base,
+        priority: 0,
+        settings: MergeSettings::default(),
+        subject: Some(name),
+        caller: site.caller(caller),
+    }))
+}
+
+/// Asked before the flow's lock is taken: it may take its time.
+fn repairs(paths: &Paths, place: &FlowPlace, ended: &[Ended]) -> BTreeMap<String, u32> {
+    if ended.is_empty() {
+        return BTreeMap::new();
+    }
+    let caller = read(paths, place).ok().flatten().map(|active| active.caller).unwrap_or_default();
+    let site = Site::of(place, &caller);
+    let of = |role: &str| site.as_ref().ok()?.config.player(role).ok().map(|player| player.repairs);
+    ended.iter().map(|ended| (ended.turn.role.clone(), of(&ended.turn.role).unwrap_or_default())).collect()
+}
+
+/// Nothing of it is at work any more. What was stays in the flow and is begun anew.
+fn leave(place: &FlowPlace) -> Result<(), String> {
+    let left = files_of(place)?.update(|open| {
+        // Whoever asked is gone, and asks again.
+        open.sidecar.requests.clear();
+        for turn in open.sidecar.turns().collect::<Vec<_>>() {
+            super::advance::ask_no_more(open, &turn);
+            if !is_open(&open.flow, &turn) {
+                super::advance::release(open, &turn);
+            }
+            open.sidecar.role(&turn.role).at_work = None;
+        }
+        Ok::<_, StoreError>(())
+    });
+    left.map_err(|error| error.to_string())
+}
+
+fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> BoxFuture<'static, Result<T, String>> {
+    Box::pin(async move {
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("it broke off: {error}")))
+    })
+}
+
+impl Flows for DiskFlows {
+    fn active(&self) -> BoxFuture<'_, io::Result<Vec<FlowPlace>>> {
+        let paths = self.paths.clone();
+        blocking(move || active(&paths))
+    }
+
+    fn open<'a>(&'a self, place: &'a FlowPlace, begin: Option<&'a Begin>) -> BoxFuture<'a, Result<Opened, String>> {
+        let (paths, locks, place, begin) = (self.paths.clone(), Arc::clone(&self.open), place.clone(), begin.cloned());
+        off_thread(move || open(&paths, &locks, &place, begin.as_ref()))
+    }
+
+    fn advance<'a>(
+        &'a self,
+        place: &'a FlowPlace,
+        ended: &'a [Ended],
+        claim: bool,
+    ) -> BoxFuture<'a, Result<Standing, String>> {
+        let (paths, place, ended) = (self.paths.clone(), place.clone(), ended.to_vec());
+        off_thread(move || {
+            let files = files_of(&place)?;
+            let repairs = repairs(&paths, &place, &ended);
+            let stage = Stage { files: &files, place: &place, repairs: &repairs };
+            match stage.advance(&ended, claim) {
+                // Removed under it: nothing will follow.
+                Err(StoreError::NotFound { .. }) => Ok(Standing { over: true, ..Standing::default() }),
+                advanced => advanced.map_err(|error| error.to_string()),
+            }
+        })
+    }
+
+    fn changed<'a>(&'a self, place: &'a FlowPlace) -> BoxFuture<'static, ()> {
+        match files_of(place) {
+            Ok(files) => self.watches.changed(files.dir()),
+            Err(_) => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        place: &'a FlowPlace,
+        turn: &'a Turn,
+        caller: &'a Caller,
+    ) -> BoxFuture<'a, Result<SpawnRequest, String>> {
+        let (place, turn, caller, executable) = (place.clone(), turn.clone(), caller.clone(), self.executable.clone());
+        let session = self.paths.session();
+        off_thread(move || prepare(&place, &turn, &caller, &executable, &session))
+    }
+
+    fn wish<'a>(&'a self, place: &'a FlowPlace, caller: &'a Caller) -> BoxFuture<'a, Option<Wish>> {
+        let (about, caller) = (place.clone(), caller.clone());
+        let wished = off_thread(move || wish(&about, &caller));
+        Box::pin(async move {
+            wished.await.unwrap_or_else(|error| {
+                tracing::error!(flow = %place, error, "what it came to does not land");
+                None
+            })
+        })
+    }
+
+    fn close<'a>(&'a self, place: &'a FlowPlace, unfinished: bool) -> BoxFuture<'a, ()> {
+        let (paths, about) = (self.paths.clone(), place.clone());
+        Box::pin(async move {
+            let closed = off_thread(move || {
+                let left = if unfinished { leave(&about) } else { Ok(()) };
+                // Whatever became of that: it was stopped, and is not to go on by itself.
+                let dir = registration(&paths, &about);
+                let removed = fs::remove_file(dir.join(CALLER)).and_then(|()| fs::remove_dir_all(&dir));
+                left.and(removed.map_err(|error| format!("{}: {error}", dir.display())))
+            });
+            if let Err(error) = closed.await {
+                tracing::error!(flow = %place, error, "a flow that is left is still on record");
+            }
+            if let Ok(files) = files_of(place) {
+                self.watches.forget(files.dir());
+            }
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(place);
+        })
+    }
+}

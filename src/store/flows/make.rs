@@ -1,0 +1,61 @@
+//! New flows.
+
+use std::io;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use swarm_actors::flow::consent::{self, Mode};
+use swarm_actors::flow::document::{FlowRun, NewFlow};
+use swarm_actors::flow::graph::Graph;
+use swarm_actors::flow::names::{FlowRef, flow_id};
+
+use super::file;
+use super::place::Workspace;
+use super::sidecar::Sidecar;
+use super::store::{FLOW, FlowFiles, StoreError, WORKFLOW, gate_of, sync_record};
+use super::yaml;
+use swarm_sys::clock::now_iso;
+
+/// What a flow is made from.
+#[derive(Debug)]
+pub struct Make<'a> {
+    pub project: &'a str,
+    /// The text of a workflow that was found to be right.
+    pub workflow: &'a str,
+    pub sidecar: Sidecar,
+    /// What agents may do without asking; nothing where nothing is said.
+    pub consent: Option<Mode>,
+}
+
+impl Workspace {
+    /// Makes a flow of which nothing has happened yet.
+    ///
+    /// # Errors
+    /// When its name or workflow is none, or what the system says.
+    pub fn make(&self, make: &Make<'_>) -> Result<FlowFiles, StoreError> {
+        let other = |cause: String| StoreError::System(io::Error::other(cause));
+        let root = self.root().to_str().ok_or_else(|| other(format!("{} is no text", self.root().display())))?;
+        let document = yaml::parse(make.workflow).map_err(other)?;
+        let graph = Graph::resolve(&document, None).map_err(|error| other(error.to_string()))?;
+        let first = graph.nodes().first().ok_or_else(|| other("the workflow has no nodes".to_owned()))?;
+        let mut random = [0; 3];
+        getrandom(&mut random, GetRandomFlags::empty()).map_err(io::Error::from)?;
+        let id = flow_id(&now_iso(), random);
+        let files = self.flow(FlowRef::new(make.project, &id).map_err(other)?);
+        let record = files.dir().join("record");
+        file::make_dirs(&record)?;
+        file::replace(&record.join(WORKFLOW), make.workflow.as_bytes())?;
+        sync_record(&record)?;
+        file::replace(&files.dir().join("swarm.json"), make.sidecar.render().as_bytes())?;
+        let record_folder = record.to_str().ok_or_else(|| other("the folder of the flow is no text".to_owned()))?;
+        let new = NewFlow { id: files.id(), workspace_root: root, record_folder, first_node: first.id.as_str() };
+        // Last: the flow is there when this is.
+        let mut flow = FlowRun::new(&new);
+        if let Some(mode) = make.consent {
+            let mut gate = gate_of(&flow);
+            gate.set_mode(mode);
+            consent::keep(&mut flow, &gate);
+        }
+        file::replace(&files.dir().join(FLOW), flow.render().as_bytes())?;
+        Ok(files)
+    }
+}

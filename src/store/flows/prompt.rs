@@ -1,0 +1,256 @@
+//! What a role is told when its turn begins, in words: the facts are the scheduler's.
+
+use std::fmt::Write as _;
+
+use swarm_actors::flow::document::FlowRun;
+use swarm_actors::flow::entry::{Entry, Side};
+use swarm_actors::flow::graph::{Graph, Node};
+use swarm_actors::flow::improvement::{self, Begun};
+use swarm_actors::flow::plan::{PlanEntry, Step};
+
+use super::file;
+use super::sidecar::Sidecar;
+use super::store::FlowFiles;
+use swarm_sys::clock::now_iso;
+
+/// Of one artifact so much is put before the agent; the rest it reads itself.
+const ARTIFACT_BYTES_MAX: u64 = 64 << 10;
+
+/// What is said to an agent that remembers its conversation, and to one that does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    pub prompt: String,
+    pub whole: String,
+    /// What was handed over.
+    pub inbox: String,
+    /// Of a person, where there is one.
+    pub answer: Option<String>,
+}
+
+/// A flow, as far as its prompts go.
+pub struct Facts<'a> {
+    pub files: &'a FlowFiles,
+    pub flow: &'a FlowRun,
+    pub graph: &'a Graph,
+    pub sidecar: &'a Sidecar,
+}
+
+impl Facts<'_> {
+    /// What a node is told. `knows` says whether its role has a conversation, `about`
+    /// whether that is about this node, and `before` what was handed over with earlier
+    /// turns of the same visit.
+    pub fn of_node(&self, entry: &Entry, knows: bool, about: bool, before: &str) -> Said {
+        let Some(node) = self.graph.node(&entry.node) else { return Said::default() };
+        let (head, contract, end) = (self.head(entry), self.contract(node), self.how_to_end(node));
+        let (new, state) = (self.inbox(entry), state(entry));
+        let inbox = format!("{before}{new}");
+        let question = self.sidecar.words.get(&entry.node);
+        let whole = match &entry.answer {
+            Some(answer) => {
+                let asked = question.map(|text| format!("## What you had asked\n\n{text}\n\n")).unwrap_or_default();
+                format!("{head}{contract}{inbox}{asked}## What a person says to that\n\n{answer}\n\n{state}{end}")
+            }
+            None => format!("{head}{contract}{inbox}{state}{end}"),
+        };
+        let prompt = match &entry.answer {
+            Some(answer) if about && knows => answer.clone(),
+            None if !entry.by_handoff() && about && knows => {
+                format!("{head}Your turn was cut off. Go on where you were.\n\n{state}{}", self.short_end(node))
+            }
+            None if !entry.first_visit && knows && before.is_empty() => {
+                format!("{head}{new}{state}{}", self.short_end(node))
+            }
+            Some(_) | None => whole.clone(),
+        };
+        Said { prompt, whole, inbox, answer: entry.answer.clone() }
+    }
+
+    fn head(&self, entry: &Entry) -> String {
+        let name = self.flow.record_name.as_deref().or(self.graph.name.as_deref()).unwrap_or("the flow");
+        let how = if entry.interrupted { "resumed" } else { "started" };
+        format!("Node {} {how} at {}.\nFlow: {name}. You play the role {}.\n\n", entry.node, now_iso(), entry.role)
+    }
+
+    fn contract(&self, node: &Node) -> String {
+        let mut text = String::new();
+        if let Some(task) = &self.sidecar.task {
+            let _ = write!(text, "## The task of the flow\n\n{task}\n\n");
+        }
+        if !node.work.is_empty() {
+            text.push_str("## What this node is for\n\n");
+            for work in &node.work {
+                let _ = writeln!(text, "- {}", work.trim_end());
+            }
+            text.push('\n');
+        }
+        if !node.required_readings.is_empty() {
+            let _ = write!(text, "Read first: {}\n\n", node.required_readings.join(", "));
+        }
+        if node.human_colab {
+            text.push_str(
+                "A person works with you on this node and is asked before you hand over to the next one. \
+                 Ask what is not clear.\n\n",
+            );
+        }
+        if node.work.iter().any(|work| work.to_lowercase().contains("workflow.yaml")) {
+            let file = format!("{}/workflow.yaml", self.flow.record_folder());
+            let _ = write!(
+                text,
+                "The workflow is {file}. When you have changed it: swarm flow check {file} --flow {}\n\n",
+                self.flow.id()
+            );
+        }
+        text
+    }
+
+    /// What was handed over, each with what is in it.
+    fn inbox(&self, entry: &Entry) -> String {
+        let mut text = String::new();
+        for taken in &entry.taken {
+            let side = match taken.side {
+                Side::Predecessor => "from predecessor",
+                Side::Successor => "from successor, sent back to you",
+            };
+            for path in &taken.artifacts {
+                let _ = write!(text, "## {path} ({} {side})\n\n{}\n\n", taken.from, self.content(path));
+            }
+        }
+        for sent in &entry.superseded {
+            let _ = write!(
+                text,
+                "What you had sent to {} was not read, because it sent back to you first ({}). Send it anew when it \
+                 is right.\n\n",
+                sent.to,
+                sent.artifacts.join(", ")
+            );
+        }
+        text
+    }
+
+    fn content(&self, path: &str) -> String {
+        match file::read_text_up_to(&self.files.root().join(path), ARTIFACT_BYTES_MAX) {
+            Ok((text, true)) => text.trim_end().to_owned(),
+            Ok((text, false)) => format!("{}\n\n(It goes on: read the file.)", text.trim_end()),
+            Err(error) => format!("(It cannot be read: {error})"),
+        }
+    }
+
+    fn how_to_end(&self, node: &Node) -> String {
+        let mut text = format!(
+            "## How to end your turn\n\nWrite what you hand over as a new file below {} ($SWARM_RECORD), never one that \
+             was handed over before. Changes to files of the repository are committed for you and go along. Then say \
+             to whom, by a command that answers at once, and stop:\n\n",
+            self.flow.record_folder()
+        );
+        let ahead: Vec<&str> = self.graph.successors(&node.id).collect();
+        let behind: Vec<&str> = self.graph.predecessors(&node.id).collect();
+        for to in &ahead {
+            let _ = writeln!(text, "    swarm flow emit --to {to} --artifact FILE");
+        }
+        for to in &behind {
+            let _ = writeln!(
+                text,
+                "    swarm flow emit --to {to} --artifact FILE      (sends work back to it, with reasons)"
+            );
+        }
+        text.push_str("    swarm flow emit --ask QUESTION      (a person answers)\n");
+        if !behind.is_empty() {
+            text.push_str("    swarm flow emit --await      (waits for a handoff that is still to come)\n");
+        }
+        if ahead.is_empty() {
+            text.push_str("    swarm flow emit --close      (everything is done)\n");
+        }
+        text.push_str(
+            "\nOr end your last message with one fenced block that says the same:\n\n```handoff\ntarget_node_id: NODE\n\
+             artifact_path: FILE\n```\n\nSeveral targets are a list of such entries. Signals are `type: prompt-human`, \
+             `type: await-handoff` and `type: forward-pass-closed`.\n",
+        );
+        text
+    }
+
+    fn short_end(&self, node: &Node) -> String {
+        let neighbours = self.graph.successors(&node.id).chain(self.graph.predecessors(&node.id));
+        let neighbours: Vec<&str> = neighbours.collect();
+        format!(
+            "End your turn as before: swarm flow emit, or a handoff block. You may hand over to {}; the file must be a \
+             new one.\n",
+            neighbours.join(", ")
+        )
+    }
+
+    /// What a role is told that looks back.
+    pub fn of_role(&self, entry: &PlanEntry, begun: &Begun, knows: bool) -> Said {
+        let task = self.look_back(entry);
+        let Begun::Answered(answer) = begun else {
+            let again = *begun == Begun::Again && knows;
+            let prompt =
+                if again { format!("Your step was cut off. Go on where you were.\n\n{task}") } else { task.clone() };
+            return Said { prompt, whole: task, ..Said::default() };
+        };
+        let whole = format!("{task}\n## What a person says to your question\n\n{answer}\n");
+        let prompt = if knows { answer.clone() } else { whole.clone() };
+        Said { prompt, whole, answer: Some(answer.clone()), ..Said::default() }
+    }
+
+    fn look_back(&self, entry: &PlanEntry) -> String {
+        let name = self.flow.record_name.as_deref().or(self.graph.name.as_deref()).unwrap_or("the flow");
+        let findings = self.flow.phase().and_then(|phase| phase.get("findingsProduced")?.as_object().cloned());
+        let found = |role: &str| findings.as_ref().and_then(|all| all.text(role)).map(str::to_owned);
+        let mut text = String::new();
+        let (assigned, end) = match entry.step {
+            Step::MetaAnalysis => {
+                let _ = write!(
+                    text,
+                    "The work of flow {name} is done. Look back upon your own part of it as {}: what went well, what \
+                     cost time, what was unclear in what you were told or given, and what should be done otherwise next \
+                     time. Be concrete.\n\n",
+                    entry.role
+                );
+                (improvement::findings_path(self.flow, &entry.role), "--findings")
+            }
+            Step::Feedback => {
+                let _ = write!(
+                    text,
+                    "All roles have looked back upon flow {name}. Make one text of their findings for those who \
+                     maintain the workflow and the tools: what to change, in the order of what it is worth.\n\n"
+                );
+                (improvement::feedback_path(self.flow), "--feedback")
+            }
+        };
+        let roles: Vec<String> = match entry.step {
+            Step::MetaAnalysis => entry.reads.clone(),
+            Step::Feedback => findings.iter().flat_map(|all| all.keys().map(str::to_owned)).collect(),
+        };
+        for (role, path) in roles.iter().filter_map(|role| Some((role, found(role)?))) {
+            let _ = write!(text, "## {path} (findings of {role})\n\n{}\n\n", self.content(&path));
+        }
+        let file = self.files.root().join(&assigned);
+        let (kind, key) = match entry.step {
+            Step::MetaAnalysis => ("meta-analysis-complete", "findings_path"),
+            Step::Feedback => ("backward-pass-complete", "artifact_path"),
+        };
+        let _ = write!(
+            text,
+            "Write it to {}, then stop with\n\n    swarm flow emit {end} {assigned}\n\nor with this block at the end of \
+             your last message:\n\n```handoff\ntype: {kind}\n{key}: {assigned}\n```\n",
+            file.display()
+        );
+        text
+    }
+}
+
+/// What is still to come, what was sent, and what is owed.
+fn state(entry: &Entry) -> String {
+    let mut text = String::new();
+    for (what, nodes) in
+        [("Not yet received from", &entry.not_received), ("Sent to", &entry.sent), ("Not yet sent to", &entry.not_sent)]
+    {
+        if !nodes.is_empty() {
+            let _ = writeln!(text, "{what}: {}", nodes.join(", "));
+        }
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}

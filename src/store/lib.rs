@@ -1,0 +1,18 @@
+//! The state directory: reads and writes its files, and builds the views that combine them.
+
+pub mod events;
+pub mod flows;
+pub mod legacy_process;
+pub mod logs;
+pub mod loops;
+pub mod nudges;
+pub mod processes;
+pub mod records;
+pub mod recovery_view;
+pub mod repositories;
+pub mod runs;
+pub mod sessions;
+pub mod summary;
+pub mod terminals;
+pub mod views;
+pub mod windows;

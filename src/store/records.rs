@@ -1,0 +1,325 @@
+//! Worker directories below `w/`: reads their records, probes leases without taking them, and does the few writes
+//! that belong to the supervisor.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use serde::de::DeserializeOwned;
+use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
+use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
+
+use swarm_sys::files::{blocking, make_dir, replace_durably, write_private};
+use swarm_sys::paths::Paths;
+use swarm_sys::{cgroups, procfs};
+
+/// Maximum size of a record in bytes; an environment has at most 2 MB.
+const RECORD_BYTES_MAX: u64 = 8 << 20;
+/// Maximum wait for a shim to decide a start that its supervisor abandoned.
+const LEASE_WAIT_MAX: Duration = Duration::from_secs(3);
+
+/// Marker file of a stuck worker; holds the cause.
+pub const STUCK: &str = "stuck";
+/// Marker file of a generation whose end was recorded in the event log.
+const TOLD: &str = "told";
+/// File that lists the control groups of a generation, one per line.
+pub const GROUPS: &str = "groups";
+
+pub struct DiskRecords {
+    paths: Paths,
+    boot: String,
+}
+
+impl DiskRecords {
+    pub fn new(paths: Paths) -> Self {
+        Self { paths, boot: procfs::boot_id() }
+    }
+
+    pub fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// Reads the records of one generation. Unreadable records count as absent; `None` if there is no directory.
+    ///
+    /// # Errors
+    /// Fails if the directory exists and cannot be read.
+    pub fn read(&self, name: &str, generation: u64) -> io::Result<Option<DirFacts>> {
+        let dir = self.paths.worker(name, generation);
+        match fs::symlink_metadata(&dir) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        // The lease is read before the exit record, which is written before the lease is released: a lease found free
+        // therefore always has its record, unless the shim died.
+        let lease = probe(&dir).map_or_else(LeaseFacts::default, |(held, content)| self.with_process(held, content));
+        let exit = record(&dir.join("exit.json"));
+        let spec = spec(&dir);
+        let wanted = record(&dir.join("wanted.json")).unwrap_or_default();
+        Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
+    }
+
+    /// Combines the lease with the state of the worker's process.
+    fn with_process(&self, held: bool, content: Option<Lease>) -> LeaseFacts {
+        let this_boot = content.as_ref().is_some_and(|lease| lease.worker.boot == self.boot);
+        let stat = content.as_ref().and_then(|lease| procfs::alive(&lease.worker, &self.boot));
+        let suspended = stat.is_some_and(|stat| stat.is_suspended());
+        LeaseFacts { held, content, this_boot, worker_alive: stat.is_some(), suspended }
+    }
+}
+
+/// Returns whether the lease is held, and its content. `None` if there is no lease.
+fn probe(dir: &Path) -> Option<(bool, Option<Lease>)> {
+    let mut file = File::open(dir.join("lease")).ok()?;
+    let held = is_held(&file);
+    Some((held, parse(&mut file)))
+}
+
+/// Returns the lock that a shim holds on its lease: a write lock on the whole file.
+pub fn whole_file_lock() -> libc::flock {
+    libc::flock { l_type: libc::F_WRLCK as _, l_whence: libc::SEEK_SET as _, l_start: 0, l_len: 0, l_pid: 0 }
+}
+
+/// Reports whether a process holds the lease, without taking it.
+pub fn is_held(file: &File) -> bool {
+    let mut lock = whole_file_lock();
+    match fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)) {
+        Ok(_) => i32::from(lock.l_type) != libc::F_UNLCK,
+        // If locks cannot be queried, the lease must count as held: a living worker must not be declared dead.
+        Err(_) => true,
+    }
+}
+
+fn spec(dir: &Path) -> SpecFacts {
+    if let Some(spec) = record::<Spec>(&dir.join("spec.json")) {
+        return SpecFacts::Executed(Box::new(spec));
+    }
+    match record::<Spec>(&dir.join("spec.pending")) {
+        Some(spec) => SpecFacts::Pending(Box::new(spec)),
+        // The file may have been renamed between the two reads.
+        None => record::<Spec>(&dir.join("spec.json"))
+            .map_or(SpecFacts::Missing, |spec| SpecFacts::Executed(Box::new(spec))),
+    }
+}
+
+/// Reads a record; a malformed one counts as absent.
+fn record<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    parse(&mut file)
+}
+
+/// Parses the content of a record's file. Most records fit into one read: a regular file that returns less than was
+/// requested has no more data.
+pub fn parse<T: DeserializeOwned>(file: &mut File) -> Option<T> {
+    let mut piece = [0_u8; 1024];
+    let length = file.read(&mut piece).ok()?;
+    if length < piece.len() {
+        return serde_json::from_slice(&piece[..length]).ok();
+    }
+    let mut text = piece.to_vec();
+    file.take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Splits `name.generation`.
+fn parse_dir_name(text: &str) -> Option<(&str, u64)> {
+    let (name, generation) = text.rsplit_once('.')?;
+    Some((name, generation.parse().ok().filter(|number| *number > 0)?))
+}
+
+impl Records for DiskRecords {
+    fn scan_now(&self) -> io::Result<Vec<DirFacts>> {
+        let entries = list(&self.paths.workers())?;
+        let names: Vec<String> = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut found: Vec<(&str, u64)> = names.iter().filter_map(|name| parse_dir_name(name)).collect();
+        found.sort_unstable();
+        found.into_iter().filter_map(|(name, generation)| self.read(name, generation).transpose()).collect()
+    }
+
+    fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>> {
+        let paths = self.paths.clone();
+        blocking(move || Self::new(paths).scan_now())
+    }
+
+    fn observe<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<Option<DirFacts>>> {
+        // A few small reads from the page cache are cheaper than a thread.
+        Box::pin(std::future::ready(self.read(name, generation)))
+    }
+
+    fn next_free(&self, name: &str, above: u64) -> io::Result<u64> {
+        let mut generation = above + 1;
+        while fs::symlink_metadata(self.paths.worker(name, generation)).is_ok() {
+            generation += 1;
+        }
+        Ok(generation)
+    }
+
+    fn lease_is_let_go<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
+        let path = self.paths.worker(name, generation).join("lease");
+        Box::pin(async move { tokio::task::spawn_blocking(move || wait_let_go(&path)).await.unwrap_or(false) })
+    }
+
+    fn tidy(&self) -> BoxFuture<'_, io::Result<()>> {
+        let workers = self.paths.workers();
+        blocking(move || {
+            let files = list(&workers)?.into_iter().flat_map(|dir| list(&dir.path()).unwrap_or_default());
+            for file in files.filter(|file| file.file_name().to_string_lossy().contains(".tmp.")) {
+                absent_ok(fs::remove_file(file.path()))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove_leftovers<'a>(&'a self, name: &'a str, keep: Option<u64>) -> BoxFuture<'a, io::Result<()>> {
+        let this = Self { paths: self.paths.clone(), boot: self.boot.clone() };
+        let name = name.to_owned();
+        blocking(move || {
+            for dir in list(&this.paths.workers())? {
+                let file_name = dir.file_name();
+                let Some((other, generation)) = file_name.to_str().and_then(parse_dir_name) else { continue };
+                if other != name || Some(generation) == keep {
+                    continue;
+                }
+                let Some(facts) = this.read(other, generation)? else { continue };
+                // A start that was never executed is kept: its worktree may have to be rolled back.
+                if !facts.lease.held && !matches!(facts.spec, SpecFacts::Pending(_)) {
+                    remove_dir(&dir.path())?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn write_wanted<'a>(&'a self, name: &'a str, generation: u64, wanted: &'a Wanted) -> BoxFuture<'a, io::Result<()>> {
+        let (dir, wanted) = (self.paths.worker(name, generation), wanted.clone());
+        blocking(move || replace_durably(&dir, "wanted.json", &serde_json::to_vec(&wanted)?))
+    }
+
+    fn is_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, bool> {
+        let path = self.paths.worker(name, generation).join(TOLD);
+        Box::pin(async move { blocking(move || path.try_exists()).await.unwrap_or(false) })
+    }
+
+    fn set_end_told<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, ()> {
+        let path = self.paths.worker(name, generation).join(TOLD);
+        Box::pin(async move {
+            if let Err(error) = blocking(move || write_private(&path, b"")).await {
+                tracing::debug!(worker = name, %error, "cannot record that the end was reported");
+            }
+        })
+    }
+
+    fn mark<'a>(&'a self, name: &'a str, generation: u64, stuck: Option<&'a str>) -> BoxFuture<'a, ()> {
+        let path = self.paths.worker(name, generation).join(STUCK);
+        let marked = match stuck {
+            Some(cause) => write_private(&path, cause.as_bytes()),
+            None => absent_ok(fs::remove_file(&path)),
+        };
+        if let Err(error) = marked {
+            tracing::debug!(worker = name, %error, "cannot update the stuck marker");
+        }
+        Box::pin(std::future::ready(()))
+    }
+
+    fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>> {
+        let dir = self.paths.worker(name, generation);
+        blocking(move || {
+            if File::open(dir.join("lease")).is_ok_and(|lease| is_held(&lease)) {
+                return Err(io::Error::other(format!("the lease of {} is held", dir.display())));
+            }
+            remove_dir(&dir)
+        })
+    }
+
+    fn remove_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        let files = self.log_files(name);
+        blocking(move || {
+            files
+                .iter()
+                .try_for_each(|(log, rotated)| absent_ok(fs::remove_file(log)).and(absent_ok(fs::remove_file(rotated))))
+        })
+    }
+
+    fn rotate_logs<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<()>> {
+        let files = self.log_files(name);
+        // Three renames in one directory, mostly of absent files, are cheaper than a thread.
+        let rotated = files.iter().try_for_each(|(log, rotated)| absent_ok(fs::rename(log, rotated)));
+        Box::pin(std::future::ready(rotated))
+    }
+}
+
+impl DiskRecords {
+    /// Returns the paths of the logs and of their rotated parts. Empty for names that the original `swarm` accepted and
+    /// that would lead out of the directory.
+    fn log_files(&self, name: &str) -> Vec<(PathBuf, PathBuf)> {
+        if WorkerName::parse(name).is_err() {
+            return Vec::new();
+        }
+        let both = |kind| (self.paths.log(name, kind), self.paths.logs().join(format!("{name}.{kind}.log.1")));
+        ["stdout", "stderr", "tmux"].map(both).into()
+    }
+}
+
+/// Removes the directory of a generation: first the control groups that a killed shim left, last the contract, so
+/// that an interrupted removal is still recognizable as this generation.
+fn remove_dir(dir: &Path) -> io::Result<()> {
+    if let Ok(listed) = fs::read_to_string(dir.join(GROUPS)) {
+        cgroups::remove_listed(&listed, &dir.file_name().unwrap_or_default().to_string_lossy());
+    }
+    let mut names: Vec<PathBuf> = list(dir)?.into_iter().map(|entry| entry.path()).collect();
+    names.sort_by_key(|path| path.file_stem().is_some_and(|stem| stem == "spec"));
+    for path in names {
+        absent_ok(fs::remove_file(path))?;
+    }
+    absent_ok(fs::remove_dir(dir))
+}
+
+/// Lists a directory; an absent one is empty. Retries on `EINTR`, which the standard library does not do here.
+fn list(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    loop {
+        match fs::read_dir(dir).and_then(Iterator::collect) {
+            Ok(entries) => return Ok(entries),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn absent_ok(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Waits until the lease is released, at most `LEASE_WAIT_MAX`, and reports whether it was. The kernel wait runs in
+/// its own thread, which releases the read lock as soon as it gets it.
+pub fn wait_let_go(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return true };
+    if !is_held(&file) {
+        return true;
+    }
+    let (sender, receiver) = mpsc::channel();
+    let waiting = std::thread::Builder::new().spawn(move || {
+        let lock = libc::flock { l_type: libc::F_RDLCK as _, ..whole_file_lock() };
+        let _ = sender.send(fcntl(&file, FcntlArg::F_OFD_SETLKW(&lock)).is_ok());
+    });
+    waiting.is_ok() && receiver.recv_timeout(LEASE_WAIT_MAX).unwrap_or(false)
+}
+
+/// Creates the directory of one generation and returns its path.
+///
+/// # Errors
+/// Fails if the directory exists already, or on any other I/O error.
+pub fn make_worker_dir(paths: &Paths, spec: &Spec) -> io::Result<PathBuf> {
+    let dir = paths.workers().join(worker_dir_name(&spec.name, spec.generation));
+    make_dir(&dir)?;
+    Ok(dir)
+}

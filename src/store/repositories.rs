@@ -1,0 +1,14 @@
+//! All of git that verbs may use. Verbs import git through this list only, so that it shows what of git reaches the
+//! command line.
+
+pub use swarm_git::repository::{
+    Site, branch_of, common_dir, contains, exclude, has_branch, is_branch_name, lines, main_tree, remove_landed_branch,
+    root, site, worktrees_of,
+};
+pub use swarm_git::trash;
+pub use swarm_git::worktrees::{remove_worktree_if_clean, topic, usage};
+
+/// Merge queues as their journals have them, for verbs that ask no supervisor.
+pub mod landing {
+    pub use swarm_git::landing::{has_resolver, journal};
+}

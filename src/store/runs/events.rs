@@ -1,0 +1,108 @@
+//! `events.jsonl`: the events of a run, and the reports of its agents. Lines are only appended, so that a reader can
+//! continue where it stopped.
+
+use std::io;
+use std::path::Path;
+
+use swarm_actors::run::machine::{Effect, Machine};
+use swarm_model::run::Event;
+use swarm_model::run::plan::Plan;
+use swarm_model::run::words::{Line, Word};
+use swarm_ports::Telling;
+
+use super::home::{Home, append_lines, end_of, iso};
+
+/// Appends events of a run.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn append(plan: &Plan, words: Vec<Telling>) -> io::Result<()> {
+    let mut lines = String::new();
+    for Telling { at_ms, number, job, word } in words {
+        let workstream = job.map(|job| plan.jobs[job].id.clone());
+        let line = Line { time: iso(at_ms), run: plan.id.clone(), number, workstream, word };
+        lines.push_str(&serde_json::to_string(&line)?);
+        lines.push('\n');
+    }
+    append_lines(&Home::new(&plan.home).events(), &lines).map(drop)
+}
+
+/// Formats a report of a job's agent as a line.
+///
+/// # Errors
+/// Fails if it cannot be serialized.
+pub fn line(run: &str, job: &str, at_ms: u64, word: Word) -> io::Result<String> {
+    let line = Line { time: iso(at_ms), run: run.to_owned(), number: None, workstream: Some(job.to_owned()), word };
+    Ok(format!("{}\n", serde_json::to_string(&line)?))
+}
+
+/// Appends formatted lines.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn report(events: &Path, lines: &str) -> io::Result<()> {
+    append_lines(events, lines).map(drop)
+}
+
+/// Replays the events of the journal, and appends those that a crash kept from being reported.
+pub fn append_missing(home: &Home, run: &mut Machine, events: &[(u64, Event)]) {
+    let told = count(home, &run.plan.id);
+    for (at_ms, event) in events {
+        let missing = run.on(event, *at_ms).into_iter().filter_map(|effect| match effect {
+            Effect::Tell(number, job, word) if number >= told => {
+                Some(Telling { at_ms: *at_ms, number: Some(number), job, word })
+            }
+            _ => None,
+        });
+        let missing: Vec<Telling> = missing.collect();
+        if !missing.is_empty()
+            && let Err(error) = append(&run.plan, missing)
+        {
+            tracing::warn!(home = %run.plan.home, %error, "cannot record the events of a run");
+        }
+    }
+}
+
+/// Returns the number of recorded events of this run, without the reports of agents. Searches from the end, because
+/// the file may be large.
+pub fn count(home: &Home, run: &str) -> u64 {
+    let of_run = |line: &[u8]| {
+        let line: Line = serde_json::from_slice(line).ok()?;
+        line.number.filter(|_| line.run == run)
+    };
+    let mut span = 64 << 10;
+    loop {
+        let text = end_of(&home.events(), span).unwrap_or_default();
+        // The first line of the span may be cut, and does not parse then.
+        if let Some(number) = text.rsplit(|byte| *byte == b'\n').find_map(of_run) {
+            return number + 1;
+        }
+        if (text.len() as u64) < span {
+            return 0;
+        }
+        span *= 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_counted_before_many_reports_of_agents() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = Home::new(dir.path());
+        assert_eq!(count(&home, "r"), 0, "there are no events");
+        let plan = Plan { id: "r".into(), home: dir.path().to_str().expect("text").into(), ..Plan::default() };
+        let word = |number| Telling { at_ms: 0, number: Some(number), job: None, word: Word::RunPaused };
+        append(&plan, vec![word(0), word(1)]).expect("appended");
+        assert_eq!((count(&home, "r"), count(&home, "other")), (2, 0));
+        let activity = || line("r", "a", 0, Word::Activity { text: "x".repeat(1000) }).expect("a line");
+        for _ in 0..200 {
+            report(&home.events(), &activity()).expect("appended");
+        }
+        assert_eq!((count(&home, "r"), count(&home, "other")), (2, 0));
+        append(&plan, vec![word(2)]).expect("appended");
+        assert_eq!(count(&home, "r"), 3);
+    }
+}

@@ -1,0 +1,183 @@
+//! The home of a run: the directory with its files. The home is `.arial` in a repository, or a directory of its own in
+//! the state directory.
+//!
+//! ```text
+//!   state.json     the run in the format of the original Arial programs (specs only)
+//!   run.jsonl      journal: the run at its start, and all events since
+//!   events.jsonl   reported events
+//!   lock           held while a run is active or being planned
+//!   attempts/ID.N/ order, prompt, conversation and result of one attempt
+//!   context/ID/    messages from people to an agent
+//!   logs/ID.log    log of the agent
+//!   worktrees/ID/  worktree of the agent
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use swarm_sys::clock;
+use swarm_sys::files::make_dir;
+
+/// Directory name of a repository's home.
+pub const ARIAL: &str = ".arial";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home(PathBuf);
+
+impl Home {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// Returns the home of the repository at `root`.
+    pub fn of(root: &Path) -> Self {
+        Self(root.join(ARIAL))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+    pub fn state(&self) -> PathBuf {
+        self.0.join("state.json")
+    }
+    pub fn journal(&self) -> PathBuf {
+        self.0.join("run.jsonl")
+    }
+    pub fn events(&self) -> PathBuf {
+        self.0.join("events.jsonl")
+    }
+    pub fn lock(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+    pub fn joblog(&self) -> PathBuf {
+        self.0.join("joblog")
+    }
+    pub fn attempt(&self, id: &str, attempt: u32) -> PathBuf {
+        self.0.join("attempts").join(format!("{id}.{attempt}"))
+    }
+    pub fn context(&self, id: &str) -> PathBuf {
+        self.0.join("context").join(id)
+    }
+    pub fn logs(&self) -> PathBuf {
+        self.0.join("logs")
+    }
+    pub fn log(&self, id: &str) -> PathBuf {
+        self.logs().join(format!("{id}.log"))
+    }
+    pub fn worktrees(&self) -> PathBuf {
+        self.0.join("worktrees")
+    }
+    pub fn templates(&self) -> PathBuf {
+        self.0.join("templates")
+    }
+
+    /// Creates the directories that every home has.
+    ///
+    /// # Errors
+    /// Returns any I/O error.
+    pub fn make(&self) -> io::Result<()> {
+        for dir in [self.0.clone(), self.logs(), self.worktrees()] {
+            make_all(&dir)?;
+        }
+        Ok(())
+    }
+
+    /// Removes temporary files of killed writers. Requires the lock.
+    pub fn tidy(&self) {
+        remove_torn(&self.0);
+    }
+
+    /// Reports whether a process holds the lock. It may be a supervisor with another state directory.
+    pub fn is_locked(&self) -> bool {
+        File::open(self.lock()).is_ok_and(|lock| lock.try_lock_shared().is_err())
+    }
+
+    /// Takes the lock, which is released when the file is closed.
+    ///
+    /// # Errors
+    /// Fails with a message for users that names the holder, or on I/O errors.
+    pub fn take_lock(&self) -> Result<File, String> {
+        let path = self.lock();
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let mut lock = open.map_err(|error| format!("{}: {error}", path.display()))?;
+        if lock.try_lock().is_err() {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            return Err(format!("a run is under way in {} (process {})", self.0.display(), holder.trim()));
+        }
+        let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        written.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(lock)
+    }
+}
+
+/// Removes temporary files of killed writers from a directory without active writers.
+pub fn remove_torn(dir: &Path) {
+    for file in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if file.file_name().to_string_lossy().contains(".tmp.") {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
+/// Creates a private directory with its parents; an existing one is not an error.
+///
+/// # Errors
+/// Returns any other I/O error.
+pub fn make_all(dir: &Path) -> io::Result<()> {
+    match make_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let Some(parent) = dir.parent() else { return Err(error) };
+            make_all(parent)?;
+            make_all(dir)
+        }
+        made => made,
+    }
+}
+
+/// Appends complete lines in one write. If a crash tore the last line, a newline is inserted first.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn append_lines(path: &Path, lines: &str) -> io::Result<File> {
+    use std::os::unix::fs::FileExt as _;
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    let length = file.metadata()?.len();
+    let mut last = [b'\n'];
+    if length > 0 {
+        file.read_exact_at(&mut last, length - 1)?;
+    }
+    if last == *b"\n" {
+        file.write_all(lines.as_bytes())?;
+    } else {
+        file.write_all(format!("\n{lines}").as_bytes())?;
+    }
+    Ok(file)
+}
+
+/// Reads at most the last `bytes_max` bytes of a file.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn end_of(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Formats Unix milliseconds as ISO 8601 in UTC, with milliseconds.
+pub fn iso(at_ms: u64) -> String {
+    let at = i64::try_from(at_ms).ok().and_then(|at_ms| jiff::Timestamp::from_millisecond(at_ms).ok());
+    clock::iso(at.unwrap_or_default())
+}
+
+/// Parses an ISO 8601 time into Unix milliseconds; `None` if it is not valid.
+pub fn from_iso(text: &str) -> Option<u64> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(at.as_millisecond()).ok()
+}

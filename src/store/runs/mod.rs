@@ -1,0 +1,362 @@
+//! Runs on disk: journals, `.arial/state.json`, prompts, and the results of attempts.
+
+pub mod events;
+pub mod home;
+pub mod journal;
+pub mod order;
+mod prepare;
+pub mod prompt;
+pub mod specs;
+pub mod wire;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use swarm_actors::run::machine::Machine;
+use swarm_model::run::plan::{Job, Plan, Work};
+use swarm_model::run::progress::{Now, Progress, Run, Spent};
+use swarm_model::run::words::Word;
+use swarm_model::run::{Event, Outcome};
+use swarm_model::{Caller, ExitRecord, SpawnRequest};
+use swarm_ports::{BoxFuture, Journaled, Runs, Telling};
+
+use self::home::Home;
+use self::wire::ArialState;
+use swarm_agents::short;
+use swarm_sys::clock::wall_ms;
+use swarm_sys::files::{blocking, replace_durably};
+use swarm_sys::paths::{Paths, digest};
+
+const CALLER: &str = "caller.json";
+
+pub struct DiskRuns {
+    paths: Paths,
+    executable: PathBuf,
+    open: Arc<OpenRuns>,
+}
+
+/// A run whose lock this process holds.
+struct Open {
+    /// Held as long as the run is open.
+    _lock: File,
+    state: Option<ArialState>,
+}
+
+/// Content of `caller.json`, which registers a run that is not over, with the caller on whose behalf it runs.
+#[derive(Serialize, Deserialize)]
+struct Active {
+    home: String,
+    caller: Caller,
+}
+
+impl Active {
+    /// Reports whether the journal of this request exists: a start may have been interrupted before writing it. Also
+    /// true if the journal cannot be checked, so that the error is reported to the user later.
+    fn has_begun(&self) -> bool {
+        let home = Home::new(&self.home);
+        match journal::request(&home) {
+            Ok(begun) => begun.is_none_or(|begun| begun == self.caller.request),
+            Err(error) => error.kind() != io::ErrorKind::NotFound || !home.path().is_dir(),
+        }
+    }
+}
+
+impl DiskRuns {
+    pub fn new(paths: Paths, executable: PathBuf) -> Self {
+        Self { paths, executable, open: Arc::default() }
+    }
+
+    fn place(&self, home: &str) -> PathBuf {
+        place(&self.paths, home)
+    }
+}
+
+type OpenRuns = Mutex<BTreeMap<String, Open>>;
+
+/// Takes the lock of a run, unless this process holds it already, and returns the content of `state.json`.
+fn take(open: &OpenRuns, home: &Home) -> Result<Option<ArialState>, String> {
+    let name = home.path().to_string_lossy().into_owned();
+    let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = open.get(&name) {
+        return Ok(known.state.clone());
+    }
+    home.make().map_err(|error| format!("{}: {error}", home.path().display()))?;
+    let lock = home.take_lock()?;
+    home.tidy();
+    let state = wire::load(home)?;
+    open.insert(name, Open { _lock: lock, state: state.clone() });
+    Ok(state)
+}
+
+fn forget(open: &OpenRuns, home: &str) {
+    open.lock().unwrap_or_else(PoisonError::into_inner).remove(home);
+}
+
+/// Runs blocking work on another thread: the files of an old run may be large.
+fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> BoxFuture<'static, Result<T, String>> {
+    Box::pin(async move {
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("internal error: {error}")))
+    })
+}
+
+fn journaled(home: &Home, registered: &Path) -> Result<Journaled, String> {
+    let (run, events) = journal::read(home)?.ok_or_else(|| format!("{} does not exist", home.journal().display()))?;
+    let active = read_active(registered).map_err(|error| error.to_string())?;
+    let caller = active.ok_or("the caller of the run is not recorded")?.caller;
+    let told = events::count(home, &run.plan.id);
+    Ok(Journaled { run, events, caller, told })
+}
+
+/// Returns the directory that registers the run of this home as active.
+fn place(paths: &Paths, home: &str) -> PathBuf {
+    paths.runs().join(digest(home.as_bytes(), 8))
+}
+
+/// Reports whether a run of this home is active, even if no supervisor is running.
+pub fn is_under_way(paths: &Paths, home: &Home) -> bool {
+    let registered = read_active(&place(paths, &home.path().to_string_lossy()));
+    // An unreadable registration counts as active.
+    registered.map_or(true, |active| active.is_some_and(|active| active.has_begun()))
+}
+
+fn unregister(place: &Path) -> io::Result<()> {
+    match fs::remove_file(place.join(CALLER)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // Removes leftovers of killed writers as well.
+    let _ = fs::remove_dir_all(place);
+    Ok(())
+}
+
+fn active(runs: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(runs) {
+        Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut homes = Vec::new();
+    for entry in entries {
+        match read_active(&entry.path()) {
+            Ok(Some(active)) if active.has_begun() => homes.push(active.home),
+            Ok(Some(active)) => {
+                tracing::warn!(home = %active.home, "discarding a run whose start was interrupted");
+                if let Err(error) = unregister(&entry.path()) {
+                    tracing::warn!(%error, "cannot remove the registration of an interrupted start");
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::error!(%error, "cannot read the registration of a run"),
+        }
+    }
+    Ok(homes)
+}
+
+fn read_active(place: &Path) -> io::Result<Option<Active>> {
+    match fs::read(place.join(CALLER)) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reports messages to an agent that will not have another turn.
+fn report_late(home: &Home, run: &str, id: &str) {
+    for (file, text) in order::said(&home.context(id)) {
+        let word = Word::Context { delivered: false, text: short(&text) };
+        let told = events::line(run, id, wall_ms(), word).and_then(|line| events::report(&home.events(), &line));
+        if let Err(error) = told.and_then(|()| order::take(&file, false)) {
+            tracing::warn!(file = %file.display(), %error, "cannot report a message that came too late");
+        }
+    }
+}
+
+/// Reports whether a row was reset because its spec changed; the recorded progress then belongs to the old spec.
+fn is_reset(row: &wire::Workstream, job: &Progress) -> bool {
+    row.status == "pending" && row.started_at.is_none() && job.started_ms.is_some()
+}
+
+/// Returns the state of an earlier run: its journal, overridden by `state.json`, which people and other programs may
+/// have edited. If `state.json` is older than the journal, it could not be written and is ignored.
+fn earlier(home: &Home, state: Option<&ArialState>) -> Result<Option<Run>, String> {
+    let (journaled, last_ms) = match journal::read(home)? {
+        Some((run, events)) => {
+            let mut run = Machine::new(run);
+            events::append_missing(home, &mut run, &events);
+            (Some(Run::clone(&run)), events.last().map_or(0, |(at_ms, _)| *at_ms))
+        }
+        None => (None, 0),
+    };
+    let written_ms = state.and_then(|state| home::from_iso(&state.updated_at)).unwrap_or(u64::MAX);
+    let (Some(state), known) = (state.filter(|_| written_ms >= last_ms), journaled.as_ref()) else {
+        return Ok(journaled);
+    };
+    let mut run = known.cloned().unwrap_or_default();
+    let over = true;
+    for row in &state.workstreams {
+        let at = run.plan.position(&row.id);
+        match at {
+            Some(at) if wire::word(&run.jobs[at].stage, over) == row.status && !is_reset(row, &run.jobs[at]) => {}
+            Some(_) if row.status == "running" => {}
+            Some(at) => {
+                // Attempt numbers continue, because other records refer to the earlier ones.
+                let attempt = run.jobs[at].attempt.max(row.retry_count);
+                run.jobs[at] = Progress { attempt, ..row.progress() };
+            }
+            None => {
+                Arc::make_mut(&mut run.plan).jobs.push(Job { id: row.id.clone(), ..Job::default() });
+                run.jobs.push(row.progress());
+            }
+        }
+    }
+    Ok(Some(run))
+}
+
+impl Runs for DiskRuns {
+    fn active(&self) -> BoxFuture<'_, io::Result<Vec<String>>> {
+        let runs = self.paths.runs();
+        blocking(move || active(&runs))
+    }
+
+    fn open<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Option<Run>, String>> {
+        let (open, home) = (Arc::clone(&self.open), home.to_owned());
+        off_thread(move || {
+            let place = Home::new(&home);
+            let state = take(&open, &place)?;
+            earlier(&place, state.as_ref()).inspect_err(|_| forget(&open, &home))
+        })
+    }
+
+    fn begin<'a>(&'a self, run: &'a Run, caller: &'a Caller) -> BoxFuture<'a, io::Result<()>> {
+        let (run, caller) = (run.clone(), caller.clone());
+        let (runs, place) = (self.paths.runs(), self.place(&run.plan.home));
+        blocking(move || {
+            home::make_all(&runs)?;
+            home::make_all(&place)?;
+            let active = Active { home: run.plan.home.clone(), caller };
+            replace_durably(&place, CALLER, &serde_json::to_vec(&active)?)?;
+            // Commits the start. Until then the registration has no effect, because the journal belongs to another
+            // request.
+            journal::begin(&Home::new(&run.plan.home), &run, &active.caller.request)
+        })
+    }
+
+    fn began_by<'a>(&'a self, home: &'a str, request: &'a str) -> BoxFuture<'a, bool> {
+        let began = journal::request(&Home::new(home)).is_ok_and(|begun| begun.as_deref() == Some(request));
+        Box::pin(std::future::ready(began))
+    }
+
+    fn resume<'a>(&'a self, home: &'a str) -> BoxFuture<'a, Result<Journaled, String>> {
+        let (open, home, registered) = (Arc::clone(&self.open), home.to_owned(), self.place(home));
+        off_thread(move || {
+            let place = Home::new(&home);
+            take(&open, &place)?;
+            journaled(&place, &registered).inspect_err(|_| forget(&open, &home))
+        })
+    }
+
+    fn append<'a>(&'a self, run: &'a Run, events: &'a [(u64, Event)]) -> BoxFuture<'a, io::Result<()>> {
+        let events = events.to_vec();
+        let home = Home::new(&run.plan.home);
+        let state = {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.get_mut(&run.plan.home).and_then(|open| open.state.as_mut()).map(|state| {
+                // Without new events the run is resuming, and the file may be out of date.
+                let at_ms = events.last().map_or_else(wall_ms, |(at_ms, _)| *at_ms);
+                state.take(run, at_ms);
+                state.clone()
+            })
+        };
+        blocking(move || {
+            journal::append(&home, &events)?;
+            // A failure is only logged: an outdated file is rebuilt from the journal.
+            if let Some(state) = state
+                && let Err(error) = wire::save(&home, &state)
+            {
+                tracing::warn!(home = %home.path().display(), %error, "cannot update state.json of a run");
+            }
+            Ok(())
+        })
+    }
+
+    fn tell<'a>(&'a self, plan: &'a Plan, words: Vec<Telling>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Err(error) = events::append(plan, words) {
+                tracing::warn!(home = %plan.home, %error, "cannot record the events of a run");
+            }
+        })
+    }
+
+    fn prepare<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, Result<SpawnRequest, Outcome>> {
+        Box::pin(async move {
+            // A plain command has no files to read, and a thread would cost more than all the rest.
+            if matches!(now.job().work, Work::Command(_)) {
+                return prepare::prepare(now, caller, &self.executable);
+            }
+            let (now, caller, executable) = (now.clone(), caller.clone(), self.executable.clone());
+            let prepared = tokio::task::spawn_blocking(move || prepare::prepare(&now, &caller, &executable)).await;
+            prepared.unwrap_or_else(|error| Err(prepare::broken(&error.to_string())))
+        })
+    }
+
+    fn outcome<'a>(&'a self, now: &'a Now, exit: Option<&'a ExitRecord>) -> BoxFuture<'a, (Outcome, Spent)> {
+        // A few small reads from the page cache are cheaper than a thread.
+        Box::pin(std::future::ready(prepare::outcome(now, exit, &self.paths)))
+    }
+
+    fn resolutions<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, Spent> {
+        let dir = Home::new(&now.plan.home).attempt(&now.job().id, now.progress.attempt);
+        Box::pin(std::future::ready(order::resolutions(&dir)))
+    }
+
+    fn keep<'a>(&'a self, now: &'a Now) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let (home, worker) = (Home::new(&now.plan.home), now.worker());
+            // The log of an agent is already in the run's home.
+            if matches!(now.job().work, Work::Spec(_)) {
+                return report_late(&home, &now.plan.id, &now.job().id);
+            }
+            for kind in ["stdout", "stderr"] {
+                let kept = home.logs().join(format!("{}.{kind}.log", now.job().id));
+                let _ = fs::rename(self.paths.log(&worker, kind), kept);
+            }
+        })
+    }
+
+    fn tidy<'a>(&'a self, now: &'a Now, caller: &'a Caller) -> BoxFuture<'a, ()> {
+        let (root, caller) = (PathBuf::from(&now.plan.root), caller.clone());
+        let names = now.job().branch.clone().zip(now.plan.base.clone());
+        Box::pin(async move {
+            let Some((branch, base)) = names else { return };
+            let removed = blocking(move || {
+                swarm_git::repository::remove_landed_branch(&root, &branch, &base, &caller).map_err(io::Error::other)
+            });
+            if let Err(error) = removed.await {
+                tracing::warn!(%error, "cannot delete a branch that has landed");
+            }
+        })
+    }
+
+    fn close<'a>(&'a self, home: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Err(error) = unregister(&self.place(home)) {
+                tracing::error!(home, %error, "cannot remove the registration of a run that is over");
+            }
+            forget(&self.open, home);
+        })
+    }
+}
+
+/// Returns the id of a run: eight hex digits, which stay the same when the run is resumed.
+pub fn run_id(home: &Path, created_at: &str) -> String {
+    digest(format!("{}\0{created_at}", home.display()).as_bytes(), 4)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Files exchanged between a run and the process that executes one attempt: the order, and the result.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use swarm_model::run::Outcome;
+use swarm_model::run::progress::Spent;
+
+use swarm_agents::{Agent, Session};
+use swarm_sys::files::replace_durably;
+
+/// Content of `order.json`: what the process of an attempt has to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    pub run: String,
+    pub job: String,
+    pub attempt: u32,
+    pub agent: Agent,
+    /// File that the events are appended to.
+    pub events: PathBuf,
+    pub log: PathBuf,
+    /// Directory with messages from people to the agent.
+    pub context: PathBuf,
+    /// Conversation to resume.
+    pub session: Option<Session>,
+    /// Id for a new conversation.
+    pub fresh_id: String,
+}
+
+/// Content of `result.json`: what became of an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub outcome: Outcome,
+    pub spent: Spent,
+}
+
+const ORDER: &str = "order.json";
+const RESULT: &str = "result.json";
+const RESOLUTION: &str = "resolution.";
+const SESSION: &str = "session.json";
+/// File that exists while the agent is blocked; holds what it waits for.
+const WAITING: &str = "waiting";
+/// First argument of the command that executes an attempt.
+pub const VERB: &str = "__attempt";
+/// File of the prompt.
+pub const PROMPT: &str = "prompt.md";
+
+/// Writes the order durably.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn write_order(dir: &Path, order: &Order) -> io::Result<()> {
+    replace_durably(dir, ORDER, &serde_json::to_vec_pretty(order)?)
+}
+
+/// Reads the order.
+///
+/// # Errors
+/// Returns I/O and parse errors.
+pub fn read_order(dir: &Path) -> io::Result<Order> {
+    Ok(serde_json::from_slice(&fs::read(dir.join(ORDER))?)?)
+}
+
+/// Writes the result durably.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn write_result(dir: &Path, result: &Verdict) -> io::Result<()> {
+    replace_durably(dir, RESULT, &serde_json::to_vec_pretty(result)?)
+}
+
+/// Reads the result; `None` if the attempt left no readable one.
+pub fn read_result(dir: &Path) -> Option<Verdict> {
+    serde_json::from_slice(&fs::read(dir.join(RESULT)).ok()?).ok()
+}
+
+/// Records what an agent spent on resolving a conflict of this attempt; `token` identifies the try.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn write_resolution(dir: &Path, token: &str, spent: &Spent) -> io::Result<()> {
+    replace_durably(dir, &format!("{RESOLUTION}{token}.json"), &serde_json::to_vec(spent)?)
+}
+
+/// Returns the sum of what was spent on resolving conflicts of this attempt.
+pub fn resolutions(dir: &Path) -> Spent {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    let ours = files.filter(|file| file.file_name().to_string_lossy().starts_with(RESOLUTION));
+    let spent = ours.filter_map(|file| serde_json::from_slice(&fs::read(file.path()).ok()?).ok());
+    spent.fold(Spent::default(), Spent::plus)
+}
+
+/// Writes the conversation durably. Called as soon as its id is known, and after each turn.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn write_session(dir: &Path, session: &Session) -> io::Result<()> {
+    replace_durably(dir, SESSION, &serde_json::to_vec(session)?)
+}
+
+pub fn read_session(dir: &Path) -> Option<Session> {
+    serde_json::from_slice(&fs::read(dir.join(SESSION)).ok()?).ok()
+}
+
+/// Records what the agent waits for; `None` removes the record.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn write_waiting(dir: &Path, cause: Option<&str>) -> io::Result<()> {
+    match cause {
+        Some(cause) => replace_durably(dir, WAITING, cause.as_bytes()),
+        None => fs::remove_file(dir.join(WAITING)),
+    }
+}
+
+/// Returns what the agent of an attempt waits for, or `None` if it is not blocked.
+pub fn waiting(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join(WAITING)).ok()
+}
+
+/// Returns what an agent waits for, given the command of the worker that executes its attempt.
+pub fn waiting_of(command: &[String]) -> Option<String> {
+    match command {
+        [_, verb, dir] if verb == VERB => waiting(Path::new(dir)),
+        _ => None,
+    }
+}
+
+/// Returns the undelivered messages from people, oldest first, each with its file.
+pub fn said(dir: &Path) -> Vec<(PathBuf, String)> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(dir).map(|entries| entries.flatten().map(|entry| entry.path()).collect()).unwrap_or_default();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
+    files.sort();
+    let read = |file: PathBuf| fs::read_to_string(&file).ok().map(|text| (file, text.trim().to_owned()));
+    files.into_iter().filter_map(read).collect()
+}
+
+/// Marks a message as delivered to the agent, or as late.
+///
+/// # Errors
+/// Returns any I/O error.
+pub fn take(file: &Path, delivered: bool) -> io::Result<()> {
+    fs::rename(file, file.with_extension(if delivered { "delivered" } else { "late" }))
+}

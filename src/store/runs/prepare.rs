@@ -1,0 +1,289 @@
+//! Prepares the request that starts the worker of an attempt, and determines its outcome.
+
+use std::io;
+use std::path::Path;
+
+use swarm_actors::worker::LOG_LIMIT_BYTES;
+use swarm_model::run::plan::{CommandWork, Job, Plan, SpecWork, Work};
+use swarm_model::run::progress::{Now, Spent};
+use swarm_model::run::words::Word;
+use swarm_model::run::{FaultKind, Outcome};
+use swarm_model::run::{request_of, request_prefix};
+use swarm_model::{Caller, Contract, Ended, ExitRecord, Reason, SessionRules, SpawnRequest, WorktreeRequest};
+
+use super::home::{self, Home, append_lines, make_all};
+use super::order::{self, Order, PROMPT};
+use super::prompt::{self, Template, fill};
+use swarm_config::defaults;
+
+use super::{events, specs};
+use swarm_agents::{Agent, end_words, last_lines, shell_script};
+use swarm_config::Sections;
+use swarm_sys::clock::{random_uuid, wall_ms};
+use swarm_sys::files::replace_durably;
+use swarm_sys::paths::Paths;
+
+/// Number of lines of a command's standard error that are kept as evidence of a failure.
+const EVIDENCE_LINES: usize = 40;
+
+/// Returns the outcome for an internal failure: another attempt may succeed.
+pub fn broken(cause: &str) -> Outcome {
+    Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Passing }
+}
+
+/// Returns the outcome for a job that cannot be executed as specified: another attempt would fail as well.
+fn lasting(cause: impl Into<String>) -> Outcome {
+    Outcome::Failure { cause: cause.into(), evidence: None, fault: FaultKind::Lasting }
+}
+
+pub fn prepare(now: &Now, caller: &Caller, executable: &Path) -> Result<SpawnRequest, Outcome> {
+    let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
+    let request = request_of(&plan.id, &asked.id, attempt);
+    let mut contract = contract(plan, asked, caller);
+    match &asked.work {
+        Work::Command(work) => command(plan, work, &mut contract),
+        Work::Spec(work) => {
+            let dir = Home::new(&plan.home).attempt(&asked.id, attempt);
+            order_attempt(now, work, &dir)?;
+            let executable = executable.to_string_lossy().into_owned();
+            contract.argv = vec![executable, order::VERB.to_owned(), dir.to_string_lossy().into_owned()];
+        }
+    }
+    Ok(SpawnRequest {
+        caller: Caller { request, cwd: plan.root.clone(), ..caller.clone() },
+        name: now.worker(),
+        contract,
+        worktree: asked.branch.clone().map(|branch| worktree(plan, asked, branch)),
+        replaces: Some(request_prefix(&plan.id, &asked.id)),
+        takes_over: None,
+    })
+}
+
+fn contract(plan: &Plan, job: &Job, caller: &Caller) -> Contract {
+    Contract {
+        cwd: plan.root.clone(),
+        environment: caller.environment.clone(),
+        tags: vec![format!("run:{}", plan.id)],
+        umask: caller.umask,
+        rlimits: caller.rlimits.clone(),
+        nice: caller.nice,
+        timeout_ms: job.timeout_ms,
+        log_limit_bytes: LOG_LIMIT_BYTES,
+        session: session(job),
+        ..Contract::default()
+    }
+}
+
+/// Returns the session settings: a description of the work, and its agent.
+fn session(job: &Job) -> SessionRules {
+    match &job.work {
+        Work::Spec(work) => SessionRules {
+            prompt: Some(format!("{} ({})", work.title, work.file)),
+            provider: work.adapter.clone().or_else(|| Some(defaults::AGENT.to_owned())),
+            ..SessionRules::default()
+        },
+        Work::Command(_) => SessionRules::default(),
+    }
+}
+
+fn command(plan: &Plan, work: &CommandWork, contract: &mut Contract) {
+    contract.argv.clone_from(&work.argv);
+    contract.env.clone_from(&work.env);
+    if let Some(cwd) = &work.cwd {
+        contract.cwd = Path::new(&plan.root).join(cwd).to_string_lossy().into_owned();
+    }
+}
+
+fn worktree(plan: &Plan, job: &Job, branch: String) -> WorktreeRequest {
+    let dir = Home::new(&plan.home).worktrees().to_string_lossy().into_owned();
+    WorktreeRequest {
+        cwd: plan.root.clone(),
+        branch: Some(branch),
+        dir: Some(dir),
+        base: plan.base.clone(),
+        leaf: Some(job.id.clone()),
+        resume: true,
+    }
+}
+
+/// Writes the order of an attempt: finds the agent, checks its capabilities, reads the spec, and writes the prompt. The
+/// worktree is created later with the worker, so that none is created if this fails.
+fn order_attempt(now: &Now, work: &SpecWork, dir: &Path) -> Result<(), Outcome> {
+    let (plan, asked, attempt) = (&*now.plan, now.job(), now.progress.attempt);
+    // The order of this attempt exists already: a crash interrupted its start, and its worker may be running.
+    if dir.join(PROMPT).exists() && order::read_order(dir).is_ok_and(|order| order.run == plan.id) {
+        return Ok(());
+    }
+    let root = Path::new(&plan.root);
+    let config = swarm_config::load(Some(root)).map_err(lasting)?;
+    let name = work.adapter.as_deref().unwrap_or(defaults::AGENT);
+    let agent = Agent::find(name, &config.agents).map_err(lasting)?;
+    let missing = agent.missing(&work.capabilities);
+    if !missing.is_empty() {
+        return Err(lasting(format!("agent '{name}' lacks required capabilities: {}", missing.join(", "))));
+    }
+    let spec = specs::read_one(&root.join(&work.file)).map_err(|(cause, _)| lasting(cause))?;
+    let home = Home::new(&plan.home);
+    // Runs started by older programs have no digest.
+    if !work.digest.is_empty() && spec.digest != work.digest {
+        let word = Word::SpecChanged { attempt, file: work.file.clone() };
+        let told =
+            events::line(&plan.id, &asked.id, wall_ms(), word).and_then(|line| events::report(&home.events(), &line));
+        if let Err(error) = told {
+            tracing::warn!(home = %plan.home, %error, "cannot report that a spec changed");
+        }
+    }
+    let text = prompt_text(now, &agent, &spec.body, &config)?;
+    let written = || -> io::Result<()> {
+        make_all(dir)?;
+        replace_durably(dir, PROMPT, text.as_bytes())?;
+        order::write_order(
+            dir,
+            &Order {
+                run: plan.id.clone(),
+                job: asked.id.clone(),
+                attempt,
+                session: if agent.resumes() { conversation(&home, &asked.id, attempt, &agent) } else { None },
+                agent,
+                events: home.events(),
+                log: home.log(&asked.id),
+                context: home.context(&asked.id),
+                fresh_id: random_uuid(),
+            },
+        )
+    };
+    written().map_err(|error| broken(&format!("cannot write the order of the attempt: {error}")))
+}
+
+/// Returns the conversation of the latest earlier attempt that has one with the same agent.
+fn conversation(home: &Home, id: &str, attempt: u32, agent: &Agent) -> Option<swarm_agents::Session> {
+    (1..attempt).rev().find_map(|earlier| {
+        let dir = home.attempt(id, earlier);
+        let order = order::read_order(&dir).ok()?;
+        let same = order.agent.kind == agent.kind && order.agent.name == agent.name;
+        order::read_session(&dir).filter(|_| same)
+    })
+}
+
+fn prompt_text(now: &Now, agent: &Agent, body: &str, config: &Sections) -> Result<String, Outcome> {
+    if !agent.converses() {
+        return shell_script(body).map_err(lasting);
+    }
+    let (plan, asked, progress) = (&*now.plan, now.job(), &now.progress);
+    let folders = prompt::folders(Path::new(&plan.root), &Home::new(&plan.home), config);
+    let load = |template: Template| template.load(&folders).map_err(|error| lasting(error.to_string()));
+    let specs = plan.specs.as_deref().unwrap_or_default();
+    let context = prompt::context(&Path::new(&plan.root).join(specs)).map_err(|error| lasting(error.to_string()))?;
+    let title = if let Work::Spec(work) = &asked.work { work.title.as_str() } else { "" };
+    let attempt = progress.attempt.to_string();
+    let values = [
+        ("spec", body.trim()),
+        ("context", context.as_str()),
+        ("title", title),
+        ("id", asked.id.as_str()),
+        ("branch", asked.branch.as_deref().unwrap_or_default()),
+        ("base", plan.base.as_deref().unwrap_or_default()),
+        ("attempt", attempt.as_str()),
+    ];
+    let execution = fill(&load(Template::Execution)?, &values);
+    if progress.attempt <= 1 {
+        return Ok(execution);
+    }
+    let template = if progress.evidence.is_some() { Template::Retry } else { Template::Continue };
+    let mut values = values.to_vec();
+    let evidence = progress.evidence.as_deref().unwrap_or_default();
+    values.extend([("evidence", evidence), ("execution", execution.as_str())]);
+    Ok(fill(&load(template)?, &values))
+}
+
+pub fn outcome(now: &Now, exit: Option<&ExitRecord>, paths: &Paths) -> (Outcome, Spent) {
+    let (asked, attempt) = (now.job(), now.progress.attempt);
+    let home = Home::new(&now.plan.home);
+    if let Work::Command(work) = &asked.work {
+        let logged = joblog(&home, now, work, exit);
+        if let Err(error) = logged {
+            tracing::warn!(home = %now.plan.home, %error, "cannot write the joblog");
+        }
+    }
+    let dir = home.attempt(&asked.id, attempt);
+    if matches!(asked.work, Work::Spec(_)) {
+        // The process of the attempt has ended, perhaps during a write.
+        home::remove_torn(&dir);
+    }
+    let left = order::read_result(&dir);
+    // Without a result, the usage of an agent is unknown, which is not the same as zero.
+    let unknown = Spent { unpriced: matches!(asked.work, Work::Spec(_)), ..Spent::default() };
+    let spent = left.as_ref().map_or(unknown, |left| left.spent);
+    let task = |cause: String, evidence: Option<String>| Outcome::Failure { cause, evidence, fault: FaultKind::Task };
+    let outcome = match (exit.map(|exit| exit.reason), left) {
+        (Some(Reason::Stopped | Reason::Closed | Reason::Abandoned), _) => Outcome::Stopped,
+        (Some(Reason::Timeout), _) => {
+            let limit = asked.timeout_ms.unwrap_or_default() / 1000;
+            task(format!("timed out after {limit} s"), None)
+        }
+        (Some(Reason::Output), _) => task("exceeded its output limit".to_owned(), None),
+        (_, Some(left)) => left.outcome,
+        (Some(Reason::OutOfMemory), None) => task("ran out of memory".to_owned(), None),
+        (None, None) => {
+            let cause = "its end is unknown: the machine went down, or its shim was killed";
+            Outcome::Failure { cause: cause.to_owned(), evidence: None, fault: FaultKind::Lost }
+        }
+        (Some(Reason::Exited), None) => match (&asked.work, exit.map(|exit| exit.ended)) {
+            (Work::Command(_), Some(Ended::Code(0))) => Outcome::Success { summary: None },
+            (Work::Command(_), ended) => {
+                let log = paths.log(&now.worker(), "stderr");
+                let said = tail(&log);
+                task(format!("{}{}", ended.map_or_else(unknown_end, end_words), first(&said)), said)
+            }
+            (Work::Spec(_), ended) => {
+                task(format!("{} without a result", ended.map_or_else(unknown_end, end_words)), None)
+            }
+        },
+    };
+    (outcome, spent)
+}
+
+fn unknown_end() -> String {
+    "ended".to_owned()
+}
+
+fn first(said: &Option<String>) -> String {
+    let last = said.as_deref().and_then(|said| said.lines().rev().find(|line| !line.trim().is_empty()));
+    last.map_or(String::new(), |line| format!(": {}", swarm_agents::short(line)))
+}
+
+/// Returns the last lines of a log; `None` if it is unreadable or blank.
+fn tail(log: &Path) -> Option<String> {
+    let text = last_lines(&end_of(log).ok()?, EVIDENCE_LINES);
+    Some(text).filter(|text| !text.trim().is_empty())
+}
+
+/// Returns the last 16 KiB of a file as text.
+fn end_of(path: &Path) -> io::Result<String> {
+    const BYTES: u64 = 16 << 10;
+    home::end_of(path, BYTES).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Appends a line in the format of GNU parallel's `--joblog`; an unknown end has the exit value -1. Writes one line per
+/// attempt, even if the outcome is determined again.
+fn joblog(home: &Home, now: &Now, work: &CommandWork, exit: Option<&ExitRecord>) -> io::Result<()> {
+    let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
+    let (code, signal) = match exit.map(|exit| exit.ended) {
+        Some(Ended::Code(code)) => (code, 0),
+        Some(Ended::Signal(signal)) => (0, signal),
+        None => (-1, 0),
+    };
+    let (ended_ms, took_ms) = exit.map_or((0, 0), |exit| (exit.ended_at_ms, exit.duration_ms));
+    let started = seconds(ended_ms.saturating_sub(took_ms));
+    let command = work.argv.join(" ").replace(['\t', '\n'], " ");
+    let line = format!("{}\t:\t{started}\t{}\t0\t0\t{code}\t{signal}\t{command}\n", now.at + 1, seconds(took_ms));
+    let path = home.joblog();
+    let known = end_of(&path).unwrap_or_default();
+    // Only the last lines need to be searched: earlier ends were journaled.
+    if exit.is_some() && known.lines().any(|known| known == line.trim_end_matches('\n')) {
+        return Ok(());
+    }
+    let head = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
+    let head = if known.is_empty() { head } else { "" };
+    append_lines(&path, &format!("{head}{line}")).map(drop)
+}

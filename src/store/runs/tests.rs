@@ -1,0 +1,71 @@
+use super::*;
+
+/// A state directory and the home of a run.
+struct Rig {
+    root: tempfile::TempDir,
+    runs: DiskRuns,
+    run: Run,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let root = tempfile::tempdir().expect("a directory");
+        let home = root.path().join("home").to_str().expect("text").to_owned();
+        let plan = Plan { id: "r".to_owned(), home, ..Plan::default() };
+        let run = Run { plan: Arc::new(plan), ..Run::default() };
+        let runs = DiskRuns::new(Paths::new(root.path().join("s")), PathBuf::from("/bin/true"));
+        fs::create_dir(root.path().join("s")).expect("made");
+        Self { root, runs, run }
+    }
+
+    fn home(&self) -> Home {
+        Home::new(&self.run.plan.home)
+    }
+
+    fn caller(request: &str) -> Caller {
+        Caller { request: request.to_owned(), ..Caller::default() }
+    }
+
+    async fn active(&self) -> Vec<String> {
+        self.runs.active().await.expect("listed")
+    }
+
+    fn is_under_way(&self) -> bool {
+        is_under_way(&Paths::new(self.root.path().join("s")), &self.home())
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_active_from_its_journal_until_it_is_closed() {
+    let rig = Rig::new();
+    let home = rig.run.plan.home.clone();
+    assert_eq!(rig.runs.open(&home).await, Ok(None));
+    rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
+    assert_eq!((rig.active().await, rig.is_under_way()), (vec![home.clone()], true));
+    rig.runs.close(&home).await;
+    assert_eq!((rig.active().await.len(), rig.is_under_way()), (0, false));
+}
+
+#[tokio::test]
+async fn a_start_interrupted_before_its_journal_leaves_no_run() {
+    let rig = Rig::new();
+    let home = rig.run.plan.home.clone();
+    rig.runs.open(&home).await.expect("opened");
+    rig.runs.begin(&rig.run, &Rig::caller("one")).await.expect("begun");
+    let journal = fs::read(rig.home().journal()).expect("there");
+    rig.runs.begin(&rig.run, &Rig::caller("two")).await.expect("begun");
+    // Simulates a crash between the two writes.
+    for cut_off in [Some(journal), None] {
+        match cut_off {
+            Some(journal) => fs::write(rig.home().journal(), journal).expect("written"),
+            None => fs::remove_file(rig.home().journal()).expect("removed"),
+        }
+        assert!(!rig.is_under_way());
+        assert_eq!(rig.active().await.len(), 0);
+        assert!(!rig.runs.place(&home).exists(), "nothing of it is left");
+        rig.runs.begin(&rig.run, &Rig::caller("three")).await.expect("begun");
+    }
+    // A repository that is not accessible now may be accessible later.
+    fs::remove_dir_all(rig.home().path()).expect("removed");
+    assert_eq!((rig.active().await, rig.is_under_way()), (vec![home], true));
+}

@@ -1,0 +1,259 @@
+//! Writes `heartbeat.json`, in the format of the original program, for a whole fleet.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use swarm_model::{Fence, Session};
+use swarm_ports::{Beaten, Life, Sight};
+
+use super::activity::{self, Tool};
+use super::folder::{Folder, Stamp};
+use super::store::{STATE, StoreError, load, save};
+use swarm_sys::clock::wall_ms;
+use swarm_sys::paths::Paths;
+use swarm_sys::procfs::{self, Stat};
+
+pub const HEARTBEAT: &str = "heartbeat.json";
+/// Silence after which an agent counts as idle, in milliseconds.
+const IDLE_MS: u64 = 60_000;
+/// Interval at which `state.json` records the last beat if nothing else changes, in milliseconds.
+const NOTED_MS: u64 = 60_000;
+
+/// Content of `heartbeat.json`. All fields are always present.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Heartbeat {
+    pub timestamp: i64,
+    /// Pid of the agent, not of the supervisor that writes the file.
+    pub pid: i32,
+    #[serde(rename = "memoryUsageMB")]
+    pub memory_usage_mb: u64,
+    /// Uptime in seconds.
+    pub uptime: u64,
+    pub last_activity_type: String,
+    pub last_activity_timestamp: i64,
+    pub tool_calls_count: u64,
+    pub current_operation: Option<String>,
+}
+
+/// Reads the time and the pid of the last heartbeat. `None` if the file is absent or torn, or if the timestamp is not
+/// a number.
+pub fn stamp_of(folder: &Folder) -> Option<(i64, i32)> {
+    #[derive(Deserialize)]
+    struct Stamp {
+        timestamp: i64,
+        #[serde(default)]
+        pid: i32,
+    }
+    let bytes = folder.read(HEARTBEAT).ok().flatten()?;
+    let stamp: Stamp = serde_json::from_slice(&bytes).ok()?;
+    Some((stamp.timestamp, stamp.pid))
+}
+
+/// Maximum number of launches remembered as ended.
+const ENDED_MAX: usize = 256;
+
+/// State of a session between two beats.
+#[derive(Default)]
+struct Seen {
+    /// Launch that this state belongs to. A worker name and its generations recur after a clean.
+    session_id: String,
+    /// Version of `state.json` that was last verified to be ours.
+    state: Option<Stamp>,
+    activity: &'static str,
+    noted_ms: u64,
+}
+
+/// Returns the name of the spare file that the next beat of a launch is written to. The next supervisor reuses it, so
+/// that killed supervisors leave at most one such file.
+pub fn spare(session_id: &str) -> String {
+    format!(".{HEARTBEAT}.tmp-{session_id}")
+}
+
+/// Writes the heartbeats of sessions.
+#[derive(Default)]
+pub struct Beater {
+    seen: BTreeMap<String, Seen>,
+    /// Launches that have ended, oldest first.
+    ended: VecDeque<String>,
+}
+
+impl Beater {
+    /// Marks a launch as ended: no further beat is written for it.
+    pub fn end(&mut self, life: &Life) {
+        self.seen.remove(&life.worker);
+        self.ended.push_back(life.session_id.clone());
+        // A round of beats that started before this end is over long before so many others have ended.
+        if self.ended.len() > ENDED_MAX {
+            self.ended.pop_front();
+        }
+    }
+
+    /// Observes an agent, and writes one beat if it has a session. A failed write is left to the next beat.
+    pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Sight) {
+        // Only while this very process exists and its end has not been recorded.
+        let over = self.ended.contains(&life.session_id);
+        let Some(stat) = procfs::alive(&life.process, boot).filter(|_| !over) else {
+            return (Beaten::Done, Sight::default());
+        };
+        let folder = life.plan.as_ref().and_then(|plan| reach(Path::new(&plan.dir), fence.is_some()));
+        let pulse = pulse(paths, life, &stat, folder.as_ref());
+        let beaten = match (&folder, fence) {
+            (Some(folder), Some(fence)) => self.write(folder, life, fence, &pulse),
+            _ => Beaten::Done,
+        };
+        (beaten, pulse.sight())
+    }
+
+    fn write(&mut self, folder: &Folder, life: &Life, fence: &Fence, pulse: &Pulse) -> Beaten {
+        let seen = self.seen.entry(life.worker.clone()).or_default();
+        if seen.session_id != life.session_id {
+            *seen = Seen { session_id: life.session_id.clone(), ..Seen::default() };
+        }
+        let mut missing = false;
+        let stamp = folder.stamp(STATE);
+        if stamp.is_none() || stamp != seen.state {
+            match owner(folder, fence) {
+                Owner::Us => seen.state = stamp,
+                Owner::Other(found) => {
+                    let _ = folder.remove(&spare(&life.session_id));
+                    return Beaten::Lost { found };
+                }
+                Owner::Nobody => missing = true,
+                Owner::Unknown => {}
+            }
+        }
+        let (now_ms, activity) = (pulse.now_ms, activity(pulse));
+        if let Err(error) = folder.alternate(HEARTBEAT, &spare(&life.session_id), &pulse.render(activity)) {
+            tracing::debug!(worker = life.worker, %error, "cannot write a heartbeat");
+            return Beaten::Done;
+        }
+        if (activity != seen.activity || now_ms.abs_diff(seen.noted_ms) >= NOTED_MS)
+            && let Some(stamp) = record_beat(folder, fence, now_ms)
+        {
+            (seen.state, seen.activity, seen.noted_ms) = (Some(stamp), activity, now_ms);
+        }
+        if missing { Beaten::Missing } else { Beaten::Done }
+    }
+}
+
+/// Opens the folder of a session. With `make`, recreates it if only the folder was removed; a deleted worktree is not
+/// recreated.
+fn reach(base: &Path, make: bool) -> Option<Folder> {
+    match Folder::open(base) {
+        Ok(None) if make && base.is_dir() => Folder::make(base).ok(),
+        there => there.ok()?,
+    }
+}
+
+enum Owner {
+    Us,
+    Other(Fence),
+    /// The state is absent, names no session, or is malformed.
+    Nobody,
+    /// The state cannot be read at the moment.
+    Unknown,
+}
+
+fn owner(folder: &Folder, fence: &Fence) -> Owner {
+    match load(folder) {
+        Ok(Some(session)) if session.fence() == *fence => Owner::Us,
+        Ok(Some(session)) if session.session_id().is_none() && session.identifier().is_none() => Owner::Nobody,
+        Ok(Some(session)) => Owner::Other(session.fence()),
+        Ok(None) | Err(StoreError::Malformed { .. }) => Owner::Nobody,
+        Err(_) => Owner::Unknown,
+    }
+}
+
+/// Sets `lastHeartbeat` in `state.json`, never backward, if the session is still ours and no other writer holds the
+/// lock. Not synced: a power cut ends the agent as well.
+fn record_beat(folder: &Folder, fence: &Fence, now_ms: u64) -> Option<Stamp> {
+    let lock = folder.try_lock().ok().flatten()?;
+    let stamp = folder.stamp(STATE)?;
+    // If the state is torn or absent, a later beat records it.
+    let before = folder.read(STATE).ok()??;
+    let session = Session::parse(str::from_utf8(&before).ok()?).ok();
+    let mut session = session.filter(|session| session.fence() == *fence)?;
+    let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
+    let last = session.integer("lastHeartbeat").unwrap_or_default();
+    session.set("lastHeartbeat", &last.max(now_ms));
+    session.set("lastUpdatedAt", &now_ms);
+    // Usually only these digits differ, and a new file would cost ten times as much.
+    let patched = folder.patch_digits(STATE, stamp, &before, session.render().as_bytes(), &lock);
+    patched.or_else(|| save(folder, &lock, session, false).ok().map(|(_, stamp)| stamp))
+}
+
+/// Observations of an agent from outside.
+struct Pulse {
+    now_ms: u64,
+    pid: i32,
+    memory_mb: u64,
+    up_s: u64,
+    wrote_ms: u64,
+    output: u64,
+    tool: Option<Tool>,
+}
+
+impl Pulse {
+    fn sight(&self) -> Sight {
+        let tool = self.tool.clone().unwrap_or_default();
+        let operation = tool.operation.map(|what| (what, tool.calls));
+        Sight { output: self.output, operation, waiting: tool.waiting, idle: tool.idle }
+    }
+
+    fn render(&self, activity: &str) -> Vec<u8> {
+        let tool = self.tool.clone().unwrap_or_default();
+        let beat = Heartbeat {
+            timestamp: i64::try_from(self.now_ms).unwrap_or(i64::MAX),
+            pid: self.pid,
+            memory_usage_mb: self.memory_mb,
+            uptime: self.up_s,
+            last_activity_type: activity.to_owned(),
+            last_activity_timestamp: i64::try_from(self.wrote_ms.max(tool.at_ms)).unwrap_or(i64::MAX),
+            tool_calls_count: tool.calls,
+            current_operation: tool.operation,
+        };
+        serde_json::to_vec_pretty(&beat).expect("numbers and texts are JSON")
+    }
+}
+
+fn activity(pulse: &Pulse) -> &'static str {
+    let recent = |at_ms: u64| pulse.now_ms.saturating_sub(at_ms) < IDLE_MS;
+    match &pulse.tool {
+        Some(tool) if tool.idle => "idle",
+        Some(tool) if tool.waiting.is_some() => "waiting",
+        Some(tool) if tool.operation.is_some() && recent(tool.at_ms) => "tool_use",
+        _ if recent(pulse.wrote_ms) => "thinking",
+        _ => "idle",
+    }
+}
+
+fn pulse(paths: &Paths, life: &Life, stat: &Stat, folder: Option<&Folder>) -> Pulse {
+    let now_ms = wall_ms();
+    let up_s = swarm_sys::clock::boot_ms().saturating_sub(life.process.start_ticks.saturating_mul(10)) / 1000;
+    let written: Vec<(u64, u64)> = life.logs.iter().filter_map(|log| written(&paths.logs().join(log))).collect();
+    let wrote_ms = written.iter().map(|(at_ms, _)| *at_ms).max().unwrap_or(0);
+    Pulse {
+        now_ms,
+        pid: life.process.pid,
+        memory_mb: stat.resident_bytes() >> 20,
+        up_s,
+        output: written.iter().fold(0, |sum, (at_ms, bytes)| sum.wrapping_mul(31).wrapping_add(at_ms ^ (bytes << 20))),
+        // Before the first output, the start counts as the last activity.
+        wrote_ms: wrote_ms.max(now_ms.saturating_sub(up_s * 1000)),
+        tool: folder.and_then(activity::read),
+    }
+}
+
+/// Returns the time of the last write to a log in Unix milliseconds, and its length in bytes. `None` if it is empty.
+fn written(path: &Path) -> Option<(u64, u64)> {
+    let meta = fs::metadata(path).ok()?;
+    // The modification time of an empty log is only its creation time.
+    if meta.len() == 0 {
+        return None;
+    }
+    Some((u64::try_from(meta.mtime() * 1000 + meta.mtime_nsec() / 1_000_000).ok()?, meta.len()))
+}

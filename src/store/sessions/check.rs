@@ -1,0 +1,98 @@
+//! Collects the observable facts of a session.
+
+use std::io;
+use std::path::Path;
+
+use swarm_actors::heartbeat::recovery::{self, Facts, Known, STALE_MS};
+use swarm_model::Recovery;
+use swarm_model::{Session, SessionPlan};
+
+use super::folder::Folder;
+use super::store::{self, StoreError};
+use super::{beat, set};
+use swarm_sys::clock::{host, wall_ms};
+use swarm_sys::procfs;
+
+/// Environment variable that sets the age in milliseconds at which a beat is stale.
+const TIMEOUT: &str = "AGENT_HEARTBEAT_TIMEOUT_MS";
+/// Environment variable that sets the maximum number of recoveries of a session.
+const ATTEMPTS: &str = "AGENT_MAX_RECOVERY_ATTEMPTS";
+
+/// Returns the maximum number of recoveries of a session.
+pub fn attempts_max() -> i64 {
+    set(ATTEMPTS).map_or(recovery::ATTEMPTS_MAX, |number| i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// Facts about a session.
+#[derive(Debug)]
+pub struct Checked {
+    pub state: Option<Session>,
+    /// Why the state file could not be parsed. `None` if it was, or if there is none.
+    pub malformed: Option<String>,
+    pub beat_ms: Option<i64>,
+    pub beat_pid: Option<i32>,
+    pub known: Known,
+    pub attempts_max: i64,
+    pub stale_ms: i64,
+}
+
+impl Checked {
+    pub fn facts<'a>(&'a self, expected: Option<&'a str>) -> Facts<'a> {
+        Facts {
+            state: self.state.as_ref(),
+            expected,
+            beat_ms: self.beat_ms,
+            process: self.known,
+            attempts_max: self.attempts_max,
+            now_ms: i64::try_from(wall_ms()).unwrap_or(i64::MAX),
+            stale_ms: self.stale_ms,
+        }
+    }
+}
+
+/// Checks the session in `base`. The limits come from the environment.
+///
+/// # Errors
+/// Fails on I/O errors. A malformed state is not an error.
+pub fn check(base: &Path) -> io::Result<Checked> {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let mut checked = Checked {
+        state: None,
+        malformed: None,
+        beat_ms: None,
+        beat_pid: None,
+        known: Known::Unknown,
+        attempts_max: attempts_max(),
+        stale_ms: signed(set(TIMEOUT).unwrap_or(STALE_MS)),
+    };
+    let Some(folder) = Folder::open(base)? else { return Ok(checked) };
+    match store::load(&folder) {
+        Ok(state) => checked.state = state,
+        Err(StoreError::System(error)) => return Err(error),
+        Err(error) => checked.malformed = Some(error.to_string()),
+    }
+    let beat = beat::stamp_of(&folder);
+    (checked.beat_ms, checked.beat_pid) = (beat.map(|(at_ms, _)| at_ms), beat.map(|(_, pid)| pid));
+    checked.known = known(checked.state.as_ref(), checked.beat_pid);
+    Ok(checked)
+}
+
+/// Returns what this machine knows about the process named by the session. If the last beat has another pid, it was
+/// written by another program and counts on its own, so the result is `Unknown` instead of `Gone`.
+pub fn known(state: Option<&Session>, beat_pid: Option<i32>) -> Known {
+    let boot = procfs::boot_id();
+    let Some(owner) = state.and_then(Session::owner) else { return Known::Unknown };
+    let Some(process) = owner.process.filter(|_| owner.host == host()) else { return Known::Unknown };
+    if procfs::alive(&process, &boot).is_some() {
+        return Known::Alive;
+    }
+    if beat_pid.is_none_or(|pid| pid == process.pid) { Known::Gone } else { Known::Unknown }
+}
+
+/// Decides whether the session of this plan can be recovered.
+pub fn answer(plan: &SessionPlan) -> Recovery {
+    match check(Path::new(&plan.dir)) {
+        Ok(checked) => recovery::decide(&checked.facts(Some(&plan.identifier))),
+        Err(_) => Recovery::NoState,
+    }
+}

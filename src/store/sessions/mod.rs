@@ -1,0 +1,471 @@
+//! Sessions: the `.agent` folder of a worktree, in a format that unites those of two original programs.
+//!
+//! The originals do not write safely. Here every write happens under the folder's lock, goes to a temporary file
+//! first, and preserves unknown fields.
+//!
+//! - `folder`: one folder, held open
+//! - `check`: the observable facts of a session
+//! - `store`: `state.json`; `beat`: `heartbeat.json`
+//! - `activity`: what an agent reports that it does
+//! - `resume`: how an interrupted agent resumes
+//! - this file: what is written from the start of a worker to its end
+
+mod activity;
+mod beat;
+mod check;
+mod folder;
+mod resume;
+mod store;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::json;
+use swarm_actors::heartbeat::recovery::{self, Known};
+use swarm_model::Recovery;
+pub use swarm_model::SESSION_FOLDER as FOLDER;
+use swarm_model::{Fence, Reason, Resume, Session, SessionOwner, SessionPlan, SessionStatus, Spec, WORK_TYPES};
+use swarm_ports::{Beaten, BoxFuture, Life, LifeEnd, Opening, SessionError, Sessions, Sight};
+
+pub use self::activity::{Tool, activity, note, write_activity, write_todos};
+pub use self::check::{Checked, answer, attempts_max, check};
+use tokio::sync::Semaphore;
+
+use self::beat::Beater;
+pub use self::beat::HEARTBEAT;
+use self::check::known;
+use self::folder::Folder;
+pub use self::resume::how;
+pub use self::store::{Change, StoreError, read, read_expect, replace, update};
+use swarm_agents::{end_words, hooks};
+use swarm_sys::clock::{now_iso, wall_ms};
+use swarm_sys::paths::Paths;
+use swarm_sys::{lookup, procfs};
+
+/// Default interval between two beats, in milliseconds.
+const INTERVAL_MS: u64 = 10_000;
+/// Environment variable that sets the interval.
+const INTERVAL: &str = "AGENT_HEARTBEAT_INTERVAL_MS";
+/// Environment variable that turns hooks on or off (`on`, `off`) for a worker.
+const HOOKS: &str = "SWARM_HOOKS";
+/// Minimum interval between two beats, in milliseconds.
+const INTERVAL_MS_MIN: u64 = 100;
+
+/// Maximum time that a session counts as being started, in milliseconds.
+const BEGINNING_MS_MAX: u64 = 60_000;
+const PROGRESS: &str = "progress.log";
+const PROGRESS_BYTES_MAX: u64 = 1 << 20;
+/// To-do items, as the agent keeps them.
+const TODOS: &str = "todos.json";
+const PRESERVED: &str = "preserved.json";
+
+/// Reads a positive number from an environment variable.
+fn set(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.trim().parse().ok().filter(|number| *number > 0)
+}
+
+/// Sessions of this machine's workers.
+pub struct DiskSessions {
+    paths: Paths,
+    /// Program that agents' hooks run to report their activity. `None` if it may have been removed by then.
+    program: Option<PathBuf>,
+    boot: String,
+    beater: Arc<Mutex<Beater>>,
+    ends: Arc<Semaphore>,
+}
+
+/// Maximum number of session ends written concurrently.
+const ENDS_MAX: usize = 8;
+
+impl DiskSessions {
+    pub fn new(paths: Paths, program: Option<PathBuf>) -> Self {
+        Self {
+            paths,
+            program,
+            boot: procfs::boot_id(),
+            beater: Arc::default(),
+            ends: Arc::new(Semaphore::new(ENDS_MAX)),
+        }
+    }
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self(SessionError::System(error.to_string()))
+    }
+}
+
+/// Wraps an error to pass it through [`update`].
+struct Failed(SessionError);
+
+fn system(error: &impl ToString) -> SessionError {
+    SessionError::System(error.to_string())
+}
+
+fn open(opening: &Opening) -> Result<Option<String>, SessionError> {
+    let (plan, base) = (&opening.plan, Path::new(&opening.plan.dir));
+    let path = plan.folder();
+    let checked = check(base).map_err(|error| system(&error))?;
+    let note = checked.malformed.as_ref().map(|cause| format!("{cause}; moved it aside"));
+    // The check is repeated under the lock: of two concurrent starts only one succeeds.
+    let begun = update::<_, Failed>(base, |session| {
+        if let Some(found) = session.identifier().filter(|found| *found != plan.identifier) {
+            let (wanted, worker) = (plan.identifier.clone(), session.owner().map(|owner| owner.worker));
+            return Err(Failed(SessionError::Mismatch { path: path.clone(), found, wanted, worker }));
+        }
+        let now = Checked { state: Some(session.clone()), known: known(Some(session), checked.beat_pid), ..checked };
+        if recovery::is_alive(&now.facts(None)) || is_being_started(session, opening) {
+            return Err(Failed(SessionError::Alive { path: path.clone(), evidence: evidence(&now) }));
+        }
+        begin(session, opening);
+        Ok(Change::Write(()))
+    });
+    begun.map_err(|Failed(error)| error)?;
+    exclude(base);
+    forget_earlier(base);
+    let event = if opening.again { "recovery" } else { "start" };
+    progress(base, event, &format!("generation {} of {}", opening.generation, opening.worker));
+    Ok(note)
+}
+
+/// Reports whether another worker has just marked the session as being started. The mark of a supervisor that died
+/// meanwhile expires after `BEGINNING_MS_MAX`.
+fn is_being_started(session: &Session, opening: &Opening) -> bool {
+    let other = session.owner().is_some_and(|owner| owner.worker != opening.worker);
+    let begins = session.status() == Some(SessionStatus::Initializing);
+    let age_ms = i64::try_from(wall_ms()).unwrap_or(i64::MAX).abs_diff(session.integer("lastUpdatedAt").unwrap_or(0));
+    other && begins && age_ms < BEGINNING_MS_MAX
+}
+
+fn evidence(checked: &Checked) -> String {
+    let process = checked.state.as_ref().and_then(Session::owner).and_then(|owner| owner.process);
+    match (checked.known, process, checked.beat_ms) {
+        (Known::Alive, Some(process), _) => format!("process {} is alive", process.pid),
+        (_, _, Some(beat_ms)) => {
+            let age_ms = i64::try_from(wall_ms()).unwrap_or(i64::MAX).saturating_sub(beat_ms);
+            format!("last heartbeat {} s ago", age_ms / 1000)
+        }
+        _ => "according to its state".to_owned(),
+    }
+}
+
+/// Sets the state of a session before its agent runs. Fields of other programs stay.
+fn begin(session: &mut Session, opening: &Opening) {
+    let plan = &opening.plan;
+    if session.issue_id().is_none() {
+        session.set("issueId", &opening.session_id);
+    }
+    let before = if opening.again { session.recoveries() } else { 0 };
+    let recoveries = before.saturating_add(i64::from(opening.counts));
+    let suffix = WORK_TYPES.iter().find(|(name, _)| *name == plan.work_type).map_or("DEV", |(_, suffix)| suffix);
+    if !opening.again || session.integer("startedAt").is_none_or(|at| at == 0) {
+        session.set("startedAt", &wall_ms());
+    }
+    session.set("issueIdentifier", &plan.identifier);
+    session.set_session_id(&opening.session_id);
+    // A conversation can be resumed only by the same provider, for the same type of work.
+    let same = |key: &str, value: &str| session.text(key).is_none_or(|was| was == value);
+    if !opening.again
+        || !same("workType", &plan.work_type)
+        || !same("providerName", plan.provider.as_deref().unwrap_or_default())
+    {
+        session.set("providerSessionId", &());
+    }
+    match &plan.provider {
+        Some(provider) => session.set("providerName", provider),
+        None => session.remove("providerName"),
+    }
+    session.set("workType", &plan.work_type);
+    session.set("prompt", &plan.prompt);
+    session.set_status(SessionStatus::Initializing);
+    session.set("currentStep", &"spawning");
+    session.set("currentPhase", &"starting");
+    session.set_recoveries(recoveries);
+    session.set("pid", &());
+    session.set("workerId", &opening.worker);
+    session.set("taskListId", &format!("{}-{suffix}", plan.identifier));
+    session.remove("errorMessage");
+    session.set_owner(&SessionOwner {
+        worker: opening.worker.clone(),
+        generation: opening.generation,
+        host: swarm_sys::clock::host(),
+        process: None,
+        end: None,
+    });
+}
+
+/// Excludes the session folder from git, if `base` is in a repository.
+fn exclude(base: &Path) {
+    let Some(root) = base.ancestors().find(|dir| dir.join(".git").exists()) else { return };
+    let below = base.strip_prefix(root).unwrap_or(base).join(FOLDER);
+    if let Err(error) = swarm_git::repository::exclude(root, &below.to_string_lossy()) {
+        tracing::warn!(root = %root.display(), %error, "cannot exclude the session folder; it appears in git status");
+    }
+}
+
+/// Formats a line of `progress.log`.
+pub fn progress_line(event: &str, details: &str) -> String {
+    format!("{}|{event}|{}", wall_ms(), details.replace('\n', " "))
+}
+
+/// Removes the activity and the last beat of an earlier agent.
+fn forget_earlier(base: &Path) {
+    if let Ok(Some(folder)) = Folder::open(base) {
+        activity::forget(&folder);
+        let _ = folder.remove(HEARTBEAT);
+    }
+}
+
+/// Appends an event to `progress.log`. A failure is only logged: no operation fails for lack of history.
+fn progress(base: &Path, event: &str, details: &str) {
+    let line = progress_line(event, details);
+    let appended = Folder::open(base).and_then(|folder| match folder {
+        Some(folder) => folder.append(PROGRESS, &line, PROGRESS_BYTES_MAX),
+        None => Ok(()),
+    });
+    if let Err(error) = appended {
+        tracing::debug!(base = %base.display(), %error, "cannot append to progress.log");
+    }
+}
+
+fn is_ours(session: &Session, session_id: &str) -> bool {
+    session.session_id().as_deref() == Some(session_id)
+}
+
+fn run(life: &Life, known: Option<&Fence>) -> Result<Fence, SessionError> {
+    let none = || SessionError::System(format!("worker '{}' has no session", life.worker));
+    let plan = life.plan.as_ref().ok_or_else(none)?;
+    let base = Path::new(&plan.dir);
+    if !base.is_dir() {
+        return Err(SessionError::System(format!("{} does not exist any more", base.display())));
+    }
+    let changed = update::<_, Failed>(base, |session| {
+        if session.session_id().is_none() && session.identifier().is_none() {
+            // The file was removed while the agent runs: it is recreated from the known values.
+            begin(session, &opening(life, plan));
+            if let Some(known) = known {
+                // The start time identifies the session: a concurrent beat must not take it for another one.
+                session.set("startedAt", &known.started_ms);
+            }
+        }
+        if !is_ours(session, &life.session_id) {
+            return Err(Failed(SessionError::Taken { path: plan.folder(), found: session.fence() }));
+        }
+        if session.status().is_some_and(SessionStatus::is_over) {
+            return Ok(Change::Keep(session.fence()));
+        }
+        session.set_status(SessionStatus::Running);
+        session.set("currentStep", &"streaming");
+        session.set("currentPhase", &"running");
+        session.set("pid", &life.process.pid);
+        let owner = SessionOwner { process: Some(life.process.clone()), ..session.owner().unwrap_or_default() };
+        session.set_owner(&owner);
+        Ok(Change::Write(session.fence()))
+    });
+    changed.map(|(_, fence)| fence).map_err(|Failed(error)| error)
+}
+
+fn opening(life: &Life, plan: &SessionPlan) -> Opening {
+    Opening {
+        plan: plan.clone(),
+        worker: life.worker.clone(),
+        generation: life.generation,
+        session_id: life.session_id.clone(),
+        again: false,
+        counts: false,
+    }
+}
+
+/// Maps an end to the session status, the error message, and the value of the owner's `end` field.
+fn ending(end: LifeEnd) -> (SessionStatus, Option<String>, &'static str) {
+    match end {
+        None => (SessionStatus::Failed, Some("ended without an exit record".to_owned()), "unknown"),
+        Some((ended, Reason::Exited)) if ended.is_success() => (SessionStatus::Completed, None, "completed"),
+        Some((ended, Reason::Exited)) => (SessionStatus::Failed, Some(end_words(ended)), "provider-error"),
+        Some((_, Reason::Stopped)) => (SessionStatus::Stopped, None, "operator-cancelled"),
+        Some((_, Reason::Closed)) => (SessionStatus::Stopped, Some("the window was closed".to_owned()), "closed"),
+        Some((_, Reason::Timeout)) => (SessionStatus::Failed, Some("exceeded its time limit".to_owned()), "timeout"),
+        Some((_, Reason::OutOfMemory)) => {
+            (SessionStatus::Failed, Some("ran out of memory".to_owned()), "out-of-memory")
+        }
+        Some((_, Reason::Output)) => (SessionStatus::Failed, Some("exceeded its output limit".to_owned()), "output"),
+        Some((_, Reason::Abandoned)) => {
+            (SessionStatus::Stopped, Some("the state directory was removed".to_owned()), "abandoned")
+        }
+    }
+}
+
+fn finish(
+    base: &Path,
+    session_id: &str,
+    pid: Option<i32>,
+    (status, cause, word): (SessionStatus, Option<String>, &str),
+) -> Result<(), SessionError> {
+    // If the worktree or the folder was removed, there is no session to end.
+    let Some(folder) = Folder::open(base).map_err(|error| system(&error))? else { return Ok(()) };
+    // The beat is removed first, whatever the state says: a reader that knows only the beat would consider the
+    // session alive until the beat is stale.
+    if pid.is_some() && beat::stamp_of(&folder).map(|(_, pid)| pid) == pid {
+        folder.remove(HEARTBEAT).map_err(|error| system(&error))?;
+    }
+    folder.remove(&beat::spare(session_id)).map_err(|error| system(&error))?;
+    let changed = update::<_, Failed>(base, |session| {
+        if !is_ours(session, session_id) || session.status().is_some_and(SessionStatus::is_over) {
+            return Ok(Change::Keep(false));
+        }
+        session.set_status(status);
+        session.set("currentStep", &"completed");
+        session.set("currentPhase", &status);
+        session.set("pid", &());
+        if let Some(cause) = &cause {
+            session.set("errorMessage", cause);
+        }
+        let owner = session.owner().unwrap_or_default();
+        session.set_owner(&SessionOwner { end: Some(word.to_owned()), ..owner });
+        Ok(Change::Write(true))
+    });
+    let (_, ended) = changed.map_err(|Failed(error)| error)?;
+    if ended {
+        let event = match status {
+            SessionStatus::Completed => "complete",
+            SessionStatus::Failed => "error",
+            _ => "stop",
+        };
+        progress(base, event, cause.as_deref().unwrap_or(word));
+    }
+    Ok(())
+}
+
+/// Withdraws a counted recovery attempt whose agent was never executed.
+fn uncount(opening: &Opening) -> Result<(), SessionError> {
+    if !opening.counts {
+        return Ok(());
+    }
+    let changed = update::<_, Failed>(Path::new(&opening.plan.dir), |session| {
+        if !is_ours(session, &opening.session_id) {
+            return Ok(Change::Keep(()));
+        }
+        let recoveries = session.recoveries();
+        session.set_recoveries(recoveries.saturating_sub(1).max(0));
+        Ok(Change::Write(()))
+    });
+    changed.map(|_| ()).map_err(|Failed(error)| error)
+}
+
+fn preserve(base: &Path, reason: &str, details: &str) -> io::Result<()> {
+    let Some(folder) = Folder::open(base)? else { return Ok(()) };
+    let issue = store::load(&folder).ok().flatten().and_then(|session| session.issue_id()).unwrap_or_default();
+    let kept = json!({
+        "preservedAt": now_iso(),
+        "issueId": issue,
+        "reason": reason,
+        "details": details,
+    });
+    folder.replace(PRESERVED, format!("{kept:#}").as_bytes(), true)?;
+    folder.remove(HEARTBEAT)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
+) -> Result<T, SessionError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(system(&error)))
+}
+
+impl Sessions for DiskSessions {
+    fn interval_ms(&self) -> u64 {
+        set(INTERVAL).unwrap_or(INTERVAL_MS).max(INTERVAL_MS_MIN)
+    }
+
+    fn check<'a>(&'a self, plan: &'a SessionPlan) -> BoxFuture<'a, Recovery> {
+        let plan = plan.clone();
+        Box::pin(async move {
+            let answer = tokio::task::spawn_blocking(move || answer(&plan)).await;
+            // If the check fails here, the start checks again and reports the error.
+            answer.unwrap_or(Recovery::NoState)
+        })
+    }
+
+    fn resume<'a>(&'a self, spec: &'a Spec) -> BoxFuture<'a, Resume> {
+        let spec = spec.clone();
+        Box::pin(async move { tokio::task::spawn_blocking(move || resume::plan(&spec)).await.unwrap_or_default() })
+    }
+
+    fn hooked(&self, spec: &Spec) -> Option<Vec<String>> {
+        let argv = spec.unhooked();
+        let command = hooks::command(argv, self.program.as_deref().filter(|_| spec.session().is_some())?)?;
+        let wanted = match resume::variable(spec, HOOKS) {
+            Some("off") => false,
+            Some("on") => true,
+            // A script of the agent's name may not understand the added arguments.
+            _ => argv.first().is_some_and(|command| lookup::is_program(command, &spec.contract)),
+        };
+        wanted.then_some(command)
+    }
+
+    fn attempts_max(&self) -> i64 {
+        attempts_max()
+    }
+
+    fn open<'a>(&'a self, opening: &'a Opening) -> BoxFuture<'a, Result<Option<String>, SessionError>> {
+        let opening = opening.clone();
+        Box::pin(blocking(move || open(&opening)))
+    }
+
+    fn abandon<'a>(&'a self, opening: &'a Opening, cause: &'a str) -> BoxFuture<'a, ()> {
+        let (opening, cause) = (opening.clone(), cause.to_owned());
+        Box::pin(async move {
+            let end = (SessionStatus::Failed, Some(cause), "spawn-failed");
+            let done = blocking(move || {
+                finish(Path::new(&opening.plan.dir), &opening.session_id, None, end)?;
+                uncount(&opening)
+            });
+            let done = done.await;
+            if let Err(error) = done {
+                tracing::warn!(%error, "cannot mark a session as failed whose start was withdrawn");
+            }
+        })
+    }
+
+    fn run<'a>(&'a self, life: &'a Life, known: Option<Fence>) -> BoxFuture<'a, Result<Fence, SessionError>> {
+        let life = life.clone();
+        Box::pin(blocking(move || run(&life, known.as_ref())))
+    }
+
+    fn end<'a>(&'a self, life: &'a Life, end: LifeEnd) -> BoxFuture<'a, Result<(), SessionError>> {
+        let (life, beater, turns) = (life.clone(), Arc::clone(&self.beater), Arc::clone(&self.ends));
+        Box::pin(async move {
+            let Some(plan) = life.plan.clone() else { return Ok(()) };
+            // The limit keeps a fleet that ends at once from using up the thread pool.
+            let _turn = turns.acquire_owned().await;
+            blocking(move || {
+                // The lock waits for a beat in progress, so that no beat is written after its removal.
+                beater.lock().unwrap_or_else(PoisonError::into_inner).end(&life);
+                finish(Path::new(&plan.dir), &life.session_id, Some(life.process.pid), ending(end))
+            })
+            .await
+        })
+    }
+
+    fn beat(&self, lives: Vec<(Arc<Life>, Option<Fence>)>) -> BoxFuture<'static, Vec<(Beaten, Sight)>> {
+        let (paths, boot, beater) = (self.paths.clone(), self.boot.clone(), Arc::clone(&self.beater));
+        Box::pin(async move {
+            let count = lives.len();
+            let beaten = tokio::task::spawn_blocking(move || {
+                let mut beater = beater.lock().unwrap_or_else(PoisonError::into_inner);
+                lives.iter().map(|(life, fence)| beater.beat(&paths, &boot, life, fence.as_ref())).collect()
+            });
+            beaten.await.unwrap_or_else(|_| vec![(Beaten::Done, Sight::default()); count])
+        })
+    }
+
+    fn preserve<'a>(&'a self, dir: &'a str, reason: &'a str, details: &'a str) -> BoxFuture<'a, ()> {
+        let (base, reason, details) = (dir.to_owned(), reason.to_owned(), details.to_owned());
+        Box::pin(async move {
+            let kept = tokio::task::spawn_blocking(move || preserve(Path::new(&base), &reason, &details)).await;
+            if let Ok(Err(error)) = kept {
+                tracing::warn!(%error, "cannot record why a worktree is kept");
+            }
+        })
+    }
+}

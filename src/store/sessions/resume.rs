@@ -1,0 +1,274 @@
+//! Plans how an interrupted worker resumes: in its own conversation if the agent keeps one, otherwise with a prompt
+//! that describes the work done so far.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+use serde_json::Value;
+use swarm_actors::worker::caller_of;
+use swarm_model::{Resume, Session, SessionPlan, Spec};
+
+use super::folder::Folder;
+use super::{TODOS, store};
+use swarm_agents::resume;
+
+/// File of the recovery prompt, in the session's folder.
+const PROMPT: &str = "recovery.md";
+/// Maximum number of changed files that the prompt names.
+const FILES_MAX: usize = 40;
+/// Limits of the search for a conversation: days, and conversations in total.
+const DAYS_MAX: usize = 14;
+const CONVERSATIONS_MAX: usize = 500;
+
+/// Plans the resumption of a worker, and writes the recovery prompt to its session folder.
+pub fn plan(spec: &Spec) -> Resume {
+    let (resume, said) = inspect(spec);
+    // The prompt is not written to the session of another issue. The start checks the owner again.
+    let ours = |session: &SessionPlan| {
+        let found = store::read(Path::new(&session.dir)).ok().and_then(|state| state.identifier());
+        found.is_none_or(|found| found == session.identifier)
+    };
+    let kept = spec.session().filter(ours).and_then(|session| keep(Path::new(&session.dir), &said));
+    Resume { prompt: kept, ..resume }
+}
+
+/// Returns the command that a resumption would execute instead of the contract's command. Writes nothing.
+pub fn how(spec: &Spec) -> Resume {
+    inspect(spec).0
+}
+
+fn inspect(spec: &Spec) -> (Resume, String) {
+    let contract = &spec.contract;
+    let session = spec.session();
+    let base = session.as_ref().map(|plan| PathBuf::from(&plan.dir));
+    let state = base.as_deref().and_then(|base| store::read(base).ok());
+    let cwd = spec.worktree.as_ref().map_or_else(|| PathBuf::from(&contract.cwd), |tree| PathBuf::from(&tree.path));
+    let said = prompt(spec, state.as_ref(), base.as_deref(), &cwd);
+    let conversation = kept(spec, state.as_ref(), &cwd).filter(|id| resume::is_id(id));
+    let argv = resume::command(&contract.argv, conversation.as_deref(), &said);
+    let conversation = conversation.filter(|_| argv.is_some());
+    (Resume { argv, prompt: None, conversation }, said)
+}
+
+fn keep(base: &Path, prompt: &str) -> Option<String> {
+    let folder = if base.is_dir() { Folder::make(base).ok()? } else { return None };
+    folder.replace(PROMPT, prompt.as_bytes(), false).ok()?;
+    Some(folder.path().join(PROMPT).to_string_lossy().into_owned())
+}
+
+/// Returns the id of the conversation in the agent's own files. An id named by the session or by the command counts
+/// only if such a conversation exists. Otherwise the newest one is taken, but only if no other worker shares the
+/// directory.
+fn kept(spec: &Spec, state: Option<&Session>, cwd: &Path) -> Option<String> {
+    let since_ms = state.and_then(|state| state.integer("startedAt")).and_then(|at| u64::try_from(at).ok());
+    let since = SystemTime::UNIX_EPOCH + Duration::from_millis(since_ms.unwrap_or(0));
+    let variable = |name: &str| variable(spec, name).map(PathBuf::from);
+    let home = || variable("HOME");
+    let noted = state.and_then(|state| state.text("providerSessionId")).filter(|id| resume::is_id(id));
+    let named = noted.or_else(|| resume::named(&spec.contract.argv)).filter(|id| resume::is_id(id));
+    let alone = spec.worktree.is_some() && state.is_some();
+    match spec.contract.argv.first()?.rsplit('/').next()? {
+        "claude" => {
+            let root = variable("CLAUDE_CONFIG_DIR").or_else(|| Some(home()?.join(".claude")))?;
+            of_claude(&root.join("projects"), cwd, since, named.as_deref(), alone)
+        }
+        "codex" => {
+            let root = variable("CODEX_HOME").or_else(|| Some(home()?.join(".codex")))?;
+            of_codex(&root.join("sessions"), cwd, since, named.as_deref(), alone)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the value of a variable in the worker's environment; `None` if it is unset or empty.
+pub fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
+    let contract = &spec.contract;
+    let mut all = contract.private.iter().chain(contract.environment.iter());
+    let inherited = || all.find(|(key, _)| key == name).map(|(_, value)| value);
+    let value = contract.env.get(name).or_else(inherited)?;
+    Some(value.as_str()).filter(|value| !value.is_empty())
+}
+
+/// Finds a conversation of Claude Code, which keeps a folder for each directory, named by its path, and in it a file
+/// for each conversation.
+fn of_claude(projects: &Path, cwd: &Path, since: SystemTime, named: Option<&str>, alone: bool) -> Option<String> {
+    let slug = |dir: &Path| -> String {
+        let path = dir.to_string_lossy();
+        path.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+    };
+    let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
+    let folders = [projects.join(slug(&real)), projects.join(slug(cwd))];
+    if let Some(id) = named
+        && folders.iter().any(|folder| folder.join(format!("{id}.jsonl")).is_file())
+    {
+        return Some(id.to_owned());
+    }
+    if !alone {
+        return None;
+    }
+    let files = folders.iter().flat_map(|folder| listed(folder));
+    let conversations = files.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
+    let newest =
+        conversations.filter_map(|path| Some((modified(&path)?, path))).filter(|(at, _)| *at >= since).max()?;
+    newest.1.file_stem().map(|stem| stem.to_string_lossy().into_owned())
+}
+
+/// Finds a conversation of Codex, which keeps folders by day; the first line of each conversation names its directory.
+fn of_codex(sessions: &Path, cwd: &Path, since: SystemTime, named: Option<&str>, alone: bool) -> Option<String> {
+    let below = |dirs: Vec<PathBuf>| -> Vec<PathBuf> {
+        let mut all: Vec<PathBuf> = dirs.iter().flat_map(|dir| listed(dir)).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all
+    };
+    let days: Vec<PathBuf> = below(below(listed(sessions))).into_iter().take(DAYS_MAX).collect();
+    let real = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
+    let look = |path: &PathBuf, named: Option<&str>| {
+        let meta = first_line(path)?;
+        let (id, led) = (meta["payload"]["id"].as_str()?, meta["payload"]["cwd"].as_str()?);
+        let same = match named {
+            Some(named) => id == named,
+            None => modified(path)? >= since && (Path::new(led) == cwd || Path::new(led) == real),
+        };
+        same.then(|| id.to_owned())
+    };
+    let all: Vec<PathBuf> = below(days).into_iter().take(CONVERSATIONS_MAX).collect();
+    let known = named.and_then(|named| all.iter().find_map(|path| look(path, Some(named))));
+    known.or_else(|| if alone { all.iter().find_map(|path| look(path, None)) } else { None })
+}
+
+fn listed(dir: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    paths.sort_unstable_by(|a, b| b.cmp(a));
+    paths
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
+}
+
+fn first_line(path: &Path) -> Option<Value> {
+    let mut line = String::new();
+    BufReader::new(std::io::Read::take(fs::File::open(path).ok()?, 1 << 20)).read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
+}
+
+#[derive(Deserialize)]
+struct Todos {
+    items: Vec<Todo>,
+}
+
+#[derive(Deserialize)]
+struct Todo {
+    content: String,
+    status: String,
+}
+
+/// Writes the recovery prompt: the task, the work done, and the work left.
+fn prompt(spec: &Spec, state: Option<&Session>, base: Option<&Path>, cwd: &Path) -> String {
+    let text = |key: &str| state.and_then(|state| state.text(key)).filter(|text| !text.is_empty());
+    let mut lines =
+        vec!["You are resuming interrupted work; the work done so far is preserved.".to_owned(), String::new()];
+    let mut say = |label: &str, value: Option<String>| {
+        if let Some(value) = value {
+            lines.push(format!("{label}: {value}"));
+        }
+    };
+    say("Issue", text("issueIdentifier"));
+    say("Type of work", text("workType"));
+    say("Last phase", text("currentPhase").filter(|phase| !matches!(phase.as_str(), "running" | "starting")));
+    say("Attempt", state.map(|state| (state.recoveries() + 2).to_string()));
+    let todos = base.map(todos).unwrap_or_default();
+    if !todos.is_empty() {
+        lines.push(format!("\nYour to-do list:\n{}", todos.join("\n")));
+    }
+    lines.extend(git_state(spec, cwd));
+    lines.push("\nCheck `git status` and `git log`, find out what is done, and do the rest.".to_owned());
+    let task = text("prompt").filter(|task| *task != spec.contract.argv.join(" "));
+    if let Some(task) = task.or_else(|| resume::task(&spec.contract.argv)) {
+        lines.push(format!("\nThe original task:\n\n{task}"));
+    }
+    lines.join("\n")
+}
+
+fn todos(base: &Path) -> Vec<String> {
+    let read = || -> Option<Todos> {
+        let bytes = Folder::open(base).ok()??.read(TODOS).ok()??;
+        serde_json::from_slice(&bytes).ok()
+    };
+    let mark = |todo: Todo| {
+        let mark = match todo.status.as_str() {
+            "completed" => "[x]",
+            "in_progress" => "[>]",
+            _ => "[ ]",
+        };
+        format!("- {mark} {}", todo.content)
+    };
+    read().map(|todos| todos.items.into_iter().map(mark).collect()).unwrap_or_default()
+}
+
+fn git_state(spec: &Spec, cwd: &Path) -> Vec<String> {
+    let Some(plan) = &spec.worktree else { return Vec::new() };
+    let caller = caller_of(&spec.contract, &spec.request);
+    let mut lines = vec![format!("\nThe branch is {}.", plan.branch)];
+    let commits =
+        swarm_git::repository::lines(cwd, &["log", "--oneline", &format!("{}..HEAD", plan.base.commit)], &caller);
+    if let Some(commits) = commits.filter(|commits| !commits.is_empty()) {
+        lines.push(format!("Committed so far:\n{}", commits.join("\n")));
+    }
+    if let Some(changes) =
+        swarm_git::repository::lines(cwd, &["status", "--porcelain"], &caller).filter(|lines| !lines.is_empty())
+    {
+        let more = changes.len().saturating_sub(FILES_MAX);
+        let shown: Vec<&str> = changes.iter().take(FILES_MAX).map(String::as_str).collect();
+        let more = if more > 0 { format!("\n… and {more} more") } else { String::new() };
+        lines.push(format!("Not committed yet:\n{}{more}", shown.join("\n")));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touch(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+
+    #[test]
+    fn the_newest_conversation_of_the_directory_is_resumed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (projects, cwd) = (dir.path().join("projects"), Path::new("/no/such_tree.x"));
+        let before = SystemTime::UNIX_EPOCH;
+        assert_eq!(of_claude(&projects, cwd, before, None, true), None);
+        let folder = projects.join("-no-such-tree-x");
+        touch(&folder.join("old.jsonl"), "");
+        let old = fs::File::options().write(true).open(folder.join("old.jsonl")).expect("opened");
+        old.set_modified(before + Duration::from_secs(1000)).expect("set");
+        touch(&folder.join("new.jsonl"), "");
+        touch(&folder.join("notes.txt"), "");
+        touch(&projects.join("-other/x.jsonl"), "");
+        assert_eq!(of_claude(&projects, cwd, before, None, true).as_deref(), Some("new"));
+        assert_eq!(of_claude(&projects, cwd, before, Some("old"), true).as_deref(), Some("old"));
+        assert_eq!(of_claude(&projects, cwd, before, Some("gone"), true).as_deref(), Some("new"));
+        assert_eq!(of_claude(&projects, cwd, before, None, false), None, "other workers share the directory");
+        let later = SystemTime::now() + Duration::from_secs(60);
+        assert_eq!(of_claude(&projects, cwd, later, None, true), None, "older conversations belong to others");
+    }
+
+    #[test]
+    fn a_conversation_is_found_by_its_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let meta = |id: &str, cwd: &str| format!("{{\"payload\": {{\"id\": \"{id}\", \"cwd\": \"{cwd}\"}}}}\n{{}}\n");
+        touch(&dir.path().join("2026/01/02/rollout-a.jsonl"), &meta("mine", "/w/a"));
+        touch(&dir.path().join("2026/01/03/rollout-b.jsonl"), &meta("other", "/w/b"));
+        touch(&dir.path().join("2026/01/03/rollout-c.jsonl"), "torn");
+        let before = SystemTime::UNIX_EPOCH;
+        assert_eq!(of_codex(dir.path(), Path::new("/w/a"), before, None, true).as_deref(), Some("mine"));
+        assert_eq!(of_codex(dir.path(), Path::new("/w/c"), before, None, true), None);
+        assert_eq!(of_codex(dir.path(), Path::new("/w/c"), before, Some("other"), true).as_deref(), Some("other"));
+    }
+}

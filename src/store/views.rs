@@ -1,0 +1,196 @@
+//! The registry as readers see it: combines rows, leases and exit records.
+//!
+//! Takes no lock, asks no supervisor, and writes nothing except a quarantine link if `state.json` is corrupt.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use swarm_actors::registry::store::{self, Loaded};
+use swarm_actors::registry::table::{self, Unreadable};
+use swarm_actors::registry::{StoreError, reconcile};
+use swarm_model::{ProcessId, Refusal, RefusalKind, Row, WorkerView};
+use swarm_ports::Records as _;
+
+use super::records::{DiskRecords, STUCK};
+use super::runs::order;
+use crate::legacy_process;
+use crate::summary;
+pub use crate::summary::Detail;
+pub use swarm_actors::registry::table::Pick;
+use swarm_sys::clock;
+use swarm_sys::paths::Paths;
+use swarm_sys::procfs;
+use swarm_tmux::{PaneLine, Server, Tmux};
+
+/// Result of reading the registry.
+pub struct Registry {
+    /// Workers in the order of the file.
+    pub workers: Vec<WorkerView>,
+    /// Unreadable rows: (name or position, cause).
+    pub unreadable: Vec<(String, String)>,
+    /// Warnings to print to stderr as `swarm: warning: …`.
+    pub warnings: Vec<String>,
+}
+
+impl Registry {
+    pub fn find(&self, name: &str) -> Option<&WorkerView> {
+        self.workers.iter().find(|worker| worker.row.name == name)
+    }
+}
+
+/// Reads all workers, for `ls`, `wait --all` and similar verbs.
+///
+/// # Errors
+/// Fails if `state.json` cannot be read at all (a directory, no permission, …). Corrupt JSON is not an error.
+pub fn load(paths: &Paths) -> Result<Registry, Refusal> {
+    load_where(paths, Detail::Fine, Pick::All)
+}
+
+/// Reads one worker, without checking the processes of the others.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn load_one(paths: &Paths, name: &str) -> Result<Option<WorkerView>, Refusal> {
+    Ok(load_where(paths, Detail::Fine, Pick::Named(&[name]))?.workers.into_iter().next())
+}
+
+/// Returns the cause for which the generation in `dir` is marked as stuck, if it is.
+fn stuck(dir: &Path) -> Option<String> {
+    std::fs::read_to_string(dir.join(STUCK)).ok()
+}
+
+/// Returns the row of this name as stored on disk.
+pub fn row(paths: &Paths, name: &str) -> Option<Arc<Row>> {
+    let records = DiskRecords::new(paths.clone());
+    let rows = read_rows(paths, &records, Pick::Named(&[name]), &mut Vec::new()).ok()?;
+    rows.into_iter().find_map(Result::ok)
+}
+
+/// Returns the directory of a worker's session, or `None` if it has no session.
+pub fn session_dir(paths: &Paths, worker: &WorkerView) -> Option<PathBuf> {
+    let generation = worker.row.swarm()?.generation;
+    let facts = DiskRecords::new(paths.clone()).read(&worker.row.name, generation).ok().flatten()?;
+    Some(facts.spec.spec()?.session()?.dir.into())
+}
+
+/// Reads the selected workers.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn load_where(paths: &Paths, detail: Detail, pick: Pick<'_>) -> Result<Registry, Refusal> {
+    let records = DiskRecords::new(paths.clone());
+    let mut registry = Registry { workers: Vec::new(), unreadable: Vec::new(), warnings: Vec::new() };
+    let mut windows = Windows::default();
+    let mut rows = Vec::new();
+    for row in read_rows(paths, &records, pick, &mut registry.warnings)? {
+        match row {
+            Ok(row) => rows.push(row),
+            Err(bad) => registry.unreadable.push((bad.label, bad.error.to_string())),
+        }
+    }
+    let seen = match summary::Records::open(paths) {
+        Some(records) => summarize_all(&records, &rows, detail),
+        None => rows.iter().map(|_| None).collect(),
+    };
+    let views = rows.into_iter().zip(seen).map(|(row, seen)| {
+        let foreign = if seen.is_none() { windows.process(&row, records.boot()) } else { None };
+        reconcile::judge(row, seen.as_ref().map(Into::into), foreign)
+    });
+    registry.workers = views.collect();
+    if detail == Detail::Fine {
+        for view in registry.workers.iter_mut().filter(|view| view.state.is_running()) {
+            view.waiting = order::waiting_of(&view.row.cmd);
+            view.stuck = view.dir.as_ref().and_then(|dir| stuck(&paths.workers().join(dir)));
+        }
+    }
+    registry.warnings.extend(windows.failed.into_values());
+    Ok(registry)
+}
+
+fn read_rows(
+    paths: &Paths,
+    records: &DiskRecords,
+    pick: Pick<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Result<Arc<Row>, Unreadable>>, Refusal> {
+    let refused = |error: &StoreError| Refusal {
+        remedy: error.remedy(),
+        ..Refusal::new(RefusalKind::Registry, error.to_string())
+    };
+    match store::load_with(&paths.state(), |text| table::rows(text, pick)).map_err(|error| refused(&error))? {
+        Loaded::Absent => Ok(Vec::new()),
+        Loaded::Table(rows) => Ok(rows),
+        Loaded::Damaged(cause) => {
+            if let Err(error) = store::quarantine(&paths.state()) {
+                warnings.push(error.to_string());
+            }
+            warnings.push(format!("corrupt state file, rebuilt from the workers' own records ({cause})"));
+            let rebuilt = reconcile::rebuild(&records.scan_now().unwrap_or_default(), &clock::host());
+            let picked = rebuilt.into_iter().filter(|row| pick.takes(&row.name));
+            Ok(picked.map(|row| Ok(Arc::new(row))).collect())
+        }
+    }
+}
+
+/// Minimum number of rows for which starting threads pays off.
+const ROWS_FOR_THREADS_MIN: usize = 256;
+const THREADS_MAX: usize = 4;
+
+/// Reads the records of each row. These are many small reads from the page cache, so large registries are divided
+/// among threads.
+fn summarize_all(records: &summary::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<summary::Summary>> {
+    let summarize = |row: &Arc<Row>| records.of(row, detail).filter(|seen| reconcile::belongs(row, seen));
+    if rows.len() < ROWS_FOR_THREADS_MIN {
+        return rows.iter().map(summarize).collect();
+    }
+    // `available_parallelism` costs a dozen system calls, so small registries do not call it.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    if threads == 1 {
+        return rows.iter().map(summarize).collect();
+    }
+    let (first, rest) = rows.split_at(rows.len().div_ceil(threads));
+    std::thread::scope(|scope| {
+        let chunks = rest.chunks(rest.len().div_ceil(threads - 1).max(1));
+        let others: Vec<_> = chunks
+            .map(|chunk| {
+                let work = move || chunk.iter().map(summarize).collect::<Vec<_>>();
+                // If no thread can be started, this thread does the work below.
+                std::thread::Builder::new().spawn_scoped(scope, work).map_err(|_| chunk)
+            })
+            .collect();
+        let mut facts: Vec<_> = first.iter().map(summarize).collect();
+        for other in others {
+            facts.extend(match other {
+                Ok(task) => task.join().expect("reading records does not panic"),
+                Err(chunk) => chunk.iter().map(summarize).collect(),
+            });
+        }
+        facts
+    })
+}
+
+/// Windows of workers started by the original `swarm`; each tmux server is asked once.
+#[derive(Default)]
+struct Windows {
+    listed: BTreeMap<Option<String>, Vec<PaneLine>>,
+    failed: BTreeMap<Option<String>, String>,
+}
+
+impl Windows {
+    fn process(&mut self, row: &Row, boot: &str) -> Option<ProcessId> {
+        let Some(place) = &row.tmux else { return legacy_process::alive(row, boot).ok().flatten() };
+        if !self.listed.contains_key(&place.socket) {
+            let server = place.socket.clone().map_or(Server::Default, Server::Name);
+            let environment: Vec<(String, String)> = std::env::vars().collect();
+            let panes = Tmux::new(server, &environment).list().unwrap_or_else(|error| {
+                self.failed.insert(place.socket.clone(), error.to_string());
+                Vec::new()
+            });
+            self.listed.insert(place.socket.clone(), panes);
+        }
+        let panes = self.listed.get(&place.socket)?;
+        let same = |pane: &&PaneLine| pane.session == place.session && pane.window == place.window && !pane.dead;
+        panes.iter().find(same).and_then(|pane| procfs::identity(pane.pane_pid, boot))
+    }
+}

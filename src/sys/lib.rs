@@ -1,0 +1,16 @@
+//! Operating system services for swarm: files, locks, processes, control groups, clocks, paths and commands. Depends
+//! only on the values of `swarm-model` and on the ports.
+
+pub mod alarm;
+pub mod cgroups;
+pub mod clock;
+pub mod commands;
+pub mod duration;
+pub mod files;
+pub mod logind;
+pub mod lookup;
+pub mod paths;
+pub mod processes;
+pub mod procfs;
+pub mod readable;
+pub mod strip_ansi;

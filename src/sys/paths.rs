@@ -1,0 +1,124 @@
+//! Paths in the state directory.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+/// Returns the first `bytes` bytes of the SHA-256 of `text` in hex, as a short name.
+pub fn digest(text: &[u8], bytes: usize) -> String {
+    Sha256::digest(text).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// State directory (`$SWARM_DIR`, else `~/.swarm`), and the paths in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    root: PathBuf,
+}
+
+impl Paths {
+    /// Maximum length of the path of a Unix socket in bytes (`sun_path` without its final NUL).
+    const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Returns the state directory that the environment names.
+    ///
+    /// # Errors
+    /// Fails if neither `SWARM_DIR` nor `HOME` is set, or the current directory is unknown.
+    pub fn from_env() -> io::Result<Self> {
+        let set = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
+        let root = match set("SWARM_DIR") {
+            Some(dir) => PathBuf::from(dir),
+            None => match set("HOME") {
+                Some(home) => Path::new(&home).join(".swarm"),
+                None => return Err(io::Error::other("neither SWARM_DIR nor HOME is set")),
+            },
+        };
+        let root = std::path::absolute(root)?;
+        Ok(Self { root: root.canonicalize().unwrap_or(root) })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+    pub fn state(&self) -> PathBuf {
+        self.root.join("state.json")
+    }
+    pub fn workers(&self) -> PathBuf {
+        self.root.join("w")
+    }
+    pub fn worker(&self, name: &str, generation: u64) -> PathBuf {
+        self.workers().join(swarm_model::worker_dir_name(name, generation))
+    }
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+    /// Returns the directory that has a directory for each merge queue.
+    pub fn merges(&self) -> PathBuf {
+        self.root.join("merge")
+    }
+    /// Returns the directory that has a directory for each run that is not over.
+    pub fn runs(&self) -> PathBuf {
+        self.root.join("run")
+    }
+    /// Returns the directory that has a directory for each loop, as in the original `swarm`.
+    pub fn loops(&self) -> PathBuf {
+        self.root.join("ralph")
+    }
+    /// Returns the directory that has a directory for each running flow.
+    pub fn flows(&self) -> PathBuf {
+        self.root.join("flow")
+    }
+    /// Returns the directory for the output of worktree hooks.
+    pub fn hooks(&self) -> PathBuf {
+        self.root.join("hooks")
+    }
+    /// Returns the directory that has a file for each nudge, as in the original `swarm`.
+    pub fn heartbeats(&self) -> PathBuf {
+        self.root.join("heartbeats")
+    }
+    pub fn heartbeat_lock(&self) -> PathBuf {
+        self.root.join("heartbeat.lock")
+    }
+    /// Returns the path of a worker's log. `kind` is `stdout`, `stderr` or `tmux`.
+    pub fn log(&self, name: &str, kind: &str) -> PathBuf {
+        self.logs().join(format!("{name}.{kind}.log"))
+    }
+    pub fn events(&self) -> PathBuf {
+        self.root.join("events.jsonl")
+    }
+    pub fn supervisor_lock(&self) -> PathBuf {
+        self.root.join("supervisor.lock")
+    }
+    pub fn supervisor_log(&self) -> PathBuf {
+        self.root.join("supervisor.log")
+    }
+
+    /// Returns the path of the API socket: in the state directory, or, if that path is too long for a socket, in a
+    /// private directory of the user below `/tmp`.
+    pub fn socket(&self) -> PathBuf {
+        let here = self.root.join("supervisor.sock");
+        if here.as_os_str().len() <= Self::SOCKET_PATH_BYTES_MAX {
+            return here;
+        }
+        let user = nix::unistd::getuid();
+        PathBuf::from(format!("/tmp/swarm-{user}")).join(format!("{}.sock", self.digest()))
+    }
+
+    /// Returns the name of the tmux session for this state directory, as in the original `swarm`.
+    pub fn session(&self) -> String {
+        format!("swarm-{}", self.digest())
+    }
+
+    /// Returns the first eight hex digits of the SHA-256 of the resolved path.
+    fn digest(&self) -> String {
+        let resolved = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        let path: &OsStr = resolved.as_os_str();
+        digest(path.as_bytes(), 4)
+    }
+}

@@ -1,0 +1,116 @@
+//! Processes by identity: watched through pidfds, and signalled only through a pidfd whose identity was checked.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
+use swarm_model::ProcessId;
+use swarm_ports::ProcessError;
+
+use super::procfs;
+
+/// Time between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(5);
+/// Time for which SIGKILL is repeated.
+const INSISTENCE: Duration = Duration::from_secs(5);
+/// Pause between two rounds of SIGKILL.
+const ROUND: Duration = Duration::from_millis(200);
+
+/// Returns a pidfd of exactly this process. `None` if it is gone.
+pub fn pidfd(process: &ProcessId, boot: &str) -> Option<OwnedFd> {
+    let fd = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
+    // Check the identity after opening. From here on the descriptor refers to that process.
+    procfs::alive(process, boot)?;
+    Some(fd)
+}
+
+/// Waits for at most `limit` until all processes are gone. Returns whether they are.
+pub fn wait_all_gone(fds: &[OwnedFd], limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    fds.iter().all(|fd| wait_readable(fd, deadline.saturating_duration_since(Instant::now())))
+}
+
+/// Waits for at most `limit` until the descriptor is readable or at its end. Returns whether it is.
+pub fn wait_readable(fd: &impl std::os::fd::AsFd, limit: Duration) -> bool {
+    let (tv_sec, tv_nsec) = (i64::try_from(limit.as_secs()).unwrap_or(i64::MAX), i64::from(limit.subsec_nanos()));
+    loop {
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&rustix::event::Timespec { tv_sec, tv_nsec })) {
+            Err(rustix::io::Errno::INTR) => {}
+            ready => return ready.is_ok_and(|count| count > 0),
+        }
+    }
+}
+
+/// Signals a process, if it is still a descendant of this process.
+pub fn signal_descendant(pid: i32, signal: Signal) {
+    let Some(raw) = Pid::from_raw(pid) else { return };
+    let Ok(fd) = pidfd_open(raw, PidfdFlags::empty()) else { return };
+    let me = nix::unistd::getpid().as_raw();
+    let mut above = pid;
+    // A chain longer than any real tree means that the tree changed meanwhile.
+    for _ in 0..1024 {
+        match procfs::stat(above) {
+            Some(stat) if stat.parent == me => {
+                let _ = pidfd_send_signal(&fd, number(signal));
+                return;
+            }
+            Some(stat) if stat.parent > 1 => above = stat.parent,
+            _ => return,
+        }
+    }
+}
+
+fn number(signal: Signal) -> rustix::process::Signal {
+    match signal {
+        Signal::SIGKILL => rustix::process::Signal::KILL,
+        Signal::SIGCONT => rustix::process::Signal::CONT,
+        Signal::SIGHUP => rustix::process::Signal::HUP,
+        _ => rustix::process::Signal::TERM,
+    }
+}
+
+/// Ends all processes that `members` returns, until it returns none: SIGTERM, after five seconds SIGKILL.
+///
+/// # Errors
+/// Returns the remaining processes if some are alive after further five seconds.
+pub fn end_set(members: &dyn Fn() -> Vec<i32>) -> Result<(), ProcessError> {
+    let began = Instant::now();
+    let mut signal = rustix::process::Signal::TERM;
+    let mut signalled = Vec::new();
+    loop {
+        let living = members();
+        if living.is_empty() {
+            return Ok(());
+        }
+        if began.elapsed() > GRACE + INSISTENCE {
+            return Err(ProcessError::Survivors(living));
+        }
+        if began.elapsed() >= GRACE {
+            signal = rustix::process::Signal::KILL;
+            signalled.clear();
+        }
+        let mut fds = Vec::new();
+        for pid in living {
+            let Some(fd) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+                continue;
+            };
+            if !members().contains(&pid) {
+                continue;
+            }
+            if !signalled.contains(&pid) {
+                let _ = pidfd_send_signal(&fd, signal);
+                let _ = pidfd_send_signal(&fd, rustix::process::Signal::CONT);
+                signalled.push(pid);
+            }
+            fds.push(fd);
+        }
+        let limit = if signal == rustix::process::Signal::KILL {
+            ROUND
+        } else {
+            GRACE.saturating_sub(began.elapsed()).max(ROUND)
+        };
+        wait_all_gone(&fds, limit);
+    }
+}

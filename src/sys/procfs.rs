@@ -1,0 +1,191 @@
+//! Facts about processes from `/proc`, for the shim, readers and the supervisor. Every answer may be stale when it is
+//! used, so code that signals must open a pidfd first and check again.
+
+use std::cell::LazyCell;
+use std::fs;
+use std::io::{self, Read as _};
+use std::sync::OnceLock;
+
+use swarm_model::ProcessId;
+
+/// Fields of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub state: char,
+    pub parent: i32,
+    pub session: i32,
+    /// Clock ticks since boot (field 22).
+    pub start_ticks: u64,
+    /// Memory in use, in pages (field 24).
+    resident_pages: u64,
+}
+
+impl Stat {
+    /// Reports whether the process is alive. A zombie is not: it has ended, but is not reaped yet.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X' | 'x')
+    }
+
+    /// Returns the memory in use in bytes, as the kernel last computed it.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident_pages.saturating_mul(rustix::param::page_size() as u64)
+    }
+
+    /// Reports whether the process is stopped by a signal or a tracer.
+    pub fn is_suspended(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+}
+
+/// Parses one line of `/proc/PID/stat`. The command may contain spaces and parentheses, so fields are counted from
+/// the last `)`.
+pub fn parse_stat(text: &str) -> Option<Stat> {
+    let rest = text.get(text.rfind(')')? + 1..)?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        start_ticks: fields.get(19)?.parse().ok()?,
+        resident_pages: fields.get(21)?.parse().ok()?,
+    })
+}
+
+/// Returns the state of a process, which may be a zombie. `None` if it does not exist.
+pub fn stat(pid: i32) -> Option<Stat> {
+    parse_stat(&read_once(&format!("/proc/{pid}/stat"))?)
+}
+
+/// Returns the name of a living process, as the kernel truncates it.
+pub fn command(pid: i32) -> Option<String> {
+    let alive = stat(pid).is_some_and(|stat| stat.is_alive());
+    alive.then(|| read_once(&format!("/proc/{pid}/comm"))).flatten().map(|name| name.trim().to_owned())
+}
+
+/// Returns the id of this boot. Empty if the system has none, or it cannot be read. Read once, so that one process
+/// never sees two answers.
+pub fn boot_id() -> String {
+    known_boot_id().unwrap_or_default()
+}
+
+/// Returns the id of this boot like [`boot_id`], for a process that must not judge others without it.
+///
+/// # Errors
+/// Fails if the system has a boot id and it cannot be read.
+pub fn known_boot_id() -> io::Result<String> {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(boot) = BOOT.get() {
+        return Ok(boot.clone());
+    }
+    let boot = match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(id) => id.trim().to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error),
+    };
+    Ok(BOOT.get_or_init(|| boot).clone())
+}
+
+/// Reads a small file of `/proc`, which one call returns completely.
+fn read_once(path: &str) -> Option<String> {
+    let mut text = [0_u8; 1024];
+    let mut file = fs::File::open(path).ok()?;
+    let length = loop {
+        match file.read(&mut text) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read.ok()?,
+        }
+    };
+    Some(String::from_utf8_lossy(&text[..length]).into_owned())
+}
+
+/// Returns the identity of a process. `None` if it does not exist.
+pub fn identity(pid: i32, boot: &str) -> Option<ProcessId> {
+    let stat = stat(pid)?;
+    Some(ProcessId { pid, start_ticks: stat.start_ticks, boot: boot.to_owned() })
+}
+
+/// Returns the state of exactly this process. `None` if it is not alive.
+pub fn alive(process: &ProcessId, boot: &str) -> Option<Stat> {
+    if process.pid <= 1 || process.boot != boot {
+        return None;
+    }
+    stat(process.pid).filter(|stat| stat.is_alive() && stat.start_ticks == process.start_ticks)
+}
+
+/// Returns the pids of all processes.
+///
+/// # Errors
+/// Fails if `/proc` cannot be read.
+pub fn all() -> io::Result<Vec<i32>> {
+    let names = fs::read_dir("/proc")?.flatten();
+    Ok(names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Returns all descendants of `root`, parents before children.
+pub fn descendants(root: i32) -> Vec<i32> {
+    // Computed at most once, and only if the kernel has no lists of children.
+    let parents = LazyCell::new(parents);
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        let parent = found[next];
+        let of_all = || parents.iter().filter(|(_, above)| *above == parent).map(|(pid, _)| *pid).collect();
+        for child in children(parent).unwrap_or_else(of_all) {
+            if !found.contains(&child) {
+                found.push(child);
+            }
+        }
+        next += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// Returns the children of a process by the kernel's list. `None` if the kernel has no such list.
+fn children(pid: i32) -> Option<Vec<i32>> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let lists: Vec<String> =
+        tasks.flatten().map(|task| fs::read_to_string(task.path().join("children")).ok()).collect::<Option<_>>()?;
+    let words = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+    (!lists.is_empty()).then(|| words.filter_map(|word| word.parse().ok()).collect())
+}
+
+/// Returns all processes, each with its parent.
+fn parents() -> Vec<(i32, i32)> {
+    let all = all().unwrap_or_default();
+    all.into_iter().filter_map(|pid| Some((pid, stat(pid)?.parent))).collect()
+}
+
+/// Returns when a process started, in milliseconds since the Unix epoch.
+pub fn process_start_ms(start_ticks: u64) -> i64 {
+    let up =
+        nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from).unwrap_or_default();
+    let age_ms = i64::try_from(up.as_millis()).unwrap_or(i64::MAX)
+        - i64::try_from(start_ticks.saturating_mul(10)).unwrap_or(i64::MAX);
+    jiff::Timestamp::now().as_millisecond() - age_ms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_parentheses_and_spaces_does_not_shift_fields() {
+        let line = "42 (a) (b c) S 7 42 41 0 -1 4194560 0 0 0 0 1 2 3 4 20 0 1 0 987654 1000 10";
+        let stat = parse_stat(line).expect("parses");
+        assert_eq!(stat, Stat { state: 'S', parent: 7, session: 41, start_ticks: 987_654, resident_pages: 10 });
+        assert_eq!(stat.resident_bytes(), 10 * rustix::param::page_size() as u64);
+        assert_eq!(parse_stat("42 (torn"), None);
+        assert_eq!(parse_stat("42 (short) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_is_alive_and_another_start_of_its_pid_is_not() {
+        let boot = boot_id();
+        let me = i32::try_from(std::process::id()).expect("pids fit");
+        let mut id = identity(me, &boot).expect("it is me");
+        assert!(alive(&id, &boot).is_some());
+        id.start_ticks += 1;
+        assert_eq!(alive(&id, &boot), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! Typing into a pane: text by paste buffer, keys one by one. Each is typed only if the pane exists and its command
+//! runs. tmux checks that and acts in one step, so that nothing can come between.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tmux_interface::{DeleteBuffer, IfShell};
+
+use super::{Tmux, TmuxError, words};
+
+/// How to type a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendOptions {
+    /// Press Escape and C-u first, so that the text is typed on an empty line.
+    pub clear: bool,
+    /// Press Enter afterwards.
+    pub enter: bool,
+}
+
+/// Key that can be typed into a pane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// C-c
+    Interrupt,
+    /// C-d
+    Eof,
+    Enter,
+    Escape,
+    /// C-u
+    ClearLine,
+}
+
+impl Key {
+    fn tmux(self) -> &'static str {
+        match self {
+            Self::Interrupt => "C-c",
+            Self::Eof => "C-d",
+            Self::Enter => "Enter",
+            Self::Escape => "Escape",
+            Self::ClearLine => "C-u",
+        }
+    }
+}
+
+/// Pause before Enter in milliseconds. Programs that draw their own screen take a key that follows at once for part
+/// of the paste.
+const BEFORE_ENTER_MS: u64 = 100;
+/// Pause before Enter in milliseconds after a text of several lines, which takes longer to draw.
+const BEFORE_ENTER_LINES_MS: u64 = 500;
+/// Pause after Escape in milliseconds. Read together with the next key, Escape would mean Alt.
+const AFTER_ESCAPE_MS: u64 = 20;
+
+impl Tmux {
+    /// Types `text` with the given options.
+    ///
+    /// # Errors
+    /// Returns [`TmuxError::NotDelivered`] if the pane ended before tmux had passed on the whole text, or any other
+    /// error of tmux.
+    pub fn send_text(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
+        self.clear_line(pane, options)?;
+        let pasted = words::pasteable(text);
+        if !pasted.is_empty() {
+            self.paste(pane, &pasted)?;
+        }
+        self.press_enter(pane, text, options)
+    }
+
+    /// Clears the input line before a text, if the options say so.
+    pub(super) fn clear_line(&self, pane: &str, options: SendOptions) -> Result<(), TmuxError> {
+        if options.clear {
+            self.send_key(pane, Key::Escape)?;
+            std::thread::sleep(Duration::from_millis(AFTER_ESCAPE_MS));
+            self.send_key(pane, Key::ClearLine)?;
+        }
+        Ok(())
+    }
+
+    /// Presses Enter after a text, if the options say so.
+    pub(super) fn press_enter(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
+        if options.enter {
+            let pause = if text.contains('\n') { BEFORE_ENTER_LINES_MS } else { BEFORE_ENTER_MS };
+            std::thread::sleep(Duration::from_millis(pause));
+            self.send_key(pane, Key::Enter)?;
+        }
+        Ok(())
+    }
+
+    /// Types one key. Ends copy mode first if a person scrolls in the pane, because that mode would swallow the key.
+    ///
+    /// # Errors
+    /// Fails as [`Tmux::send_text`] does.
+    pub fn send_key(&self, pane: &str, key: Key) -> Result<(), TmuxError> {
+        check_pane(pane)?;
+        self.guarded(pane, &format!("copy-mode -q -t {pane} ; send-keys -t {pane} {}", key.tmux()), None)
+    }
+
+    /// Pastes a text. Line ends stay as they are (`-r`). A program that supports bracketed paste is told where the
+    /// text ends (`-p`), so that a line break submits nothing there.
+    pub(super) fn paste(&self, pane: &str, text: &str) -> Result<(), TmuxError> {
+        check_pane(pane)?;
+        let buffer = buffer_name();
+        let commands = format!("load-buffer -b {buffer} - ; paste-buffer -d -p -r -b {buffer} -t {pane}");
+        let pasted = self.guarded(pane, &commands, Some(text.as_bytes()));
+        if pasted.is_err() {
+            // The buffer may not exist. The first error is the one to report.
+            let _ = self.ask([DeleteBuffer::new().buffer_name(buffer).build()]);
+        }
+        pasted
+    }
+
+    /// Runs `commands` inside tmux if the pane exists on the expected server and its command runs.
+    fn guarded(&self, pane: &str, commands: &str, input: Option<&[u8]>) -> Result<(), TmuxError> {
+        let same = format!("#{{&&:#{{==:#{{pane_id}},{pane}}},#{{?pane_dead,0,1}}}}");
+        let condition = match self.server_pid {
+            Some(pid) => format!("#{{&&:#{{==:#{{pid}},{pid}}},{same}}}"),
+            None => same,
+        };
+        let mut guard = IfShell::new()
+            .not_execute()
+            .target_pane(pane)
+            .shell_command(condition)
+            .command(format!("{commands} ; display-message -p delivered"))
+            .build();
+        guard.push_param("display-message -p ended");
+        let absent = || TmuxError::NotDelivered { pane: pane.to_owned() };
+        match self.ask_with([guard], input) {
+            Ok(said) if said.trim() == "delivered" => Ok(()),
+            Ok(said) if said.trim() == "ended" => Err(absent()),
+            Ok(said) => Err(TmuxError::Answer(said)),
+            Err(error) if error.is_absence() => Err(absent()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Checks a pane id, which comes from a file and is put into commands that tmux parses.
+fn check_pane(pane: &str) -> Result<(), TmuxError> {
+    let digits = pane.strip_prefix('%').unwrap_or("");
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_digit()) {
+        return Err(TmuxError::NotFound(format!("invalid pane id {pane:?}")));
+    }
+    Ok(())
+}
+
+/// Returns a buffer name that no other call uses, in this process or in another one.
+fn buffer_name() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("swarm-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_valid_ids_are_put_into_commands() {
+        assert!(check_pane("%7").is_ok() && check_pane("%1234").is_ok());
+        for pane in ["", "%", "7", "%7 ; kill-server", "=a:b", "%7x"] {
+            assert!(check_pane(pane).is_err(), "{pane:?}");
+        }
+        assert_ne!(buffer_name(), buffer_name());
+    }
+}

@@ -1,0 +1,118 @@
+//! Typing with a check that the window accepted the text. tmux only passes a text to the terminal of a pane. Whether
+//! the program behind it reads the text, only the pane can show, by the echo of the terminal or by what the program
+//! draws. A line that is typed without echo, such as a password, cannot be checked.
+
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::termios::{LocalModes, tcgetattr};
+use tmux_interface::{CapturePane, DisplayMessage};
+
+use super::keys::SendOptions;
+use super::{Tmux, TmuxError, words};
+
+/// Time limit in milliseconds for a window to change after a text was typed.
+pub const PROOF_MS_MAX: u64 = 2_000;
+/// Pause between two checks of the window, in milliseconds.
+const LOOK_MS: u64 = 20;
+
+/// Content of a pane, with the position of its cursor.
+#[derive(PartialEq, Eq)]
+struct Sight(String);
+
+impl Tmux {
+    /// Types a text like [`Tmux::send_text`], but does not press Enter if the window does not change.
+    ///
+    /// # Errors
+    /// Returns [`TmuxError::NotShown`] if the window does not change, and otherwise fails as [`Tmux::send_text`]
+    /// does.
+    pub fn send_proven(&self, pane: &str, text: &str, options: SendOptions) -> Result<(), TmuxError> {
+        self.clear_line(pane, options)?;
+        let pasted = words::pasteable(text);
+        if !pasted.is_empty() {
+            let absent = |error: TmuxError| match error.is_absence() {
+                true => TmuxError::NotDelivered { pane: pane.to_owned() },
+                false => error,
+            };
+            let before = self.look(pane).map_err(absent)?;
+            self.paste(pane, &pasted)?;
+            self.prove(pane, &before)?;
+        }
+        self.press_enter(pane, text, options)
+    }
+
+    /// Waits until the pane differs from `before`.
+    fn prove(&self, pane: &str, before: &Sight) -> Result<(), TmuxError> {
+        let deadline = Instant::now() + Duration::from_millis(PROOF_MS_MAX);
+        loop {
+            match self.look(pane) {
+                Ok(now) if now != *before => return Ok(()),
+                // The text made the command end.
+                Err(error) if error.is_absence() => return Ok(()),
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+            if self.types_unseen(pane) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(TmuxError::NotShown { pane: pane.to_owned(), limit_ms: PROOF_MS_MAX });
+            }
+            std::thread::sleep(Duration::from_millis(LOOK_MS));
+        }
+    }
+
+    fn look(&self, pane: &str) -> Result<Sight, TmuxError> {
+        let cursor = DisplayMessage::new().print().target_pane(pane).message("#{cursor_x},#{cursor_y} #{history_size}");
+        let shown = CapturePane::new().stdout().target_pane(pane);
+        self.ask([self.identity(pane), cursor.build(), shown.build()]).map(Sight)
+    }
+
+    /// Reports whether the terminal reads lines without echo. Also true if that cannot be determined, so that an
+    /// unreadable terminal does not count against the window.
+    fn types_unseen(&self, pane: &str) -> bool {
+        let name = DisplayMessage::new().print().target_pane(pane).message("#{pane_tty}");
+        let Ok(path) = self.ask([name.build()]) else { return true };
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(terminal) = open(path.trim(), flags, Mode::empty()) else { return true };
+        let modes = tcgetattr(&terminal).map(|state| state.local_modes);
+        modes.is_ok_and(|modes| modes.contains(LocalModes::ICANON) && !modes.contains(LocalModes::ECHO))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Private, wait_until};
+    use super::*;
+
+    const PLAIN: SendOptions = SendOptions { clear: false, enter: true };
+
+    #[test]
+    fn a_window_that_shows_the_text_accepted_it() {
+        let server = Private::new();
+        let window = server.open("job", "printf 'ready '; while read line; do echo \"got $line\"; done");
+        wait_until("it reads", || server.logged("job").contains("ready"));
+        let pane = &window.pane.pane;
+        assert_eq!(server.tmux().send_proven(pane, "one", PLAIN), Ok(()));
+        wait_until("it came", || server.logged("job").contains("got one"));
+    }
+
+    #[test]
+    fn a_password_is_not_checked() {
+        let server = Private::new();
+        let window = server.open("job", "stty -echo; printf 'ready '; read line; echo \"got $line\"; read more");
+        wait_until("it reads", || server.logged("job").contains("ready"));
+        assert_eq!(server.tmux().send_proven(&window.pane.pane, "secret", PLAIN), Ok(()));
+        wait_until("it came", || server.logged("job").contains("got secret"));
+    }
+
+    #[test]
+    fn a_program_that_reads_no_keys_is_an_error_and_enter_is_not_pressed() {
+        let server = Private::new();
+        let window = server.open("job", "stty raw -echo; printf 'ready '; exec tail -f /dev/null");
+        wait_until("it is deaf", || server.logged("job").contains("ready"));
+        let pane = &window.pane.pane;
+        let refused = TmuxError::NotShown { pane: pane.clone(), limit_ms: PROOF_MS_MAX };
+        assert_eq!(server.tmux().send_proven(pane, "one", PLAIN), Err(refused));
+    }
+}
