@@ -1,12 +1,12 @@
-//! The other program on the same registry: each sees, ends, cleans and starts
-//! the other's workers, and keeps what it does not know.
+//! swarm and the original program on the same registry: each lists, kills, cleans and respawns the
+//! workers of the other, and keeps fields that it does not know.
 
 use std::process::Command;
 use std::thread;
 
 use crate::common::{Rig, SOON, Said, proc, run, wait_until};
 
-/// Says what the other program says.
+/// Runs the stand-in for the original program and returns its output.
 pub fn original(rig: &Rig, words: &[&str]) -> Said {
     run(original_command(rig, words))
 }

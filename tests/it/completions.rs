@@ -1,4 +1,4 @@
-//! Tab, pressed in the shells themselves.
+//! Completion in real shells: Tab is pressed and the command line is read back.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ struct Terminal<'a> {
 }
 
 impl<'a> Terminal<'a> {
-    /// `setup` is typed first, with `PROGRAM` being the directory of swarm.
+    /// Starts the shell and types `setup`, in which `PROGRAM` stands for the directory of swarm.
     fn open(rig: &'a Rig, shell: &str, setup: &[&str]) -> Self {
         rig.tmux(&["new-session", "-d", "-s", "tab", "-x", "150", "-y", "40", shell]).ok();
         let terminal = Self { rig };
@@ -42,7 +42,7 @@ impl<'a> Terminal<'a> {
         wait_until(text, SOON, || self.screen().contains(text));
     }
 
-    /// Types `line`, presses Tab, and has the line become `whole`; empties it then.
+    /// Types `line`, presses Tab, waits until the line reads `whole`, and clears it.
     #[track_caller]
     fn completes(&self, line: &str, whole: &str) {
         self.types(line);

@@ -1,5 +1,4 @@
-//! Files that people set things in: which holds, where each value is from, and what is said
-//! of mistakes.
+//! Configuration files: precedence, the origin of each value, and the messages about mistakes.
 
 use std::fs;
 
@@ -13,7 +12,7 @@ fn set_user(rig: &Rig, text: &str) {
     fs::write(dir.join("config.toml"), text).expect("written");
 }
 
-/// Refused with a sentence that has this in it.
+/// Asserts a refusal whose message contains this text.
 fn refused(said: &Said, part: &str) {
     assert!(said.code == Some(1) && said.err.starts_with("swarm: error: ") && said.err.contains(part), "{said:?}");
 }

@@ -1,5 +1,5 @@
-//! Whatever is killed, stopped or started at once: nothing is lost, and what
-//! was due happens without another command.
+//! Processes that are killed, stopped or started concurrently: nothing is lost, and what is due happens
+//! without another command.
 
 use std::process::Stdio;
 use std::thread;
@@ -52,7 +52,7 @@ fn a_killed_guard_is_replaced() {
     }
 }
 
-/// The fork server and what it keeps in readiness, each with its parent.
+/// Pids of the fork server and its spare fork.
 fn fork_servers(rig: &Rig) -> Vec<i32> {
     let serves = |pid: &i32| proc::words(*pid).get(1).is_some_and(|word| word == "__forkserver");
     rig.processes().into_iter().filter(serves).collect()

@@ -1,5 +1,4 @@
-//! A registry that is damaged, odd or not there: said, kept aside, rebuilt; and
-//! never a reason to lose a worker.
+//! A registry that is damaged, odd or missing is reported, moved aside and rebuilt, and never costs a worker.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;

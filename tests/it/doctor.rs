@@ -1,5 +1,5 @@
-//! `swarm doctor`: each kind of trouble is made for real, found, explained, and mended only
-//! where that was asked for and can lose nothing.
+//! `swarm doctor`: each kind of trouble is created for real, found and explained, and repaired only if that was
+//! requested and cannot lose anything.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{Rig, SOON, proc, wait_until};
 
-/// What is found, `check: what`; the machine's own troubles are not the test's.
+/// Findings as `check: what`, without those about the machine that runs the test.
 fn found(rig: &Rig, flags: &[&str]) -> Vec<String> {
     found_in(rig, &rig.cwd(), flags)
 }

@@ -1,4 +1,4 @@
-//! Bugs that escaped once. Each has its test here, so that none comes back.
+//! Regression tests for bugs that earlier tests missed.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn a_worker_begins_with_three_descriptors_and_no_input() {
     }
 }
 
-/// A worker whose end is due when `end` is there; it is to be started again.
+/// Script of a worker that fails once the file `end` exists, and is restarted.
 const FAILING: &str = "echo run >> runs; until [ -e end ]; do sleep 0.02; done; rm end; exit 1";
 
 fn runs(rig: &Rig) -> usize {

@@ -1,5 +1,4 @@
-//! Many workers at a time: by tag, in pages, until the first ends; and what is kept of
-//! their lives.
+//! Many workers at once: selection by tag, pages, waiting for the first end, and the history of their lives.
 
 use serde_json::Value;
 

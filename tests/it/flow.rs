@@ -1,4 +1,4 @@
-//! Flows: their files and what people say to them, with nothing running.
+//! Flows without a runner: their files, and the verbs of people.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

@@ -1,5 +1,5 @@
-//! Flows at work: roles by the embedded `shell` agent and by commands that stand in for
-//! agents, each in a worktree of its own.
+//! Running flows: roles played by the embedded `shell` agent and by commands that stand in for agents, each in
+//! its own worktree.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -77,7 +77,7 @@ impl Site {
         serde_json::from_str(&said).expect("JSON")
     }
 
-    /// Runs it until it rests, and says how.
+    /// Runs the flow until it rests, and returns its status.
     #[track_caller]
     pub fn run(&self) -> String {
         self.json("run", &["--wait"])["done"].as_str().expect("a word").to_owned()
@@ -99,12 +99,12 @@ impl Site {
         self.file()["status"].as_str().expect("a status").to_owned()
     }
 
-    /// Why a node waits for a person; empty where it does not.
+    /// Reason why a node waits for a person; empty if it does not.
     pub fn reason(&self, node: &str) -> String {
         self.file()["awaitingHumanNodes"][node]["reason"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// What it asks.
+    /// Question of a node.
     pub fn words(&self, node: &str) -> String {
         let list = self.json("requests", &[]);
         let list = list["requests"].as_array().expect("a list");
@@ -120,7 +120,7 @@ impl Site {
         self.rig.path("repo-worktrees").join(self.worker(role))
     }
 
-    /// How often an event of this kind is told.
+    /// Number of events of this kind.
     pub fn count(&self, kind: &str) -> usize {
         let text = fs::read_to_string(self.dir().join("events.jsonl")).unwrap_or_default();
         text.lines().filter(|line| line.contains(&format!("\"kind\":\"{kind}\""))).count()

@@ -1,4 +1,4 @@
-//! What new worktrees are given by `swarm.toml`, and what they and their saves take.
+//! What `swarm.toml` puts into new worktrees, and the disk space of worktrees and their saves.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! What an agent in a window is at, by its own word: hooks that are given to it at its
-//! start, and the plain word of any other program.
+//! Activity of an agent in a window, as the agent itself reports it: by hooks that its command line installs, and
+//! by `swarm session note` for any other program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::common::{Rig, SOON, Said, run, wait_until};
 use crate::recover::reboot;
 
-/// Hears what it is to run from its command line, and runs it for each line of `hooks`
-/// as it comes; its words go to `words`.
+/// Stand-in for an agent: writes its arguments to `words`, and runs the hook that they name for each line that
+/// arrives in `hooks`.
 const AGENT: &str = r#"#!/bin/sh
 for word; do echo "$word"; done > words
 hook=$(printf '%s' "$2" | sed -n 's/.*"command":"\([^"]*\)".*/\1/p')
@@ -28,7 +28,7 @@ struct Site {
 }
 
 impl Site {
-    /// A stand-in for claude on the PATH of whoever asks.
+    /// Puts a stand-in for claude on the PATH of the caller.
     fn new() -> Self {
         let rig = Rig::new();
         let repo = rig.repo();
@@ -62,7 +62,7 @@ impl Site {
         fs::read_to_string(path).expect("read").lines().map(str::to_owned).collect()
     }
 
-    /// A hook fires in the agent, and is over.
+    /// Fires a hook in the agent and waits for its end.
     #[track_caller]
     fn hook(&self, name: &str, said: &Value) {
         let done = self.tree(name).join("done");

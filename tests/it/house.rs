@@ -1,5 +1,5 @@
-//! Being quiet when idle, leaving when the directory goes, private files; and
-//! the rules of the code that no compiler checks.
+//! Idle processes do not wake, everything ends with the state directory, files are private; and the rules of the
+//! code that no compiler checks.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Landing: what is finished reaches the base one verified step at a time, and
-//! nothing of a person's is touched on the way.
+//! Landing: finished work reaches the base one verified step at a time, and nothing that belongs to a person is
+//! touched.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -45,7 +45,7 @@ impl Site {
         self.rig.swarm_in(&self.repo, words)
     }
 
-    /// A worker with a worktree that does this and ends.
+    /// Runs a worker with a worktree whose script does this and ends.
     #[track_caller]
     pub fn worker(&self, name: &str, flags: &[&str], script: &str) {
         let words = [&["spawn", "--name", name, "--worktree"], flags, &["--", "sh", "-c", script]].concat();
@@ -78,7 +78,7 @@ impl Site {
         self.git(&["log", "--first-parent", "--format=%s", "main"])
     }
 
-    /// The person's edit is there, and nothing else is.
+    /// Asserts that the checkout has the person's edit and no other change.
     #[track_caller]
     pub fn assert_untouched(&self) {
         assert_eq!(fs::read_to_string(self.repo.join("mine")).expect("there"), MINE);

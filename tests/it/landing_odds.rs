@@ -1,5 +1,4 @@
-//! Landing where things are not as they should be, and by other rules than the
-//! standard ones.
+//! Landing in odd circumstances and with rules other than the defaults.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
-//! The whole of landing as one story: three workers edit the same repository, two of
-//! them the same line, and one breaks the tests; and the same with everything killed in
-//! the middle.
+//! Landing as one story: three workers edit the same repository, two of them the same line, and one breaks the
+//! tests; then the same with everything killed in the middle.
 
 use std::fs;
 
@@ -8,7 +7,7 @@ use crate::common::{SOON, wait_until};
 use crate::crash::kill_keepers;
 use crate::landing::{CHECK, Site};
 
-/// What is killed: the supervisor and its guard, and with them what they run.
+/// What is killed in the middle: supervisor and guard, with the processes that they run.
 #[derive(Clone, Copy, PartialEq)]
 enum Killing {
     Nothing,
@@ -40,7 +39,7 @@ impl Story {
         story
     }
 
-    /// Lets what waits at this gate go on, after what is to be killed there.
+    /// Opens this gate, after killing what is to be killed there.
     fn pass(&self, what: &str) {
         let at_gate = || self.site.rig.path(&format!("{what}.began")).exists();
         wait_until("something waits there", SOON, at_gate);
@@ -73,13 +72,13 @@ impl Story {
     }
 }
 
-/// Says that it is there and waits to be let on.
+/// Reports its arrival and waits until the gate opens.
 fn gate(site: &Site, what: &str) -> String {
     let path = |end: &str| site.rig.path(&format!("{what}.{end}")).display().to_string();
     format!("touch {}; while test ! -e {}; do sleep 0.05; done", path("began"), path("go"))
 }
 
-/// A command of the user's that waits at a gate of its own.
+/// User command that waits at its own gate.
 fn gated(site: &Site, what: &str, does: &str) -> String {
     site.script(what, &format!("echo {what} looks\n{}\n{does}", gate(site, what)))
 }

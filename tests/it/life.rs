@@ -1,12 +1,11 @@
-//! From the start to the exit record: what a worker gets, what is kept of it,
-//! and when it starts again.
+//! Life of a worker from its start to the exit record: what it is given, what is recorded, and when it restarts.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use crate::common::{Rig, SOON, holds_for, run, skipped, wait_until};
 
-/// In a process of its own and in a window.
+/// Flags for a detached worker and for one in a window.
 const PLACES: [&[&str]; 2] = [&[], &["--tmux"]];
 
 #[test]

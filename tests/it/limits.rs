@@ -1,5 +1,5 @@
-//! Limits of workers: what holds them is told, what runs into them is told, and nothing of them
-//! is left. Where no control group can be made, that is what is told instead.
+//! Limits of workers: the mechanism behind each is reported, hits are reported, and nothing is left behind. If no
+//! control group can be made, that is reported instead.
 
 use std::path::PathBuf;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use crate::common::{Rig, SOON, proc, skipped, wait_until};
 
-/// Takes memory until something stops it; where nothing else does, its own limit.
+/// Allocates memory until something stops it, at the latest its own limit.
 const EATER: &str = "ulimit -v 1000000; exec tail /dev/zero";
-/// Five hundred processes that do not end when they are asked to.
+/// Starts five hundred processes that ignore SIGTERM.
 const BOMB: &str =
     "trap '' TERM; bomb() { [ $1 -gt 0 ] && { bomb $(($1 - 1)) & bomb $(($1 - 1)) & }; sleep 600; }; bomb 8";
-/// One process after the other, each the child of the one before, which ends.
+/// Chain of processes: each forks the next one and ends.
 const COMET: &str = "trap '' TERM; hop() { [ $1 -gt 0 ] && hop $(($1 - 1)) & }; hop 30000; echo begun; sleep 600";
 
-/// What holds a limit.
+/// Mechanism that enforces a limit.
 fn by(view: &Value, limit: &str) -> Option<String> {
     view["limits"][limit]["by"].as_str().map(str::to_owned)
 }
@@ -24,7 +24,7 @@ fn is_group(by: Option<&str>) -> bool {
     by.is_some_and(|by| by.starts_with("cgroup-"))
 }
 
-/// Starts one; what is not in force must be what is warned of.
+/// Starts a worker and asserts a warning for each limit that is not in force, and for no other.
 #[track_caller]
 fn limited(rig: &Rig, name: &str, flags: &[&str], script: &str) -> Value {
     let said = rig.swarm(&[&["spawn", "--name", name], flags, &["--", "sh", "-c", script]].concat());
@@ -39,7 +39,7 @@ fn limited(rig: &Rig, name: &str, flags: &[&str], script: &str) -> Value {
     view
 }
 
-/// The groups that its newest lease names.
+/// Control groups that the lease in `dir` lists.
 fn groups(rig: &Rig, dir: &str) -> Vec<PathBuf> {
     let lease = std::fs::read(rig.root().join("w").join(dir).join("lease")).expect("a lease");
     let lease: Value = serde_json::from_slice(&lease).expect("JSON");
@@ -47,7 +47,7 @@ fn groups(rig: &Rig, dir: &str) -> Vec<PathBuf> {
     list.iter().map(|path| PathBuf::from(path.as_str().expect("text"))).collect()
 }
 
-/// The event comes after the record that is waited for.
+/// Waits for an event: it is written after the record that `wait` waits for.
 #[track_caller]
 fn is_told(rig: &Rig, name: &str, words: &str) {
     wait_until("it is in the events", SOON, || rig.swarm(&["events", name]).ok().contains(words));
@@ -249,7 +249,7 @@ fn groups_of_a_shim_and_a_supervisor_that_were_killed_go_with_the_next_one() {
     assert!(are_gone(&groups));
 }
 
-/// Whether any group's name begins so.
+/// Reports whether the name of any control group begins with `prefix`.
 fn is_there(prefix: &str) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
     let points = mounts.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4));

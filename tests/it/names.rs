@@ -1,4 +1,4 @@
-//! Names and places that something on the way could misread.
+//! Names and paths that a tool on the way could misread.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

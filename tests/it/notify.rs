@@ -18,7 +18,7 @@ fn configure(rig: &Rig, text: &str) {
     fs::write(dir.join("config.toml"), format!("[notify]\n{text}")).expect("written");
 }
 
-/// A command that keeps what it is told, a line each.
+/// Configures a command that appends each notification to a file as one line, and returns that file.
 fn keeper(rig: &Rig) -> std::path::PathBuf {
     let told = rig.path("told");
     fs::write(&told, "").expect("written");
@@ -31,7 +31,7 @@ fn lines(told: &std::path::Path) -> Vec<String> {
     fs::read_to_string(told).expect("there").lines().map(str::to_owned).collect()
 }
 
-/// Answers each request with the next of these, and gives what it was sent.
+/// Server that gives each request the next of these answers; the receiver yields the requests.
 fn server(answers: &'static [&'static str]) -> (u16, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let port = listener.local_addr().expect("an address").port();

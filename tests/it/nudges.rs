@@ -1,5 +1,5 @@
-//! Nudges: beats at their times, once, also over the death of the supervisor, with the
-//! words and files of the original.
+//! Nudges: each beat comes on time and once, also if the supervisor dies, with the messages and files of the
+//! original program.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{Rig, SOON, holds_for, proc, quick, timed, wait_quiet, wait_until};
 
-/// Answers each line with a count of its own.
+/// Answers each line with a running count.
 const COUNT: &str = "n=0; while IFS= read -r line; do n=$((n+1)); printf 'got<%s> %d\\n$ ' \"$line\" $n; done";
 const SHORT: &str = "Warning: very short interval (less than 1 minute)\n";
 

@@ -1,5 +1,5 @@
-//! Odd circumstances: big output, closed streams, commands cut off, several at
-//! once on one worker, things in the state directory that do not belong there.
+//! Odd circumstances: large output, closed streams, interrupted commands, several commands on one worker at once,
+//! foreign things in the state directory.
 
 use std::process::Stdio;
 use std::thread;

@@ -1,5 +1,4 @@
-//! Loops with small scripts for agents, in a private tmux: real exit codes, and whatever
-//! is killed meanwhile.
+//! Loops with small scripts as agents in a private tmux: real exit codes, and processes that are killed meanwhile.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// The loop is begun by the other program, in a worktree at `repo-worktrees/dev`.
+    /// Plants a loop that the original program started, in a worktree at `repo-worktrees/dev`.
     pub fn begin_theirs(&self, max: &str) {
         let agent = self.rig.path("agent");
         let (tree, prompt) = (self.rig.path("repo-worktrees/dev"), self.repo.join("PROMPT.md"));
@@ -32,7 +31,7 @@ impl Site {
         original(&self.rig, &words).ok();
     }
 
-    /// The other program writes into its file.
+    /// Writes the state file as the original program does.
     pub fn theirs(&self, members: &[&str]) {
         original(&self.rig, &[&["ralph", "set", "dev"], members].concat()).ok();
     }
@@ -77,7 +76,7 @@ impl Site {
         serde_json::from_slice(&fs::read(self.file("state.json")).expect("there")).expect("JSON")
     }
 
-    /// The lines of the log without their times.
+    /// Lines of the log without their times.
     pub fn lines(&self) -> Vec<String> {
         let text = fs::read_to_string(self.file("iterations.log")).unwrap_or_default();
         text.lines().filter_map(|line| Some(line.split_once(' ')?.1.to_owned())).collect()

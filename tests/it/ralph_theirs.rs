@@ -1,4 +1,4 @@
-//! Loops that the other program began, with the files that it writes.
+//! Loops that the original program started, with the files that it writes.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::ralph::Site;
 
 const TAKEN: &str = "[WARN] iteration 1: loop adopted from another program";
 
-/// A process that has ended: nobody has this pid.
+/// Member `monitor_pid` of a state file, with the pid of a process that has ended.
 fn gone(site: &Site) -> String {
     let mut child = site.rig.program("true").spawn().expect("started");
     let pid = child.id();

@@ -1,5 +1,5 @@
-//! After a reboot, a lost tmux server, a killed machine: what was running comes
-//! back as it was started, and what had ended does not.
+//! Recovery after a reboot, a lost tmux server or a killed machine: workers that were running restart as they
+//! were started, and those that had ended do not.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::{Rig, SOON, proc, run, wait_until};
 
-/// Everything of the rig is killed, and what is left was written in an earlier boot.
+/// Kills every process of the rig, and makes its files look as if an earlier boot had written them.
 pub fn reboot(rig: &Rig) {
     wait_until("everything is killed", SOON, || {
         let left = rig.processes();
@@ -34,7 +34,7 @@ fn rewrite_boot(dir: &Path, names: &[&str]) {
     }
 }
 
-/// What `recover` would do about each, or did.
+/// Decision of `recover` for each worker.
 #[track_caller]
 fn cases(rig: &Rig, words: &[&str]) -> Vec<(String, String, String)> {
     let said = rig.swarm(&[&["recover", "--json"], words].concat());

@@ -1,4 +1,4 @@
-//! Getting back what a removal has saved.
+//! Restoring what a removal has saved.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::common::{Rig, run};
 
-/// A worktree with work of all kinds, removed by force.
+/// Makes a worktree with work of all kinds and removes it by force.
 fn removed(rig: &Rig, name: &str) -> (PathBuf, PathBuf) {
     let repo = if rig.path("repo").exists() { rig.path("repo") } else { rig.repo() };
     let said = rig.swarm_in(&repo, &["spawn", "--name", name, "--worktree", "--", "true"]);

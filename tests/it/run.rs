@@ -1,5 +1,5 @@
-//! Runs: a folder of specs becomes landed work, by the embedded `shell` agent and by
-//! commands that stand in for agents.
+//! Runs: a folder of specs becomes landed work, with the embedded `shell` agent and with commands that stand in
+//! for agents.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -25,7 +25,7 @@ impl Site {
         Self { rig, repo }
     }
 
-    /// A spec whose program is this script.
+    /// Writes a spec whose program is this script.
     pub fn spec(&self, id: &str, front: &str, script: &str) {
         let text =
             format!("---\nadapter: shell\n{front}---\n# Spec {id}\n\nWhat {id} is for.\n\n```sh\n{script}\n```\n");
@@ -49,14 +49,14 @@ impl Site {
         self.rig.swarm_in(&self.repo, words)
     }
 
-    /// An agent of one's own, `mine`; `more` is what else swarm.toml says of it.
+    /// Defines the custom agent `mine`; `more` are its other keys in swarm.toml.
     pub fn agent(&self, script: &str, more: &str) {
         let path = self.rig.file("agent", &format!("#!/bin/sh\n{script}"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
         self.write("swarm.toml", &format!("[agents.mine]\ncommand = ['{path}']\n{more}"));
     }
 
-    /// A run whose workstream `a` is at work, and nobody looks on.
+    /// Starts a run, waits until its workstream `a` is at work, and leaves the run alone.
     #[track_caller]
     pub fn under_way(&self, flags: &[&str]) {
         self.git(&["add", "specs"]);
@@ -98,7 +98,7 @@ impl Site {
         rows.into_iter().find(|row| row["id"] == id).expect("a row")
     }
 
-    /// A file on the base branch.
+    /// Content of a file on the base branch.
     pub fn landed(&self, name: &str) -> String {
         self.git(&["show", &format!("main:{name}")])
     }

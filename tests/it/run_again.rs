@@ -1,5 +1,5 @@
-//! A run that goes on, is tried again or planned again: what held before holds, and what
-//! a person has changed meanwhile is seen.
+//! Runs that resume, are retried or planned again: earlier settings still hold, and changes by a person in between
+//! are noticed.
 
 use std::fs;
 

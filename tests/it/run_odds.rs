@@ -1,4 +1,4 @@
-//! Runs where something is odd: the repository, the specs, the agent, the state file.
+//! Runs in odd circumstances: of the repository, the specs, the agent or the state file.
 
 use std::fs;
 

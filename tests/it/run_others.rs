@@ -1,4 +1,4 @@
-//! Runs beside what other programs, earlier plans and impatient people left.
+//! Runs beside other programs, earlier plans and impatient people.
 
 use std::fs;
 use std::io::Write as _;

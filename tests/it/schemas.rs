@@ -1,5 +1,5 @@
-//! The published schemas: one for each name, and true of what is printed. Every other
-//! test of this binary checks its outputs against them as well.
+//! Published schemas: there is one for each name, and the output conforms to it. All other tests of this binary
+//! check their outputs against the schemas as well.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

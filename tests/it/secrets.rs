@@ -1,5 +1,5 @@
-//! A secret is planted wherever people put one, and looked for in every file and every
-//! output: it is in the launch contract, and nowhere else.
+//! Secrets: one is planted wherever people put them, and must be found in the launch contract and in no other file
+//! or output.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Windows: the right one, nobody else's, and what is typed into them.
+//! Windows of tmux: the right one is addressed, foreign ones are left alone, and text arrives as it was sent.
 
 use std::thread;
 
@@ -6,7 +6,7 @@ use crate::common::proc::{self, Signal};
 use crate::common::{Rig, SOON, run, wait_until};
 use crate::words::session;
 
-/// Answers each line, so that what arrived can be told from what was echoed.
+/// Answers each line, so that a test can tell arrived text from its echo.
 const ANSWER: &str = "echo ready; while IFS= read -r line; do printf 'got<%s>\\n' \"$line\"; done; echo ended; exit 3";
 
 fn windows(rig: &Rig) -> Vec<String> {

@@ -1,11 +1,11 @@
-//! The whole process tree of a worker ends with it, and nothing else does.
+//! Process tree of a worker: all of it ends with the worker, and nothing else does.
 
 use std::time::Duration;
 
 use crate::common::{Rig, SOON, proc, quick, timed, wait_until};
 
-/// Leaves the session and the parent, as daemons do, notes its pid, and stays.
-/// With a second argument it ends its first process by itself.
+/// Script that leaves its session and parent, as daemons do, writes its pid to a file, and stays. With a second
+/// argument the first process exits by itself.
 const DAEMON: &str = "import os, signal, sys
 if os.fork() == 0:
     os.setsid()
@@ -62,7 +62,7 @@ fn stubborn_workers_end_within_the_grace_and_side_by_side() {
     quick("the end of two deaf ones", Duration::from_secs(9), kill_stubborn);
 }
 
-/// Kills workers that do their worst, and returns how long that took.
+/// Kills workers that resist in different ways, and returns how long that took.
 fn kill_stubborn() -> Duration {
     let rig = Rig::new();
     rig.spawn_sh("deaf", &[], "trap '' TERM HUP; echo ready; while :; do sleep 600; done");

@@ -1,5 +1,5 @@
-//! The unit by which the service manager starts the supervisor: written, linked, removed,
-//! and never put over what is not ours.
+//! Unit by which the service manager starts the supervisor: it is written, linked and removed, and never replaces
+//! a foreign file.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Words on the two streams and exit codes, as scripts know them.
+//! Output on both streams and exit codes, as scripts expect them.
 
 use std::time::Duration;
 
@@ -226,7 +226,7 @@ fn wait_returns_at_once_when_the_worker_ends() {
     quick("the return after the end", Duration::from_millis(500), returns_late);
 }
 
-/// How long after the end of its worker a `wait` returns that slept until then.
+/// Time between the end of a worker and the return of a `wait` that slept until then.
 fn returns_late() -> Duration {
     let rig = Rig::new();
     rig.spawn_sh("x", &[], "until [ -e go ]; do sleep 0.01; done; date +%s%N > ended");

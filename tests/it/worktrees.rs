@@ -1,12 +1,11 @@
-//! Worktrees: where they go, what they start from, and that nothing in them is
-//! ever destroyed.
+//! Worktrees: where they are made, what they start from, and that no work in them is ever destroyed.
 
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::common::{Rig, Said, proc};
 
-/// A worktree that `swarm spawn` makes, with a worker that waits.
+/// Spawns a worker that waits, with a worktree, and returns the worktree's path.
 #[track_caller]
 fn tree(rig: &Rig, repo: &Path, name: &str, flags: &[&str]) -> PathBuf {
     spawned(rig, repo, name, flags, &["sleep", "600"]);
@@ -19,7 +18,7 @@ fn spawned(rig: &Rig, repo: &Path, name: &str, flags: &[&str], words: &[&str]) {
     rig.swarm_in(repo, &words).ok();
 }
 
-/// The worktrees that git knows besides the first.
+/// Linked worktrees that git knows.
 fn linked(rig: &Rig, repo: &Path) -> usize {
     rig.git(repo, &["worktree", "list", "--porcelain"]).matches("worktree ").count() - 1
 }
@@ -28,7 +27,7 @@ fn branches(rig: &Rig, repo: &Path) -> String {
     rig.git(repo, &["branch", "--format=%(refname:short)"])
 }
 
-/// The reference that a note tells of.
+/// Reference that a note names.
 #[track_caller]
 fn saved(said: &Said, name: &str) -> String {
     let prefix = format!("swarm: note: uncommitted work of '{name}' was saved as ");

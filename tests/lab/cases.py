@@ -1,4 +1,4 @@
-"""Running cases: one line each, a closing count, an exit code that says it all."""
+"""Runs cases: one line for each, counts at the end, and an exit code for all of them."""
 
 import argparse
 import multiprocessing
@@ -21,7 +21,7 @@ def parser(doc: str) -> argparse.ArgumentParser:
 
 
 def chosen(names, only: str | None) -> list:
-    """The names that --only selects."""
+    """Names that --only selects."""
     return [name for name in names if not only or re.search(only, name)]
 
 
@@ -78,7 +78,7 @@ class Tally:
 
 
 def attempt(case) -> tuple[list[str], float]:
-    """Runs a case that returns findings; an exception is a finding too."""
+    """Runs a case and returns findings and seconds; an exception is a finding too."""
     begun = time.monotonic()
     try:
         findings = case() or []
@@ -117,7 +117,7 @@ def run_all(cases: dict, only: str | None, tally: Tally | None = None, *, allow_
 
 
 def _prepare_job() -> None:
-    # Each job adopts the orphans of its own rigs; the terminal's Ctrl-C is the parent's affair.
+    # Each job adopts the orphans of its own rigs; the parent handles Ctrl-C.
     procs.become_subreaper()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -131,8 +131,7 @@ def in_parallel(function, items: list, jobs: int):
     pool = multiprocessing.get_context("fork").Pool(jobs, initializer=_prepare_job)
     try:
         yield from pool.imap_unordered(function, items, chunksize=1)
-        # Told to leave, not terminated: a signal that comes just before a job waits for
-        # its next item is seen by nobody.
+        # Closed, not terminated: a job can miss a signal that arrives just before it waits for its next item.
         pool.close()
     except BaseException:
         pool.terminate()
@@ -142,5 +141,5 @@ def in_parallel(function, items: list, jobs: int):
 
 
 def ends_on_term() -> None:
-    """SIGTERM ends the program in order, so that the rigs are cleared away."""
+    """Makes SIGTERM an orderly exit, which removes the rigs."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -68,7 +68,7 @@ class Traced:
         return any(r.get("hit") for r in self.records())
 
     def wait(self, limit: float) -> Result:
-        """Until the command has ended."""
+        """Waits until the command has ended."""
         try:
             wait_until(lambda: self.rc is not None or self.process.poll() is not None, limit, "the command ends", 0.02)
         except Timeout:
@@ -77,7 +77,7 @@ class Traced:
         return Result(self.words, self.rc, out, err, time.monotonic() - self.begun)
 
     def close(self) -> None:
-        """Lets every process go."""
+        """Detaches from every process."""
         self.process.terminate()
         self.process.wait()
         self.process.stdin.close()
@@ -103,7 +103,7 @@ def enumerate_points(name: str) -> list[dict]:
 
 
 def complaint(result: Result) -> list[str]:
-    """A command says what is wrong in one line, or it succeeds."""
+    """Findings about a command that neither succeeds nor names the problem in one line."""
     if result.rc is not None and result.rc < 0:
         return []
     if result.rc is None:
@@ -148,7 +148,7 @@ def agreement(rig: Rig) -> list[str]:
 
 
 def stop_everything(rig: Rig) -> list[str]:
-    """After kill --all and supervisor stop, nothing with the marker is left."""
+    """Runs kill --all and supervisor stop, after which no process with the marker may be left."""
     findings = []
     for words in (["kill", "--all"], ["supervisor", "stop"]):
         result = rig.swarm(*words)
@@ -214,7 +214,7 @@ def tolerated(scenario: Scenario, point: dict, finding: str) -> bool:
 
 
 def half_done(scenario: Scenario, rig: Rig, result: Result, point: dict) -> list[str]:
-    """A refusal means that nothing was made."""
+    """Findings about what a refused command left behind."""
     if result.rc is None or result.rc <= 0 or "/out/" in point["target"]:
         return []
     row = rig.row("x")

@@ -26,30 +26,30 @@ F_UNLCK = 2
 
 @dataclass
 class Expect:
-    """What a case knows about the workers beyond the invariants."""
+    """What a case knows about the workers, in addition to the invariants."""
 
     must: set[str] = field(default_factory=set)
-    """Names that were acknowledged, and so have a row."""
+    """Names that were acknowledged, and therefore must have a row."""
     absent: set[str] = field(default_factory=set)
-    """Names that have no row."""
+    """Names that must have no row."""
     running: set[str] = field(default_factory=set)
     stopped: set[str] = field(default_factory=set)
     unchanged: dict[str, dict] = field(default_factory=dict)
-    """Rows of bystanders, which nobody may have altered."""
+    """Rows of bystanders, which must not have changed."""
     retired: set[str] = field(default_factory=set)
     """Tokens of starts whose rows were replaced or cleaned on purpose."""
     branches: set[str] = field(default_factory=set)
     """Branches that may stay without a row (a clean keeps the branch)."""
     landing: str | None = None
-    """The worker whose work is to land on main, once at most."""
+    """Worker whose work lands on main at most once."""
     landed: bool = False
-    """It must have."""
+    """Whether the work must have landed."""
     kept: dict[str, str] = field(default_factory=dict)
     """Uncommitted files (path -> content) that must survive somewhere."""
 
 
 def lease_held(path: Path) -> bool | None:
-    """Whether somebody holds the lock of a lease; None when there is no lease."""
+    """Whether the lock of a lease is held; None if there is no lease."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -73,7 +73,7 @@ class Oracle:
         self.rig = rig
 
     def findings(self, expect: Expect) -> list[str]:
-        """Everything that is wrong right now."""
+        """All violations at this moment."""
         text = self.rig.state_text()
         try:
             data = json.loads(text) if text is not None else {"workers": []}
@@ -95,7 +95,7 @@ class Oracle:
         return found
 
     def converge(self, expect: Expect, limit: float = 10, ignore=lambda finding: False) -> list[str]:
-        """Waits until nothing is wrong; what is left after the limit is the verdict."""
+        """Waits until there is no violation, and returns those that are left after the limit."""
         end = time.monotonic() + limit
         while True:
             found = [finding for finding in self.findings(expect) if not ignore(finding)]
@@ -183,9 +183,9 @@ class Oracle:
         return found
 
     def was_hung_up(self, row: dict) -> bool:
-        """Whether it was executed in a window that closed, perhaps before its first line.
+        """Whether the worker was executed in a window that closed, perhaps before its first line.
 
-        Its shim was killed with the window, or says that it ended the worker for that."""
+        Its shim was killed with the window, or recorded `closed` as the reason of the end."""
         folder = self.rig.folder(row["name"])
         record = self.rig.exit_record(row["name"])
         ended_otherwise = record and record.get("reason") != "closed"
@@ -216,7 +216,7 @@ class Oracle:
         return found
 
     def modes(self) -> list[str]:
-        """Nothing of ours may be open to others, whatever the umask was."""
+        """Files of ours that others can read or write, whatever the umask was."""
         found = []
         for base, dirs, files in os.walk(self.rig.dir):
             for name in [".", *dirs, *files]:
@@ -278,7 +278,7 @@ class Oracle:
         return found
 
     def uncommitted(self, expect: Expect) -> list[str]:
-        """Work nobody committed is where it was, or in a commit below refs/swarm/trash."""
+        """Uncommitted work is where it was, or in a commit below refs/swarm/trash."""
         found = []
         for path, content in expect.kept.items():
             try:

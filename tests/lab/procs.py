@@ -1,4 +1,4 @@
-"""Processes as the kernel shows them: census by marker, identity, ending, reaping.
+"""Processes as the kernel reports them: census by marker, identity, signals, reaping.
 
 A process is never addressed by name or by a bare pid: the start time is compared
 first, and signals go through a pidfd.
@@ -23,7 +23,7 @@ _own_lock = threading.Lock()
 
 
 def become_subreaper() -> None:
-    """Orphans of the rigs come to this process, so that none waits for a lazy pid 1."""
+    """Makes this process adopt the orphans of the rigs, so that none waits for a pid 1 that does not reap."""
     if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
@@ -70,7 +70,7 @@ class Process:
 
 
 def role_of(argv: tuple[str, ...] | list[str]) -> str:
-    """Which part a process plays, told by its command line alone."""
+    """Role of a process, from its command line alone."""
     words = list(argv)
     if not words:
         return "other"
@@ -92,7 +92,7 @@ def role_of(argv: tuple[str, ...] | list[str]) -> str:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """The state of a process, or None when there is none."""
+    """State of a process, or None if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -136,13 +136,13 @@ def census(marker: str) -> list[Process]:
 
 
 def alive(pid: int, start: int | None = None) -> bool:
-    """The process lives, and is the one that was meant."""
+    """Whether the process runs and has the expected start time."""
     stat = read_stat(pid)
     return stat is not None and stat.alive and (start is None or stat.start == start)
 
 
 def send(pid: int, start: int, number: int) -> bool:
-    """Signals exactly this process; False when it is no longer there."""
+    """Signals exactly this process; returns False if it no longer exists."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
@@ -160,7 +160,7 @@ def send(pid: int, start: int, number: int) -> bool:
 
 
 def wait_gone(pid: int, limit: float) -> bool:
-    """Waits by pidfd until a process has ended, reaped or not."""
+    """Waits until a process has ended, reaped or not; returns False after the limit."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
@@ -172,7 +172,7 @@ def wait_gone(pid: int, limit: float) -> bool:
 
 
 def launch(*args, **kwargs) -> subprocess.Popen:
-    """Popen, but known to `reap` as a child that somebody will wait for."""
+    """Popen of a child that its caller waits for: `reap` leaves it alone."""
     with _own_lock:
         process = subprocess.Popen(*args, **kwargs)
         _own.add(process.pid)
@@ -180,13 +180,13 @@ def launch(*args, **kwargs) -> subprocess.Popen:
 
 
 def forget(process: subprocess.Popen) -> None:
-    """The child was waited for; its number may come again as an orphan's."""
+    """Notes that the caller has waited for the child: its pid may belong to an orphan later."""
     with _own_lock:
         _own.discard(process.pid)
 
 
 def reap() -> None:
-    """Collects orphans that ended, and nothing that was started by `launch`."""
+    """Reaps orphans that ended, but no child of `launch`."""
     me = os.getpid()
     with _own_lock:
         for pid in all_pids():
@@ -202,7 +202,7 @@ def reap() -> None:
 
 
 def descendants_pss(pids: list[int]) -> dict[int, int]:
-    """Proportional set size in kB for each pid that still has one."""
+    """Proportional set size in kB of each process that still runs."""
     sizes = {}
     for pid in pids:
         try:

@@ -20,7 +20,7 @@ LIMIT = 180
 
 
 def inside(name: str):
-    """The case as a program of its own in its own namespace; its one line becomes the verdict."""
+    """Runs the case as a separate program in its own namespace; its one line of output becomes the verdict."""
 
     def case() -> list[str]:
         if os.geteuid() != 0:

@@ -11,12 +11,12 @@ QUICK_S = 0.5
 
 
 def ran(rig: Rig, name: str, times: int = 1) -> bool:
-    """The worker has written its first line (so many times)."""
+    """Whether the worker has written its first line (at least `times` times)."""
     return sum(line[:2] == ["start", name] for line in rig.ledger_lines()) >= times
 
 
 def up(rig: Rig, name: str, *what, flags: tuple = (), **kwargs) -> Result:
-    """Spawns a worker and waits until it has begun."""
+    """Spawns a worker and waits until it runs."""
     result = rig.spawn(name, *what, flags=flags, **kwargs)
     if result.rc != 0:
         raise AssertionError(f"setup failed: {result}")
@@ -25,7 +25,7 @@ def up(rig: Rig, name: str, *what, flags: tuple = (), **kwargs) -> Result:
 
 
 def stays(condition, seconds: float, what: str, findings: list[str]) -> None:
-    """A condition that has to hold all the time: it is watched, not waited for."""
+    """Checks during this time that a condition holds all the time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if not condition():
@@ -35,7 +35,7 @@ def stays(condition, seconds: float, what: str, findings: list[str]) -> None:
 
 
 def refused(result: Result, *words: str) -> list[str]:
-    """A refusal: not 0, exactly one error line, with these words."""
+    """Findings unless the command was refused with exactly one error line that contains these words."""
     findings = complaint(result)
     if result.rc == 0:
         findings.append(f"was not refused: {result}")
@@ -62,12 +62,12 @@ def quickly(rig: Rig, *words: str) -> list[str]:
 
 
 def kill_ours(rig: Rig, *roles: str) -> None:
-    """kill -9 to every process of these roles; the guard first, since it restarts its child."""
+    """Kills every process of these roles; the guard first, because it restarts its child."""
     for process in sorted(rig.census(), key=lambda p: p.role != "guard"):
         if process.role in roles:
             procs.send(process.pid, process.start, signal.SIGKILL)
 
 
 def gone(rig: Rig, name: str) -> bool:
-    """No process of this worker is left, whatever became of it."""
+    """Whether no process of this worker is left."""
     return not any(process.worker == name for process in rig.workers())

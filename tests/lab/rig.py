@@ -52,7 +52,7 @@ esac
 
 @dataclass
 class Result:
-    """What one command did. `rc` is None when it had to be ended."""
+    """Result of one command. `rc` is None if the command had to be killed."""
 
     argv: list[str]
     rc: int | None
@@ -96,7 +96,7 @@ def find_binary() -> str:
 
 
 def temp_base() -> str:
-    """tmpfs where there is one: the rigs measure the program, not the disk."""
+    """Directory for the rigs, on tmpfs if possible: they measure the program, not the disk."""
     given = os.environ.get("LAB_TMP")
     if given:
         return given
@@ -107,7 +107,7 @@ def temp_base() -> str:
 
 
 class Rig:
-    """Use as a context manager; on leaving, everything of the rig is ended and removed."""
+    """Context manager; on exit, all processes of the rig are killed and its files removed."""
 
     def __init__(self, *, binary: str | None = None, base: str | None = None, home_length: int = 0):
         self.binary = binary or find_binary()
@@ -155,7 +155,7 @@ class Rig:
     # Running things.
 
     def start(self, argv: list[str], *, cwd=None, env=None, prepare=None):
-        """Starts a program with its output in files, which no daemon can keep open on us."""
+        """Starts a program with its output in files: a daemon that keeps them open blocks nobody."""
         number = next(self.runs)
         paths = [self.out / f"{number}.{kind}" for kind in ("stdout", "stderr")]
         with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
@@ -165,7 +165,7 @@ class Rig:
         return process, paths, time.monotonic()
 
     def finish(self, started, limit: float = 30) -> Result:
-        """Waits for a program of `start`; one that takes too long is killed and has no rc."""
+        """Waits for a program of `start`; kills it after the limit, which leaves `rc` None."""
         process, paths, begun = started
         try:
             rc = process.wait(limit)
@@ -184,7 +184,7 @@ class Rig:
         return self.run(self.binary, *args, **kwargs)
 
     def must(self, *args: str, **kwargs) -> Result:
-        """A swarm command that has to succeed for the case to make sense."""
+        """Runs a swarm command of the setup, which must succeed."""
         result = self.swarm(*args, **kwargs)
         if result.rc != 0:
             raise AssertionError(f"setup failed: {result}")
@@ -197,7 +197,7 @@ class Rig:
         command = self.worker(*(what or ("sleep", 1000)))
         return self.swarm("spawn", "--name", name, *flags, "--", *command, **kwargs)
 
-    # Tools of the world around.
+    # Other tools.
 
     @property
     def tmux_flags(self) -> tuple[str, ...]:
@@ -207,10 +207,10 @@ class Rig:
         return self.run("tmux", "-L", SOCKET, *args)
 
     def start_tmux(self) -> None:
-        """A server of the rig's own, kept by a session that is not swarm's.
+        """Starts the rig's own server, kept alive by a session that is not swarm's.
 
-        One that a worker had started may just be ending with its last window, and takes whoever
-        asks it along: then the next one is asked."""
+        A server that a worker started may just be ending with its last window, and then drops its clients: the
+        command is tried again with the next server."""
         for _ in range(TMUX_TRIES):
             result = self.tmux("-f", "/dev/null", "new-session", "-d", "-s", "holder", "sleep 100000")
             if result.rc == 0:
@@ -220,7 +220,7 @@ class Rig:
         raise AssertionError(f"tmux does not start: {result}")
 
     def make_repo(self, files: int = 3) -> Path:
-        """A repository of one commit on the branch main."""
+        """Makes a repository with one commit on the branch main."""
         self.repo.mkdir(exist_ok=True)
         for number in range(files):
             place = self.repo / f"d{number // 50}"
@@ -232,7 +232,7 @@ class Rig:
                 raise AssertionError(f"no repository: {result}")
         return self.repo
 
-    # What there is.
+    # Inspection.
 
     def census(self) -> list[procs.Process]:
         procs.reap()
@@ -263,12 +263,12 @@ class Rig:
         return next((row for row in self.rows() if row["name"] == name), None)
 
     def items(self) -> list[dict]:
-        """The items of all merge queues, as journaled."""
+        """Items of all merge queues, as journaled."""
         journals = self.dir.glob("merge/*/queue.json")
         return [item for path in journals for item in json.loads(path.read_text())["queue"]["items"]]
 
     def folder(self, name: str) -> Path | None:
-        """The directory of a worker's current generation."""
+        """Directory of a worker's current generation."""
         row = self.row(name)
         meta = (row or {}).get("metadata", {}).get("swarm")
         return self.dir / "w" / f"{name}.{meta['generation']}" if meta else None
@@ -286,13 +286,13 @@ class Rig:
     # The end.
 
     def end(self) -> None:
-        """Ends every process of the rig and removes its directory."""
+        """Kills every process of the rig and removes its directory."""
         deadline = time.monotonic() + 15
         while True:
             left = self.census()
             if not left or time.monotonic() > deadline:
                 break
-            # The guard goes first, since it would start its child again.
+            # The guard is killed first: it would restart its child.
             for process in sorted(left, key=lambda p: p.role != "guard"):
                 procs.send(process.pid, process.start, signal.SIGKILL)
             for process in left:

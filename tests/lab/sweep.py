@@ -14,7 +14,7 @@ from .scenarios import SCENARIOS
 
 
 def points_of(names: list[str], jobs: int, *, errors: bool, tally: cases.Tally, kit=inject) -> list[tuple[str, dict]]:
-    """All points of some scenarios; a scenario that fails undisturbed is a failed case."""
+    """Points of some scenarios; a scenario that fails without a strike is a failed case."""
     found = []
     for name, points, problem in cases.in_parallel(_enumerate, [(kit.enumerate_points, name) for name in names], jobs):
         if problem:
@@ -38,7 +38,7 @@ def _enumerate(item) -> tuple[str, list[dict], str]:
 
 
 def _run(item):
-    """One case, in a job of its own; None instead of findings when time has run out."""
+    """Runs one case in a job; returns None instead of findings if the time is up."""
     disturb, name, point, deadline = item
     if deadline and time.monotonic() > deadline:
         return name, point, None, False, 0.0
@@ -63,7 +63,7 @@ def run_points(points, jobs: int, deadline: float | None, module: str, tally: ca
         repro = f"PYTHONPATH=tests python3 -m lab.{module} --point '{shown}'"
         tally.record(shown if hit else f"{shown} (not met)", findings, seconds=seconds, repro=repro)
     if missed:
-        print(f"      {missed} points were not met again, since the order of calls varies", flush=True)
+        print(f"      {missed} points were not met again: the order of calls varies", flush=True)
     if left:
         print(f"      {left} points were left for another seed: the time was up", flush=True)
 

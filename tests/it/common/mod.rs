@@ -1,5 +1,5 @@
-//! The rig: a home, a state directory, a tmux server and processes of its own
-//! for each test. Nothing outside it is read or ended.
+//! Rig of a test: its own home, state directory, tmux server and processes. Nothing outside the rig is read or
+//! ended.
 
 pub mod proc;
 pub mod schema;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Longest time that one command may take.
+/// Maximum time for one command.
 const COMMAND_MAX: Duration = Duration::from_secs(30);
-/// Longest time for something that should happen soon, on a loaded machine.
+/// Maximum time for something that should happen soon, with room for a loaded machine.
 pub const SOON: Duration = Duration::from_secs(20);
-/// Number of attempts that [`quick`] makes.
+/// Number of measurements that [`quick`] makes.
 const QUICK_ROUNDS: usize = 3;
-/// Between two looks at a condition.
+/// Pause between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(10);
 const MARKER: &str = "SWARM_RIG";
 
-/// What a command said, and its exit code.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -33,7 +33,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// Asserts success and silence on standard error; gives standard output.
+    /// Asserts success and an empty standard error; returns standard output.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "stdout: {}", self.out);
@@ -56,7 +56,7 @@ impl Said {
     }
 }
 
-/// A machine of its own, as far as swarm can see.
+/// Private environment for one test: swarm sees nothing outside it but the programs in PATH.
 pub struct Rig {
     dir: tempfile::TempDir,
     marker: String,
@@ -79,7 +79,7 @@ impl Rig {
         self.dir.path().join(name)
     }
 
-    /// The directory that commands run in unless told otherwise.
+    /// Default working directory of commands.
     pub fn cwd(&self) -> PathBuf {
         self.path("cwd")
     }
@@ -93,7 +93,7 @@ impl Rig {
         self.root().join("state.json")
     }
 
-    /// A program in this rig's environment, and nothing of the outer one but PATH.
+    /// Prepares a program in this rig's environment, with nothing but PATH from the outer one.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().current_dir(self.cwd()).stdin(Stdio::null());
@@ -121,13 +121,13 @@ impl Rig {
         run(command)
     }
 
-    /// `swarm spawn --name NAME FLAGS -- WORDS`, which must succeed.
+    /// Runs `swarm spawn --name NAME FLAGS -- WORDS`, which must succeed.
     #[track_caller]
     pub fn spawn(&self, name: &str, flags: &[&str], words: &[&str]) -> String {
         self.swarm(&[&["spawn", "--name", name], flags, &["--"], words].concat()).ok()
     }
 
-    /// As [`Rig::spawn`], with a script for `sh`.
+    /// Runs [`Rig::spawn`] with a script for `sh`.
     #[track_caller]
     pub fn spawn_sh(&self, name: &str, flags: &[&str], script: &str) -> String {
         self.spawn(name, flags, &["sh", "-c", script])
@@ -138,20 +138,20 @@ impl Rig {
         self.swarm(&["wait", name, "--timeout", "25"]).is(0, &format!("{name}: exited\n"), "");
     }
 
-    /// What `status --json` says of a worker.
+    /// Output of `status --json` for a worker.
     #[track_caller]
     pub fn view(&self, name: &str) -> Value {
         let said = self.swarm(&["status", name, "--json"]);
         serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"))
     }
 
-    /// The fine state of a worker.
+    /// Fine state of a worker.
     #[track_caller]
     pub fn fine(&self, name: &str) -> String {
         self.view(name)["state"].as_str().expect("a state").to_owned()
     }
 
-    /// `code 0`, `signal SIGKILL`, `unknown`, `none`, with the reason behind.
+    /// End of a worker as `code 0`, `signal SIGKILL`, `unknown` or `none`, followed by the reason.
     #[track_caller]
     pub fn exit(&self, name: &str) -> String {
         let exit = &self.view(name)["exit"];
@@ -164,7 +164,7 @@ impl Rig {
         }
     }
 
-    /// The pid of the worker's own process.
+    /// Pid of the worker's own process.
     #[track_caller]
     pub fn pid(&self, name: &str) -> i32 {
         let view = self.view(name);
@@ -172,13 +172,13 @@ impl Rig {
         i32::try_from(pid).expect("a pid")
     }
 
-    /// The names that `ls` shows.
+    /// Names that `ls` lists.
     #[track_caller]
     pub fn names(&self) -> Vec<String> {
         self.swarm(&["ls", "--format", "names"]).ok().lines().map(str::to_owned).collect()
     }
 
-    /// The registry as it is on disk.
+    /// Rows of the registry on disk.
     #[track_caller]
     pub fn rows(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.state()).expect("a registry");
@@ -186,7 +186,7 @@ impl Rig {
         value["workers"].as_array().expect("a list").clone()
     }
 
-    /// Writes `state.json` as another program left it.
+    /// Writes `state.json` as another program would.
     pub fn put_state(&self, text: impl AsRef<[u8]>) {
         std::fs::create_dir_all(self.root()).expect("made");
         std::fs::write(self.state(), text).expect("written");
@@ -197,7 +197,7 @@ impl Rig {
         String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
     }
 
-    /// The shim of a worker, from its lease.
+    /// Pid of a worker's shim, from its lease.
     #[track_caller]
     pub fn shim(&self, name: &str) -> i32 {
         let dirs = std::fs::read_dir(self.root().join("w")).expect("records");
@@ -212,15 +212,15 @@ impl Rig {
         i32::try_from(lease["shim"]["pid"].as_i64().expect("a pid")).expect("a pid")
     }
 
-    /// Supervisor and guard, when they run.
+    /// Pids of supervisor and guard, if they run.
     pub fn keepers(&self) -> (Option<i32>, Option<i32>) {
         let find =
             |word: &str| self.processes().into_iter().find(|pid| proc::words(*pid).get(1).is_some_and(|at| at == word));
         (find("__supervisor"), find("__guard"))
     }
 
-    /// Kills both. The supervisor stands still before the guard goes: it would start another
-    /// one, which would start another supervisor.
+    /// Kills supervisor and guard. The supervisor is stopped before the guard is killed: it would start another guard,
+    /// which would start another supervisor.
     pub fn kill_keepers(&self) {
         let (supervisor, guard) = self.keepers();
         if let Some(supervisor) = supervisor {
@@ -232,14 +232,14 @@ impl Rig {
         [guard, supervisor].into_iter().flatten().for_each(proc::kill);
     }
 
-    /// tmux on the server that workers get by default here.
+    /// Runs tmux on the default server of this rig's workers.
     pub fn tmux(&self, words: &[&str]) -> Said {
         let mut command = self.program("tmux");
         command.args(words);
         run(command)
     }
 
-    /// A git repository with one commit.
+    /// Makes a git repository with one commit.
     pub fn repo(&self) -> PathBuf {
         self.repo_named("repo")
     }
@@ -254,7 +254,7 @@ impl Rig {
         path
     }
 
-    /// git, which must succeed; its output without the last line end.
+    /// Runs git, which must succeed, and returns its output without the last line end.
     #[track_caller]
     pub fn git(&self, cwd: &Path, words: &[&str]) -> String {
         let said = self.git_says(cwd, words);
@@ -268,14 +268,14 @@ impl Rig {
         run(command)
     }
 
-    /// A script for the workers of a test.
+    /// Writes a script for the workers of a test and returns its path.
     pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         std::fs::write(&path, text).expect("written");
         path.to_str().expect("text").to_owned()
     }
 
-    /// Every process of this rig.
+    /// Pids of all processes of this rig.
     pub fn processes(&self) -> Vec<i32> {
         let marker = format!("{MARKER}={}", self.marker);
         proc::all().into_iter().filter(|pid| proc::has_variable(*pid, &marker)).collect()
@@ -297,11 +297,11 @@ impl Drop for Rig {
             left.into_iter().for_each(|pid| proc::end_marked(pid, &marker));
             std::thread::park_timeout(LOOK);
         }
-        // Killed as they were, its shims left their groups behind.
+        // Shims that were killed left their control groups behind.
         for dir in std::fs::read_dir(self.root().join("w")).into_iter().flatten().flatten() {
             let groups = std::fs::read_to_string(dir.path().join("groups")).unwrap_or_default();
             for group in groups.lines().map(Path::new) {
-                // The kernel lets go of it a moment after its last process.
+                // The kernel releases a group a moment after its last process.
                 while group.exists() && std::fs::remove_dir(group).is_err() && Instant::now() < deadline {
                     std::thread::park_timeout(LOOK);
                 }
@@ -322,8 +322,8 @@ impl Drop for Rig {
     }
 }
 
-/// Runs a command to its end and to the end of its streams: a process that it
-/// left behind and that holds one of them would hang every `$(swarm …)`.
+/// Runs a command until it and its output streams have ended: a process that the command left behind with one of
+/// the streams open would hang every `$(swarm …)`.
 #[track_caller]
 pub fn run(command: Command) -> Said {
     let text = format!("{command:?}");
@@ -333,7 +333,7 @@ pub fn run(command: Command) -> Said {
     said
 }
 
-/// As [`run`] with another limit; the child, and nothing else, is then killed.
+/// Runs a command as [`run`] does, with another limit, after which the child alone is killed.
 pub fn run_within(mut command: Command, limit: Duration) -> Result<Said, &'static str> {
     let deadline = Instant::now() + limit;
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
@@ -377,7 +377,7 @@ pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
     }
 }
 
-/// Whether a condition holds all the time.
+/// Asserts that a condition holds all the time.
 #[track_caller]
 pub fn holds_for(what: &str, time: Duration, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + time;
@@ -387,8 +387,8 @@ pub fn holds_for(what: &str, time: Duration, mut condition: impl FnMut() -> bool
     }
 }
 
-/// Measures something that must be fast, again if it took longer than `limit`. A loaded machine is slow
-/// now and then; a defect is slow in every round.
+/// Asserts that something takes less than `limit` in one of three measurements. A loaded machine is slow now and
+/// then; a defect is slow each time.
 #[track_caller]
 pub fn quick(what: &str, limit: Duration, mut measure: impl FnMut() -> Duration) {
     let mut slow = Vec::new();
@@ -409,13 +409,13 @@ pub fn timed(action: impl FnOnce()) -> Duration {
     began.elapsed()
 }
 
-/// Says on standard error that a test, or a part of one, could not be tried here. Written past the test
-/// harness, which keeps what a passing test prints to itself.
+/// Reports on standard error that a test cannot run here. Bypasses the test harness, which hides what passing
+/// tests print.
 pub fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }
 
-/// Number of times that a process gave up the processor of its own accord, over all its threads.
+/// Number of voluntary context switches of a process, over all its threads.
 pub fn wakes(pid: i32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("runs").flatten();
     let count = |text: String| {

@@ -1,4 +1,4 @@
-//! Processes, looked at and signalled without confusing them.
+//! Inspects and signals processes without confusing one with another.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub fn has_variable(pid: i32, variable: &str) -> bool {
     environ.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
 }
 
-/// The command line.
+/// Command line of a process.
 pub fn words(pid: i32) -> Vec<String> {
     let text = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     text.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
@@ -30,7 +30,7 @@ pub fn stat(pid: i32, field: usize) -> Option<String> {
     rest.split_whitespace().nth(field.checked_sub(3)?).map(str::to_owned)
 }
 
-/// Whether it runs; a zombie does not.
+/// Reports whether a process runs; a zombie does not.
 pub fn alive(pid: i32) -> bool {
     stat(pid, 3).is_some_and(|state| !matches!(state.as_str(), "Z" | "X"))
 }
@@ -63,8 +63,8 @@ pub fn kill(pid: i32) {
     signal(pid, Signal::KILL);
 }
 
-/// Ends a process that carries the marker. It is looked for again behind the
-/// handle, so a pid that was used again meanwhile is safe.
+/// Kills a process that carries the marker. The marker is checked again after the pidfd is open, so a process that
+/// got the pid meanwhile is safe.
 pub fn end_marked(pid: i32, marker: &str) {
     if let Some(handle) = open(pid).filter(|_| has_variable(pid, marker)) {
         let _ = pidfd_send_signal(&handle, Signal::KILL);

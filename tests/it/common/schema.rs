@@ -1,5 +1,5 @@
-//! What `--json` prints against docs/schemas: the part of JSON Schema that they use, read
-//! strictly, so that a key that nobody has published is found as well.
+//! Validates `--json` output against docs/schemas. Implements the part of JSON Schema that they use, strictly: a
+//! key that is not published is an error.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schemas")
 }
 
-/// The file of `swarm.workers/1`.
+/// File of a schema such as `swarm.workers/1`.
 pub fn file_of(name: &str) -> PathBuf {
     folder().join(format!("{}.json", name.replace('/', ".")))
 }
@@ -19,7 +19,7 @@ pub fn read(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Checks each line of an output that names a schema; gives the names.
+/// Validates each line of an output that names a schema, and returns the names.
 #[track_caller]
 pub fn check_lines(out: &str) -> Vec<String> {
     let mut names = Vec::new();
@@ -37,7 +37,7 @@ pub fn check_lines(out: &str) -> Vec<String> {
     names
 }
 
-/// What is wrong with a value, each with its place.
+/// Violations of a value, each with its path.
 fn faults(root: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let target = root.pointer(name.trim_start_matches('#')).unwrap_or_else(|| panic!("{name} leads nowhere"));
