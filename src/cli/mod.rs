@@ -5,6 +5,7 @@
 //! state and reads nothing before the command line has been parsed.
 
 mod answers;
+#[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "comments of arguments are help texts")]
 mod args;
 mod attach;
 mod bars;

@@ -1,5 +1,7 @@
 //! A real repository in a temporary directory, isolated from the user's git settings.
 
+#![allow(clippy::unwrap_used, clippy::new_without_default, reason = "a test fixture")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

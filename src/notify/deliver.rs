@@ -4,21 +4,17 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::config::Notify;
 use super::pace::Notice;
 use super::way::{Failed, Way};
 use super::webhook;
-use swarm_sys::commands::runner::{Ended, Outcome};
+use swarm_sys::commands::runner::{Ended, Order, Outcome};
 use swarm_sys::paths::Paths;
-use swarm_sys::processes;
 
 /// Time limit of one delivery.
 const DELIVERY_MAX: Duration = Duration::from_secs(10);
@@ -111,21 +107,14 @@ fn start(runner: &Path, dir: &Path, command: &str, notice: &Notice) -> io::Resul
     let (mut event, output) = (nameless("event")?, nameless("output")?);
     let text = notice.event.to_string();
     event.write_all(format!("{text}\n").as_bytes())?;
-    let path = |file: &File| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    let runner = Command::new(runner)
-        .arg("__runner")
-        .arg(dir)
-        .args([&path(&output), &DELIVERY_MAX.as_millis().to_string(), "77", command, &path(&event)])
-        .env("SWARM_EVENT", variable(&text))
-        .env("SWARM_EVENT_TYPE", variable(&notice.kind))
-        .env("SWARM_WORKER", variable(&notice.worker))
-        .env("SWARM_MESSAGE", variable(&notice.message))
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let ended = wait(runner, DELIVERY_MAX + ENDING_MAX)?;
+    let path = |file: &File| PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
+    let (log, input) = (path(&output), path(&event));
+    let order = Order { dir, log: &log, limit: DELIVERY_MAX, umask: 0o77, command, input: Some(&input) };
+    let runner = order.start(runner, |command| {
+        command.env("SWARM_EVENT", variable(&text)).env("SWARM_EVENT_TYPE", variable(&notice.kind));
+        command.env("SWARM_WORKER", variable(&notice.worker)).env("SWARM_MESSAGE", variable(&notice.message));
+    })?;
+    let ended = runner.wait_within(DELIVERY_MAX + ENDING_MAX)?;
     let mut said = Vec::new();
     output.take(OUTPUT_BYTES_MAX).read_to_end(&mut said)?;
     Ok((ended, String::from_utf8_lossy(&said).trim().chars().take(OUTPUT_CHARS_MAX).collect()))
@@ -141,32 +130,9 @@ fn variable(text: &str) -> String {
     format!("{}{MORE}", &text[..text.floor_char_boundary(VARIABLE_BYTES_MAX - MORE.len())])
 }
 
-/// Waits for the runner's report on the command. A runner that does not end within `limit` is killed with its process
-/// group.
-fn wait(mut runner: Child, limit: Duration) -> io::Result<Option<Ended>> {
-    // Held until the end, because end of file on its standard input ends the runner.
-    let life = runner.stdin.take();
-    let mut text = String::new();
-    let output = runner.stdout.take().filter(|output| processes::wait_readable(output, limit));
-    match output {
-        Some(mut output) => drop(output.read_to_string(&mut text)),
-        None => {
-            // The child has not been waited for, so the pid still belongs to it and to its group.
-            if let Ok(pid) = i32::try_from(runner.id()) {
-                let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
-            }
-            runner.kill()?;
-        }
-    }
-    drop(life);
-    runner.wait()?;
-    Ok(Ended::read(&text))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::CommandExt as _;
-    use std::time::Instant;
+    use std::process::Command;
 
     use super::*;
 
@@ -232,21 +198,5 @@ cd "$2"; sh -c "$6" <"$7" >>"$3" 2>&1; echo "{\"code\":$?}"' >"$0"; chmod 700 "$
         // A command that reads nothing does not block.
         let (ended, _) = start(&runner, dir.path(), "true", &notice).expect("run");
         assert_eq!(ended.map(|ended| ended.outcome), Some(Outcome::Code(0)));
-    }
-
-    #[test]
-    fn a_runner_that_is_suspended_is_ended_with_its_group() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "sleep 611 & echo $! >&2; kill -STOP $$"]);
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut runner = piped.spawn().expect("started");
-        let mut said = runner.stderr.take().expect("piped");
-        let began = Instant::now();
-        assert_eq!(wait(runner, Duration::from_millis(500)).expect("waited for"), None);
-        // End of file proves that all processes of the group are gone.
-        let mut pid = String::new();
-        said.read_to_string(&mut pid).expect("read to its end");
-        assert!(pid.trim().parse::<i32>().is_ok(), "{pid}");
-        assert!(began.elapsed() < Duration::from_secs(300), "the suspended runner was waited for");
     }
 }

@@ -18,6 +18,12 @@ pub struct SystemProcesses {
     boot: String,
 }
 
+impl Default for SystemProcesses {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl SystemProcesses {
     pub fn new() -> Self {
         Self { boot: procfs::boot_id() }

@@ -9,6 +9,12 @@ pub struct SystemClock {
     host: String,
 }
 
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl SystemClock {
     pub fn new() -> Self {
         Self { host: host() }

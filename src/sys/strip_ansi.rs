@@ -29,6 +29,12 @@ pub struct Plain {
     midline: bool,
 }
 
+impl Default for Plain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Plain {
     pub fn new() -> Self {
         Self { state: State::Text, midline: false }

@@ -1,5 +1,7 @@
 //! Private tmux server of a test, with its own directory and home. The server is ended when the test ends.
 
+#![allow(clippy::unwrap_used, clippy::new_without_default, reason = "a test fixture")]
+
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -3,6 +3,8 @@
 //!
 //! `SWARM_ORACLE_HISTORIES` and `SWARM_ORACLE_SEED` select the number of histories and the first seed.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;

@@ -1,5 +1,6 @@
 //! `swarm restore`: lists, shows and restores the saves of removed worktrees.
 
+#[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "comments of arguments are help texts")]
 pub mod args;
 mod expire;
 

@@ -1,15 +1,14 @@
 //! Runs a command of the user through our runner process, which kills whatever the command leaves
 //! behind.
 
-use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::desk::Workspace;
 use crate::repository::cli::UNSET;
 use crate::repository::fault::Fault;
-use swarm_sys::commands::runner::{Ended, Outcome};
+use swarm_sys::commands::runner::{self, Ended, Outcome, Runner};
 use swarm_sys::readable::Readable;
 use swarm_sys::{processes, procfs};
 
@@ -29,20 +28,13 @@ pub(crate) struct Order<'a> {
 /// Runs a command to completion. Dropping the future kills the command.
 pub(crate) async fn run(workspace: &Workspace, order: &Order<'_>) -> Result<Ended, Fault> {
     let failed = |error: io::Error| Fault::new(format!("cannot run '{}': {error}", order.command));
-    let mut runner = start(workspace, order).map_err(failed)?;
-    let Some(output) = runner.stdout.take() else { return Err(Fault::new("the command has no output pipe")) };
-    let output = OwnedFd::from(output);
-    let waiting = output.try_clone().and_then(Readable::new).map_err(failed)?;
+    let runner = start(workspace, order).map_err(failed)?;
+    let waiting = runner.report().and_then(Readable::new).map_err(failed)?;
     waiting.wait().await.map_err(failed)?;
-    let read = tokio::task::spawn_blocking(move || {
-        let mut text = String::new();
-        let read = std::fs::File::from(output).read_to_string(&mut text);
-        let _ = runner.wait();
-        read.map(|_| text)
-    });
-    let text = read.await.map_err(io::Error::other).and_then(|text| text).map_err(failed)?;
+    let read = tokio::task::spawn_blocking(move || runner.wait());
+    let ended = read.await.map_err(io::Error::other).and_then(|ended| ended).map_err(failed)?;
     let lost = || Outcome::Unknown(format!("the runner of '{}' was killed", order.command));
-    Ok(Ended::read(&text).unwrap_or_else(|| Ended { outcome: lost(), unwritten: None }))
+    Ok(ended.unwrap_or_else(|| Ended { outcome: lost(), unwritten: None }))
 }
 
 /// Returns the part of a message that says where the output is.
@@ -51,20 +43,21 @@ pub(crate) fn output(ended: &Ended, log: &Path) -> String {
     ended.unwritten.as_ref().map_or(all.clone(), |why| format!("{all}, which is incomplete ({why})"))
 }
 
-fn start(workspace: &Workspace, order: &Order<'_>) -> io::Result<std::process::Child> {
-    Command::new(&workspace.executable)
-        .arg("__runner")
-        .args([order.dir, order.log])
-        .args([&order.limit_ms.to_string(), &format!("{:o}", workspace.caller.umask), order.command])
-        .env_clear()
-        .envs(workspace.caller.environment.iter().filter(|(key, _)| !UNSET.contains(&key.as_str())).cloned())
-        .envs(order.variables.iter().map(|(key, value)| (key, value)))
-        .env(MARK, order.dir)
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
+fn start(workspace: &Workspace, order: &Order<'_>) -> io::Result<Runner> {
+    let caller = &workspace.caller;
+    let runner = runner::Order {
+        dir: order.dir,
+        log: order.log,
+        limit: Duration::from_millis(order.limit_ms),
+        umask: caller.umask,
+        command: order.command,
+        input: None,
+    };
+    runner.start(&workspace.executable, |command| {
+        let environment = caller.environment.iter().filter(|(key, _)| !UNSET.contains(&key.as_str())).cloned();
+        let variables = order.variables.iter().map(|(key, value)| (key, value));
+        command.env_clear().envs(environment).envs(variables).env(MARK, order.dir);
+    })
 }
 
 /// Kills processes that an earlier run in this directory left behind when even its runner was killed.

@@ -5,12 +5,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::repository::cli::Cli;
 use crate::repository::fault::Fault;
-use swarm_sys::commands::runner::{Ended, Outcome};
+use swarm_sys::commands::runner::{Order, Outcome, Runner};
 use swarm_sys::files::make_dir;
 
 /// Maximum length of the last output line in an error message, in characters.
@@ -49,15 +48,8 @@ pub(crate) fn run(home: Option<&Home>, cli: &Cli, hook: &Hook<'_>) -> Result<(),
     };
     ready.and_then(|()| truncate_log(&log)).map_err(Fault::at(&log))?;
     let failed = |error: io::Error| Fault::new(format!("cannot run worktree.{}: {error}", hook.key));
-    let mut runner = start(home, cli, hook, &log).map_err(failed)?;
-    let mut text = String::new();
-    // The runner's stdin stays open meanwhile: end of file tells it that we died.
-    if let Some(output) = runner.stdout.as_mut() {
-        output.read_to_string(&mut text).map_err(failed)?;
-    }
-    let _ = runner.wait();
-    let outcome =
-        Ended::read(&text).map_or_else(|| Outcome::Unknown("its runner was killed".to_owned()), |ended| ended.outcome);
+    let ended = start(home, cli, hook, &log).and_then(Runner::wait).map_err(failed)?;
+    let outcome = ended.map_or_else(|| Outcome::Unknown("its runner was killed".to_owned()), |ended| ended.outcome);
     let how = match outcome {
         Outcome::Code(0) => return Ok(()),
         Outcome::Code(code) => format!("ended with code {code}"),
@@ -75,20 +67,19 @@ fn truncate_log(log: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(log).map(drop)
 }
 
-fn start(home: &Home, cli: &Cli, hook: &Hook<'_>, log: &Path) -> io::Result<std::process::Child> {
-    Command::new(&home.executable)
-        .arg("__runner")
-        .args([hook.tree, log])
-        .args([&hook.limit.as_millis().to_string(), &format!("{:o}", cli.umask_of_files()), hook.command])
-        .env_clear()
-        .envs(cli.environment().iter().map(|(key, value)| (key, value)))
-        .env("SWARM_WORKTREE", hook.tree)
-        .env("SWARM_BASE_REPO", hook.base_repo)
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
+fn start(home: &Home, cli: &Cli, hook: &Hook<'_>, log: &Path) -> io::Result<Runner> {
+    let order = Order {
+        dir: hook.tree,
+        log,
+        limit: hook.limit,
+        umask: cli.umask_of_files(),
+        command: hook.command,
+        input: None,
+    };
+    order.start(&home.executable, |command| {
+        command.env_clear().envs(cli.environment().iter().map(|(key, value)| (key, value)));
+        command.env("SWARM_WORKTREE", hook.tree).env("SWARM_BASE_REPO", hook.base_repo);
+    })
 }
 
 fn last_line(log: &Path) -> Option<String> {

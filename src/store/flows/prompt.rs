@@ -236,9 +236,10 @@ impl Facts<'_> {
             Step::MetaAnalysis => ("meta-analysis-complete", "findings_path"),
             Step::Feedback => ("backward-pass-complete", "artifact_path"),
         };
+        // The script of the `shell` agent finds the file by this line (`LOOK_BACK` in `processes/turn/word.rs`).
         let _ = write!(
             text,
-            "Write it to {}, then end your turn with\n\n    swarm flow emit {end} {assigned}\n\nor with this block at the \
+            "Write it to {}, then stop with\n\n    swarm flow emit {end} {assigned}\n\nor with this block at the \
              end of your last message:\n\n```handoff\ntype: {kind}\n{key}: {assigned}\n```\n",
             file.display()
         );

@@ -208,5 +208,5 @@ pub fn signal_value(signal: &Signal) -> Value {
 pub fn table_of_cases(root: &str) -> Vec<Value> {
     let text = text("expected.json").replace("@@ROOT@@", root);
     let Value::Object(table) = serde_json::from_str(&text).expect("is JSON") else { panic!("no table") };
-    table["cases"].as_array().expect("a list").clone()
+    table.get("cases").and_then(Value::as_array).expect("a list").clone()
 }

@@ -9,10 +9,11 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl;
+use nix::sys::signal::{Signal, killpg};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,82 @@ impl Ended {
         let mut lines = text.lines();
         let outcome = serde_json::from_str(lines.next()?).ok()?;
         Some(Self { outcome, unwritten: lines.next().map(str::to_owned) })
+    }
+}
+
+/// A command to run through the runner.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    /// Working directory of the command.
+    pub dir: &'a Path,
+    /// File to which the output is appended.
+    pub log: &'a Path,
+    pub limit: Duration,
+    pub umask: u32,
+    /// Command line for `sh -c`.
+    pub command: &'a str,
+    /// Standard input of the command. `None` is `/dev/null`.
+    pub input: Option<&'a Path>,
+}
+
+impl Order<'_> {
+    /// Starts the runner, `executable __runner`. The command has the environment that `environment` sets.
+    ///
+    /// # Errors
+    /// Fails if the process cannot be started.
+    pub fn start(&self, executable: &Path, environment: impl FnOnce(&mut Command)) -> io::Result<Runner> {
+        let mut runner = Command::new(executable);
+        runner.arg("__runner").args([self.dir, self.log]);
+        runner.args([&self.limit.as_millis().to_string(), &format!("{:o}", self.umask), self.command]);
+        runner.args(self.input).current_dir("/");
+        environment(&mut runner);
+        runner.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map(Runner)
+    }
+}
+
+/// A running runner. Dropping it ends the command: the runner reads end of file from its standard input.
+#[derive(Debug)]
+pub struct Runner(Child);
+
+impl Runner {
+    /// Returns a descriptor that becomes readable when the runner reports or ends.
+    ///
+    /// # Errors
+    /// Fails if the process has no descriptors left.
+    pub fn report(&self) -> io::Result<OwnedFd> {
+        let output = self.0.stdout.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        output.as_fd().try_clone_to_owned()
+    }
+
+    /// Waits for the report on the command. Returns `None` if the runner was killed.
+    ///
+    /// # Errors
+    /// Fails if the report cannot be read.
+    pub fn wait(mut self) -> io::Result<Option<Ended>> {
+        // Standard input stays open meanwhile: end of file would end the command.
+        let mut text = String::new();
+        if let Some(output) = self.0.stdout.as_mut() {
+            output.read_to_string(&mut text)?;
+        }
+        let _ = self.0.wait();
+        Ok(Ended::read(&text))
+    }
+
+    /// Like [`Runner::wait`]. A runner that does not report within `limit` is killed with its process group.
+    ///
+    /// # Errors
+    /// Fails if the runner cannot be killed, or if the report cannot be read.
+    pub fn wait_within(mut self, limit: Duration) -> io::Result<Option<Ended>> {
+        if self.0.stdout.as_ref().is_some_and(|output| processes::wait_readable(output, limit)) {
+            return self.wait();
+        }
+        // The child has not been waited for, so the pid still belongs to it and to its group.
+        if let Ok(pid) = i32::try_from(self.0.id()) {
+            let _ = killpg(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(None)
     }
 }
 
@@ -183,5 +260,21 @@ mod tests {
             assert_eq!(Ended::read(&ended.text()), Some(ended));
         }
         assert_eq!(Ended::read(""), None);
+    }
+    #[test]
+    fn a_runner_that_is_suspended_is_killed_with_its_process_group() {
+        use std::os::unix::process::CommandExt as _;
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 611 & echo $! >&2; kill -STOP $$"]);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut runner = piped.spawn().expect("started");
+        let mut said = runner.stderr.take().expect("piped");
+        let began = Instant::now();
+        assert_eq!(Runner(runner).wait_within(Duration::from_millis(500)).expect("waited for"), None);
+        // All processes that could write to the pipe are gone.
+        let mut pid = String::new();
+        said.read_to_string(&mut pid).expect("read to its end");
+        assert!(pid.trim().parse::<i32>().is_ok(), "{pid}");
+        assert!(began.elapsed() < Duration::from_secs(300), "it was waited for");
     }
 }
