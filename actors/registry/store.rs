@@ -9,13 +9,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::error::{Refused, StoreError};
 use super::machine::{Mutation, apply};
 use super::table::Table;
 use swarm_model::Row;
+use swarm_sys::files::lock::{holder, lock_within};
 
 /// How long a mutation waits for the lock. The original waits for ever.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -291,51 +291,6 @@ fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 fn sync_directory(path: &Path) -> Result<(), StoreError> {
     let synced = File::open(path).and_then(|directory| directory.sync_all());
     synced.map_err(|error| io_error("sync", path, &error))
-}
-
-/// Waits for `flock(2)` at most `limit`; `None` when it was not to be had. The
-/// waiting is the kernel's: a thread of its own blocks, and lets a lock that
-/// comes too late go by itself.
-pub fn lock_within(file: File, limit: Duration) -> io::Result<Option<File>> {
-    match retried(|| fs2::FileExt::try_lock_exclusive(&file)) {
-        Ok(()) => return Ok(Some(file)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-        Err(error) => return Err(error),
-    }
-    let (sender, receiver) = mpsc::channel();
-    let wait = move || {
-        let locked = retried(|| fs2::FileExt::lock_exclusive(&file)).map(|()| file);
-        let _ = sender.send(locked);
-    };
-    std::thread::Builder::new().name("registry-lock".to_owned()).spawn(wait)?;
-    match receiver.recv_timeout(limit) {
-        Ok(locked) => locked.map(Some),
-        Err(_) => Ok(None),
-    }
-}
-
-fn retried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
-}
-
-/// Names who holds the lock, where the system lists locks.
-pub fn holder(path: &Path) -> String {
-    let inode = fs::metadata(path).map(|meta| meta.ino().to_string()).unwrap_or_default();
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let pid = locks.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let same = fields.get(1) == Some(&"FLOCK") && fields.get(5)?.rsplit(':').next() == Some(inode.as_str());
-        same.then(|| fields.get(4).copied()).flatten()
-    });
-    let Some(pid) = pid else { return "an unknown process".to_owned() };
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let command = String::from_utf8_lossy(&command).replace('\0', " ");
-    format!("process {pid} ({})", command.trim().chars().take(80).collect::<String>())
 }
 
 fn file_id(path: &Path) -> Option<FileId> {

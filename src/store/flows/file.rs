@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use swarm_actors::registry::store::{holder, lock_within};
+use swarm_sys::files::lock::{holder, lock_within};
 
 /// Maximum wait for a lock; its holder only writes small files.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
-use swarm_actors::registry::store::{holder, lock_within};
 use swarm_model::{SESSION_BYTES_MAX, SESSION_FOLDER as NAME};
+use swarm_sys::files::lock::{holder, lock_within};
 
 const LOCK: &str = "state.lock";
 /// Maximum wait for the lock; its holder only writes one small file.

@@ -1,36 +1,67 @@
-//! `flock(2)`, repeated if a signal interrupts it. The standard library leaves that to the caller.
+//! Locks on files with `flock(2)`: with a deadline, and with the name of the process that holds one.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Locks the file, and waits as long as necessary.
+use fs2::FileExt;
+
+/// Waits for the lock without a limit.
 ///
 /// # Errors
-/// Fails if the system refuses the lock.
+/// Returns the error of `flock(2)`. Interrupted calls are repeated.
 pub fn lock(file: &File) -> io::Result<()> {
-    loop {
-        match file.lock() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            locked => return locked,
-        }
-    }
+    retried(|| FileExt::lock_exclusive(file))
 }
 
-/// Locks the file, and waits for at most `limit`. Returns `None` if the time is up. A separate thread blocks in the
-/// kernel, and releases a lock that it gets too late.
+/// Waits for the lock at most `limit`. Returns `None` if it was not free in time.
+///
+/// The kernel does the waiting: a thread of its own blocks in `flock(2)`, and releases a lock that it gets too late.
 ///
 /// # Errors
-/// Fails if the system refuses the lock or the thread.
+/// Returns the error of `flock(2)`, or that of a thread that cannot be started.
 pub fn lock_within(file: File, limit: Duration) -> io::Result<Option<File>> {
-    if file.try_lock().is_ok() {
-        return Ok(Some(file));
+    match retried(|| FileExt::try_lock_exclusive(&file)) {
+        Ok(()) => return Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        Err(error) => return Err(error),
     }
     let (sender, receiver) = mpsc::channel();
-    std::thread::Builder::new().spawn(move || sender.send(lock(&file).map(|()| file)))?;
+    let wait = move || {
+        let locked = lock(&file).map(|()| file);
+        // Nobody receives after the limit; the file, and with it the lock, is then dropped.
+        let _ = sender.send(locked);
+    };
+    std::thread::Builder::new().name("file-lock".to_owned()).spawn(wait)?;
     match receiver.recv_timeout(limit) {
         Ok(locked) => locked.map(Some),
         Err(_) => Ok(None),
     }
+}
+
+fn retried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+/// Names the process that holds the lock, as far as `/proc/locks` tells.
+pub fn holder(path: &Path) -> String {
+    let inode = fs::metadata(path).map(|meta| meta.ino().to_string()).unwrap_or_default();
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let pid = locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let same = fields.get(1) == Some(&"FLOCK") && fields.get(5)?.rsplit(':').next() == Some(inode.as_str());
+        same.then(|| fields.get(4).copied()).flatten()
+    });
+    let Some(pid) = pid else { return "an unknown process".to_owned() };
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let command = String::from_utf8_lossy(&command).replace('\0', " ");
+    format!("process {pid} ({})", command.trim().chars().take(80).collect::<String>())
 }
