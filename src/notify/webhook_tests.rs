@@ -211,15 +211,17 @@ fn a_server_that_is_silent_or_drips_has_its_time_and_no_more() {
     assert_eq!(failed.cause, format!("http://{to}: no answer within 300ms"));
     drop(over);
     // It takes something long in drips.
-    let to = server(|mut stream| {
+    let (end, pace) = mpsc::channel::<()>();
+    let to = server(move |mut stream| {
         while stream.read(&mut [0; 32 << 10]).is_ok_and(|count| count > 0) {
-            thread::sleep(Duration::from_millis(50));
+            let _ = pace.recv_timeout(Duration::from_millis(50));
         }
     });
     let began = Instant::now();
     let failed = post(&format!("http://{to}"), &"x".repeat(64 << 20), limit).expect_err("not taken in time");
     assert_eq!(failed.cause, format!("http://{to}: no answer within 300ms"));
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(end);
 }
 
 #[test]
