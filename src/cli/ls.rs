@@ -23,8 +23,7 @@ pub fn run(args: &LsArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fail
         Some(Sort::Name | Sort::Started) | None => Detail::Word,
     };
     screen.colour_as(args.color);
-    // The process exits next, so freeing every row would only cost time.
-    let registry = std::mem::ManuallyDrop::new(load_where(paths, detail, Pick::All)?);
+    let registry = load_where(paths, detail, Pick::All)?;
     show(args, &registry, &paths.state(), &Clock::system(), screen)
 }
 

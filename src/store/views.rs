@@ -133,41 +133,10 @@ fn read_rows(
     }
 }
 
-/// Minimum number of rows for which starting threads pays off.
-const ROWS_FOR_THREADS_MIN: usize = 256;
-const THREADS_MAX: usize = 4;
-
-/// Reads the records of each row. These are many small reads from the page cache, so large registries are divided
-/// among threads.
+/// Reads the records of each row.
 fn summarize_all(records: &summary::Records, rows: &[Arc<Row>], detail: Detail) -> Vec<Option<summary::Summary>> {
     let summarize = |row: &Arc<Row>| records.of(row, detail).filter(|seen| reconcile::belongs(row, seen));
-    if rows.len() < ROWS_FOR_THREADS_MIN {
-        return rows.iter().map(summarize).collect();
-    }
-    // `available_parallelism` costs a dozen system calls, so small registries do not call it.
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    if threads == 1 {
-        return rows.iter().map(summarize).collect();
-    }
-    let (first, rest) = rows.split_at(rows.len().div_ceil(threads));
-    std::thread::scope(|scope| {
-        let chunks = rest.chunks(rest.len().div_ceil(threads - 1).max(1));
-        let others: Vec<_> = chunks
-            .map(|chunk| {
-                let work = move || chunk.iter().map(summarize).collect::<Vec<_>>();
-                // If no thread can be started, this thread does the work below.
-                std::thread::Builder::new().spawn_scoped(scope, work).map_err(|_| chunk)
-            })
-            .collect();
-        let mut facts: Vec<_> = first.iter().map(summarize).collect();
-        for other in others {
-            facts.extend(match other {
-                Ok(task) => task.join().expect("reading records does not panic"),
-                Err(chunk) => chunk.iter().map(summarize).collect(),
-            });
-        }
-        facts
-    })
+    rows.iter().map(summarize).collect()
 }
 
 /// Windows of workers started by the original `swarm`; each tmux server is asked once.

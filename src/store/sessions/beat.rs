@@ -67,8 +67,8 @@ struct Seen {
     noted_ms: u64,
 }
 
-/// Returns the name of the spare file that the next beat of a launch is written to. The next supervisor reuses it, so
-/// that killed supervisors leave at most one such file.
+/// Returns the name of the spare file that earlier versions kept beside the heartbeat of a launch. It is removed at the end of
+/// the session.
 pub fn spare(session_id: &str) -> String {
     format!(".{HEARTBEAT}.tmp-{session_id}")
 }
@@ -118,16 +118,13 @@ impl Beater {
         if stamp.is_none() || stamp != seen.state {
             match owner(folder, fence) {
                 Owner::Us => seen.state = stamp,
-                Owner::Other(found) => {
-                    let _ = folder.remove(&spare(&life.session_id));
-                    return Beaten::Lost { found };
-                }
+                Owner::Other(found) => return Beaten::Lost { found },
                 Owner::Nobody => missing = true,
                 Owner::Unknown => {}
             }
         }
         let (now_ms, activity) = (pulse.now_ms, activity(pulse));
-        if let Err(error) = folder.alternate(HEARTBEAT, &spare(&life.session_id), &pulse.render(activity)) {
+        if let Err(error) = folder.replace(HEARTBEAT, &pulse.render(activity), false) {
             tracing::debug!(worker = life.worker, %error, "cannot write a heartbeat");
             return Beaten::Done;
         }
@@ -172,7 +169,6 @@ fn owner(folder: &Folder, fence: &Fence) -> Owner {
 /// lock. Not synced: a power cut ends the agent as well.
 fn record_beat(folder: &Folder, fence: &Fence, now_ms: u64) -> Option<Stamp> {
     let lock = folder.try_lock().ok().flatten()?;
-    let stamp = folder.stamp(STATE)?;
     // If the state is torn or absent, a later beat records it.
     let before = folder.read(STATE).ok()??;
     let session = Session::parse(str::from_utf8(&before).ok()?).ok();
@@ -181,9 +177,7 @@ fn record_beat(folder: &Folder, fence: &Fence, now_ms: u64) -> Option<Stamp> {
     let last = session.integer("lastHeartbeat").unwrap_or_default();
     session.set("lastHeartbeat", &last.max(now_ms));
     session.set("lastUpdatedAt", &now_ms);
-    // Usually only these digits differ, and a new file would cost ten times as much.
-    let patched = folder.patch_digits(STATE, stamp, &before, session.render().as_bytes(), &lock);
-    patched.or_else(|| save(folder, &lock, session, false).ok().map(|(_, stamp)| stamp))
+    save(folder, &lock, session, false).ok().map(|(_, stamp)| stamp)
 }
 
 /// Observations of an agent from outside.

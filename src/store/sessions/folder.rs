@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -20,9 +20,6 @@ const LOCK: &str = "state.lock";
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Age at which a temporary file is known to be a leftover of a killed writer.
 const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(60);
-
-/// Size in bytes above which a spare file is recreated instead of overwritten in place.
-const SPARE_BYTES_MAX: u64 = 4096;
 
 /// Returns a file name that no other writer uses.
 fn temporary(name: &str) -> String {
@@ -143,67 +140,6 @@ impl Folder {
             retry_on_intr(|| rustix::fs::fsync(&self.dir))?;
         }
         Ok(stamp)
-    }
-
-    /// Replaces a file atomically by writing a spare file and exchanging the two; the old file becomes the spare for
-    /// the next call, so that no file is created or removed. This avoids a rename over an existing file, for which
-    /// ext4 first writes out the new file's blocks (`auto_da_alloc`, ext4(5)), at ten times the cost of all the rest.
-    /// Not durable. A reader that holds the old file open reads it unchanged until the next call.
-    ///
-    /// # Errors
-    /// Returns any I/O error; the old file then still exists.
-    pub fn alternate(&self, name: &str, spare: &str, bytes: &[u8]) -> io::Result<()> {
-        self.overwrite(spare, bytes)?;
-        let exchanged = retry_on_intr(|| renameat_with(&self.dir, spare, &self.dir, name, RenameFlags::EXCHANGE));
-        match exchanged {
-            Ok(()) => Ok(()),
-            // The file does not exist yet, or the file system does not support the exchange.
-            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
-                Ok(retry_on_intr(|| renameat(&self.dir, spare, &self.dir, name))?)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Overwrites digits with other digits in place, so that the file is well-formed at every moment. Returns `None`
-    /// and writes nothing if `old` and `new` differ in more than digits, or if the file changed since `stamp` was
-    /// taken. Not durable.
-    pub fn patch_digits(&self, name: &str, stamp: Stamp, old: &[u8], new: &[u8], _: &Lock) -> Option<Stamp> {
-        let differs = |at: &usize| old[*at] != new[*at];
-        let mut differing = (0..new.len()).filter(|at| old.len() == new.len() && differs(at));
-        let first = differing.next()?;
-        let last = differing.clone().next_back().unwrap_or(first);
-        let digits = |at: usize| old[at].is_ascii_digit() && new[at].is_ascii_digit();
-        if !digits(first) || !differing.all(digits) {
-            return None;
-        }
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = File::from(retry_on_intr(|| openat(&self.dir, name, flags, Mode::empty())).ok()?);
-        let meta = file.metadata().ok()?;
-        if Stamp::of(&meta) != stamp || meta.nlink() != 1 {
-            return None;
-        }
-        file.write_all_at(&new[first..=last], first as u64).ok()?;
-        Some(Stamp::of(&file.metadata().ok()?))
-    }
-
-    /// Writes a private file in place, creating it if necessary. Content shorter than the old one is padded with
-    /// blanks.
-    fn overwrite(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened = retry_on_intr(|| openat(&self.dir, name, flags, Mode::from_raw_mode(0o600)));
-        if let Ok(file) = opened.map(File::from) {
-            let meta = file.metadata()?;
-            let private = meta.is_file() && meta.mode() & 0o777 == 0o600 && meta.nlink() == 1;
-            if private && meta.len() <= SPARE_BYTES_MAX {
-                let mut bytes = bytes.to_vec();
-                bytes.resize(bytes.len().max(usize::try_from(meta.len()).unwrap_or(0)), b' ');
-                return (&file).write_all(&bytes);
-            }
-        }
-        // Another program replaced the file by something else, or made it accessible to others.
-        self.remove(name)?;
-        self.write(name, bytes, false).map(drop)
     }
 
     fn write(&self, name: &str, bytes: &[u8], durably: bool) -> io::Result<Stamp> {
@@ -352,66 +288,6 @@ mod tests {
         assert_eq!(names[0].metadata().expect("there").permissions().mode() & 0o777, 0o600);
         let dir = fs::metadata(base.path().join(NAME)).expect("there").permissions().mode();
         assert_eq!(dir & 0o027, 0, "{dir:o}");
-    }
-
-    #[test]
-    fn a_file_and_its_spare_are_exchanged_without_creating_files() {
-        let (base, folder) = made();
-        let (spare, texts) = (temporary("beat"), ["one", "three", "two", "four"]);
-        for text in texts {
-            folder.alternate("beat", &spare, text.as_bytes()).expect("replaced");
-            let read = folder.read("beat").expect("read").expect("there");
-            assert_eq!(std::str::from_utf8(&read).expect("text").trim_end(), text);
-        }
-        let inodes = |name: &str| fs::metadata(base.path().join(NAME).join(name)).expect("there").ino();
-        let before = (inodes("beat"), inodes(&spare));
-        folder.alternate("beat", &spare, b"five").expect("replaced");
-        assert_eq!((inodes(&spare), inodes("beat")), before, "no file is made");
-    }
-
-    #[test]
-    fn digits_are_changed_in_place_and_nothing_else() {
-        let (base, folder) = made();
-        let path = base.path().join(NAME).join("n");
-        folder.replace("n", b"{\"a\": 109, \"b\": 7}", false).expect("written");
-        let lock = folder.lock().expect("locked");
-        let stamp = folder.stamp("n").expect("there");
-        let patch =
-            |stamp, old: &str, new: &str| folder.patch_digits("n", stamp, old.as_bytes(), new.as_bytes(), &lock);
-        let old = r#"{"a": 109, "b": 7}"#;
-        for other in [r#"{"a": 1090, "b": 7}"#, r#"{"c": 109, "b": 8}"#, r#"{"a": 1.9, "b": 8}"#, old] {
-            assert_eq!(patch(stamp, old, other), None, "{other}");
-        }
-        assert_eq!(fs::read_to_string(&path).expect("read"), old);
-        let new = r#"{"a": 111, "b": 8}"#;
-        let after = patch(stamp, old, new).expect("patched");
-        assert_eq!((fs::read_to_string(&path).expect("read").as_str(), folder.stamp("n")), (new, Some(after)));
-        assert_eq!(after.inode, stamp.inode);
-        assert_eq!(patch(stamp, new, old), None, "the stamp is out of date");
-        fs::hard_link(&path, base.path().join("other")).expect("linked");
-        assert_eq!(patch(folder.stamp("n").expect("there"), new, old), None, "the file has a second hard link");
-    }
-
-    #[test]
-    fn a_spare_file_that_another_program_replaced_is_not_written_to() {
-        let (base, folder) = made();
-        let (spare, kept) = (temporary("beat"), base.path().join("kept"));
-        fs::write(&kept, "x").expect("written");
-        let made = base.path().join(NAME).join(&spare);
-        let unusable: [&dyn Fn(); 4] = [
-            &|| symlink(&kept, &made).expect("linked"),
-            &|| fs::hard_link(&kept, &made).expect("linked"),
-            &|| nix::unistd::mkfifo(&made, nix::sys::stat::Mode::S_IRWXU).expect("made"),
-            &|| fs::write(&made, vec![b'y'; 8192]).expect("written"),
-        ];
-        for make in unusable {
-            let _ = fs::remove_file(&made);
-            make();
-            folder.alternate("beat", &spare, b"beat").expect("replaced");
-            assert_eq!(folder.read("beat").expect("read").as_deref(), Some(b"beat".as_slice()));
-            assert_eq!(fs::read(&kept).expect("read"), b"x");
-            fs::remove_file(base.path().join(NAME).join("beat")).expect("removed");
-        }
     }
 
     #[test]
