@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use swarm_model::{Ended, FineState, RowTmux, WorkerView};
 
-use super::fit;
+use crate::cli::columns;
 
 /// Escapes characters that could move the cursor, change colours or reverse the reading direction: control characters
 /// become `\x1b`, others `\u{202e}`.
@@ -154,7 +154,7 @@ pub fn plain_table(views: &[&WorkerView], clock: &Clock, columns: Option<u16>) -
             tags(view),
         ]);
     }
-    fit::to_width(&mut rows, columns);
+    columns::to_width(&mut rows, columns);
     table(&rows, |_, _, _| None)
 }
 
@@ -178,7 +178,7 @@ pub fn long_table(views: &[&WorkerView], clock: &Clock, colour: bool, columns: O
             tags(view),
         ]);
     }
-    fit::to_width(&mut rows, columns);
+    columns::to_width(&mut rows, columns);
     table(&rows, |x, y, cell| match (x, y) {
         (1, 1..) if colour => state_colour(cell),
         (_, 0) if colour => Some("\x1b[1m"),

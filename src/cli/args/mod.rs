@@ -28,7 +28,6 @@ use super::history::HistoryArgs;
 pub use super::init_args::{GuideFile, InitArgs};
 use super::man::ManArgs;
 use super::merge::args::MergeArgs;
-use super::moment;
 use super::notify::NotifyArgs;
 use super::ralph::args::RalphArgs;
 use super::recover::args::RecoverArgs;
@@ -36,6 +35,7 @@ use super::restore::args::RestoreArgs;
 use super::run::args::{PlanArgs, RunArgs};
 use super::session::args::SessionArgs;
 use super::tagged::Tagged;
+use crate::cli::datetime;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -446,10 +446,10 @@ pub struct EventsArgs {
     #[arg(short = 'n', long, value_name = "LINES")]
     pub lines: Option<u64>,
     /// Show only events since this time: 10m (ago), 12:30 (today), 2026-01-31, 2026-01-31T12:30:05+01:00
-    #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+    #[arg(long, value_name = "TIME", value_parser = datetime::parse)]
     pub since: Option<u64>,
     /// Show only events before this time, written as for --since
-    #[arg(long, value_name = "TIME", value_parser = moment::parse, conflicts_with = "follow")]
+    #[arg(long, value_name = "TIME", value_parser = datetime::parse, conflicts_with = "follow")]
     pub until: Option<u64>,
     /// Print one JSON object per line, as recorded
     #[arg(long)]

@@ -157,7 +157,7 @@ fn respond(args: &AllowArgs, answer: Answer, done: &str, screen: &mut Screen) ->
     if answer == Answer::AllowFlow && !args.of.common.json {
         screen.aside("", "the flow now has partial access: agents write files without asking");
     }
-    super::voice::told(&files, &args.of.common, done, Some(&who), screen)
+    crate::cli::flow::respond::told(&files, &args.of.common, done, Some(&who), screen)
 }
 
 /// Grants every open permission request, as full access implies.

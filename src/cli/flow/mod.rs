@@ -6,11 +6,11 @@ mod check;
 mod consent;
 mod emit;
 mod hook;
+mod log;
 mod make;
-mod past;
+mod respond;
 mod run;
 mod show;
-mod voice;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -42,15 +42,15 @@ pub fn run(action: &FlowAction, screen: &mut Screen) -> Result<u8, Failure> {
         FlowAction::Allow(args) => consent::allow(args, screen),
         FlowAction::Deny(args) => consent::deny(args, screen),
         FlowAction::ConsentCheck => hook::check(screen),
-        FlowAction::Answer(args) => voice::answer(args, screen),
-        FlowAction::Approve(args) => voice::approve(args, screen),
-        FlowAction::Decline(args) => voice::decline(args, screen),
-        FlowAction::Improve(args) => voice::improve(args, screen),
-        FlowAction::Feedback(args) => voice::feedback(args, screen),
-        FlowAction::Consent(args) => voice::consent(args, screen),
-        FlowAction::Events(args) => past::events(args, screen),
-        FlowAction::Feed(args) => past::feed(args, screen),
-        FlowAction::Rm(args) => past::remove(args, screen),
+        FlowAction::Answer(args) => respond::answer(args, screen),
+        FlowAction::Approve(args) => respond::approve(args, screen),
+        FlowAction::Decline(args) => respond::decline(args, screen),
+        FlowAction::Improve(args) => respond::improve(args, screen),
+        FlowAction::Feedback(args) => respond::feedback(args, screen),
+        FlowAction::Consent(args) => respond::consent(args, screen),
+        FlowAction::Events(args) => log::events(args, screen),
+        FlowAction::Feed(args) => log::feed(args, screen),
+        FlowAction::Rm(args) => log::remove(args, screen),
     }
 }
 

@@ -7,7 +7,7 @@ use swarm_model::QueueView;
 use swarm_model::merge::queue::Item;
 
 use super::show::stage;
-use crate::cli::bars::{TICK, style};
+use crate::cli::progress_bar::{TICK, style};
 use crate::cli::render::escape;
 
 /// Progress line; `None` if standard error is not a terminal or the output is for programs.

@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use swarm_model::run::words::{Line, Word};
 
 use super::plain;
-use crate::cli::bars::{TICK, style};
+use crate::cli::progress_bar::{TICK, style};
 use crate::cli::render::escape;
 
 /// Maximum number of earlier activities that are shown per workstream if there is room.

@@ -8,8 +8,8 @@ use swarm_model::merge::Build;
 use swarm_model::merge::queue::{Item, Strategy};
 
 use super::check::Check;
-use super::desk::Workspace;
 use super::trees;
+use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};
 

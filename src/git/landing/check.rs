@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use git2::{IndexEntry, IndexTime, MergeFileOptions, Oid, Repository, Tree};
 
-use super::desk::Workspace;
+use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 
 /// A merge made by git, to be checked.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::desk::Workspace;
+use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
 use crate::worktrees::admin;

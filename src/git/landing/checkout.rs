@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd as _;
 
 use super::checked_out::holders_of_base;
-use super::desk::Workspace;
-use super::in_the_way::{self, Tree, is_below};
 use super::trees::{self, Differing};
+use crate::landing::obstacles::{self, Tree, is_below};
+use crate::landing::workspace::Workspace;
 use crate::repository::cli::{Call, CliError};
 use crate::repository::fault::Fault;
 use crate::repository::{holders, parse};
@@ -136,7 +136,7 @@ pub(crate) fn plan(workspace: &Workspace, from: &str, to: &str) -> Result<Planne
         return Ok(Planned::Ready(Plan { marker }));
     }
     let paths = written(workspace, from, to)?;
-    let replaced = in_the_way::replaced_links(&paths);
+    let replaced = obstacles::replaced_links(&paths);
     for (tree, git_dir) in holders {
         // Without an index, nothing is checked out.
         let index = git_dir.join("index");

@@ -12,9 +12,9 @@ use swarm_model::merge::queue::{Item, Queue, State};
 
 use super::checkout::{self, Marker, Updated};
 use super::complete;
-use super::desk::Workspace;
 use super::reference::{Move, RefUpdate};
 use super::trees;
+use crate::landing::workspace::Workspace;
 use crate::repository::cli::CliError;
 use crate::repository::fault::Fault;
 use crate::repository::{holders, objects};

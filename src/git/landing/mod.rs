@@ -10,10 +10,9 @@ mod checked_out;
 mod checkout;
 mod complete;
 mod config;
-mod desk;
-mod in_the_way;
 pub mod journal;
 mod land;
+mod obstacles;
 mod reference;
 mod resolve;
 mod run;
@@ -21,6 +20,7 @@ mod scratch;
 mod site;
 mod trees;
 mod verify;
+mod workspace;
 
 #[cfg(test)]
 mod tests_build;
@@ -42,9 +42,9 @@ use swarm_ports::{BoxFuture, Completed, Completion, Landings};
 
 pub use config::has_resolver;
 
+use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use crate::repository::{gc_lock, holders};
-use desk::Workspace;
 use swarm_sys::paths::Paths;
 
 /// Implements the `Landings` port for the repositories of this host.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use git2::{ReferenceType, Repository, Signature};
 
 use super::checkout::retry_until;
-use super::desk::{Workspace, date};
 use super::land::base;
+use crate::landing::workspace::{Workspace, date};
 use crate::repository::cli::CliError;
 use crate::repository::fault::Fault;
 use crate::repository::parse;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use swarm_model::merge::Resolution;
 use swarm_model::merge::queue::Item;
 
-use super::desk::Workspace;
 use super::scratch::Scratch;
 use super::verify::open_log;
 use super::{build, complete, off_thread, run, scratch};
+use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::Outcome;
 

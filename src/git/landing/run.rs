@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::desk::Workspace;
+use crate::landing::workspace::Workspace;
 use crate::repository::cli::UNSET;
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::{self, Ended, Outcome, Runner};

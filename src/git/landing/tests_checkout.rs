@@ -11,9 +11,9 @@ use swarm_model::{Caller, MergeSettings, Target};
 use swarm_ports::{Completion, Landings as _};
 
 use super::GitLandings;
-use super::desk::Workspace;
 use super::{scratch, trees};
 use crate::fixture::{Fixture, text};
+use crate::landing::workspace::Workspace;
 use swarm_sys::paths::Paths;
 
 const MINE: &str = "of a person\n";

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use super::desk::Workspace;
 use super::reference::{DirectUpdate, GitUpdate, Move, RefUpdate};
 use super::tests_checkout::Site;
 use crate::fixture::text;
+use crate::landing::workspace::Workspace;
 
 fn directly(workspace: &Workspace) -> RefUpdate<'_> {
     RefUpdate::Direct(DirectUpdate::start(workspace).unwrap().expect("references are files"))

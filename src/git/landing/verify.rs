@@ -9,9 +9,9 @@ use std::sync::Arc;
 use swarm_model::merge::Verdict;
 use swarm_model::merge::queue::Item;
 
-use super::desk::Workspace;
 use super::scratch::Scratch;
 use super::{off_thread, run, scratch, with_retries};
+use crate::landing::workspace::Workspace;
 use crate::repository::fault::Fault;
 use swarm_sys::commands::runner::{Ended, Outcome};
 

@@ -10,7 +10,7 @@
 
 pub mod artifact;
 pub mod bring;
-mod teller;
+mod reporter;
 pub mod word;
 
 use std::ffi::OsString;
@@ -27,8 +27,8 @@ use swarm_model::Caller;
 use swarm_model::run::{FaultKind, Outcome};
 
 use self::bring::Brought;
-use self::teller::Spoken;
 use crate::processes::attempt::turn::take_turn;
+use crate::processes::turn::reporter::Spoken;
 use swarm_agents::{self, Report, Session, Turn, shell_script};
 use swarm_store::flows;
 use swarm_store::flows::active::{Site, files_of};

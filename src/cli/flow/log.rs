@@ -118,5 +118,5 @@ pub fn remove(args: &FlowOf, screen: &mut Screen) -> Result<u8, Failure> {
         let refusal = Refusal::new(RefusalKind::Running, format!("flow '{id}' is running"));
         return Err(refusal.remedy(format!("run 'swarm flow stop {id}' first")).into());
     }
-    super::voice::told(&files, &args.common, "removed", Some(&id.to_string()), screen)
+    crate::cli::flow::respond::told(&files, &args.common, "removed", Some(&id.to_string()), screen)
 }
