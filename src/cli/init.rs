@@ -1,13 +1,13 @@
 //! `swarm init`: adds a section about swarm to the file that agents read, and writes files for sandboxes. Replaces no
 //! text of the user; `--force` replaces only the section between the swarm heading and the next heading.
 
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use swarm_model::{Refusal, RefusalKind};
+use swarm_sys::files::{self, Durability, Mode};
 
 use super::args::{GuideFile, InitArgs};
 use super::error::Failure;
@@ -159,21 +159,8 @@ fn replace(path: &Path, text: &str, add_mode: Option<u32>) -> io::Result<()> {
     };
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
-    let aside = path.with_file_name(name);
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&aside)?;
-        file.write_all(text.as_bytes())?;
-        let fresh = file.metadata()?.permissions().mode();
-        let mode = fs::metadata(&path).map_or(fresh, |old| old.permissions().mode()) | add_mode.unwrap_or(0);
-        file.set_permissions(Permissions::from_mode(mode & 0o7777))?;
-        file.sync_all()?;
-        fs::rename(&aside, &path)
-    })();
-    if written.is_err() {
-        // Remove the unfinished file; the error is reported in any case.
-        let _ = fs::remove_file(&aside);
-    }
-    written
+    let mode = Mode::KeepOrDefault { add: add_mode.unwrap_or(0) };
+    files::replace(&path.with_file_name(name), &path, text.as_bytes(), mode, Durability::Synced)
 }
 
 fn sibling(path: &Path, link: &Path) -> PathBuf {

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use swarm_sys::files::lock::{holder, lock_within};
+use swarm_sys::files::{self, Durability, Mode};
 
 /// Maximum wait for a lock; its holder only writes small files.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -97,25 +98,7 @@ pub fn remove_torn(dir: &Path) {
 /// # Errors
 /// Returns any I/O error; the old file then still exists.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-        return Err(io::Error::other("not a valid file name"));
-    };
-    let mode = fs::metadata(path).map_or(PRIVATE, |meta| meta.permissions().mode() & 0o777);
-    let temporary = dir.join(temporary(name));
-    // Removes a leftover of a killed process that had the same pid.
-    let _ = fs::remove_file(&temporary);
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&temporary)?;
-        file.write_all(bytes)?;
-        if mode != PRIVATE {
-            file.set_permissions(fs::Permissions::from_mode(mode))?;
-        }
-        file.sync_all()?;
-        // A kill before this line leaves the old file, a kill after it the new one.
-        fs::rename(&temporary, path)
-    })();
-    written.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
-    File::open(dir)?.sync_all()
+    files::replace(&beside(path)?, path, bytes, Mode::KeepOrPrivate, Durability::Synced)
 }
 
 /// Replaces a file atomically but not durably, without waiting for the disk: after a crash of the machine the file may
@@ -124,14 +107,15 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Returns any I/O error.
 pub fn replace_lightly(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    files::replace(&beside(path)?, path, bytes, Mode::Private, Durability::None)
+}
+
+/// Returns the path of the temporary file for a replacement.
+fn beside(path: &Path) -> io::Result<PathBuf> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Err(io::Error::other("not a valid file name"));
     };
-    let temporary = dir.join(temporary(name));
-    let _ = fs::remove_file(&temporary);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&temporary)?;
-    let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, path));
-    written.inspect_err(|_| drop(fs::remove_file(&temporary)))
+    Ok(dir.join(temporary(name)))
 }
 
 /// Appends lines. If a killed writer left an incomplete line, a newline is inserted first.

@@ -6,29 +6,87 @@ pub mod reserve;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use swarm_ports::BoxFuture;
 
-/// Replaces a file atomically and durably. A new file is private.
+const PRIVATE: u32 = 0o600;
+
+/// Permissions of a file that replaces another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Only the owner may read and write it.
+    Private,
+    /// As the replaced file; private if there is none.
+    KeepOrPrivate,
+    /// As the replaced file, or as the umask says if there is none; these bits are added.
+    KeepOrDefault { add: u32 },
+}
+
+/// Whether a replacement survives a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The file and its directory are synced.
+    Synced,
+    /// Nothing is synced: after a power cut there is the old file, the new one, or none.
+    None,
+}
+
+/// Replaces the file at `path` atomically: readers, and a process that is killed at any moment, leave the old file or
+/// the new one. `temporary` is the file that is written first; it must be in the same directory, and no other writer
+/// may use its name.
 ///
 /// # Errors
-/// Fails if the file cannot be written. The old file remains, unless only the last sync failed.
-pub fn replace_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let temporary = dir.join(format!("{name}.tmp.{}", std::process::id()));
-    let _ = fs::remove_file(&temporary);
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, dir.join(name))
-    })();
+/// Returns any I/O error; the old file then still exists, except if only the sync of the directory failed.
+pub fn replace(temporary: &Path, path: &Path, bytes: &[u8], mode: Mode, durability: Durability) -> io::Result<()> {
+    // A leftover of a killed process that had the same pid.
+    let _ = fs::remove_file(temporary);
+    let written = write_new(temporary, path, bytes, mode, durability).and_then(|()| fs::rename(temporary, path));
     if let Err(error) = written {
-        let _ = fs::remove_file(&temporary);
+        let _ = fs::remove_file(temporary);
         return Err(error);
     }
-    File::open(dir)?.sync_all()
+    match (durability, path.parent()) {
+        (Durability::Synced, Some(dir)) => File::open(dir)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+fn write_new(temporary: &Path, path: &Path, bytes: &[u8], mode: Mode, durability: Durability) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    if !matches!(mode, Mode::KeepOrDefault { .. }) {
+        options.mode(PRIVATE);
+    }
+    let mut file = options.open(temporary)?;
+    file.write_all(bytes)?;
+    let old = || fs::metadata(path).ok().map(|meta| meta.permissions().mode());
+    let wanted = match mode {
+        Mode::Private => None,
+        Mode::KeepOrPrivate => old(),
+        Mode::KeepOrDefault { add } => Some(old().map_or_else(|| mode_of(&file), Ok)? | add),
+    };
+    if let Some(wanted) = wanted {
+        file.set_permissions(fs::Permissions::from_mode(wanted & 0o7777))?;
+    }
+    match durability {
+        Durability::Synced => file.sync_all(),
+        Durability::None => Ok(()),
+    }
+}
+
+fn mode_of(file: &File) -> io::Result<u32> {
+    Ok(file.metadata()?.permissions().mode())
+}
+
+/// Replaces the private file `name` in `dir` atomically and durably.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_durably(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = dir.join(format!("{name}.tmp.{}", std::process::id()));
+    replace(&temporary, &dir.join(name), bytes, Mode::Private, Durability::Synced)
 }
 
 /// Writes a private file in place, neither atomically nor durably.
