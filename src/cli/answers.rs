@@ -9,7 +9,7 @@ use super::render::escape;
 use super::screen::Screen;
 
 /// Prints the answer for each worker and collects it for `--json`.
-pub struct Told {
+pub struct Answers {
     as_json: bool,
     refused: bool,
     workers: Vec<Map<String, Value>>,
@@ -17,7 +17,7 @@ pub struct Told {
     broken: Option<Failure>,
 }
 
-impl Told {
+impl Answers {
     pub fn new(as_json: bool) -> Self {
         Self { as_json, refused: false, workers: Vec::new(), broken: None }
     }
@@ -132,7 +132,7 @@ mod tests {
 
     fn told(as_json: bool, answers: Vec<Answer>) -> (String, String, u8) {
         sample::said(|screen| {
-            let mut told = Told::new(as_json);
+            let mut told = Answers::new(as_json);
             answers.into_iter().for_each(|answer| told.tell(answer, "respawned", screen));
             told.end("swarm.cleaned/1", screen)
         })

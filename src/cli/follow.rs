@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::error::Failure;
-use super::life::{BLIND_LOOK, Life, Verdict, watch_records};
+use super::life::{BLIND_LOOK, WatchState, WatchedWorker, watch_records};
 use super::tail::{Sink, Tail};
 use super::watch::{Changes, Interrupt, Until, wait_any};
 use swarm_store::views::{Registry, load};
@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_millis(250);
 
 /// A followed log, which ends with its worker.
 pub struct Followed {
-    pub life: Life,
+    pub life: WatchedWorker,
     /// Set if tmux writes the log instead of the worker.
     pub through_tmux: bool,
 }
@@ -67,13 +67,13 @@ impl<'a> Follow<'a> {
             let mut soon = more.then(Instant::now);
             if let Some(followed) = &mut followed {
                 match self.verdict(followed, registry.take())? {
-                    Verdict::Ended => return self.rest(tail, followed.through_tmux, sink),
-                    Verdict::Watched | Verdict::Unwatched => {}
-                    Verdict::Gone => {
+                    WatchState::Ended => return self.rest(tail, followed.through_tmux, sink),
+                    WatchState::Watched | WatchState::Unwatched => {}
+                    WatchState::Gone => {
                         registry = Some(load(self.paths)?);
                         continue;
                     }
-                    Verdict::Blind => soon = soon.or_else(|| Some(Instant::now() + BLIND_LOOK)),
+                    WatchState::Blind => soon = soon.or_else(|| Some(Instant::now() + BLIND_LOOK)),
                 }
             }
             let woken = self.pause(followed.as_mut().map(|followed| &mut followed.life), soon)?;
@@ -103,14 +103,14 @@ impl<'a> Follow<'a> {
     }
 
     /// Returns the verdict on the worker from `registry`, or the previous one if the registry was not read.
-    fn verdict(&mut self, followed: &mut Followed, registry: Option<Registry>) -> Result<Verdict, Failure> {
+    fn verdict(&mut self, followed: &mut Followed, registry: Option<Registry>) -> Result<WatchState, Failure> {
         let Some(mut registry) = registry else {
-            return Ok(if followed.life.fd().is_some() { Verdict::Watched } else { Verdict::Unwatched });
+            return Ok(if followed.life.fd().is_some() { WatchState::Watched } else { WatchState::Unwatched });
         };
         loop {
             let view = registry.find(&followed.life.name);
             let verdict = followed.life.look(view)?;
-            if verdict != Verdict::Unwatched {
+            if verdict != WatchState::Unwatched {
                 self.records = None;
                 return Ok(verdict);
             }
@@ -125,14 +125,14 @@ impl<'a> Follow<'a> {
         }
     }
 
-    fn pause(&mut self, mut life: Option<&mut Life>, soon: Option<Instant>) -> Result<Woken, Failure> {
+    fn pause(&mut self, mut life: Option<&mut WatchedWorker>, soon: Option<Instant>) -> Result<Woken, Failure> {
         let stdout = std::io::stdout();
         let mut sources = vec![
             (self.changes.as_fd(), Until::Readable),
             (self.interrupt.as_fd(), Until::Readable),
             (stdout.as_fd(), Until::HungUp),
         ];
-        let process = life.as_deref().and_then(Life::fd);
+        let process = life.as_deref().and_then(WatchedWorker::fd);
         sources.extend(process.map(|fd| (fd, Until::Readable)));
         let has_process = process.is_some();
         sources.extend(self.records.as_ref().map(|records| (records.as_fd(), Until::Readable)));

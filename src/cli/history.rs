@@ -56,7 +56,7 @@ impl How {
 
 /// One start of a worker with its end.
 #[derive(Serialize)]
-struct Life {
+struct Start {
     generation: Option<u64>,
     pid: Option<i32>,
     started_at_ms: Option<u64>,
@@ -73,7 +73,7 @@ struct Life {
     killed: bool,
 }
 
-impl Life {
+impl Start {
     fn begun(generation: Option<u64>, how: How) -> Self {
         Self {
             generation,
@@ -92,7 +92,7 @@ impl Life {
 
 #[derive(Default)]
 struct Past {
-    starts: Vec<Life>,
+    starts: Vec<Start>,
     landings: Vec<Map<String, Value>>,
     /// Set if the next start is due to the restart policy.
     restarting: bool,
@@ -106,8 +106,8 @@ impl Past {
         match event.kind {
             EventKind::WorkerStarted { pid } => {
                 let how = self.how();
-                let begun = Life::begun(generation, how);
-                self.starts.push(Life { pid: Some(pid), started_at_ms: Some(at_ms), ..begun });
+                let begun = Start::begun(generation, how);
+                self.starts.push(Start { pid: Some(pid), started_at_ms: Some(at_ms), ..begun });
                 (self.restarting, self.cleaned) = (false, false);
             }
             EventKind::WorkerExited { ended, reason, duration_ms, hits } => {
@@ -146,10 +146,10 @@ impl Past {
     }
 
     /// Returns the entry of a generation, and adds one if its start is missing from the recorded events.
-    fn life(&mut self, generation: Option<u64>) -> &mut Life {
+    fn life(&mut self, generation: Option<u64>) -> &mut Start {
         if self.starts.last().is_none_or(|life| life.generation != generation) {
             let how = self.how();
-            self.starts.push(Life::begun(generation, how));
+            self.starts.push(Start::begun(generation, how));
         }
         self.starts.last_mut().expect("an entry was just added if there was none")
     }
@@ -192,7 +192,7 @@ fn show(args: &HistoryArgs, past: &Past, registered: bool, clock: &Clock, screen
     Ok(0)
 }
 
-fn row(life: &Life, clock: &Clock) -> Vec<String> {
+fn row(life: &Start, clock: &Clock) -> Vec<String> {
     let dash = || "-".to_owned();
     let at = |ms: Option<u64>| ms.map_or_else(dash, |ms| clock.local(ms));
     let exit = match &life.end {

@@ -2,7 +2,7 @@
 
 use swarm_model::{KillRequest, RefusalKind, Scope};
 
-use super::answers::Told;
+use super::answers::Answers;
 use super::args::KillArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
@@ -12,7 +12,7 @@ use swarm_store::views::Registry;
 use swarm_sys::paths::Paths;
 
 pub fn run(args: &KillArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let mut told = Told::new(args.json);
+    let mut told = Answers::new(args.json);
     let registry = super::read_for(paths, super::only(&args.names).filter(|_| !args.all), screen)?;
     if let Some(scope) = scope(args, &registry)? {
         let caller = caller::collect()?.caller;

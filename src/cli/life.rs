@@ -15,7 +15,7 @@ use swarm_sys::paths::Paths;
 pub const BLIND_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum WatchState {
     /// The worker ended or is no longer registered.
     Ended,
     /// The process of the worker is watched.
@@ -29,7 +29,7 @@ pub enum Verdict {
 }
 
 /// A watched worker, identified by its start.
-pub struct Life {
+pub struct WatchedWorker {
     pub name: String,
     started: String,
     process: Option<(ProcessId, OwnedFd)>,
@@ -37,7 +37,7 @@ pub struct Life {
     gone: Option<ProcessId>,
 }
 
-impl Life {
+impl WatchedWorker {
     pub fn of(view: &WorkerView) -> Self {
         Self { name: view.row.name.clone(), started: view.row.started.clone(), process: None, gone: None }
     }
@@ -48,27 +48,27 @@ impl Life {
     }
 
     /// Judges the current row of the worker, and opens its process to wait on.
-    pub fn look(&mut self, view: Option<&WorkerView>) -> Result<Verdict, Failure> {
+    pub fn look(&mut self, view: Option<&WorkerView>) -> Result<WatchState, Failure> {
         let Some(view) = view.filter(|view| self.is_same_life(view) && !has_ended(view)) else {
             self.process = None;
-            return Ok(Verdict::Ended);
+            return Ok(WatchState::Ended);
         };
         let Some(watch) = &view.watch else {
             self.process = None;
-            return Ok(if view.dir.is_some() { Verdict::Unwatched } else { Verdict::Blind });
+            return Ok(if view.dir.is_some() { WatchState::Unwatched } else { WatchState::Blind });
         };
         if self.gone.as_ref() == Some(watch) {
             // The registry still lists the ended process as running; it will be updated shortly.
-            return Ok(Verdict::Blind);
+            return Ok(WatchState::Blind);
         }
         if self.process.as_ref().is_none_or(|(id, _)| id != watch) {
             self.process = open_process(watch)?.map(|fd| (watch.clone(), fd));
         }
         if self.process.is_none() {
             self.gone = Some(watch.clone());
-            return Ok(Verdict::Gone);
+            return Ok(WatchState::Gone);
         }
-        Ok(Verdict::Watched)
+        Ok(WatchState::Watched)
     }
 
     /// Records that the watched process ended; call it when the descriptor is readable.
@@ -135,11 +135,11 @@ mod tests {
             std::sync::Arc::make_mut(&mut view.row).started = "2026-01-02T00:01:00.000000".into();
             view
         };
-        let mut life = Life::of(&view);
-        assert_eq!(life.look(Some(&again(RestartPolicy::Never))).ok(), Some(Verdict::Ended));
-        assert_eq!(life.look(Some(&again(RestartPolicy::Always))).ok(), Some(Verdict::Unwatched));
-        assert_eq!(life.look(Some(&view)).ok(), Some(Verdict::Unwatched));
-        assert_eq!(life.look(Some(&WorkerView { dir: None, ..view })).ok(), Some(Verdict::Blind));
-        assert_eq!(life.look(None).ok(), Some(Verdict::Ended));
+        let mut life = WatchedWorker::of(&view);
+        assert_eq!(life.look(Some(&again(RestartPolicy::Never))).ok(), Some(WatchState::Ended));
+        assert_eq!(life.look(Some(&again(RestartPolicy::Always))).ok(), Some(WatchState::Unwatched));
+        assert_eq!(life.look(Some(&view)).ok(), Some(WatchState::Unwatched));
+        assert_eq!(life.look(Some(&WorkerView { dir: None, ..view })).ok(), Some(WatchState::Blind));
+        assert_eq!(life.look(None).ok(), Some(WatchState::Ended));
     }
 }

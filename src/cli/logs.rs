@@ -8,7 +8,7 @@ use super::args::LogsArgs;
 use super::error::{Failure, suggestion, unknown_worker};
 use super::follow::{Follow, Followed};
 use super::json;
-use super::life::{Life, has_ended};
+use super::life::{WatchedWorker, has_ended};
 use super::logs_many;
 use super::screen::Screen;
 use super::tail::{From, Tail};
@@ -62,7 +62,7 @@ pub fn show(
 }
 
 fn followed(view: &WorkerView, through_tmux: bool) -> Followed {
-    Followed { life: Life::of(view), through_tmux }
+    Followed { life: WatchedWorker::of(view), through_tmux }
 }
 
 fn unknown(name: &str, registry: &Registry) -> Failure {

@@ -67,7 +67,7 @@ fn side_by_side(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &
                     shown = shown.and(Err(Failure::Output(error)));
                 }
                 // The receiver is gone only if printing failed.
-                let _ = sender.send(Told::End(errors, shown));
+                let _ = sender.send(Part::End(errors, shown));
             });
         }
         drop(sender);
@@ -75,8 +75,8 @@ fn side_by_side(args: &LogsArgs, paths: &Paths, views: &[&WorkerView], screen: &
         // The loop consumes the receiver, so that an early return ends the threads.
         for told in told {
             match told {
-                Told::Line(line) => screen.bytes(&line).and_then(|()| screen.flush())?,
-                Told::End(errors, shown) => {
+                Part::Line(line) => screen.bytes(&line).and_then(|()| screen.flush())?,
+                Part::End(errors, shown) => {
                     screen.errors(&errors);
                     code |= judged(shown, screen)?;
                 }
@@ -98,7 +98,7 @@ fn judged(shown: Result<(), Failure>, screen: &mut Screen) -> Result<u8, Failure
     }
 }
 
-enum Told {
+enum Part {
     Line(Vec<u8>),
     /// Text for standard error, and the result.
     End(Vec<u8>, Result<(), Failure>),
@@ -109,14 +109,14 @@ struct Lines {
     prefix: String,
     /// Incomplete last line.
     open: Vec<u8>,
-    sender: SyncSender<Told>,
+    sender: SyncSender<Part>,
 }
 
 impl Lines {
     fn give(&mut self) -> io::Result<()> {
         let line = [self.prefix.as_bytes(), &self.open].concat();
         self.open.clear();
-        self.sender.send(Told::Line(line)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        self.sender.send(Part::Line(line)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     fn end(mut self) -> io::Result<()> {

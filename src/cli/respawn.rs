@@ -2,7 +2,7 @@
 
 use swarm_model::{Answer, RespawnRequest};
 
-use super::answers::{Told, no_answer};
+use super::answers::{Answers, no_answer};
 use super::args::RespawnArgs;
 use super::caller;
 use super::error::{Failure, unknown_worker};
@@ -15,7 +15,7 @@ use swarm_sys::paths::Paths;
 pub fn run(args: &RespawnArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let registry = super::read_for(paths, args.name.as_deref(), screen)?;
     let names = names(args, &registry)?;
-    let mut told = Told::new(args.json);
+    let mut told = Answers::new(args.json);
     for name in &names {
         let request = RespawnRequest {
             caller: caller::collect()?.caller,

@@ -10,7 +10,7 @@ use swarm_model::{RefusalKind, WorkerView};
 use super::args::WaitArgs;
 use super::error::{Failure, unknown_worker};
 use super::json;
-use super::life::{BLIND_LOOK, Life, Verdict, has_ended, watch_records};
+use super::life::{BLIND_LOOK, WatchState, WatchedWorker, has_ended, watch_records};
 use super::render::escape;
 use super::screen::Screen;
 use super::watch::{Changes, Until, allow_many_descriptors, wait_any};
@@ -39,18 +39,18 @@ pub fn run(args: &WaitArgs, paths: &Paths, screen: &mut Screen) -> Result<u8, Fa
 }
 
 /// Returns the named workers in any state, or all that run or will be restarted.
-fn chosen(args: &WaitArgs, registry: &Registry) -> Result<Vec<Life>, Failure> {
+fn chosen(args: &WaitArgs, registry: &Registry) -> Result<Vec<WatchedWorker>, Failure> {
     if args.tagged.is_given() {
         let open = |view: &&WorkerView| !args.all || !has_ended(view);
-        return Ok(args.tagged.workers(registry)?.into_iter().filter(open).map(Life::of).collect());
+        return Ok(args.tagged.workers(registry)?.into_iter().filter(open).map(WatchedWorker::of).collect());
     }
     if args.all {
-        return Ok(registry.workers.iter().filter(|view| !has_ended(view)).map(Life::of).collect());
+        return Ok(registry.workers.iter().filter(|view| !has_ended(view)).map(WatchedWorker::of).collect());
     }
     if args.names.is_empty() {
         return Err(Failure::new(RefusalKind::Invalid, "name required (or use --all)"));
     }
-    let find = |name: &String| registry.find(name).map(Life::of).ok_or_else(|| unknown_worker(name, registry));
+    let find = |name: &String| registry.find(name).map(WatchedWorker::of).ok_or_else(|| unknown_worker(name, registry));
     super::each_once(&args.names).iter().map(find).collect()
 }
 
@@ -75,11 +75,11 @@ impl Wait<'_> {
     /// Waits for all of `waiting`, or for the first; returns those that have not ended.
     fn all(
         &mut self,
-        mut waiting: Vec<Life>,
+        mut waiting: Vec<WatchedWorker>,
         mut registry: Registry,
         report: &mut Report,
         screen: &mut Screen,
-    ) -> Result<Vec<Life>, Failure> {
+    ) -> Result<Vec<WatchedWorker>, Failure> {
         loop {
             let (mut blind, mut again) = (false, false);
             let mut unwatched = Vec::new();
@@ -87,14 +87,14 @@ impl Wait<'_> {
             for mut life in waiting {
                 let view = registry.find(&life.name);
                 match life.look(view)? {
-                    Verdict::Ended => {
+                    WatchState::Ended => {
                         report.say(&life.name, "exited", view, screen)?;
                         continue;
                     }
-                    Verdict::Watched => {}
-                    Verdict::Gone => again = true,
-                    Verdict::Unwatched => unwatched.extend(view.map(|view| view.dir.clone())),
-                    Verdict::Blind => blind = true,
+                    WatchState::Watched => {}
+                    WatchState::Gone => again = true,
+                    WatchState::Unwatched => unwatched.extend(view.map(|view| view.dir.clone())),
+                    WatchState::Blind => blind = true,
                 }
                 going.push(life);
             }
@@ -131,7 +131,7 @@ impl Wait<'_> {
     }
 
     /// Sleeps until a process ends, a record changes, or the deadline passes.
-    fn pause(&mut self, waiting: &mut [Life], records: bool, blind: bool) -> Result<(), Failure> {
+    fn pause(&mut self, waiting: &mut [WatchedWorker], records: bool, blind: bool) -> Result<(), Failure> {
         let soon = blind.then(|| Instant::now() + BLIND_LOOK);
         let deadline = [soon, self.deadline].into_iter().flatten().min();
         let mut owners = Vec::new();
@@ -257,7 +257,7 @@ mod tests {
         let paths = Paths::new("/nowhere");
         let mut wait = Wait::new(&paths, Some(Instant::now()));
         let registry = sample::registry(vec![view]);
-        let lives: Vec<Life> = registry.workers.iter().map(Life::of).collect();
+        let lives: Vec<WatchedWorker> = registry.workers.iter().map(WatchedWorker::of).collect();
         let mut report = Report { as_json: false, results: Vec::new(), ended: 0 };
         let (out, _, code) = sample::said(|screen| {
             let left = wait.all(lives, registry, &mut report, screen)?;

@@ -75,9 +75,9 @@ fn run(root: &Path, mode: Option<&str>) -> io::Result<()> {
             return Ok(());
         }
         match deaths.verdict(killed, Instant::now()) {
-            Verdict::Now => {}
-            Verdict::Later(pause) => std::thread::sleep(pause),
-            Verdict::GiveUp => return Err(io::Error::other("the supervisor failed too often")),
+            RestartDecision::Now => {}
+            RestartDecision::Later(pause) => std::thread::sleep(pause),
+            RestartDecision::GiveUp => return Err(io::Error::other("the supervisor failed too often")),
         }
     }
 }
@@ -144,21 +144,21 @@ fn read_byte(pipe: &mut File) -> io::Result<usize> {
 struct Deaths(VecDeque<(Instant, bool)>);
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum RestartDecision {
     Now,
     Later(Duration),
     GiveUp,
 }
 
 impl Deaths {
-    fn verdict(&mut self, killed: bool, now: Instant) -> Verdict {
+    fn verdict(&mut self, killed: bool, now: Instant) -> RestartDecision {
         self.0.push_back((now, killed));
         self.0.retain(|(at, _)| now.duration_since(*at) < WINDOW);
         let kills = self.0.iter().filter(|(_, killed)| *killed).count();
         if self.0.len() - kills > FAILURES_MAX {
-            return Verdict::GiveUp;
+            return RestartDecision::GiveUp;
         }
-        if kills > KILLS_FREE { Verdict::Later(KILLS_PAUSE) } else { Verdict::Now }
+        if kills > KILLS_FREE { RestartDecision::Later(KILLS_PAUSE) } else { RestartDecision::Now }
     }
 }
 
@@ -249,13 +249,13 @@ mod tests {
         let mut deaths = Deaths::default();
         let now = Instant::now();
         for _ in 0..KILLS_FREE {
-            assert_eq!(deaths.verdict(true, now), Verdict::Now);
+            assert_eq!(deaths.verdict(true, now), RestartDecision::Now);
         }
-        assert_eq!(deaths.verdict(true, now), Verdict::Later(KILLS_PAUSE));
+        assert_eq!(deaths.verdict(true, now), RestartDecision::Later(KILLS_PAUSE));
         for _ in 0..FAILURES_MAX {
-            assert_ne!(deaths.verdict(false, now), Verdict::GiveUp);
+            assert_ne!(deaths.verdict(false, now), RestartDecision::GiveUp);
         }
-        assert_eq!(deaths.verdict(false, now), Verdict::GiveUp);
-        assert_eq!(deaths.verdict(false, now + WINDOW), Verdict::Now);
+        assert_eq!(deaths.verdict(false, now), RestartDecision::GiveUp);
+        assert_eq!(deaths.verdict(false, now + WINDOW), RestartDecision::Now);
     }
 }

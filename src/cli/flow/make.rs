@@ -15,7 +15,7 @@ use crate::cli::screen::Screen;
 use crate::cli::{caller, json};
 use swarm_store::flows;
 use swarm_store::flows::Make;
-use swarm_store::flows::active::{Site, check_merge, check_roles};
+use swarm_store::flows::active::{FlowSite, check_merge, check_roles};
 use swarm_store::flows::place::Workspace;
 use swarm_store::flows::sidecar::Sidecar;
 use swarm_store::flows::store::FlowFiles;
@@ -72,7 +72,7 @@ fn check_first(args: &NewArgs, space: &Workspace, project: &str, workflow: &str)
         .ok_or_else(|| invalid(format!("path '{}' is not valid UTF-8", space.root().display())))?;
     let place = FlowPlace { root: root.to_owned(), project: project.to_owned(), flow: String::new() };
     let caller = caller::collect()?.caller;
-    let site = Site::of(&place, &caller).map_err(invalid)?;
+    let site = FlowSite::of(&place, &caller).map_err(invalid)?;
     if let Some(base) = &args.base {
         let wanted = format!("{base}^{{commit}}");
         let words = ["rev-parse", "--quiet", "--verify", "--end-of-options", &wanted];

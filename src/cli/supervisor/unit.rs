@@ -75,12 +75,12 @@ fn quoted(text: &str) -> String {
 }
 
 /// Directory of the user's units and name of this unit.
-struct Site {
+struct UnitFile {
     dir: PathBuf,
     name: String,
 }
 
-impl Site {
+impl UnitFile {
     fn of(paths: &Paths) -> Result<Self, Refusal> {
         let user = swarm_config::user_path().and_then(|path| Some(path.parent()?.parent()?.join("systemd/user")));
         let none = || Refusal::new(RefusalKind::Invalid, "neither XDG_CONFIG_HOME nor HOME is set");
@@ -151,7 +151,7 @@ pub fn install(args: &InstallFlags, paths: &Paths, screen: &mut Screen) -> Resul
         screen.bytes(text.as_bytes())?;
         return Ok(0);
     }
-    let site = Site::of(paths)?;
+    let site = UnitFile::of(paths)?;
     let is_new = site.known()?.as_deref() != Some(text.as_str());
     let failed = |error: &io::Error| Failure::system(format!("cannot write to '{}'", site.dir.display()), error);
     fs::create_dir_all(site.dir.join(WANTED_BY)).map_err(|error| failed(&error))?;
@@ -206,7 +206,7 @@ fn next(name: &str, is_told: bool) -> Vec<String> {
 }
 
 pub fn uninstall(flags: &SupervisorFlags, paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let site = Site::of(paths)?;
+    let site = UnitFile::of(paths)?;
     let was_there = site.known()?.is_some();
     let link = if site.is_linked()? { Some(site.link()) } else { None };
     for path in link.into_iter().chain(was_there.then(|| site.file())) {

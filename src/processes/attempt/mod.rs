@@ -24,7 +24,7 @@ use self::log::Log;
 use self::session::Doings;
 use self::turn::{Teller, take_turn};
 use swarm_agents::{Report, Session, Turn};
-use swarm_store::runs::order::{self, Order, PROMPT, Verdict};
+use swarm_store::runs::order::{self, AttemptResult, Order, PROMPT};
 use swarm_sys::files::replace_durably;
 
 pub use resolve::main as resolve;
@@ -73,7 +73,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn run(&mut self, prompt: String) -> Verdict {
+    fn run(&mut self, prompt: String) -> AttemptResult {
         let (mut session, mut spent) = (self.order.session.clone(), Spent::default());
         let mut said = self.with_context(prompt.clone());
         // The prompt file is updated as well, for agents that read it.
@@ -87,7 +87,7 @@ impl Attempt<'_> {
                 Ok(report) => report,
                 Err(cause) => {
                     let outcome = Outcome::Failure { cause, evidence: None, fault: FaultKind::Lasting };
-                    return Verdict { outcome, spent };
+                    return AttemptResult { outcome, spent };
                 }
             };
             spent = spent.plus(report.spent);
@@ -99,17 +99,17 @@ impl Attempt<'_> {
             }
             if !matches!(report.outcome, Outcome::Success { .. }) {
                 // Messages that arrived in the meantime are left for the next attempt.
-                return Verdict { outcome: report.outcome, spent };
+                return AttemptResult { outcome: report.outcome, spent };
             }
             let more = session.is_some() && self.order.agent.resumes();
             let context = self.take_context(more);
             if !more || context.is_empty() {
-                return Verdict { outcome: report.outcome, spent };
+                return AttemptResult { outcome: report.outcome, spent };
             }
             said = context;
         }
         let cause = format!("not done after {TURNS_MAX} turns");
-        Verdict { outcome: Outcome::Failure { cause, evidence: None, fault: FaultKind::Task }, spent }
+        AttemptResult { outcome: Outcome::Failure { cause, evidence: None, fault: FaultKind::Task }, spent }
     }
 
     fn turn(&mut self, prompt: &str, session: Option<&Session>) -> Result<Report, String> {

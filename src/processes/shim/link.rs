@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Decision of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StartDecision {
     Go,
     No,
     /// The supervisor is gone.
@@ -59,33 +59,33 @@ impl Link {
     }
 
     /// Waits for the supervisor's decision. A SIGTERM in the meantime counts as `No`.
-    pub fn verdict(&mut self, signals: &Signals) -> Verdict {
-        let Some(stream) = &mut self.0 else { return Verdict::EndOfFile };
+    pub fn verdict(&mut self, signals: &Signals) -> StartDecision {
+        let Some(stream) = &mut self.0 else { return StartDecision::EndOfFile };
         let mut said = Vec::new();
         loop {
             let mut waits =
                 [PollFd::new(stream.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
             if matches!(poll(&mut waits, PollTimeout::NONE), Err(error) if error != nix::errno::Errno::EINTR) {
-                return Verdict::EndOfFile;
+                return StartDecision::EndOfFile;
             }
             let ready = |wait: &PollFd| wait.revents().is_some_and(|events| !events.is_empty());
             let (heard, signalled) = (ready(&waits[0]), ready(&waits[1]));
             if signalled && signals.is_told_to_end() {
-                return Verdict::No;
+                return StartDecision::No;
             }
             if !heard {
                 continue;
             }
             let mut bytes = [0_u8; 16];
             match stream.read(&mut bytes) {
-                Ok(0) => return Verdict::EndOfFile,
+                Ok(0) => return StartDecision::EndOfFile,
                 Ok(count) => said.extend_from_slice(&bytes[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return Verdict::EndOfFile,
+                Err(_) => return StartDecision::EndOfFile,
             }
             match said.as_slice() {
-                b"go\n" => return Verdict::Go,
-                b"no\n" => return Verdict::No,
+                b"go\n" => return StartDecision::Go,
+                b"no\n" => return StartDecision::No,
                 _ => {}
             }
         }

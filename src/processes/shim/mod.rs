@@ -26,7 +26,7 @@ use swarm_model::{Contract, Ended, ExitRecord, Held, Hits, Lease, Reason, TmuxPa
 use self::child::Child;
 use self::files::{ExitFile, LeaseFile, Terms};
 pub use self::link::SOCKET_NAME;
-use self::link::{Link, Verdict};
+use self::link::{Link, StartDecision};
 use self::signals::{Signals, Wake};
 use crate::processes::memory;
 use swarm_store::records;
@@ -83,10 +83,10 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
     link.say(&format!("prepared {}", serde_json::to_string(&prepared)?));
     is_prepared();
     let go = match link.verdict(&signals) {
-        Verdict::Go => true,
-        Verdict::No => false,
+        StartDecision::Go => true,
+        StartDecision::No => false,
         // The supervisor died: the start is committed if the registry has a row with this token.
-        Verdict::EndOfFile => files::is_committed(dir, &terms.token),
+        StartDecision::EndOfFile => files::is_committed(dir, &terms.token),
     };
     if !go {
         child.give_up();
@@ -102,7 +102,7 @@ fn run(dir: &Path, is_prepared: impl FnOnce()) -> io::Result<()> {
         }
     }
     drop(link);
-    let life = Life { terms, groups, signals, lease, exit_file };
+    let life = RunningWorker { terms, groups, signals, lease, exit_file };
     life.supervise(&mut child)
 }
 
@@ -169,7 +169,7 @@ fn pane() -> Option<TmuxPane> {
 }
 
 /// Running worker.
-struct Life {
+struct RunningWorker {
     terms: Terms,
     groups: Groups,
     signals: Signals,
@@ -177,7 +177,7 @@ struct Life {
     exit_file: ExitFile,
 }
 
-impl Life {
+impl RunningWorker {
     /// Supervises the worker from its exec to its exit record.
     fn supervise(self, child: &mut Child) -> io::Result<()> {
         let timer = signals::deadline(self.terms.timeout_ms())?;

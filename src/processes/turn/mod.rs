@@ -31,7 +31,7 @@ use crate::processes::attempt::turn::take_turn;
 use crate::processes::turn::reporter::Spoken;
 use swarm_agents::{self, Report, Session, Turn, shell_script};
 use swarm_store::flows;
-use swarm_store::flows::active::{Site, files_of};
+use swarm_store::flows::active::{FlowSite, files_of};
 use swarm_store::flows::advance::{abort, is_open};
 use swarm_store::flows::config::Player;
 use swarm_store::flows::feed::{self, Kind};
@@ -94,7 +94,7 @@ fn check(order: &Order, open: &Open) -> Result<(), Fail> {
 ///
 /// # Errors
 /// Fails if the current directory is the main checkout, which must not be committed by a role.
-fn worktree(site: &Site, caller: &Caller) -> Result<Option<PathBuf>, String> {
+fn worktree(site: &FlowSite, caller: &Caller) -> Result<Option<PathBuf>, String> {
     let Some(repo) = &site.repo else { return Ok(None) };
     let here = swarm_git::repository::root(caller).map_err(|refusal| refusal.cause)?;
     if here == *repo { Err(format!("'{}' is not a separate worktree", here.display())) } else { Ok(Some(here)) }
@@ -148,7 +148,7 @@ struct Role<'a> {
 impl<'a> Role<'a> {
     fn prepare(dir: &'a Path, order: &'a Order, files: &'a FlowFiles) -> Result<Self, Fail> {
         let caller = caller().map_err(Fail::Over)?;
-        let site = Site::of(&order.place, &caller).map_err(Fail::Over)?;
+        let site = FlowSite::of(&order.place, &caller).map_err(Fail::Over)?;
         let player = site.config.player(&order.turn.role).map_err(Fail::Over)?;
         let worktree = worktree(&site, &caller).map_err(Fail::Over)?;
         let record = files.read()?.record_folder().to_owned();

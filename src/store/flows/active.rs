@@ -69,7 +69,7 @@ pub fn files_of(place: &FlowPlace) -> Result<FlowFiles, String> {
 }
 
 /// Directory, repository and configuration of a flow.
-pub struct Site {
+pub struct FlowSite {
     /// Folder of the project, or the root if the project has no folder.
     pub dir: PathBuf,
     /// Repository that contains `dir`.
@@ -77,7 +77,7 @@ pub struct Site {
     pub config: Config,
 }
 
-impl Site {
+impl FlowSite {
     /// Determines the site of a flow.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ fn is_gone(place: &FlowPlace) -> bool {
 }
 
 /// Checks workflow, roles and merge target before a flow is run.
-fn check(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> {
+fn check(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), String> {
     let open = files.open().map_err(|error| error.to_string())?;
     // The workflow of a flow that has started is not validated: agents may have edited it.
     if open.flow.visited().next().is_none() {
@@ -174,7 +174,7 @@ fn check(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> 
 ///
 /// # Errors
 /// Fails with a message for users, with a hint if there is one.
-pub fn check_merge(site: &Site, base: Option<&str>, caller: &Caller) -> Result<(), String> {
+pub fn check_merge(site: &FlowSite, base: Option<&str>, caller: &Caller) -> Result<(), String> {
     if site.repo.is_none() {
         return Err(format!("cannot land the result: no git repository at {}", site.dir.display()));
     }
@@ -189,7 +189,7 @@ pub fn check_merge(site: &Site, base: Option<&str>, caller: &Caller) -> Result<(
 ///
 /// # Errors
 /// Fails with all problems in one message.
-pub fn check_roles(site: &Site, graph: &Graph) -> Result<(), String> {
+pub fn check_roles(site: &FlowSite, graph: &Graph) -> Result<(), String> {
     let mut wrong: Vec<String> = Vec::new();
     for node in graph.nodes() {
         if let Err(cause) = site.config.player(&RoleId::key(&node.role))
@@ -202,7 +202,7 @@ pub fn check_roles(site: &Site, graph: &Graph) -> Result<(), String> {
 }
 
 /// Prepares a flow that is run for the first time: records the base branch, and excludes the flow's files from git.
-fn settle(files: &FlowFiles, site: &Site, caller: &Caller) -> Result<(), String> {
+fn settle(files: &FlowFiles, site: &FlowSite, caller: &Caller) -> Result<(), String> {
     let Some(repo) = &site.repo else { return Ok(()) };
     if files.root().starts_with(repo) {
         let below = files.root().strip_prefix(repo).unwrap_or(Path::new("")).join(".a-society");
@@ -236,7 +236,7 @@ fn open(
         let lock = files.run_lock().map_err(|error| error.to_string())?;
         let lock = lock.ok_or_else(|| format!("another process runs flow '{place}'"))?;
         if let Some(begin) = begin {
-            let site = Site::of(place, &begin.caller)?;
+            let site = FlowSite::of(place, &begin.caller)?;
             check(&files, &site, &begin.caller)?;
             settle(&files, &site, &begin.caller)?;
         }
@@ -261,7 +261,7 @@ fn prepare(
     session: &str,
 ) -> Result<SpawnRequest, String> {
     let files = files_of(place)?;
-    let site = Site::of(place, caller)?;
+    let site = FlowSite::of(place, caller)?;
     let player = site.config.player(&turn.role)?;
     let name = worker_name(place, &turn.role);
     let dir = turns::dir(files.dir(), turn).to_string_lossy().into_owned();
@@ -318,7 +318,7 @@ pub fn branch(place: &FlowPlace, role: &str) -> String {
 /// work handed over to it. `None` if the result is not to land.
 fn wish(place: &FlowPlace, caller: &Caller) -> Result<Option<Wish>, String> {
     let files = files_of(place)?;
-    let site = Site::of(place, caller)?;
+    let site = FlowSite::of(place, caller)?;
     let open = files.open().map_err(|error| error.to_string())?;
     if site.repo.is_none() || !(open.sidecar.merge || site.config.flow.merge) {
         return Ok(None);
@@ -344,7 +344,7 @@ fn repairs(paths: &Paths, place: &FlowPlace, ended: &[Ended]) -> BTreeMap<String
         return BTreeMap::new();
     }
     let caller = read(paths, place).ok().flatten().map(|active| active.caller).unwrap_or_default();
-    let site = Site::of(place, &caller);
+    let site = FlowSite::of(place, &caller);
     let of = |role: &str| site.as_ref().ok()?.config.player(role).ok().map(|player| player.repairs);
     ended.iter().map(|ended| (ended.turn.role.clone(), of(&ended.turn.role).unwrap_or_default())).collect()
 }

@@ -31,7 +31,7 @@ pub struct Order {
 
 /// Content of `result.json`: what became of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct AttemptResult {
     pub outcome: Outcome,
     pub spent: Spent,
 }
@@ -67,12 +67,12 @@ pub fn read_order(dir: &Path) -> io::Result<Order> {
 ///
 /// # Errors
 /// Returns any I/O error.
-pub fn write_result(dir: &Path, result: &Verdict) -> io::Result<()> {
+pub fn write_result(dir: &Path, result: &AttemptResult) -> io::Result<()> {
     replace_durably(dir, RESULT, &serde_json::to_vec_pretty(result)?)
 }
 
 /// Reads the result; `None` if the attempt left no readable one.
-pub fn read_result(dir: &Path) -> Option<Verdict> {
+pub fn read_result(dir: &Path) -> Option<AttemptResult> {
     serde_json::from_slice(&fs::read(dir.join(RESULT)).ok()?).ok()
 }
 
