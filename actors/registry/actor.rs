@@ -1,5 +1,5 @@
-//! The shell around [`machine`](super::machine): receives, lets the blocking
-//! work run elsewhere, answers.
+//! Actor around [`machine`](super::machine): receives messages, runs blocking work on other
+//! threads, and answers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,11 +40,11 @@ impl Actor for Registry {
         arguments: RegistryArguments,
     ) -> Result<State, ActorProcessingErr> {
         let store = Arc::new(Mutex::new(Store::new(arguments.root.clone())));
-        // On its own, because the lock may be held: what a commit that was killed
-        // left behind is litter, not a danger.
+        // In the background, because another process may hold the lock. Files that a killed
+        // commit left behind waste space but do no harm.
         tokio::task::spawn_blocking(move || {
             if let Err(error) = Store::new(arguments.root).tidy() {
-                tracing::warn!(%error, "files of interrupted commits stay");
+                tracing::warn!(%error, "cannot delete the temporary files of interrupted commits");
             }
         });
         Ok(State { store, ports: arguments.ports, committer: Committer::default() })
@@ -71,7 +71,7 @@ impl Actor for Registry {
             }
             RegistryMessage::Broken => return Err("a commit panicked".into()),
             RegistryMessage::ChangedByOthers(reply) => {
-                // While a commit is under way nobody knows yet; the next question tells.
+                // Unknown while a commit is in progress; the next request finds out.
                 let changed = state.store.try_lock().is_ok_and(|mut store| store.take_changed_by_others());
                 let _ = reply.send(changed);
             }
@@ -90,7 +90,7 @@ impl State {
     fn commit(&self, myself: &ActorRef<RegistryMessage>, batch: Vec<Mutation>) {
         let (store, rebuild, myself) = (Arc::clone(&self.store), self.rebuild(), myself.clone());
         tokio::task::spawn_blocking(move || {
-            // A panic fails the actor; otherwise all later mutations would wait for this one.
+            // A panic must fail the actor; otherwise all later mutations would wait for this commit.
             let result = catch_unwind(AssertUnwindSafe(|| locked(&store).commit(batch, &rebuild)));
             let _ = myself.cast(result.map_or(RegistryMessage::Broken, RegistryMessage::Committed));
         });
@@ -102,7 +102,7 @@ impl State {
         reply: RpcReplyPort<Result<T, StoreError>>,
     ) {
         let (store, rebuild) = (Arc::clone(&self.store), self.rebuild());
-        // While no commit is under way this is a look at the file's time stamp.
+        // If no commit is in progress, this usually only compares the file's metadata.
         if let Ok(mut store) = self.store.try_lock() {
             let _ = reply.send(work(&mut store, &rebuild));
             return;
@@ -112,15 +112,12 @@ impl State {
         });
     }
 
-    /// Finds the rows again below `w/`, for a damaged file.
+    /// Returns a function that rebuilds the rows of a damaged file from the records below `w/`.
     fn rebuild(&self) -> impl Fn() -> Vec<Row> + Send + 'static {
         let ports = self.ports.clone();
         move || {
             let all: Vec<DirFacts> = ports.records.scan_now().unwrap_or_default();
-            tracing::warn!(
-                directories = all.len(),
-                "state.json is damaged, rebuilding it from the workers' own records"
-            );
+            tracing::warn!(directories = all.len(), "state.json is damaged; rebuilding it from the workers' records");
             reconcile::rebuild(&all, &ports.clock.host())
         }
     }
@@ -146,8 +143,8 @@ fn answer(replies: Vec<Reply>, result: Result<Vec<Result<(), super::error::Refus
     }
 }
 
-/// A thread that panicked under the lock left the cache as it was before or
-/// after a whole step, so the store stays usable.
+/// Locks the store even if the mutex is poisoned. A thread that panics under the lock leaves the
+/// cache in the state before or after a whole step, so the store stays usable.
 fn locked(store: &Mutex<Store>) -> std::sync::MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,54 +1,54 @@
-//! Why the registry could not do what was asked.
+//! Errors of the registry.
 
 use std::path::PathBuf;
 
-/// Why one mutation was refused. Nothing was changed for it.
+/// Reason why one mutation was refused. A refused mutation changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("worker '{0}' already exists")]
     Exists(String),
     #[error("worker '{0}' not found")]
     Missing(String),
-    /// Another program replaced the row meanwhile.
+    /// Another program replaced the row in the meantime.
     #[error("worker '{0}' was changed by another program meanwhile")]
     Changed(String),
 }
 
-/// Why the file could not be read or written. Cloned to every mutation of the
-/// commit that failed.
+/// Reason why the file could not be read or written. Every mutation of the failed commit gets a
+/// clone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    #[error("the registry lock {} was not free for {waited_s} s, held by {holder}", path.display())]
+    #[error("registry lock {} not acquired within {waited_s} s, held by {holder}", path.display())]
     Locked { path: PathBuf, waited_s: u64, holder: String },
     #[error("{} is {what}, not a regular file", path.display())]
     NotAFile { path: PathBuf, what: &'static str },
     #[error("{} is larger than the limit of {limit_bytes} bytes", path.display())]
     TooLarge { path: PathBuf, limit_bytes: u64 },
-    #[error("{} was written by a newer swarm (schema version {version}); this one may only read it", path.display())]
+    #[error("{} was written by a newer swarm (schema version {version}); this one can only read it", path.display())]
     NewerSchema { path: PathBuf, version: u64 },
     #[error("cannot {step} {}: {cause}", path.display())]
     Io { step: &'static str, path: PathBuf, cause: String },
-    /// The actor is gone: the supervisor is ending.
+    /// The actor is gone because the supervisor is shutting down.
     #[error("the registry is shutting down")]
     Closed,
 }
 
 impl StoreError {
-    /// What a person can do about it.
+    /// Returns the hint for the user, if there is a remedy.
     pub fn remedy(&self) -> Option<String> {
         match self {
-            Self::Locked { .. } => Some("end or continue that process, then try again".to_owned()),
+            Self::Locked { .. } => Some("end or resume that process, then retry".to_owned()),
             Self::NotAFile { path, .. } => Some(format!("move it away: mv '{0}' '{0}.aside'", path.display())),
             Self::TooLarge { path, .. } => {
-                Some(format!("look at it and move it away: mv '{0}' '{0}.aside'", path.display()))
+                Some(format!("inspect it and move it away: mv '{0}' '{0}.aside'", path.display()))
             }
-            Self::NewerSchema { .. } => Some("use the newer swarm".to_owned()),
+            Self::NewerSchema { .. } => Some("use the newer version of swarm".to_owned()),
             Self::Io { .. } | Self::Closed => None,
         }
     }
 }
 
-/// Either of the two.
+/// Error of a mutation: a refusal, or a failure of the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     #[error(transparent)]

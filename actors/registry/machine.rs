@@ -1,5 +1,4 @@
-//! Decisions of the registry: what a mutation does to the table, and which
-//! mutations share a commit.
+//! Decisions of the registry: how a mutation changes the table, and which mutations share a commit.
 
 use std::collections::VecDeque;
 
@@ -10,21 +9,22 @@ use swarm_model::{Row, RowKey, WireStatus};
 /// One change of `state.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mutation {
-    /// A new worker; refused when the name is taken.
+    /// Adds a new worker. Refused if the name exists.
     Insert(Box<Row>),
-    /// A new life of a worker: the row moves to the end, as in the original.
-    /// Refused when the row is no longer the expected one.
+    /// Replaces a worker's row with that of its next generation. The row moves to the end, as in
+    /// the original `swarm`. Refused if the row is no longer the expected one.
     Replace { expect: RowKey, row: Box<Row> },
-    /// The worker is cleaned or its start withdrawn.
+    /// Removes a worker that is cleaned, or whose start is rolled back.
     Remove { name: String, expect: RowKey },
-    /// The advisory status of a row that is still the expected one.
+    /// Sets the advisory status of a row. Refused if the row is no longer the expected one.
     SetStatus { name: String, expect: RowKey, status: WireStatus },
 }
 
-/// Applies one mutation. A refused one leaves the table as it was.
+/// Applies one mutation. A refused mutation does not change the table.
 ///
 /// # Errors
-/// When the name is taken, unknown, or the row is another one by now.
+/// Refused if the name already exists (insert), is unknown, or has a row other than the expected
+/// one.
 pub fn apply(table: &mut Table, mutation: Mutation) -> Result<(), Refused> {
     match mutation {
         Mutation::Insert(row) => {
@@ -61,15 +61,15 @@ fn expected(table: &Table, name: &str, expect: &RowKey) -> Result<usize, Refused
     }
 }
 
-/// Group commit: what waits while one commit is under way goes together into
-/// the next. `T` is the reply of each mutation.
+/// Group commit: mutations that arrive during a commit go together into the next one. `T` is the
+/// reply handle of each mutation.
 #[derive(Debug)]
 pub struct Committer<T> {
     waiting: VecDeque<(Mutation, T)>,
     under_way: Option<Vec<T>>,
 }
 
-/// Most mutations in one commit; more would let the first of them wait long.
+/// Maximum number of mutations in one commit. A larger batch would delay its first mutation too long.
 pub const BATCH_MAX: usize = 256;
 
 impl<T> Default for Committer<T> {
@@ -79,13 +79,13 @@ impl<T> Default for Committer<T> {
 }
 
 impl<T> Committer<T> {
-    /// A mutation arrives. The returned batch is to be committed now.
+    /// Adds a mutation. If this returns a batch, the caller must commit it now.
     pub fn ask(&mut self, mutation: Mutation, reply: T) -> Option<Vec<Mutation>> {
         self.waiting.push_back((mutation, reply));
         self.next()
     }
 
-    /// A commit ended: its replies, in order, and the next batch.
+    /// Ends the current commit. Returns its replies in order, and the next batch to commit, if any.
     pub fn committed(&mut self) -> (Vec<T>, Option<Vec<Mutation>>) {
         let replies = self.under_way.take().unwrap_or_default();
         (replies, self.next())
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_another_program_remade_is_left_alone() {
+    fn a_row_that_another_program_replaced_is_not_changed() {
         let mut table = Table::default();
         apply(&mut table, Mutation::Insert(Box::new(row("a", "2")))).expect("inserts");
         let stale = row("a", "1").key();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in whatever order, every mutation is answered once and in order.
+        /// Every mutation is answered once and in order, for any sequence of events.
         #[test]
         fn every_mutation_is_answered_once(steps in proptest::collection::vec(any::<bool>(), 1..400)) {
             let mut committer = Committer::default();

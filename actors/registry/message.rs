@@ -1,4 +1,4 @@
-//! The registry's whole protocol.
+//! Messages of the registry actor.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use super::error::{Refused, RegistryError, StoreError};
 use super::machine::Mutation;
 use swarm_model::Row;
 
-/// What the registry is asked and told.
+/// Message to the registry actor.
 #[derive(Debug)]
 pub enum RegistryMessage {
-    /// Change one row; answered when the change is durable.
+    /// Changes one row. Answered once the change is durable.
     Mutate(Mutation, RpcReplyPort<Result<(), RegistryError>>),
-    /// All readable rows as they are on disk now.
+    /// Returns all readable rows that are on disk now.
     Rows(RpcReplyPort<Result<Arc<Vec<Arc<Row>>>, StoreError>>),
-    /// One row, or none of that name.
+    /// Returns the row of this name, or `None`.
     Find(String, RpcReplyPort<Result<Option<Arc<Row>>, StoreError>>),
-    /// Whether another program wrote since this was last asked.
+    /// Asks whether another program has written the file since the previous request.
     ChangedByOthers(RpcReplyPort<bool>),
-    /// From the commit's own thread.
+    /// Sent by the commit's thread when the commit ends.
     Committed(Result<Vec<Result<(), Refused>>, StoreError>),
-    /// From the commit's own thread: it panicked, and this actor is to fail.
+    /// Sent by the commit's thread if the commit panicked. The actor then fails.
     Broken,
 }

@@ -7,9 +7,9 @@
 //!    └── commit ends ─────┘  └── next batch ◀─────────────┘
 //! ```
 //!
-//! Owns the file, its lock and its damage. Never holds the lock across
-//! anything but reading and replacing the file; never starts or signals
-//! anything; never decides about a worker beyond whether its row may change.
+//! The registry owns the file, its lock and the handling of a damaged file. It holds the lock only
+//! while it reads and replaces the file. It never starts or signals a process, and decides nothing
+//! about a worker except whether its row may change.
 
 mod actor;
 mod error;
@@ -33,11 +33,11 @@ use message::RegistryMessage;
 use swarm_model::Row;
 use swarm_ports::Ports;
 
-/// How long a request to the registry may take, in milliseconds: the wait for
-/// its lock, and a slow disk.
+/// Maximum duration of a request to the registry, in milliseconds. Covers the wait for the lock and
+/// a slow disk.
 const CALL_MS_MAX: u64 = 30_000;
 
-/// The way to the registry.
+/// Handle to the registry actor.
 #[derive(Clone)]
 pub struct RegistryHandle {
     actor: ActorRef<RegistryMessage>,
@@ -47,7 +47,7 @@ impl RegistryHandle {
     /// Starts the actor under `parent`.
     ///
     /// # Errors
-    /// When the runtime refuses to start it.
+    /// Fails if the runtime cannot start the actor.
     pub async fn start(root: PathBuf, ports: Ports, parent: ActorCell) -> Result<Self, SpawnErr> {
         let arguments = actor::RegistryArguments { root, ports };
         let (actor, _) = actor::Registry::spawn_linked(None, actor::Registry, arguments, parent).await?;
@@ -58,28 +58,32 @@ impl RegistryHandle {
         self.actor.get_cell()
     }
 
-    /// Changes one row. When this returns `Ok` the change is durable.
+    /// Changes one row. If this returns `Ok`, the change is durable.
     ///
     /// # Errors
-    /// The row's own refusal, or why the file could not be written.
+    /// Returns an error if the mutation is refused or the file cannot be written.
     pub async fn mutate(&self, mutation: Mutation) -> Result<(), RegistryError> {
         ractor::call_t!(self.actor, RegistryMessage::Mutate, CALL_MS_MAX, mutation)
             .unwrap_or_else(|_| Err(StoreError::Closed.into()))
     }
 
+    /// Returns all readable rows in the order of the file.
+    ///
     /// # Errors
-    /// When the file cannot be read.
+    /// Fails if the file cannot be read.
     pub async fn rows(&self) -> Result<Arc<Vec<Arc<Row>>>, StoreError> {
         ractor::call_t!(self.actor, RegistryMessage::Rows, CALL_MS_MAX).unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Whether another program wrote since this was last asked.
+    /// Reports whether another program has written the file since the previous call.
     pub async fn changed_by_others(&self) -> bool {
         ractor::call_t!(self.actor, RegistryMessage::ChangedByOthers, CALL_MS_MAX).unwrap_or(false)
     }
 
+    /// Returns the row of this name, or `None` if there is none.
+    ///
     /// # Errors
-    /// When the file cannot be read.
+    /// Fails if the file cannot be read.
     pub async fn find(&self, name: &str) -> Result<Option<Arc<Row>>, StoreError> {
         ractor::call_t!(self.actor, RegistryMessage::Find, CALL_MS_MAX, name.to_owned())
             .unwrap_or(Err(StoreError::Closed))

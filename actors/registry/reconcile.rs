@@ -1,17 +1,17 @@
-//! What is true of a worker: one pure function over its row, its lease, its
-//! exit record and the boot they were written in. Every reader and the
-//! supervisor's adoption use it, so all see the same.
+//! Derives the state of a worker: a pure function of its row, its lease, its exit record and the
+//! boot in which they were written. All readers and the supervisor's adoption use it, so they
+//! always agree.
 //!
 //! | lease | this boot | exit record | contract | state |
 //! |---|---|---|---|---|
 //! | held | – | none | pending | starting |
 //! | held | – | none | executed | running, or suspended |
-//! | held | – | there | – | stopping |
-//! | free | – | there | – | exited, out of memory, stopped, failed, or backoff when a restart is due |
-//! | free | no | none | – | interrupted, or backoff when a restart is due |
+//! | held | – | exists | – | stopping |
+//! | free | – | exists | – | exited, out of memory, stopped, failed, or backoff if a restart is due |
+//! | free | no | none | – | interrupted, or backoff if a restart is due |
 //! | free | yes | none | executed | unsupervised while its process lives, else lost |
 //! | free | yes | none | pending | lost: it was never executed |
-//! | no directory | | | | the other program's: its process or window decides |
+//! | no directory | | | | started by the original `swarm`: its process or window decides |
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use swarm_model::{
 };
 use swarm_ports::{DirFacts, LeaseFacts, SpecFacts};
 
-/// What the records of one generation say, as far as its state depends on it. Each reader fills
-/// this from what it has read.
+/// The parts of a generation's records that determine its state. Each reader fills this from what
+/// it has read.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
     /// Name and generation of the directory.
@@ -35,14 +35,14 @@ pub struct Evidence<'a> {
     pub wanted: &'a Wanted,
 }
 
-/// The start that wrote the records.
+/// The launch that wrote the records.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     pub name: &'a str,
     pub token: &'a str,
     pub started: &'a str,
     pub restart: RestartPolicy,
-    /// The command was executed; false while the contract is pending.
+    /// Whether the command was executed. False while the contract is pending.
     pub executed: bool,
 }
 
@@ -66,9 +66,9 @@ impl Evidence<'_> {
     }
 }
 
-/// Whether the row is one that this directory's start wrote. The original
-/// copies `metadata` when it remakes a row, so token, time and pid must all be
-/// those of the start; a window that it remakes has another time.
+/// Reports whether the launch of this directory wrote the row. The original `swarm` copies
+/// `metadata` when it recreates a row, so token, start time and pid must all match those of the
+/// launch. A window that the original recreates has another start time.
 pub fn belongs<'a>(row: &Row, evidence: impl Into<Evidence<'a>>) -> bool {
     let evidence = evidence.into();
     let (Some(meta), Some(launch)) = (row.swarm(), evidence.launch) else { return false };
@@ -81,8 +81,8 @@ pub fn belongs<'a>(row: &Row, evidence: impl Into<Evidence<'a>>) -> bool {
     same_place && meta.id == launch.token && row.started == launch.started && row.name == launch.name
 }
 
-/// Judges one worker. `evidence` is about the directory that the row's metadata names;
-/// `foreign` is the living process of a row that another program made.
+/// Derives the view of one worker. `evidence` describes the directory that the row's metadata names;
+/// `foreign` is the living process of a row that another program wrote.
 pub fn judge(row: Arc<Row>, evidence: Option<Evidence<'_>>, foreign: Option<ProcessId>) -> WorkerView {
     match evidence.filter(|evidence| belongs(&row, *evidence)) {
         Some(evidence) => ours(row, evidence),
@@ -135,7 +135,7 @@ fn theirs(row: Arc<Row>, foreign: Option<ProcessId>) -> WorkerView {
     }
 }
 
-/// The state that the records of a generation tell.
+/// Returns the state that follows from the records of a generation.
 pub fn fine_state<'a>(evidence: impl Into<Evidence<'a>>) -> FineState {
     let evidence = evidence.into();
     let (executed, lease) = (evidence.is_executed(), evidence.lease);
@@ -152,7 +152,8 @@ pub fn fine_state<'a>(evidence: impl Into<Evidence<'a>>) -> FineState {
     }
 }
 
-/// The machine went down under it. With a policy it comes back as after any end.
+/// Returns the state of a worker whose machine went down. A restart policy applies as after any
+/// other end.
 fn interrupted(evidence: Evidence<'_>) -> FineState {
     if evidence.wanted.state == WantedState::Failed {
         return FineState::Failed;
@@ -179,8 +180,8 @@ fn ended(evidence: Evidence<'_>) -> FineState {
     }
 }
 
-/// Whether the policy starts the worker again after this end. An unknown end
-/// is a failure, never a success.
+/// Reports whether the policy restarts the worker after this end. An unknown end counts as a
+/// failure, never as a success.
 fn restart_due(evidence: Evidence<'_>) -> bool {
     let Evidence { launch: Some(launch), exit, wanted, .. } = evidence else { return false };
     let stopped = exit.is_some_and(|exit| matches!(exit.reason, Reason::Stopped | Reason::Abandoned));
@@ -188,7 +189,8 @@ fn restart_due(evidence: Evidence<'_>) -> bool {
     if wanted.state != WantedState::Running {
         return false;
     }
-    // Ended in order to be started again; what it has done by itself counts for more.
+    // It was ended in order to be restarted. If it exited successfully by itself first, that
+    // takes precedence.
     if wanted.renewed && !exit.is_some_and(|exit| exit.reason == Reason::Exited && exit.ended.is_success()) {
         return true;
     }
@@ -212,8 +214,8 @@ fn refreshed(row: Arc<Row>, state: FineState) -> Arc<Row> {
     Arc::new(row)
 }
 
-/// The row of a start, as it is committed and as a rebuild finds it again.
-/// `pid` is the worker's own process; a tmux worker shows none, as the original.
+/// Returns the row of a launch. A commit writes this row, and a rebuild reproduces it. `pid` is the
+/// worker's own process; the row of a tmux worker has none, as in the original `swarm`.
 pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
     let contract = &spec.contract;
     let base = spec.worktree.as_ref().map(|plan| plan.base.clone());
@@ -242,8 +244,8 @@ pub fn row_of(spec: &Spec, pid: i32, host: &str) -> Row {
     }
 }
 
-/// The rows that a damaged `state.json` is rebuilt from: the newest generation
-/// of each name that was executed, or that is being started and held.
+/// Returns the rows from which a damaged `state.json` is rebuilt: for each name, the newest
+/// generation that was executed.
 pub fn rebuild(all: &[DirFacts], host: &str) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for facts in all {

@@ -1,4 +1,4 @@
-//! The state of a worker over all that its records may say: lease, boot, exit record, contract.
+//! Tests of the derived state over all combinations of lease, boot, exit record and contract.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use swarm_ports::LeaseFacts;
 const WORKER_PID: i32 = 70;
 const SHIM_PID: i32 = 71;
 
-/// The lock of the lease, and what else the kernel says of the worker.
+/// Lock of the lease, and the state of the worker's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lock {
     Held,
-    /// Held, and the worker is stopped by a signal.
+    /// Held, and a signal has suspended the worker.
     HeldSuspended,
-    /// Free while the worker's own process lives.
+    /// Free, but the worker's own process lives.
     FreeAlive,
     Free,
 }
@@ -193,8 +193,8 @@ fn what_is_wanted_decides_about_restarts() {
     }
 }
 
-/// Every combination: it runs if its shim does, or if it was executed in this boot, still lives
-/// and has no exit record.
+/// For every combination: a worker runs if its shim does, or if it was executed in this boot, still
+/// lives and has no exit record.
 #[test]
 fn only_a_held_lease_or_a_living_process_makes_it_run() {
     let policies = [RestartPolicy::Never, RestartPolicy::OnFailure, RestartPolicy::Always];

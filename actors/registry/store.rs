@@ -1,9 +1,8 @@
-//! `state.json` on disk: the only opener of it.
+//! `state.json` on disk. Only this module opens the file.
 //!
-//! A mutation takes `flock(2)` on `state.lock` (the original's lock, on a file
-//! that is never removed), reads again when somebody else wrote, and replaces
-//! the file. The lock is never held across anything but that. Readers take no
-//! lock: a rename is atomic.
+//! A mutation takes `flock(2)` on `state.lock` (the lock of the original `swarm`, on a file that is
+//! never removed), reads `state.json` again if another program has written it, and replaces it. The
+//! lock is held only for these steps. Readers take no lock, because a rename is atomic.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -17,33 +16,33 @@ use super::table::Table;
 use swarm_model::Row;
 use swarm_sys::files::lock::{holder, lock_within};
 
-/// How long a mutation waits for the lock. The original waits for ever.
+/// Maximum wait of a mutation for the lock. The original `swarm` waits forever.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
-/// A registry of ten thousand workers has 6 MB.
+/// Maximum size of `state.json`, in bytes. A registry of ten thousand workers takes 6 MB.
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
-/// Backups of damaged files that are kept apart.
+/// Maximum number of quarantined copies of damaged files.
 const QUARANTINE_MAX: u32 = 1000;
 
-/// What reading gave.
+/// Result of reading the file.
 #[derive(Debug)]
 pub enum Loaded<T = Table> {
     Absent,
     Table(T),
-    /// The file's own sentence about what is wrong with it.
+    /// The file cannot be parsed, for this reason.
     Damaged(String),
 }
 
-/// The registry's file with what was last read or written of it.
+/// The registry's file, with a cache of the content last read or written.
 pub struct Store {
     root: PathBuf,
     cached: Option<(FileId, Table)>,
-    /// Somebody else wrote since this was last asked.
+    /// Whether another program has written the file since the last query.
     changed_by_others: bool,
     lock_wait: Duration,
     temporary: u64,
 }
 
-/// Tells one version of the file from another: each write makes a new inode.
+/// Identity of one version of the file. Each write creates a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
@@ -53,7 +52,7 @@ struct FileId {
     changed: (i64, i64),
 }
 
-/// Proof that the registry lock is held; ends when dropped.
+/// Proof that the registry lock is held. Dropping it releases the lock.
 pub struct LockGuard(#[allow(dead_code, reason = "held for its lock")] File);
 
 impl Store {
@@ -61,12 +60,12 @@ impl Store {
         Self { root: root.into(), cached: None, changed_by_others: false, lock_wait: LOCK_WAIT_MAX, temporary: 0 }
     }
 
-    /// Whether another program wrote since this was last asked.
+    /// Reports whether another program has written the file since the previous call, and resets that.
     pub fn take_changed_by_others(&mut self) -> bool {
         std::mem::take(&mut self.changed_by_others)
     }
 
-    /// For tests of a held lock.
+    /// Sets the maximum wait for the lock, for tests in which another process holds it.
     #[must_use]
     pub fn lock_wait(mut self, wait: Duration) -> Self {
         self.lock_wait = wait;
@@ -77,12 +76,12 @@ impl Store {
         self.root.join("state.json")
     }
 
-    /// The table as it is on disk now. A damaged file is put aside as a hard
-    /// link and replaced in memory by what `rebuild` finds; the sentence about
-    /// it is returned beside.
+    /// Returns the table that is on disk now. A damaged file is quarantined as a hard link and
+    /// replaced in memory by the rows that `rebuild` returns; the second value then describes the
+    /// damage.
     ///
     /// # Errors
-    /// When the file cannot be read at all.
+    /// Fails if the file cannot be read at all, or a damaged file cannot be quarantined.
     pub fn read(&mut self, rebuild: &dyn Fn() -> Vec<Row>) -> Result<(&Table, Option<String>), StoreError> {
         let path = self.state();
         let before = file_id(&path);
@@ -99,7 +98,7 @@ impl Store {
                     Table::of(rebuild())
                 }
             };
-            // Without an identity, or with damage, the next call reads again.
+            // If the file is missing or damaged, the next call reads it again.
             let id = before.filter(|_| damage.is_none()).unwrap_or(FileId::NONE);
             self.cached = Some((id, table));
         }
@@ -107,11 +106,11 @@ impl Store {
         Ok((table, damage))
     }
 
-    /// Applies the mutations in one commit and answers each. When this returns
-    /// `Ok`, what was applied is durable and visible.
+    /// Applies the mutations in one commit and returns the answer to each. If this returns `Ok`, the
+    /// applied mutations are durable and visible.
     ///
     /// # Errors
-    /// Nothing of the batch was changed, and why.
+    /// Returns why the commit failed. The registry then treats the whole batch as not applied.
     pub fn commit(
         &mut self,
         batch: Vec<Mutation>,
@@ -130,21 +129,22 @@ impl Store {
         Ok(answers)
     }
 
-    /// Writes and renames; afterwards the cache is what is on disk.
+    /// Writes a temporary file and renames it over `state.json`. Afterwards the cache matches the
+    /// disk.
     fn replace(&mut self, guard: &LockGuard, new: Table) -> Result<(), StoreError> {
         let path = self.state();
         self.temporary += 1;
         let temporary = self.root.join(format!("state.json.tmp.{}.{}", std::process::id(), self.temporary));
         let written = write_durably(&temporary, new.render().as_bytes()).and_then(|()| {
-            // Write 2. A crash after it leaves the new table, perhaps not yet
-            // durable: nobody was told, and every worker in it is dead with the power.
+            // Write 2. A crash after it leaves the new table, perhaps not yet durable. That is
+            // safe: the change was not acknowledged, and a power cut also ends all its workers.
             fs::rename(&temporary, &path).map_err(|error| io_error("replace", &path, &error))
         });
         if let Err(error) = written {
             let _ = fs::remove_file(&temporary);
             return Err(error);
         }
-        // Write 3. From here on the commit outlives a power loss.
+        // Write 3. From here on, the commit survives a power cut.
         if let Err(error) = sync_directory(&self.root) {
             if let Some((_, old)) = self.cached.take() {
                 self.take_back(guard, &old);
@@ -155,8 +155,8 @@ impl Store {
         Ok(())
     }
 
-    /// The directory could not be synced, so the change was not acknowledged:
-    /// put the old table back, as well as that goes.
+    /// Restores the old table, best effort, because the directory could not be synced and the change
+    /// was not acknowledged.
     fn take_back(&self, _: &LockGuard, old: &Table) {
         let path = self.root.join(format!("state.json.tmp.{}.back", std::process::id()));
         if write_durably(&path, old.render().as_bytes()).is_ok() {
@@ -164,17 +164,17 @@ impl Store {
         }
     }
 
-    /// Removes what commits that were killed left behind.
+    /// Deletes the temporary files of killed commits.
     ///
     /// # Errors
-    /// When the lock is not to be had.
+    /// Fails if the lock cannot be acquired.
     pub fn tidy(&self) -> Result<(), StoreError> {
         self.sweep(&self.lock()?);
         Ok(())
     }
 
-    /// Under the lock no other commit is under way, so every temporary file is
-    /// dead. Not worth failing for.
+    /// Deletes all temporary files. Under the lock no other commit is in progress, so none of them is
+    /// in use. Failures are ignored.
     fn sweep(&self, _: &LockGuard) {
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with("state.json.tmp.") {
@@ -183,7 +183,7 @@ impl Store {
         }
     }
 
-    /// Takes the registry lock.
+    /// Acquires the registry lock. Fails if it is not free within `lock_wait`.
     fn lock(&self) -> Result<LockGuard, StoreError> {
         let path = self.root.join("state.lock");
         let deadline = Instant::now() + self.lock_wait;
@@ -199,7 +199,7 @@ impl Store {
                 }
                 Err(error) => return Err(io_error("lock", &path, &error)),
             };
-            // The lock counts only while the path names this very file.
+            // The lock is valid only if the path still names this file.
             let ours = file.metadata().map(|meta| (meta.dev(), meta.ino()));
             let there = fs::symlink_metadata(&path).map(|meta| (meta.dev(), meta.ino()));
             if matches!((ours, there), (Ok(ours), Ok(there)) if ours == there) {
@@ -209,15 +209,15 @@ impl Store {
     }
 }
 
-/// Reads `path` without a lock.
+/// Reads and parses `path` without taking a lock.
 ///
 /// # Errors
-/// When it is no regular file, too large, or the system refuses.
+/// Fails if it is not a regular file, is larger than [`STATE_BYTES_MAX`], or cannot be read.
 pub fn load(path: &Path) -> Result<Loaded, StoreError> {
     load_with(path, Table::parse)
 }
 
-/// Reads `path` without a lock, and of it what `parse` makes of its text.
+/// Reads `path` without taking a lock and passes its text to `parse`.
 ///
 /// # Errors
 /// As [`load`].
@@ -227,7 +227,7 @@ pub fn load_with<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) 
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Absent),
         Err(error) => return Err(io_error("read", path, &error)),
     };
-    // Checked before opening: opening a FIFO would wait for a writer.
+    // Check before opening: opening a FIFO would wait for a writer.
     if !meta.is_file() {
         let what = match meta.file_type() {
             kind if kind.is_symlink() => "a symbolic link",
@@ -244,16 +244,16 @@ pub fn load_with<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) 
     file.take(STATE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| io_error("read", path, &error))?;
     let parsed = match std::str::from_utf8(&bytes) {
         Ok(text) => parse(text),
-        Err(error) => Err(format!("it is not UTF-8: {error}")),
+        Err(error) => Err(format!("not valid UTF-8: {error}")),
     };
     Ok(parsed.map_or_else(Loaded::Damaged, Loaded::Table))
 }
 
-/// Keeps a damaged file under a name of its own, which costs no space and
-/// leaves the path in place. A file that was kept already is not kept again.
+/// Quarantines a damaged file as a hard link under another name. The link takes no space, and the
+/// original path stays in place. A file that is already quarantined is not linked again.
 ///
 /// # Errors
-/// When no link can be made: the file is then not touched any further.
+/// Fails if no link can be created. The file is then left untouched.
 pub fn quarantine(path: &Path) -> Result<(), StoreError> {
     let inode = |path: &Path| fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
     let damaged = inode(path);
@@ -272,19 +272,19 @@ pub fn quarantine(path: &Path) -> Result<(), StoreError> {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(io_error("put aside", path, &error)),
+            Err(error) => return Err(io_error("quarantine", path, &error)),
         }
     }
-    Err(StoreError::Io { step: "put aside", path: path.to_owned(), cause: "too many backups".to_owned() })
+    Err(StoreError::Io { step: "quarantine", path: path.to_owned(), cause: "too many backups".to_owned() })
 }
 
-/// Write 1. A crash within it leaves a temporary file, which `sweep` removes.
+/// Writes a temporary file durably (write 1). A crash in it leaves the file, which `sweep` deletes.
 fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut file = open.map_err(|error| io_error("create", path, &error))?;
     file.write_all(bytes).map_err(|error| io_error("write", path, &error))?;
-    // Never tried again on failure: after a failed fsync the kernel calls the
-    // lost pages clean (PostgreSQL wiki, Fsync Errors).
+    // A failed sync must not be retried: after a failed fsync the kernel marks the lost pages
+    // clean (PostgreSQL wiki, Fsync Errors).
     file.sync_all().map_err(|error| io_error("sync", path, &error))
 }
 
@@ -305,7 +305,7 @@ fn file_id(path: &Path) -> Option<FileId> {
 }
 
 impl FileId {
-    /// Equal to no file.
+    /// Identity that matches no file.
     const NONE: Self = Self { device: 0, inode: 0, size: 0, modified: (0, 0), changed: (0, 0) };
 }
 

@@ -1,5 +1,4 @@
-//! `state.json` in memory: foreign text kept as it was, with a typed view
-//! beside each row.
+//! `state.json` in memory: the original text of each row, byte for byte, plus a typed view of it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,45 +9,46 @@ use serde_json::value::RawValue;
 
 use swarm_model::{Row, RowError, Wire, WireStatus};
 
-/// The newest form of the file that this program may change.
+/// Newest schema version of the file that this program may modify.
 pub const SCHEMA_VERSION_MAX: u64 = 1;
 
-/// An object's members in their order, values untouched.
+/// Members of a JSON object in their original order, with unparsed values.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
-/// The file's text taken apart.
+/// The file's text, split into the rows and the members before and after `workers`.
 struct Parts<'a> {
     before: Vec<(String, &'a RawValue)>,
     rows: Vec<&'a RawValue>,
     after: Vec<(String, &'a RawValue)>,
 }
 
-/// Which rows a reader asks for.
+/// Selection of the rows that a reader needs.
 #[derive(Clone, Copy, Debug)]
 pub enum Pick<'a> {
     All,
     Named(&'a [&'a str]),
 }
 
-/// A row that cannot be read: its name, or its position, and the cause.
+/// A row that cannot be parsed: its name or position, and the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     pub label: String,
     pub error: RowError,
 }
 
-/// One row: its text as found, and what could be read of it.
+/// One row: its original text, and its parsed form or the parse error.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub raw: Arc<str>,
     pub row: Result<Arc<Row>, RowError>,
 }
 
-/// The whole file.
+/// Content of the whole file.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Top-level members other than `workers`, which stand before it or after it.
+    /// Top-level members before `workers`.
     before: Vec<(String, Box<RawValue>)>,
+    /// Top-level members after `workers`.
     after: Vec<(String, Box<RawValue>)>,
     schema_version: Option<u64>,
     pub entries: Vec<Entry>,
@@ -69,8 +69,8 @@ impl Entry {
         Self { raw: raw.into(), row: Ok(Arc::new(row)) }
     }
 
-    /// The row of a new life. What other programs keep in the row beside the
-    /// known members stays, behind them.
+    /// Returns the entry of the next generation of a worker. Members that other programs added to the
+    /// earlier row are kept, after the known ones.
     pub fn after(earlier: &Self, row: Row) -> Self {
         let new = Self::of(row);
         let (Ok(Members(known)), Ok(Members(before))) = (members(&new.raw), members(&earlier.raw)) else { return new };
@@ -97,7 +97,7 @@ impl Entry {
         self.row.as_ref().ok().map(|row| row.name.as_str())
     }
 
-    /// The same row with another status; every other byte of it stays.
+    /// Returns the row with another status. All other members keep their text.
     pub fn with_status(&self, status: WireStatus) -> Self {
         let (Ok(row), Ok(Members(members))) = (&self.row, members(&self.raw)) else {
             return self.clone();
@@ -120,16 +120,16 @@ impl Entry {
 }
 
 impl Table {
-    /// A table of our own rows only.
+    /// Returns a table that contains only these rows.
     pub fn of(rows: Vec<Row>) -> Self {
         Self { entries: rows.into_iter().map(Entry::of).collect(), ..Self::default() }
     }
 
-    /// Reads the file's text.
+    /// Parses the text of the file.
     ///
     /// # Errors
-    /// A sentence about what makes the whole file unreadable. A single bad row
-    /// does not: it is kept as an [`Entry`] without a typed view.
+    /// Returns a message if the file as a whole cannot be parsed. A single bad row is not an error:
+    /// it is kept as an [`Entry`] without a typed view.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts: Parts<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let version = parts.before.iter().chain(&parts.after).rfind(|(key, _)| key == "schema_version");
@@ -144,7 +144,7 @@ impl Table {
         })
     }
 
-    /// The version of a newer program that wrote it, when it was one.
+    /// Returns the schema version if it is newer than [`SCHEMA_VERSION_MAX`].
     pub fn newer_schema(&self) -> Option<u64> {
         self.schema_version.filter(|version| *version > SCHEMA_VERSION_MAX)
     }
@@ -157,7 +157,7 @@ impl Table {
         self.entries.iter().position(|entry| entry.name() == Some(name))
     }
 
-    /// The text of the file, foreign parts byte for byte.
+    /// Returns the text of the file. Parts that other programs wrote are kept byte for byte.
     pub fn render(&self) -> String {
         let size = self.entries.iter().map(|entry| entry.raw.len() + 8).sum::<usize>() + 256;
         let mut text = String::with_capacity(size);
@@ -184,8 +184,8 @@ impl Table {
     }
 }
 
-/// Reads the rows that are picked, for those who only look: nothing is kept of
-/// the text, and what was not asked for is not looked into.
+/// Parses the selected rows for readers that do not write: the text is not kept, and rows that are
+/// not selected are not parsed.
 ///
 /// # Errors
 /// As [`Table::parse`].
@@ -194,14 +194,14 @@ pub fn rows(text: &str, pick: Pick<'_>) -> Result<Vec<Result<Arc<Row>, Unreadabl
     struct Sound {
         workers: Vec<Row>,
     }
-    // All of them, and nothing wrong with any: one pass is enough.
+    // One pass is enough if all rows are requested and all are valid.
     if matches!(pick, Pick::All)
         && let Ok(Sound { workers }) = serde_json::from_str(text)
     {
         return Ok(workers.into_iter().map(|row| Ok(Arc::new(row))).collect());
     }
     let parts: Parts<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    // A name may be written with escapes.
+    // The name may contain JSON escapes.
     let may_be = |raw: &str| match pick {
         Pick::All => true,
         Pick::Named(names) => raw.contains('\\') || names.iter().any(|name| raw.contains(name)),
@@ -218,7 +218,7 @@ pub fn rows(text: &str, pick: Pick<'_>) -> Result<Vec<Result<Arc<Row>, Unreadabl
     Ok(picked.map(|row| row.map(Arc::new)).collect())
 }
 
-/// Told by its name, when at least that much can be read.
+/// Labels a bad row with its name if that can be read, else with its position.
 fn unreadable(raw: &str, position: usize, error: RowError) -> Unreadable {
     let value: Option<serde_json::Value> = serde_json::from_str(raw).ok();
     let name = value.as_ref().and_then(|value| value.get("name")).and_then(|name| name.as_str());
@@ -230,7 +230,7 @@ fn members(raw: &str) -> Result<Members<'_>, serde_json::Error> {
     serde_json::from_str(raw)
 }
 
-/// Begins a member on a line of its own, at `depth` levels of indent.
+/// Starts a member on its own line, indented by `depth` levels.
 fn member(text: &mut String, key: &str, depth: usize) {
     text.push('\n');
     (0..depth).for_each(|_| text.push_str("  "));
@@ -256,7 +256,7 @@ impl<'de> Deserialize<'de> for Parts<'de> {
                     let side = if rows.is_none() { &mut before } else { &mut after };
                     side.push((key, map.next_value()?));
                 }
-                let rows = rows.ok_or_else(|| A::Error::custom("it has no \"workers\""))?;
+                let rows = rows.ok_or_else(|| A::Error::custom("missing key \"workers\""))?;
                 Ok(Parts { before, rows, after })
             }
         }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_life_keeps_what_others_put_into_the_row() {
+    fn a_new_generation_keeps_members_that_others_added_to_the_row() {
         let table = Table::parse(ORIGINAL).expect("parses");
         let row =
             Row { started: "2026-01-02T00:00:00.000001".into(), ..table.find("a").expect("there").as_ref().clone() };
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_from_one_bad_row() {
+    fn a_damaged_file_differs_from_one_bad_row() {
         for damaged in ["", "[]", "\"x\"", "{}", "{\"workers\":{}}", "{\"workers\":[", "\0\0"] {
             assert!(Table::parse(damaged).is_err(), "{damaged:?} was taken");
         }

@@ -1,5 +1,5 @@
-//! The shell around [`machine`](super::machine). Writing is done beside it, so that a
-//! slow disk delays a beat and nothing else.
+//! Actor around [`machine`](super::machine). Files are written in separate tasks, so that a slow
+//! disk delays only the beats.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub struct State {
     myself: ActorRef<SessionsMessage>,
     machine: Machine,
     interval_ms: u64,
-    /// When the last tick was due, since boot.
+    /// When the last tick was due, in milliseconds since boot.
     ticked_ms: Option<u64>,
     timer: Option<AbortHandle>,
 }
@@ -57,7 +57,7 @@ impl Actor for Heartbeat {
             SessionsMessage::Unended(life, end, tried) => Event::Unended(life, end, tried),
             SessionsMessage::Ran(life, ran) => {
                 if let Err(error) = &ran {
-                    tracing::warn!(worker = life.worker, %error, "a session could not be written");
+                    tracing::warn!(worker = life.worker, %error, "cannot write a session");
                 }
                 Event::Ran(life, ran)
             }
@@ -90,7 +90,7 @@ impl State {
             })),
             Effect::End(life, end, tried) => drop(tokio::spawn(async move {
                 if let Err(error) = sessions.end(&life, end).await {
-                    tracing::warn!(worker = life.worker, %error, "the end of a session could not be written");
+                    tracing::warn!(worker = life.worker, %error, "cannot write the end of a session");
                     let _ = myself.cast(SessionsMessage::Unended(life, end, tried));
                 }
             })),
@@ -108,12 +108,12 @@ impl State {
             Effect::Type { worker, text } => drop(tokio::spawn(async move {
                 let typing = Typing { clear: false, enter: true };
                 if let Err(error) = terminals.type_text(&worker, &text, typing).await {
-                    tracing::warn!(worker, %error, "it stands still and could not be nudged");
+                    tracing::warn!(worker, %error, "cannot nudge a worker that makes no progress");
                 }
             })),
             Effect::Interrupt { worker } => drop(tokio::spawn(async move {
                 if let Err(error) = terminals.interrupt(&worker).await {
-                    tracing::warn!(worker, %error, "it stands still and could not be interrupted");
+                    tracing::warn!(worker, %error, "cannot interrupt a worker that makes no progress");
                 }
             })),
             Effect::Mark { worker, generation, stuck } => {
@@ -127,8 +127,8 @@ impl State {
         }
     }
 
-    /// An interval after the last tick, so that none is lost to the time that one takes;
-    /// what was slept through is not made up for.
+    /// Arms the timer for one interval after the last tick was due, so that the duration of a tick does
+    /// not delay the next one. Ticks that were missed while the machine slept are not made up for.
     fn arm(&mut self) {
         let now_ms = self.ports.clock.boot_ms();
         let due_ms = self.ticked_ms.map_or(0, |ticked_ms| ticked_ms + self.interval_ms);

@@ -1,26 +1,29 @@
-//! What is done about a worker that stands still: nudge twice, interrupt, restart three
-//! times, give up and tell. It ends; a worker that goes on by itself begins at the foot,
-//! but not before the cooldown is over. Time is counted in ticks of the heartbeat, so
-//! that neither a clock that is set nor a machine that slept makes anybody look stuck.
+//! Ladder of steps for a worker that makes no progress: nudge twice, interrupt, restart three times,
+//! give up and report. The ladder always ends. A worker that makes progress again starts at the foot,
+//! but not before the cooldown is over. Time is counted in ticks of the heartbeat, so that neither a
+//! clock that was set nor a machine that slept makes a worker look stuck.
 
 use super::signals::Signal;
 use swarm_model::{Rungs, WatchRules};
 use swarm_ports::Sight;
 
+/// Maximum number of nudges on the ladder.
 pub const NUDGES_MAX: u32 = 2;
+/// Maximum number of restarts on the ladder.
 pub const RESTARTS_MAX: u32 = 3;
-/// A step is judged after this long without a word, in milliseconds.
+/// Time without output after which a step has failed, in milliseconds.
 pub const JUDGE_MS: u64 = 3 * 60 * 1000;
-/// What follows a step within this time is its echo and no sign of life.
+/// Time after a step in which output counts as its echo and not as progress, in milliseconds.
 const ECHO_MS: u64 = 30 * 1000;
-/// A ladder that ended well is not begun again before this is over.
+/// Minimum time between a ladder that helped and the next one, in milliseconds.
 pub const COOLDOWN_MS: u64 = 5 * 60 * 1000;
-/// Whatever step it is at, it gives up after this long.
+/// Maximum total duration of a ladder, in milliseconds. After it the next step is to give up.
 pub const TOTAL_MS: u64 = 45 * 60 * 1000;
 
+/// Step of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing is done: a person has to.
+    /// Only reported, because a person has to act.
     Told,
     Nudged,
     Interrupted,
@@ -29,7 +32,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The stable name.
+    /// Returns the stable name of the step.
     pub fn word(self) -> &'static str {
         match self {
             Self::Told => "told",
@@ -41,40 +44,42 @@ impl Step {
     }
 }
 
+/// Result of one check of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     Take(Step, Signal),
-    /// It goes on by itself.
+    /// The worker makes progress again.
     Unstuck,
 }
 
-/// What is remembered of one worker, over all its lives.
+/// Position of one worker on the ladder, across all its generations.
 #[derive(Clone, Debug, Default)]
 pub struct Ladder {
     rungs: Rungs,
-    /// When the first step was taken, and the last.
+    /// When the first step was taken.
     began_ms: Option<u64>,
+    /// When the last step was taken.
     acted_ms: Option<u64>,
-    /// Not before this.
+    /// No step is taken before this time (cooldown).
     not_before_ms: u64,
     output: Option<u64>,
     wrote_ms: u64,
     operation: Option<((String, u64), u64)>,
-    /// What was told last, so that it is told once.
+    /// Signal that was reported last, so that it is reported only once.
     told: Option<&'static str>,
 }
 
-/// What a worker can have done to it.
+/// Steps that are possible for a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct Means<'a> {
-    /// None for one that nobody asked to look after: what its screen says is told, and
-    /// nothing done.
+    /// Watch rules. `None` if watching was not requested: what the screen shows is then reported, but
+    /// no step is taken.
     pub rules: Option<&'a WatchRules>,
     pub window: bool,
 }
 
 impl Ladder {
-    /// One that an earlier supervisor climbed: its last step is judged from now on.
+    /// Returns a ladder that an earlier supervisor climbed. Its last step counts as taken now.
     pub fn resumed(rungs: Rungs, now_ms: u64) -> Self {
         Self { rungs, began_ms: Some(now_ms), acted_ms: Some(now_ms), wrote_ms: now_ms, ..Self::default() }
     }
@@ -83,7 +88,7 @@ impl Ladder {
         self.rungs
     }
 
-    /// One look at `now_ms`, which counts only while the heartbeat ticks.
+    /// Checks the worker at `now_ms`, a time that advances only while the heartbeat ticks.
     pub fn look(&mut self, sight: &Sight, screen: Option<Signal>, means: Means<'_>, now_ms: u64) -> Vec<Act> {
         self.note(sight, now_ms);
         let mut acts = Vec::new();
@@ -106,23 +111,23 @@ impl Ladder {
         acts
     }
 
-    /// Whether the next look at it may come to a step. Then it is one at its screen first.
+    /// Reports whether the next check may take a step. The screen must then be read first.
     pub fn is_due(&self, sight: &Sight, rules: &WatchRules, now_ms: u64) -> bool {
         self.output == Some(sight.output) && !self.rungs.given_up && self.signal(rules, now_ms).is_some()
     }
 
-    /// Whether it is marked as one that needs a person.
+    /// Reports whether the worker is marked as needing a person.
     pub fn is_told(&self) -> bool {
         self.told.is_some()
     }
 
-    /// Whether one that has ended by itself, with a failure, did so for our interrupt.
+    /// Reports whether a worker that has just exited with a failure did so because of our interrupt.
     pub fn is_ended_by_us(&self, now_ms: u64) -> bool {
         let just_now = self.acted_ms.is_some_and(|acted_ms| now_ms.saturating_sub(acted_ms) < ECHO_MS);
         just_now && self.rungs.interrupted && self.rungs.restarts == 0 && !self.rungs.given_up
     }
 
-    /// The next step, which is taken already.
+    /// Records a restart as the step taken at `now_ms`.
     pub fn restart(&mut self, now_ms: u64) {
         self.rungs.restarts += 1;
         self.acted_ms = Some(now_ms);
@@ -130,7 +135,7 @@ impl Ladder {
 
     fn note(&mut self, sight: &Sight, now_ms: u64) {
         if self.output != Some(sight.output) {
-            // What it wrote before the first look is no answer to a step before that.
+            // Output from before the first check is no reaction to an earlier step.
             self.wrote_ms = self.acted_ms.filter(|_| self.output.is_none()).unwrap_or(now_ms);
             self.output = Some(sight.output);
         }
@@ -183,8 +188,8 @@ impl Ladder {
         vec![Act::Take(step, signal)]
     }
 
-    /// It does not stand still. What was done about it has helped once it writes after
-    /// the echo of that is over. What was told and still `stands` stays told.
+    /// Handles a worker that makes progress. A step has helped once the worker writes after the echo
+    /// of the step is over. A reported signal that still `stands` stays reported.
     fn rest(&mut self, stands: bool, now_ms: u64) -> Vec<Act> {
         let still = self.told.filter(|_| stands);
         let told = self.told.take().is_some() && still.is_none();
@@ -200,7 +205,7 @@ impl Ladder {
     }
 }
 
-/// What it says itself, which is worth more than what its screen seems to say.
+/// Returns the signal that the worker itself reports. It takes precedence over its screen.
 fn own_word(sight: &Sight) -> Option<Signal> {
     let what = sight.waiting.clone()?;
     Some(if sight.idle { Signal::Idle { what } } else { Signal::Waiting { what } })
@@ -223,7 +228,7 @@ mod tests {
         Sight { output, ..Sight::default() }
     }
 
-    /// The steps of one that says nothing at all, with their minutes.
+    /// Steps for a worker that writes nothing at all, each with its minute.
     fn steps(window: bool, ticks: u64) -> Vec<(u64, &'static str)> {
         let (mut ladder, rules) = (Ladder::default(), rules());
         let means = Means { rules: Some(&rules), window };
@@ -268,7 +273,7 @@ mod tests {
         let second = ladder.look(&silent(2), None, means, 14 * MINUTE);
         assert!(matches!(&second[..], [Act::Take(Step::Nudged, _)]), "{second:?}");
         assert_eq!(ladder.look(&silent(3), None, means, 15 * MINUTE), vec![Act::Unstuck]);
-        // Again from the foot, after the cooldown.
+        // From the foot again, after the cooldown.
         let again = (15 * 6..60 * 6).find_map(|tick| {
             let acts = ladder.look(&silent(3), None, means, tick * TICK_MS);
             acts.into_iter().next().map(|act| (tick / 6, act))
@@ -286,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_has_to_do_is_told_once_and_not_acted_on() {
+    fn a_question_for_a_person_is_reported_once_and_no_step_is_taken() {
         let (mut ladder, rules) = (Ladder::default(), rules());
         let means = Means { rules: Some(&rules), window: true };
         let asks = || Some(Signal::Asks { what: "it asks how to log in" });
@@ -298,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_what_is_next_is_told_of_and_where_that_was_asked_for_nudged() {
+    fn an_idle_worker_is_reported_and_nudged_only_if_it_has_watch_rules() {
         let idle = || Sight { waiting: Some("it waits".to_owned()), idle: true, ..silent(1) };
         let words = |rules: Option<&WatchRules>| {
             let mut ladder = Ladder::default();
@@ -312,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_word_counts_before_its_screen() {
+    fn what_an_agent_reports_takes_precedence_over_its_screen() {
         let (mut ladder, means) = (Ladder::default(), Means { rules: None, window: true });
         let asks = || Some(Signal::Asks { what: "it asks for a permission" });
         let waits = Sight { waiting: Some("may it push?".to_owned()), ..silent(1) };
@@ -321,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_told_is_told_once_while_it_stands_and_keeps_nobody_from_being_helped() {
+    fn a_lasting_signal_is_reported_once_and_does_not_prevent_a_nudge() {
         let (mut ladder, rules) = (Ladder::default(), rules());
         let means = Means { rules: Some(&rules), window: true };
         let full = || Some(Signal::ContextFull { percent: 95 });
@@ -337,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_nobody_asked_to_look_after_is_left_alone() {
+    fn a_worker_without_watch_rules_is_left_alone() {
         let mut ladder = Ladder::default();
         let means = Means { rules: None, window: true };
         let acts: Vec<Act> = (0..9000).flat_map(|tick| ladder.look(&silent(1), None, means, tick * TICK_MS)).collect();
@@ -345,9 +350,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it writes and whenever: between two signs of life there are at most
-        /// two nudges, one interrupt, three restarts and one end, and never two steps
-        /// closer than the time in which one is judged.
+        /// For any output at any time: while the worker makes no progress there are at most two nudges,
+        /// one interrupt, three restarts and one end, and any two steps are at least `JUDGE_MS` apart.
         #[test]
         fn it_never_goes_in_circles(writes in proptest::collection::vec(0_u64..40, 1..2000), window in any::<bool>()) {
             let (mut ladder, rules) = (Ladder::default(), rules());

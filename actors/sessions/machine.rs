@@ -1,4 +1,5 @@
-//! Which sessions are beaten for, and when, and who stands still: a pure function.
+//! Decides for which sessions beats are written and when, and which workers make no progress: a pure
+//! state machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -9,50 +10,54 @@ use super::signals::{self, Signal};
 use swarm_model::{EventKind, Fence, Reason, Rungs};
 use swarm_ports::{Beaten, Life, LifeEnd, SessionError, Sight};
 
-/// The screen of one worker is looked at no more often than this, in milliseconds.
+/// Minimum time between two reads of the same worker's screen, in milliseconds.
 const LOOK_MS: u64 = 30_000;
-/// Agents that nobody asked to look after are looked at for so long after their start:
-/// that is when they ask who they are talking to.
+/// Time after their start in which agents without watch rules are checked, in milliseconds. Agents
+/// ask their login and trust questions then.
 const FIRST_MS: u64 = 60_000;
 
-/// An end that cannot be written is tried with so many ticks; then it is left to the next
-/// supervisor, which is told of it again.
+/// Maximum number of tries, one per tick, to write the end of a session. After that it is left to the
+/// next supervisor, to which the end is reported again.
 const END_TRIES_MAX: u32 = 60;
 
-/// Which beats are meant.
+/// Kind of a round of beats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// The first one of a life, at once.
+    /// The first beat of a generation, written at once.
     First,
-    /// Those of a tick.
+    /// The beats of all sessions at a tick.
     All,
 }
 
+/// Event that the machine handles.
 #[derive(Clone, Debug)]
 pub enum Event {
     Began(Arc<Life>),
     Ended(Arc<Life>, LifeEnd),
-    /// Its end could not be written.
+    /// The end of a session could not be written, after this many tries.
     Unended(Arc<Life>, LifeEnd, u32),
     Ran(Arc<Life>, Result<Fence, SessionError>),
     Tick,
-    /// Of a round of all, or of the first beat of one.
+    /// A round of beats was written.
     Beaten(Vec<(Arc<Life>, Beaten, Sight)>, Round),
-    /// What its screen shows; none where it could not be looked at.
+    /// Text of a worker's screen. `None` if it could not be read.
     Looked(Arc<Life>, Sight, Option<String>),
 }
 
+/// Action that the actor carries out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Write that it runs, anew as it was known where it is gone; `Ran` tells how that went.
+    /// Write that the session is running. A known fence is written again if the file is gone. `Ran`
+    /// reports the result.
     Run(Arc<Life>, Option<Fence>),
-    /// Write how it ended, and how often that was tried; `Unended` tells of a failure.
+    /// Write how the session ended, with the number of this try. `Unended` reports a failure.
     End(Arc<Life>, LifeEnd, u32),
-    /// One beat for each that has a session, and a look at each; `Beaten` tells.
+    /// Write a beat for each worker that has a session, and observe each worker. `Beaten` reports the
+    /// result.
     Beat(Vec<(Arc<Life>, Option<Fence>)>, Round),
-    /// Fire `Tick` an interval after the last one, or after now.
+    /// Fire `Tick` one interval after the last one, or from now.
     Arm,
-    /// Look at its screen; `Looked` tells.
+    /// Read the worker's screen. `Looked` reports the result.
     Look(Arc<Life>, Sight),
     Type {
         worker: String,
@@ -61,19 +66,19 @@ pub enum Effect {
     Interrupt {
         worker: String,
     },
-    /// End it and start it again, going on with what it left.
+    /// End the worker and start it again, so that it resumes its work.
     Renew {
         worker: String,
         generation: u64,
     },
-    /// For whoever lists it.
+    /// Set or clear the mark of a stuck worker that listings show.
     Mark {
         worker: String,
         generation: u64,
         stuck: Option<String>,
     },
     Tell(String, EventKind),
-    /// For whoever comes after a crash.
+    /// Record the steps that were taken, for the supervisor after a crash.
     Note {
         worker: String,
         generation: u64,
@@ -86,34 +91,36 @@ pub enum Effect {
     },
 }
 
-/// A life under this machine's eyes.
+/// A generation that this machine tracks.
 #[derive(Clone, Debug)]
 struct Tracked {
     life: Arc<Life>,
-    /// Known once its state was written.
+    /// Known once the session's state was written.
     fence: Option<Fence>,
     began_ms: u64,
-    /// What its screen showed last, and when and at which output that was.
+    /// Signal that its screen showed last.
     screen: Option<Signal>,
-    /// It showed an agent at work.
+    /// Whether that screen showed an agent at work.
     works: bool,
+    /// When the screen was read last, and at which output.
     looked: Option<(u64, u64)>,
 }
 
+/// State of the heartbeat. Only events change it.
 #[derive(Clone, Debug)]
 pub struct Machine {
     interval_ms: u64,
-    /// Time as the ticks count it: it stands still while the machine sleeps.
+    /// Time counted in ticks, in milliseconds. It does not advance while the machine sleeps.
     now_ms: u64,
     lives: BTreeMap<String, Tracked>,
-    /// Over all lives of a worker.
+    /// Ladders by worker name, across all generations.
     ladders: BTreeMap<String, Ladder>,
-    /// They are being ended in order to be started again.
+    /// Workers that are being ended in order to be started again.
     renewed: BTreeSet<String>,
     armed: bool,
-    /// Ends that could not be written, and how often that was tried.
+    /// Ends that could not be written, each with its number of tries.
     unended: Vec<(Arc<Life>, LifeEnd, u32)>,
-    /// A round of beats is being written. The next one waits for it.
+    /// Whether a round of beats is being written. The next round waits for it.
     beating: bool,
 }
 
@@ -167,7 +174,7 @@ impl Machine {
             let resumed = || Ladder::resumed(life.rungs, began_ms);
             self.ladders.entry(life.worker.clone()).or_insert_with(resumed);
         }
-        // A mark of an earlier supervisor is of what that one saw, until it is given up.
+        // A mark of an earlier supervisor is outdated, unless the worker was given up.
         let mark = Effect::Mark { worker: life.worker.clone(), generation: life.generation, stuck: None };
         let mark = ((life.watch.is_some() || life.agent) && !life.rungs.given_up).then_some(mark);
         let run = life.plan.is_some().then_some(Effect::Run(life, None));
@@ -203,11 +210,11 @@ impl Machine {
         match ran {
             Ok(fence) => {
                 tracked.fence = Some(fence.clone());
-                // The first one at once.
+                // Write the first beat at once.
                 vec![Effect::Beat(vec![(Arc::clone(life), Some(fence))], Round::First)]
             }
             Err(SessionError::Taken { found, .. }) => self.lost(life, found),
-            // Tried again with the next tick.
+            // The next tick tries again.
             Err(_) => Vec::new(),
         }
     }
@@ -216,7 +223,7 @@ impl Machine {
         self.armed = false;
         self.now_ms += self.interval_ms;
         let mut effects: Vec<Effect> = self.arm().into_iter().collect();
-        // A disk that was full may have room by now.
+        // A disk that was full may have space again.
         effects.extend(
             mem::take(&mut self.unended).into_iter().map(|(life, end, tried)| Effect::End(life, end, tried + 1)),
         );
@@ -225,7 +232,7 @@ impl Machine {
             .extend(self.lives.values().filter(unwritten).map(|tracked| Effect::Run(Arc::clone(&tracked.life), None)));
         let due = self.lives.values().filter(|tracked| !unwritten(tracked));
         let due: Vec<_> = due.map(|tracked| (Arc::clone(&tracked.life), tracked.fence.clone())).collect();
-        // A disk that takes longer than that gets fewer beats, not a queue of them.
+        // A disk that takes longer than one interval gets fewer beats, not a queue of them.
         if !due.is_empty() && !self.beating {
             self.beating = true;
             effects.push(Effect::Beat(due, Round::All));
@@ -235,7 +242,7 @@ impl Machine {
 
     fn beaten(&mut self, life: &Arc<Life>, beaten: Beaten, sight: Sight) -> Vec<Effect> {
         let now_ms = self.now_ms;
-        // It may have ended meanwhile, and the next one may well have its session.
+        // The generation may have ended in the meantime, and the next one may have its session.
         let Some(tracked) = self.tracked(life) else { return Vec::new() };
         match beaten {
             Beaten::Lost { found } => return self.lost(life, found),
@@ -248,14 +255,14 @@ impl Machine {
             .is_some_and(|(at_ms, output)| output == sight.output || now_ms.saturating_sub(at_ms) < LOOK_MS);
         let screen = tracked.screen.clone();
         let ladder = self.ladders.get(&life.worker);
-        // Until what was told of it is no longer so.
+        // Keep checking until the reported signal is gone.
         let told = ladder.is_some_and(Ladder::is_told);
         let says = sight.waiting.is_some() && speaks_for_itself(life);
         let watched = life.watch.is_some() || (life.agent && young);
         if !(watched || told || says) {
             return Vec::new();
         }
-        // Nothing is typed into a screen that was not looked at just then.
+        // Never type into a screen that was not read just before.
         let would_act = |rules| ladder.is_some_and(|ladder| ladder.is_due(&sight, rules, now_ms));
         let due = life.watch.as_ref().is_some_and(would_act);
         let fresh = due || !seen;
@@ -271,7 +278,7 @@ impl Machine {
     fn looked(&mut self, life: &Arc<Life>, sight: &Sight, screen: Option<&str>) -> Vec<Effect> {
         let Some(tracked) = self.tracked(life) else { return Vec::new() };
         let Some(screen) = screen else {
-            // Unseen, so nothing is known of it and nothing is done about it.
+            // The screen is unknown, so no step is taken.
             tracked.looked = None;
             return Vec::new();
         };
@@ -282,7 +289,8 @@ impl Machine {
 
     fn judge(&mut self, life: &Arc<Life>, sight: &Sight, screen: Option<Signal>) -> Vec<Effect> {
         let means = Means { rules: life.watch.as_ref(), window: life.window };
-        // No agent tells that it was answered before it is done with what it asked for.
+        // An agent does not report that its question was answered until it has completed the step
+        // that it asked about.
         let works = life.window && self.lives.get(&life.worker).is_some_and(|tracked| tracked.works);
         let waiting = sight.waiting.clone().filter(|_| !works);
         let sight = &Sight { waiting, ..sight.clone() };
@@ -329,7 +337,7 @@ impl Machine {
         vec![Effect::TellLost { worker: life.worker.clone(), generation: life.generation, found }]
     }
 
-    /// The timer runs while there is anybody to beat for.
+    /// Arms the timer if it is not armed and anything is tracked or an end is still to be written.
     fn arm(&mut self) -> Option<Effect> {
         if self.armed || (self.lives.is_empty() && self.unended.is_empty()) {
             return None;
@@ -339,8 +347,8 @@ impl Machine {
     }
 }
 
-/// What an attempt of a run waits for is told by the run, whose command names no agent
-/// and whose session does.
+/// Reports whether this actor reports what the worker waits for. For an attempt of a run, whose
+/// session names an agent although its command does not, the run itself does so.
 fn speaks_for_itself(life: &Life) -> bool {
     life.agent || life.plan.as_ref().is_some_and(|plan| plan.provider.is_none())
 }

@@ -125,7 +125,7 @@ fn watched(worker: &str, window: bool) -> Arc<Life> {
     Arc::new(Life { plan: None, watch: Some(rules), window, ..Life::clone(&life(worker, 1)) })
 }
 
-/// So many ticks without a word; what is done about it.
+/// Returns the effects of this many ticks without output.
 fn silence(machine: &mut Machine, life: &Arc<Life>, ticks: u32, screen: &str) -> Vec<Effect> {
     let mut done = Vec::new();
     for _ in 0..ticks {
@@ -151,7 +151,7 @@ fn one_that_says_nothing_is_nudged_and_at_last_renewed() {
     let renew = Effect::Renew { worker: "a".to_owned(), generation: 1 };
     let done = silence(&mut machine, &a, 120, "> ");
     assert_eq!(done, vec![nudge.clone(), nudge, Effect::Interrupt { worker: "a".to_owned() }, renew.clone()]);
-    // Its next life goes on where the ladder was.
+    // The next generation continues at the same position of the ladder.
     machine.on(Event::Ended(Arc::clone(&a), ended()));
     let next = Arc::new(Life { generation: 2, ..Life::clone(&a) });
     machine.on(Event::Began(Arc::clone(&next)));
@@ -159,13 +159,13 @@ fn one_that_says_nothing_is_nudged_and_at_last_renewed() {
     assert_eq!(done.first(), Some(&Effect::Renew { worker: "a".to_owned(), generation: 2 }), "{done:?}");
 }
 
-/// The marks of a window over the ticks, each with what its agent waits for and its screen.
+/// Marks of a window over the given ticks, each with what its agent waits for and its screen.
 fn marks(life: &Arc<Life>, ticks: &[(Option<&str>, &str)]) -> Vec<Option<String>> {
     let mut machine = Machine::new(30_000);
     machine.on(Event::Began(Arc::clone(life)));
     machine.on(Event::Ran(Arc::clone(life), Ok(fence(life))));
     let mut marks = Vec::new();
-    // Long after its start, when nobody looks at its screen for no reason.
+    // Long after its start, when its screen is not read without a reason.
     for (output, (waiting, screen)) in [&[(None, ""); 3], ticks].concat().into_iter().enumerate() {
         machine.on(Event::Tick);
         let sight = Sight { waiting: waiting.map(str::to_owned), output: output as u64, ..Sight::default() };
@@ -188,7 +188,7 @@ fn who_says_that_it_waits_is_marked_until_it_says_or_shows_that_it_does_not() {
     let marked = || Some("may it push?".to_owned());
     assert_eq!(marks(&agent, &[(asked, "Push?"), (asked, "Push?"), (None, "> ")]), [marked(), None]);
     assert_eq!(marks(&agent, &[(asked, "Push?"), (asked, works), (asked, works)]), [marked(), None], "it was answered");
-    assert_eq!(marks(&agent, &[(asked, works), (asked, "Push?")]), [marked()], "it asks by now");
+    assert_eq!(marks(&agent, &[(asked, works), (asked, "Push?")]), [marked()], "it asks now");
     let script = Arc::new(Life { agent: false, ..Life::clone(&agent) });
     assert_eq!(marks(&script, &[(asked, ""), (None, "")]), [marked(), None]);
     let plan = script.plan.clone().map(|plan| SessionPlan { provider: Some("claude".to_owned()), ..plan });
@@ -210,7 +210,7 @@ fn an_end_that_could_not_be_written_is_tried_for_a_while() {
         tried = machine.on(Event::Tick);
     }
     assert_eq!(times, END_TRIES_MAX);
-    assert_eq!(machine.on(Event::Tick), Vec::new(), "and then nobody wakes for it");
+    assert_eq!(machine.on(Event::Tick), Vec::new(), "the timer must stop");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn one_that_the_interrupt_has_ended_is_started_again() {
     let end = Some((Ended::Signal(2), Reason::Exited));
     let done = machine.on(Event::Ended(Arc::clone(&a), end));
     assert!(done.contains(&Effect::Renew { worker: "a".to_owned(), generation: 1 }), "{done:?}");
-    // And not when it ends for another reason, or later.
+    // Not if it ends for another reason, or later.
     let next = Arc::new(Life { generation: 2, ..Life::clone(&a) });
     machine.on(Event::Began(Arc::clone(&next)));
     assert_eq!(machine.on(Event::Ended(next, end)), Vec::new());
@@ -280,8 +280,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happens: at most one timer, one while anything is tracked, and no beat
-    /// for a life that has ended.
+    /// For any events: there is at most one timer, there is one while anything is tracked, and no beat
+    /// is written for a generation that has ended.
     #[test]
     fn timers_and_beats_are_of_the_living(events in proptest::collection::vec(any_event(), 0..60)) {
         let mut machine = Machine::new(10_000);
@@ -306,7 +306,7 @@ proptest! {
                     Effect::Beat(lives, _) => {
                         for (life, _) in lives {
                             let key = (life.worker.clone(), life.generation);
-                            prop_assert!(!ended.contains(&key), "a beat for the dead: {key:?}");
+                            prop_assert!(!ended.contains(&key), "a beat after the end: {key:?}");
                         }
                     }
                     _ => {}

@@ -1,4 +1,4 @@
-//! The whole protocol of the heartbeat.
+//! Messages of the heartbeat actor, and its reports to the supervisor.
 
 use std::sync::Arc;
 
@@ -6,31 +6,32 @@ use super::machine::Round;
 use swarm_model::{EventKind, Fence, Rungs};
 use swarm_ports::{Beaten, Life, LifeEnd, SessionError, Sight};
 
+/// Message to the heartbeat actor.
 #[derive(Debug)]
 pub enum SessionsMessage {
     Began(Arc<Life>),
     Ended(Arc<Life>, LifeEnd),
-    /// From the task that could not write its end, with how often that was tried.
+    /// Sent by the task that could not write the end of a session, with the number of tries.
     Unended(Arc<Life>, LifeEnd, u32),
-    /// From the task that wrote that it runs.
+    /// Sent by the task that wrote that a session is running.
     Ran(Arc<Life>, Result<Fence, SessionError>),
-    /// From the timer.
+    /// Sent by the timer.
     Tick,
-    /// From the task that beat for these.
+    /// Sent by the task that wrote the beats.
     Beaten(Vec<(Arc<Life>, Beaten, Sight)>, Round),
-    /// From the task that looked at its screen.
+    /// Sent by the task that read a worker's screen.
     Looked(Arc<Life>, Sight, Option<String>),
 }
 
-/// What the supervisor is told, by cast.
+/// Report of the heartbeat to the supervisor, sent by cast.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
-    /// The session of this worker is somebody else's: it has to stop.
+    /// Another launch or program has taken the session of this worker, which must be stopped.
     Lost { worker: String, generation: u64, found: Fence },
-    /// It stands still: it has to be ended and started again.
+    /// The worker makes no progress and must be ended and started again.
     Renew { worker: String, generation: u64 },
-    /// So much was done about it, as whoever comes after a crash has to know.
+    /// Steps that were taken for a worker. Must be recorded for the supervisor after a crash.
     Climbed { worker: String, generation: u64, rungs: Rungs },
-    /// For the history.
+    /// Event for the history.
     Happened { worker: String, kind: EventKind },
 }

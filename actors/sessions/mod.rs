@@ -1,4 +1,5 @@
-//! The heartbeat: the one clock of all sessions.
+//! Heartbeat: one timer that writes the beats of all sessions and detects workers that make no
+//! progress.
 //!
 //! ```text
 //!              its agent runs          written
@@ -6,15 +7,15 @@
 //!                              │   ▲ not written     │ ▲──┘
 //!                              └───┘ (next tick)     │
 //!                                     ended ◀────────┤ its agent ends
-//!                                      lost ◀────────┘ somebody else's session
+//!                                      lost ◀────────┘ session taken
 //! ```
 //!
-//! Owns the files of sessions while their agents run, and the timer: one for the whole
-//! fleet, none while nothing runs. A beat is written only while the agent's own process
-//! exists. A session that another launch or program has taken is left to it, and ours
-//! is stopped. Who stands still is found by what it writes, by its own word, and last by
-//! its screen, and is helped by a ladder that ends. Never starts or signals a worker
-//! itself.
+//! The actor owns the files of sessions while their agents run, and the timer: one for the whole
+//! fleet, none while nothing runs. A beat is written only while the agent's own process exists. A
+//! session that another launch or program has taken is left to it, and our worker is stopped. A
+//! worker that makes no progress is detected by its output, by what it reports itself, and last by
+//! its screen; a ladder of finite length is then applied to it. The actor never starts or signals a
+//! worker itself.
 
 mod actor;
 mod ladder;
@@ -32,10 +33,10 @@ pub use message::Told;
 
 use swarm_ports::{Life, LifeEnd, Ports};
 
-/// How it tells the supervisor, upwards and without waiting.
+/// Callback through which the actor reports to the supervisor without waiting.
 pub type Teller = Arc<dyn Fn(Told) + Send + Sync>;
 
-/// The way to the heartbeat.
+/// Handle to the heartbeat actor.
 #[derive(Clone)]
 pub struct SessionsHandle {
     actor: ActorRef<SessionsMessage>,
@@ -45,7 +46,7 @@ impl SessionsHandle {
     /// Starts the actor under `parent`.
     ///
     /// # Errors
-    /// When the runtime refuses to start it.
+    /// Fails if the runtime cannot start the actor.
     pub async fn start(ports: Ports, tell: Teller, parent: ActorCell) -> Result<Self, SpawnErr> {
         let arguments = actor::SessionsArguments { ports, tell };
         let (actor, _) = actor::Heartbeat::spawn_linked(None, actor::Heartbeat, arguments, parent).await?;
@@ -56,12 +57,12 @@ impl SessionsHandle {
         self.actor.get_cell()
     }
 
-    /// An agent runs: it was started, or found running.
+    /// Reports that a worker was started or adopted while running.
     pub fn began(&self, life: Life) {
         let _ = self.actor.cast(SessionsMessage::Began(Arc::new(life)));
     }
 
-    /// An agent has ended, perhaps long ago.
+    /// Reports that a worker has ended, perhaps long ago.
     pub fn ended(&self, life: Life, end: LifeEnd) {
         let _ = self.actor.cast(SessionsMessage::Ended(Arc::new(life), end));
     }

@@ -1,26 +1,24 @@
-//! Whether a session that was left can be gone on with: one pure function.
+//! Decides whether a session that was left can be resumed: a pure function.
 //!
-//! The answers and their order are those of the program that the files come from; what
-//! it gets wrong is put right between them: work that is finished is not begun again, a
-//! clock that jumped does not keep a dead agent alive, a process is known by more than
-//! its number, and attempts run out.
+//! The answers and their order are those of the program that defined the files. Its errors are
+//! corrected: finished work is not started again, a clock that jumped does not keep a dead agent
+//! alive, a process is identified by more than its pid, and attempts are limited.
 
 use swarm_model::{Recovery, Session, SessionStatus};
 
-/// Attempts after which a session is left alone, where nothing else was said.
+/// Default maximum number of recovery attempts of a session.
 pub const ATTEMPTS_MAX: i64 = 3;
-/// A beat that is this old is none, in milliseconds.
+/// Age at which a beat no longer counts, in milliseconds.
 pub const STALE_MS: u64 = 30_000;
 
-/// What is known of a session's folder.
+/// Facts about the directory of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The state as it could be read; none where there is no folder, no file, or one that
-    /// is malformed.
+    /// State of the session. `None` if the directory or the file is missing or the file is malformed.
     pub state: Option<&'a Session>,
-    /// Whose session it must be.
+    /// Identifier that the session must have, if any.
     pub expected: Option<&'a str>,
-    /// When `heartbeat.json` says that it was written, in Unix milliseconds.
+    /// Time at which `heartbeat.json` says that it was written, in Unix milliseconds.
     pub beat_ms: Option<i64>,
     pub process: Known,
     pub attempts_max: i64,
@@ -28,17 +26,18 @@ pub struct Facts<'a> {
     pub stale_ms: i64,
 }
 
-/// What is known of the process that a session names by more than its number.
+/// State of the process that a session records by more than its pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It lives, whatever the heartbeat says.
+    /// The process lives, whatever the heartbeat says.
     Alive,
-    /// It is gone, and so is whoever beat for it.
+    /// The process is gone, and so is the writer of its beats.
     Gone,
-    /// Nobody recorded it, or on another machine.
+    /// No process was recorded, or it was recorded on another machine.
     Unknown,
 }
 
+/// Decides whether the session can be resumed, and why not.
 pub fn decide(facts: &Facts<'_>) -> Recovery {
     let Some(state) = facts.state else { return Recovery::NoState };
     let (Some(found), true) = (state.identifier(), state.issue_id().is_some()) else {
@@ -50,7 +49,7 @@ pub fn decide(facts: &Facts<'_>) -> Recovery {
     if is_alive(facts) {
         return Recovery::AgentAlive;
     }
-    // A person who stopped it may also have it go on.
+    // A session that a person stopped may be resumed; only completed work is final.
     if let Some(status @ SessionStatus::Completed) = state.status() {
         return Recovery::Finished { status };
     }
@@ -61,13 +60,13 @@ pub fn decide(facts: &Facts<'_>) -> Recovery {
     Recovery::Recoverable { attempts }
 }
 
-/// Whether an agent is at work in the session, whoever started it.
+/// Reports whether an agent is running in the session, no matter which program started it.
 pub fn is_alive(facts: &Facts<'_>) -> bool {
     match facts.process {
         Known::Alive => true,
         Known::Gone => false,
         Known::Unknown => facts.beat_ms.is_some_and(|beat_ms| {
-            // As far ahead as it may be behind: a clock was set, or two differ.
+            // A beat may be as far in the future as in the past: a clock was set, or two clocks differ.
             facts.now_ms.abs_diff(beat_ms) < facts.stale_ms.unsigned_abs()
         }),
     }
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_the_process_counts_for_more_than_any_beat() {
+    fn a_known_process_state_takes_precedence_over_any_beat() {
         let good = session(r#"{"issueId": "u", "issueIdentifier": "A-1"}"#);
         let gone = Facts { process: Known::Gone, beat_ms: Some(NOW), ..facts(Some(&good)) };
         assert_eq!(decide(&gone), Recovery::Recoverable { attempts: 0 });
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_the_other_program_runs_out_of_attempts_as_well() {
+    fn attempts_of_the_original_program_count_too() {
         let go = session(r#"{"issueId": "u", "issueIdentifier": "A-1", "attemptCount": 4}"#);
         assert_eq!(decide(&facts(Some(&go))), Recovery::MaxAttempts { attempts: 3 });
     }

@@ -1,27 +1,27 @@
-//! What the screen of an agent says of its state. Pure; screens are the last resort,
-//! where no event and no record tells.
+//! Signals of an agent's state, and their detection on its screen. Pure functions. Screens are the
+//! last resort, used if no event and no record tells the state.
 
-/// Why an agent stands still, or soon will.
+/// Reason why an agent makes no progress, or soon will not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// It has written nothing for so long, in milliseconds.
+    /// The agent has written nothing for this long, in milliseconds.
     Silent { for_ms: u64 },
-    /// It has been at the same thing for so long, in milliseconds.
+    /// The agent has been running the same operation for this long, in milliseconds.
     SameOperation { operation: String, for_ms: u64 },
-    /// It waits for a person.
+    /// The agent waits for a person.
     Waiting { what: String },
-    /// It has done what it was told, and waits for what is next.
+    /// The agent has finished its task and waits for the next one.
     Idle { what: String },
-    /// Nobody is logged in, or the agent asks whether it may trust a directory.
+    /// The screen shows a question, for example for a login, a permission or trust in a directory.
     Asks { what: &'static str },
-    /// Its context is nearly full.
+    /// The agent's context is nearly full.
     ContextFull { percent: u32 },
-    /// It throws away what it knew.
+    /// The agent compacts its conversation and so loses context.
     Compacting,
 }
 
 impl Signal {
-    /// The stable name.
+    /// Returns the stable name of the signal.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Silent { .. } => "silent",
@@ -34,7 +34,7 @@ impl Signal {
         }
     }
 
-    /// Whether a person has to answer before anything can help.
+    /// Reports whether the agent cannot continue before a person answers.
     pub fn needs_a_person(&self) -> bool {
         match self {
             Self::Waiting { .. } | Self::Asks { .. } => true,
@@ -46,7 +46,7 @@ impl Signal {
         }
     }
 
-    /// What was seen, for people.
+    /// Returns what was observed, worded for people.
     pub fn evidence(&self) -> String {
         let time = |ms: &u64| match ms / 1000 {
             seconds @ 0..120 => format!("{seconds} s"),
@@ -63,7 +63,7 @@ impl Signal {
     }
 }
 
-/// Questions of agents that no work goes on behind, in lower case, and what they ask.
+/// Questions that block an agent, in lower case, and the evidence for each.
 const QUESTIONS: [(&str, &str); 17] = [
     ("select login method", "it asks how to log in"),
     ("paste code here", "it asks for a login code"),
@@ -83,26 +83,26 @@ const QUESTIONS: [(&str, &str); 17] = [
     ("[y/n]", "it asks for a choice"),
     ("yes, and don't ask again", "it asks for a permission"),
 ];
-/// Lines of a screen, from its end, in which questions are looked for.
+/// Number of lines at the end of a screen that are searched for questions.
 const LINES_MAX: usize = 20;
-/// The same, in which work is looked for.
+/// Number of lines at the end of a screen that are searched for signs of work.
 const WORKING_LINES_MAX: usize = 8;
 const COMPACTING: &str = "compacting conversation";
-/// What agents show for as long as they are at work.
+/// Text that agents show while they work.
 const WORKING: &str = "esc to interrupt";
-/// A context from which on there is little room left.
+/// Share of the context in use, in percent, from which on it counts as nearly full.
 const CONTEXT_PERCENT: u32 = 90;
 
-/// Whether a screen shows an agent that is at work, and asks nothing.
+/// Reports whether a screen shows an agent that works and asks nothing.
 pub fn is_at_work(screen: &str) -> bool {
     let last: Vec<&str> = screen.lines().rev().filter(|line| !line.trim().is_empty()).take(WORKING_LINES_MAX).collect();
     let shown = last.iter().any(|line| line.to_lowercase().contains(WORKING));
     shown && !matches!(of_screen(screen), Some(Signal::Asks { .. }))
 }
 
-/// What a screen says, the gravest first.
+/// Returns the most severe signal that a screen shows.
 pub fn of_screen(screen: &str) -> Option<Signal> {
-    // Questions stand at the bottom; what is above may be anybody's text.
+    // Questions are at the bottom; the lines above may contain arbitrary text.
     let lines: Vec<&str> = screen.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(LINES_MAX)..].join(" ");
     let text: String = last.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
@@ -115,7 +115,7 @@ pub fn of_screen(screen: &str) -> Option<Signal> {
     context(screen).filter(|percent| *percent >= CONTEXT_PERCENT).map(|percent| Signal::ContextFull { percent })
 }
 
-/// The share of its context that an agent has used, where its last lines say so.
+/// Returns the percentage of its context that the agent has used, if its last lines show it.
 fn context(screen: &str) -> Option<u32> {
     let last: Vec<String> =
         screen.lines().rev().map(str::to_lowercase).filter(|line| !line.trim().is_empty()).take(3).collect();
@@ -123,7 +123,7 @@ fn context(screen: &str) -> Option<u32> {
         let (before, after) = line.split_once('%')?;
         let digits = before.len() - before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         let percent: u32 = before[before.len() - digits..].parse().ok()?;
-        // Some say how much is left.
+        // Some agents show how much is left.
         let left = after.contains("left") || after.contains("remaining") || after.contains("until");
         Some(if left { 100_u32.saturating_sub(percent) } else { percent.min(100) })
     })

@@ -1,5 +1,5 @@
-//! The shell around [`machine`](super::machine): owns the children, hands out
-//! requests, carries out restarts and the ordered end.
+//! Actor around [`machine`](super::machine): owns the children, dispatches requests, and carries out
+//! restarts and the orderly shutdown.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub struct Supervisor;
 pub struct SupervisorArguments {
     pub root: PathBuf,
     pub ports: Ports,
-    /// Set once, when the supervisor is to end.
+    /// Set once, when the supervisor must exit.
     pub exit: watch::Sender<Option<Exit>>,
 }
 
@@ -46,17 +46,17 @@ pub struct State {
     pub(super) registry: RegistryHandle,
     pub(super) workers: Children<String, WorkerHandle>,
     pub(super) merges: Children<Target, MergeHandle>,
-    /// The queue of each item that has a key. Keys of items that a queue has dropped stay
-    /// until this process ends.
+    /// Queue of each item that has a key. Keys of items that a queue has dropped stay until this
+    /// process exits.
     pub(super) queued: BTreeMap<String, Target>,
-    /// By the directories of their files.
+    /// Runs, by the directory of their files.
     pub(super) runs: Children<String, RunHandle>,
     pub(super) heartbeat: SessionsHandle,
-    /// By the names of their workers.
+    /// Loops, by the name of their worker.
     pub(super) loops: Children<String, LoopHandle>,
     pub(super) flows: Children<FlowPlace, FlowHandle>,
     pub(super) nudges: NudgesHandle,
-    /// The idle timer that is armed.
+    /// Idle timer, if it is armed.
     idle: Option<AbortHandle>,
 }
 
@@ -91,12 +91,12 @@ impl Actor for Supervisor {
             nudges,
             idle: None,
         };
-        // Only here: later, others of this process write beside it.
+        // Only possible here: later, other parts of this process write records concurrently.
         state.ports.records.tidy().await.map_err(SupervisorError::Records)?;
-        // Before the workers: one that has finished enters its queue.
+        // Before the workers, because a finished worker is added to its queue.
         state.resume_merges().await;
         state.adopt_all().await?;
-        // After both: a run asks them what became of its work.
+        // After both, because a run asks them for the state of its work.
         state.resume_runs().await?;
         state.resume_loops().await?;
         state.resume_flows().await?;
@@ -157,7 +157,7 @@ impl Actor for Supervisor {
             SupervisorMessage::Queues(reply) => drop(reply.send(state.merges.all().cloned().collect())),
             SupervisorMessage::Queued(key, target) => drop(state.queued.insert(key, target)),
             SupervisorMessage::QueueOf(key, reply) => drop(reply.send(state.queue_of(&key))),
-            // As one request that is never answered.
+            // Counted as a request that is never answered.
             SupervisorMessage::Stay => state.feed(Event::RequestBegan).await?,
             SupervisorMessage::IdleTimer(number) => state.feed(Event::IdleTimer(number)).await?,
             SupervisorMessage::Stop(exit) => state.feed(Event::Stop(exit)).await?,
@@ -230,11 +230,11 @@ impl State {
         if self.registry.changed_by_others().await
             && let Err(error) = adopt::forget_dropped(&self.ports, &self.registry).await
         {
-            tracing::warn!(%error, "what another program dropped is still on record");
+            tracing::warn!(%error, "cannot delete the records of workers that another program removed");
         }
     }
 
-    /// A timer that would find work is not even to wake the process.
+    /// Aborts the idle timer, so that it does not wake a process that has work.
     fn disarm(&mut self) {
         if let Some(timer) = self.idle.take() {
             timer.abort();
@@ -278,16 +278,16 @@ impl State {
     }
 
     async fn restart_worker(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
-        // A start that it was carrying out is nobody's now.
+        // Roll back or complete a start that the failed actor was carrying out.
         if let Err(error) = adopt::sweep(&self.ports, &self.registry, &|other| other == name).await {
-            tracing::error!(worker = name, %error, "what a failed worker left could not be looked at");
+            tracing::error!(worker = name, %error, "cannot check what a failed worker actor left");
         }
         self.worker(name).await?.adopt();
         Ok(())
     }
 
-    /// Nothing of the old workers may go on beside the new ones: what they were
-    /// doing is taken over or taken back, as after the death of a supervisor.
+    /// Restarts the registry and all workers. The old worker actors are killed first, so that they do
+    /// not run beside the new ones; their work is adopted or rolled back, as after a supervisor crash.
     async fn restart_all(&mut self) -> Result<(), ActorProcessingErr> {
         for worker in self.workers.take() {
             worker.cell().kill_and_wait(None).await?;
@@ -303,7 +303,7 @@ impl State {
         Ok(())
     }
 
-    /// The actor of this name, started when there is none.
+    /// Returns the worker actor of this name. Starts it if it is not running.
     async fn worker(&mut self, name: &str) -> Result<WorkerHandle, ActorProcessingErr> {
         if let Some(worker) = self.workers.get(&name.to_owned()) {
             return Ok(worker.clone());
@@ -322,7 +322,7 @@ impl State {
         Ok(worker)
     }
 
-    /// Forgets an actor that failed, and returns which child it was.
+    /// Forgets an actor that failed. Returns which child it was, or `None` if it is not a child.
     fn failed(&mut self, actor: ActorId) -> Option<Child> {
         let single = [
             (self.registry.cell(), Child::Registry),
@@ -347,7 +347,7 @@ impl State {
         self.flows.left(actor);
     }
 
-    /// Hands the request to the workers it names; a task waits for them.
+    /// Dispatches a request to the workers that it names. A separate task waits for them.
     async fn begin(&mut self, request: Request, answers: UnboundedSender<Answer>) -> Result<(), ActorProcessingErr> {
         self.feed(Event::RequestBegan).await?;
         let names = match self.names(&request).await {

@@ -1,5 +1,5 @@
-//! The first act of a supervisor: bring what lies on disk and what runs
-//! together, by the same records that an ordinary start writes.
+//! Startup of a supervisor: reconciles what is on disk with what runs, by means of the records that
+//! an ordinary start writes.
 
 use super::error::SupervisorError;
 use super::machine::{Adoption, adoptions};
@@ -8,8 +8,8 @@ use crate::worker;
 use swarm_model::{Event, EventKind};
 use swarm_ports::{DirFacts, Ports, SpecFacts};
 
-/// Cleans up after what died, among the names that `wanted` picks, and tells
-/// which of them need an actor.
+/// Cleans up dead starts and records among the names that `wanted` selects. Returns the names that
+/// need an actor.
 pub async fn sweep(
     ports: &Ports,
     registry: &RegistryHandle,
@@ -23,9 +23,9 @@ pub async fn sweep(
         match adoption {
             Adoption::Worker(name) => names.push(name),
             Adoption::AdoptBack(row) => {
-                tracing::warn!(worker = %row.name, "it runs and its row is missing, putting the row back");
+                tracing::warn!(worker = %row.name, "a running worker has no row; inserting it again");
                 if let Err(error) = registry.mutate(Mutation::Insert(row)).await {
-                    tracing::error!(%error, "the missing row could not be put back");
+                    tracing::error!(%error, "cannot insert the missing row");
                 }
             }
             Adoption::Remove { name, generation, with_logs } => remove(ports, &name, generation, with_logs).await,
@@ -39,14 +39,14 @@ pub async fn sweep(
     Ok(names)
 }
 
-/// After another program wrote: records of ended workers whose row it dropped
-/// go, as it has no word for them. Directories are listed before the rows, so
-/// that a start that is committed meanwhile has its row.
+/// Deletes the records of ended workers whose row another program removed; that program does not
+/// know of the records. Lists the directories before the rows, so that a start that is committed in
+/// between has its row.
 pub async fn forget_dropped(ports: &Ports, registry: &RegistryHandle) -> Result<(), SupervisorError> {
     let mut dirs = ports.records.scan().await.map_err(SupervisorError::Records)?;
     let rows = registry.rows().await?;
     let names: Vec<String> = dirs.iter().map(|facts| facts.name.clone()).collect();
-    // What was not executed yet is a start under way.
+    // A spec that was not executed yet belongs to a start in progress.
     dirs.retain(|facts| matches!(facts.spec, SpecFacts::Executed(_)));
     for adoption in adoptions(&rows, &dirs, &ports.clock.host()) {
         if let Adoption::Remove { name, generation, with_logs: true } = adoption {
@@ -63,12 +63,12 @@ async fn remove(ports: &Ports, name: &str, generation: u64, with_logs: bool) {
         removed = ports.records.remove_logs(name).await;
     }
     if let Err(error) = removed {
-        tracing::warn!(worker = name, generation, %error, "records that no row leads to stay");
+        tracing::warn!(worker = name, generation, %error, "cannot delete records that belong to no row");
     }
 }
 
-/// Takes back a start that was never committed, as soon as its shim has seen
-/// that. `None` when its shim found the row committed after all.
+/// Rolls back a start that was never committed, once its shim has noticed that and released the
+/// lease. Returns `None` if the shim still holds the lease or the row was committed after all.
 async fn abort(ports: &Ports, registry: &RegistryHandle, facts: DirFacts) -> Option<()> {
     if !ports.records.lease_is_let_go(&facts.name, facts.generation).await {
         return None;
@@ -84,7 +84,7 @@ async fn abort(ports: &Ports, registry: &RegistryHandle, facts: DirFacts) -> Opt
         if let Some(plan) = &spec.worktree {
             let caller = worker::caller_of(&spec.contract, &spec.request);
             if let Err(error) = ports.worktrees.undo(plan, &caller).await {
-                tracing::error!(worker = %facts.name, path = %plan.path, %error, "the worktree of an aborted start stays");
+                tracing::error!(worker = %facts.name, path = %plan.path, %error, "cannot roll back a worktree");
                 return Some(());
             }
         }

@@ -1,4 +1,4 @@
-//! What the rooms above workers and queues ask of them.
+//! Interface of runs, loops and flows to the workers and merge queues.
 
 use ractor::ActorRef;
 use tokio::sync::mpsc;
@@ -14,7 +14,7 @@ use swarm_model::{
 };
 use swarm_ports::BoxFuture;
 
-/// The way of the rooms above to those below, by the supervisor, which has their handles.
+/// Access to workers and merge queues through the supervisor, which has their handles.
 pub struct Below(pub ActorRef<SupervisorMessage>);
 
 impl Below {
@@ -28,7 +28,7 @@ impl Below {
                 Some(Reply::Warning(_)) | None => {}
             }
         }
-        Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending"))
+        Err(Refusal::new(RefusalKind::Stopping, "the supervisor is shutting down"))
     }
 
     async fn remove(&self, name: &str, caller: &Caller, force_dirty: bool) -> Result<WorkerLine, Refusal> {
@@ -37,7 +37,7 @@ impl Below {
         self.ask::<CleanRequest>(Request::Clean(Box::new(request))).await
     }
 
-    /// Forgets a worker that has ended, and its worktree: what work it holds is saved first.
+    /// Cleans a worker that has ended, and its worktree. Uncommitted work is saved first.
     pub async fn clean_whatever(&self, name: &str, caller: &Caller) -> Result<WorkerLine, Refusal> {
         self.remove(name, caller, true).await
     }
@@ -69,7 +69,7 @@ impl Fleet for Below {
     fn retry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
             let found = item_of(&self.0, key).await;
-            let (queue, item) = found.ok_or_else(|| Refusal::new(RefusalKind::NotFound, "its queue is gone"))?;
+            let (queue, item) = found.ok_or_else(|| Refusal::new(RefusalKind::NotFound, "its merge queue is gone"))?;
             let asked = queue.ask(crate::merge::Ask::Retry(item.id)).await;
             asked.map(drop).map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))
         })
@@ -78,7 +78,7 @@ impl Fleet for Below {
     fn land(&self, wish: Wish) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
             let asked = ractor::call_t!(self.0, SupervisorMessage::Land, super::LAND_MS_MAX, Box::new(wish));
-            asked.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending")))
+            asked.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is shutting down")))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Children of one kind: their handles by key, and which actor is which.
+//! Children of one kind: their handles by key, and their keys by actor.
 
 use std::collections::BTreeMap;
 
@@ -63,8 +63,8 @@ impl<Key: Clone + Ord, Handle: Clone> Children<Key, Handle> {
     }
 }
 
-/// Refusal for an actor that could not be started. `kind` applies if it refused by itself, and
-/// then the cause is its own sentence, without the runtime's words about it.
+/// Returns the refusal for an actor that could not be started. `kind` applies if the actor itself
+/// refused to start; the cause is then its own message, without the text that the runtime adds.
 pub fn not_started(error: SpawnErr, kind: RefusalKind) -> Refusal {
     match error {
         SpawnErr::StartupFailed(cause) => Refusal::new(kind, cause.to_string()),

@@ -1,4 +1,4 @@
-//! A kill or a cleaning of workers also concerns their loops and their nudges.
+//! Effects of `kill` and `clean` of workers on their loops and nudges.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::loops::is_own_request;
 use crate::nudges::NudgesHandle;
 use swarm_model::{Answer, Refusal};
 
-/// Who ends workers, and how.
+/// How workers are ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Killed,
     Cleaned,
-    /// Their loop does, which may start the next one.
+    /// By their loop, which may start the next iteration.
     ByTheirLoop,
 }
 
-/// Everything besides the workers themselves that ends with them.
+/// Everything that ends together with a request's workers.
 pub struct Ending {
     desk: Desk,
-    /// Loops that end before the request, so that none begins its next iteration meanwhile.
+    /// Loops that end before the request, so that none starts its next iteration in the meantime.
     before: Vec<String>,
-    /// Loops that end after the request, if the worker is gone then.
+    /// Loops that end after the request, if the worker is then gone.
     after: Vec<String>,
     /// Loops whose records are removed.
     forget: Vec<String>,
@@ -37,7 +37,7 @@ pub struct Nudges {
 }
 
 impl State {
-    /// What else ends with the workers that this request kills or cleans. `None` for other
+    /// Returns what else ends with the workers that this request kills or cleans. `None` for other
     /// requests.
     pub(super) fn ending(&self, request: &Request, names: &[String]) -> Option<Ending> {
         let (by, cleans, removes_tree) = match request {
@@ -70,7 +70,7 @@ impl Ending {
     pub async fn around(self, work: impl Future<Output = ()>) {
         for name in &self.before {
             if let Err(refusal) = self.desk.killed(name).await {
-                tracing::warn!(worker = %name, cause = %refusal.cause, "its loop is left as it is");
+                tracing::warn!(worker = %name, cause = %refusal.cause, "cannot end the loop of a worker");
             }
         }
         work.await;
@@ -79,12 +79,12 @@ impl Ending {
                 && matches!(self.desk.registry.find(name).await, Ok(None))
                 && let Err(refusal) = self.desk.killed(name).await
             {
-                tracing::error!(worker = %name, cause = %refusal.cause, "its loop could not be ended");
+                tracing::error!(worker = %name, cause = %refusal.cause, "cannot end the loop of a cleaned worker");
             }
         }
         for name in &self.forget {
             if let Err(refusal) = self.desk.forget(name).await {
-                tracing::warn!(worker = %name, cause = %refusal.cause, "the records of its loop stay");
+                tracing::warn!(worker = %name, cause = %refusal.cause, "cannot delete the records of a loop");
             }
         }
     }
@@ -95,7 +95,7 @@ impl Nudges {
     /// worker that a person ended.
     pub async fn ended(&self, worker: &str, answer: &Result<Answer, Refusal>) {
         match (self.how, answer) {
-            // Its loop may start the next worker: the nudges check by themselves.
+            // The loop may start the next worker, so the nudges check by themselves.
             (How::ByTheirLoop, _) => self.handle.doubt(worker.to_owned()),
             (How::Killed, Ok(_)) => self.handle.killed(worker).await,
             (How::Cleaned, Ok(_)) => self.handle.cleaned(worker).await,

@@ -1,4 +1,4 @@
-//! Why the supervisor could not start or go on.
+//! Errors for which the supervisor cannot start or continue.
 
 #[derive(Debug, thiserror::Error)]
 pub enum SupervisorError {

@@ -1,4 +1,4 @@
-//! Flows: who runs them, and what people ask of them.
+//! Flows: starts and resumes them, and carries out requests about them.
 
 use std::sync::Arc;
 
@@ -14,12 +14,11 @@ use crate::flow::{FlowArguments, FlowHandle, Told};
 use swarm_model::flow::Begin;
 use swarm_model::{Answer, FlowLine, FlowOrder, FlowPlace, FlowRequest, Refusal, RefusalKind};
 
-/// How long the workers of a flow that is stopped may take to end.
+/// Maximum time that the workers of a stopped flow may take to end.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(30);
 
 impl State {
-    /// Every flow that was run goes on. One that cannot is told of, and the others are
-    /// none the worse for it.
+    /// Resumes every flow that is active. A flow that cannot resume is logged; the others still start.
     pub(super) async fn resume_flows(&mut self) -> Result<(), ActorProcessingErr> {
         match self.ports.flows.active().await {
             Ok(places) => {
@@ -27,14 +26,14 @@ impl State {
                     self.resume_flow(&place).await?;
                 }
             }
-            Err(error) => tracing::error!(%error, "the flows cannot be listed"),
+            Err(error) => tracing::error!(%error, "cannot list the flows"),
         }
         Ok(())
     }
 
     pub(super) async fn resume_flow(&mut self, place: &FlowPlace) -> Result<(), ActorProcessingErr> {
         if let Err(refusal) = self.open_flow(place, None).await? {
-            tracing::error!(flow = %place, cause = %refusal.cause, "a flow cannot go on");
+            tracing::error!(flow = %place, cause = %refusal.cause, "cannot resume a flow");
         }
         Ok(())
     }
@@ -70,7 +69,7 @@ impl State {
         }
     }
 
-    /// Carries out what a person asked for.
+    /// Carries out a request about a flow.
     pub(super) async fn begin_flow(
         &mut self,
         request: FlowRequest,
@@ -87,7 +86,7 @@ impl State {
                         let _ = answers.send(Answer::Done);
                         return;
                     }
-                    // It is being left: it is begun anew behind that.
+                    // The actor is just leaving. Start the flow again after that.
                     let _ = flow.cell().wait(Some(STOP_MAX)).await;
                     let request = FlowRequest { caller, place, order: FlowOrder::Run(rules) };
                     let _ = myself.cast(SupervisorMessage::FlowRequest(Box::new(request), answers));
@@ -102,11 +101,11 @@ impl State {
                 flow.wake();
                 Ok("woken")
             }
-            // Who runs it next reads what was said.
+            // The next actor that runs the flow reads its files anyway.
             (FlowOrder::Wake, None) => Ok("woken"),
             (FlowOrder::Stop { .. } | FlowOrder::Rest, None) => {
                 let refusal = Refusal::new(RefusalKind::NotFound, format!("nobody runs flow '{place}'"));
-                Err(refusal.remedy(format!("swarm flow run {place}")))
+                Err(refusal.remedy(format!("run 'swarm flow run {place}'")))
             }
             (order, Some(flow)) => {
                 self.beside(async move {

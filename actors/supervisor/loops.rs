@@ -1,4 +1,4 @@
-//! Loops: who starts them, what a person asks of them, and what they have to hear of.
+//! Loops: starts, adopts and resumes them, and carries out requests about them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,15 @@ use swarm_model::loops::progress::{Loop, Plan, Status};
 use swarm_model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, RespawnRequest, Spawned};
 use swarm_ports::Ports;
 
-/// How long a loop may take to be opened, in milliseconds: a slow disk is the longest part.
+/// Maximum time to open a loop, in milliseconds. The longest part is a slow disk.
 const OPEN_MS_MAX: u64 = 30_000;
-/// How long one that was ended may take to leave.
+/// Maximum time that the actor of an ended loop may take to exit.
 const LEAVE_MAX: Duration = Duration::from_secs(60);
-/// How often a loop is asked that is just leaving.
+/// Maximum number of times that a request is sent to a loop whose actor is just exiting.
 const TRIES_MAX: u32 = 5;
 
 impl State {
-    /// Every loop that is to be looked after goes on. One that cannot is told of, and the
-    /// others are none the worse for it.
+    /// Resumes every active loop. A loop that cannot resume is logged; the others still start.
     pub(super) async fn resume_loops(&mut self) -> Result<(), ActorProcessingErr> {
         match self.ports.loops.active().await {
             Ok(names) => {
@@ -36,14 +35,14 @@ impl State {
                     self.resume_loop(&name).await?;
                 }
             }
-            Err(error) => tracing::error!(%error, "the loops cannot be listed"),
+            Err(error) => tracing::error!(%error, "cannot list the loops"),
         }
         Ok(())
     }
 
     pub(super) async fn resume_loop(&mut self, name: &str) -> Result<(), ActorProcessingErr> {
         if let Err(refusal) = self.open_loop(name, None).await? {
-            tracing::error!(worker = name, cause = %refusal.cause, "a loop cannot go on");
+            tracing::error!(worker = name, cause = %refusal.cause, "cannot resume a loop");
         }
         Ok(())
     }
@@ -55,7 +54,7 @@ impl State {
     ) -> Result<Result<Option<LoopHandle>, Refusal>, ActorProcessingErr> {
         match (self.loops.get(&name.to_owned()), &begin) {
             (Some(_), Some(Begin::Plan(_))) => return Ok(Err(under_way(name))),
-            // Somebody else was first to take it over.
+            // The loop is already running here, for example because another request adopted it.
             (Some(known), Some(Begin::Adopt(_)) | None) => return Ok(Ok(Some(known.clone()))),
             (None, Some(Begin::Plan(_))) => {}
             (None, Some(Begin::Adopt(_)) | None) => match self.ports.loops.load(name).await {
@@ -89,7 +88,7 @@ impl State {
     pub(super) async fn loop_told(&mut self, name: String, told: Told) -> Result<(), ActorProcessingErr> {
         match told {
             Told::Over => {
-                // Between two iterations its worker was not gone; now it may be.
+                // Between two iterations its worker does not count as gone; now it may.
                 self.nudges.doubt(name.clone());
                 self.loops.remove(&name);
                 self.feed(Event::Live { child: Child::Loop(name), live: false }).await
@@ -97,7 +96,7 @@ impl State {
         }
     }
 
-    /// Carries out what a person asked for.
+    /// Carries out a request about a loop, in a separate task.
     pub(super) fn begin_loop_request(&mut self, request: LoopRequest, answers: UnboundedSender<Answer>) {
         let desk = self.loop_desk();
         self.beside(async move {
@@ -112,8 +111,9 @@ impl State {
         Desk { ports: self.ports.clone(), registry: self.registry.clone(), supervisor: self.myself.clone() }
     }
 
-    /// Refuses to respawn the worker of a loop that goes on: the loop starts it itself. Beside the
-    /// loop, a respawn would end the loop or be taken for another program's worker.
+    /// Refuses to respawn the worker of a loop that is active or paused, because the loop starts the
+    /// worker itself. A respawn beside the loop would end the loop or be mistaken for another
+    /// program's worker.
     pub(super) async fn may_respawn(&self, respawn: &RespawnRequest) -> Result<(), Refusal> {
         if is_own_request(&respawn.caller.request) {
             return Ok(());
@@ -123,16 +123,17 @@ impl State {
             return Ok(());
         }
         let (name, state) = (&respawn.name, it.status.word());
-        let cause = format!("worker '{name}' belongs to a ralph loop that is {state}, which starts it itself");
+        let cause = format!("worker '{name}' belongs to a ralph loop that is {state} and starts it itself");
         let refusal = Refusal::new(RefusalKind::Running, cause).of(name);
         let remedy = format!(
-            "swarm ralph pause {name} keeps the loop from its next iteration; swarm ralph stop {name} ends it, and then the worker can be respawned"
+            "run 'swarm ralph pause {name}' to prevent the next iteration, or 'swarm ralph stop {name}' to end the \
+             loop before you respawn the worker"
         );
         Err(refusal.remedy(remedy))
     }
 }
 
-/// What is needed to ask about loops beside the supervisor's actor.
+/// What is needed to carry out a request about loops beside the supervisor's actor.
 pub(super) struct Desk {
     pub(super) ports: Ports,
     pub(super) registry: RegistryHandle,
@@ -210,7 +211,7 @@ impl Desk {
             && let Ok(Some(it)) = self.ports.loops.load(&name).await
             && it.plan.id == plan.id
         {
-            // Its first answer was lost.
+            // A repeated request whose first answer was lost.
             return self.begun(&it).await;
         }
         self.is_let_go(&name).await?;
@@ -237,15 +238,15 @@ impl Desk {
             return Err(under_way(&name));
         }
         let opened = self.open(&name, Some(Begin::Plan(Box::new(plan)))).await?;
-        let opened = opened.ok_or_else(|| Refusal::new(RefusalKind::Internal, "the loop did not begin"))?;
+        let opened = opened.ok_or_else(|| Refusal::new(RefusalKind::Internal, "the loop did not start"))?;
         opened.begun().await.map_err(|refusal| refusal.of(&name))
     }
 
-    /// The worker that a request started before.
+    /// Returns the worker that the same request started before.
     async fn begun(&self, it: &Loop) -> Result<Spawned, Refusal> {
         let name = it.name();
         if let Some(cause) = &it.refused {
-            // What it left goes as it is opened.
+            // Opening the loop deletes what it left.
             if let Some(opened) = self.open(name, None).await? {
                 let _ = opened.cell().wait(Some(LEAVE_MAX)).await;
             }
@@ -258,7 +259,7 @@ impl Desk {
         }
         let subject = Subject::read(&self.ports, &self.registry, name).await?;
         let Subject::Ours { row, facts } = subject else {
-            return Err(Refusal::new(RefusalKind::NotFound, "its loop has begun, and its worker is gone").of(name));
+            return Err(Refusal::new(RefusalKind::NotFound, "its loop has started, but its worker is gone").of(name));
         };
         let lease = facts.lease.content;
         let pane = lease.as_ref().and_then(|lease| lease.pane.clone());
@@ -275,7 +276,8 @@ impl Desk {
         })
     }
 
-    /// Ends a worker of that name and its loop. What is in its worktree is saved first, and that is told.
+    /// Ends and cleans the worker of that name and its loop. Uncommitted work in its worktree is saved
+    /// first; the returned notes say so.
     async fn make_way(&self, plan: &Plan, caller: &Caller) -> Result<Vec<(String, String)>, Refusal> {
         let name = &plan.name;
         let request = format!("{}replace", crate::loops::request_prefix(&plan.id));
@@ -291,7 +293,7 @@ impl Desk {
     pub(super) async fn open(&self, name: &str, begin: Option<Begin>) -> Result<Option<LoopHandle>, Refusal> {
         let name = name.to_owned();
         let opened = ractor::call_t!(self.supervisor, SupervisorMessage::OpenLoop, OPEN_MS_MAX, name, begin);
-        opened.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is ending")))
+        opened.unwrap_or_else(|_| Err(Refusal::new(RefusalKind::Stopping, "the supervisor is shutting down")))
     }
 
     pub(super) async fn ask(&self, name: &str, event: Happening, done: &str) -> Result<Answer, Refusal> {
@@ -299,7 +301,7 @@ impl Desk {
             let Some(opened) = self.open(name, None).await? else { return Err(no_state(name)) };
             match opened.ask(event.clone()).await {
                 Ok(()) => return Ok(line(name, done)),
-                // It was just leaving.
+                // The actor was just exiting.
                 Err(LoopError::Closed) => drop(opened.cell().wait(Some(LEAVE_MAX)).await),
                 Err(error) => return Err(Refusal::new(RefusalKind::Registry, error.to_string()).of(name)),
             }
@@ -311,7 +313,7 @@ impl Desk {
         matches!(self.ports.loops.load(name).await, Ok(Some(it)) if it.status == Status::Running)
     }
 
-    /// Its loop, where it has one that may go on, does not.
+    /// Ends the loop of this worker, if there is one that is active or could resume.
     pub(super) async fn killed(&self, name: &str) -> Result<(), Refusal> {
         match self.locate(name).await {
             Ok(it) if it.may_go_on() || it.is_active() => self.end(it).await,
@@ -321,10 +323,11 @@ impl Desk {
         }
     }
 
-    /// Forgets a loop that was ended, once nobody writes to its records any more.
+    /// Deletes the records of an ended loop, once its actor no longer writes to them. Returns whether
+    /// there were any.
     pub(super) async fn forget(&self, name: &str) -> Result<bool, Refusal> {
         if let Some(opened) = self.open(name, None).await? {
-            // One that was over has nothing to do, and says so when it is asked something.
+            // A loop that is over has nothing to do, and its actor exits once it receives a request.
             let _ = opened.ask(Happening::Killed).await;
             if opened.cell().wait(Some(LEAVE_MAX)).await.is_err() {
                 return Err(Refusal::new(RefusalKind::Running, "its loop did not end in time").of(name));
@@ -352,5 +355,5 @@ fn no_state(name: &str) -> Refusal {
 
 fn under_way(name: &str) -> Refusal {
     let refusal = Refusal::new(RefusalKind::Exists, format!("a ralph loop of '{name}' is under way")).of(name);
-    refusal.remedy(format!("swarm ralph stop {name} ends it"))
+    refusal.remedy(format!("run 'swarm ralph stop {name}' to end it"))
 }

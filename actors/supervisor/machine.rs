@@ -1,5 +1,5 @@
-//! Decisions of the root: which children are started again after a failure,
-//! when there is nothing left to do, and what to make of what lies on disk.
+//! Decisions of the root: which children are restarted after a failure, when the supervisor is idle,
+//! and what to do about each thing found on disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,31 +9,32 @@ use crate::registry::reconcile;
 use swarm_model::{FlowPlace, Row, Target};
 use swarm_ports::{DirFacts, SpecFacts};
 
-/// How long a supervisor stays with nothing to supervise, in milliseconds.
+/// Time after which an idle supervisor exits, in milliseconds.
 pub const IDLE_MS_MAX: u64 = 30_000;
-/// Restart intensity of a child: more failures than this …
+/// Maximum number of failures of a child within [`FAILURE_WINDOW_MS`]. If a child exceeds it, the
+/// supervisor gives up (the restart intensity of Erlang/OTP supervisors).
 pub const FAILURES_MAX: usize = 5;
-/// … within this time, and the supervisor itself gives up (Erlang/OTP's rule).
+/// Window in which failures of a child are counted, in milliseconds.
 pub const FAILURE_WINDOW_MS: u64 = 10_000;
 
-/// A child of the root.
+/// Child of the root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Child {
-    /// Workers hold handles to it, so they are restarted with it (rest for one).
+    /// Restarted with all workers, because they hold handles to it (rest for one).
     Registry,
-    /// Restarted alone: it adopts what is on disk.
+    /// Restarted alone: it adopts the worker that is on disk. Named by the worker.
     Worker(String),
-    /// Restarted alone: it resumes what its journal says.
+    /// Restarted alone: it resumes from its journal.
     Merge(Target),
-    /// As a queue; named by the directory of its files.
+    /// Restarted alone: it resumes from its files. Named by the directory of its files.
     Run(String),
-    /// Restarted alone: the workers tell it again what lives.
+    /// Restarted alone: the workers report again what lives.
     Heartbeat,
-    /// As a queue; named by its worker.
+    /// Restarted alone: it resumes from its files. Named by its worker.
     Loop(String),
-    /// As a queue: its files say what is at work.
+    /// Restarted alone: its files say which turns are running.
     Flow(FlowPlace),
-    /// Restarted alone: what it knows is on disk.
+    /// Restarted alone: all its state is on disk.
     Nudges,
 }
 
@@ -41,17 +42,17 @@ pub enum Child {
 pub enum Event {
     RequestBegan,
     RequestEnded,
-    /// A child needs this process, or not any more.
+    /// A child needs this process, or no longer does.
     Live {
         child: Child,
         live: bool,
     },
-    /// A child panicked or returned an error, `now_ms` after boot.
+    /// A child panicked or returned an error, `now_ms` milliseconds after boot.
     ChildFailed {
         child: Child,
         now_ms: u64,
     },
-    /// The idle timer of this number fired.
+    /// The idle timer with this number fired.
     IdleTimer(u64),
     Stop(Exit),
 }
@@ -60,8 +61,7 @@ pub enum Event {
 pub enum Effect {
     /// Fire `IdleTimer(number)` after [`IDLE_MS_MAX`].
     ArmIdle(u64),
-    /// Start the successor of a child that failed. With the registry, all workers are
-    /// restarted.
+    /// Start the successor of a child that failed. For the registry, restart all workers too.
     Restart(Child),
     End(Exit),
 }
@@ -75,7 +75,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// How many workers need this process.
+    /// Returns the number of workers that need this process.
     pub fn live(&self) -> usize {
         self.live.iter().filter(|child| matches!(child, Child::Worker(_))).count()
     }
@@ -111,7 +111,7 @@ impl Machine {
         self.live.is_empty() && self.requests == 0
     }
 
-    /// Each arming makes earlier timers void.
+    /// Arms the idle timer if the supervisor is idle. Earlier timers become void.
     pub fn arm_when_idle(&mut self) -> Vec<Effect> {
         if !self.is_idle() {
             return Vec::new();
@@ -127,7 +127,7 @@ impl Machine {
         if recent.len() > FAILURES_MAX {
             return vec![Effect::End(Exit::GaveUp)];
         }
-        // The successor reports again what needs this process.
+        // The successor reports again whether it needs this process.
         if child == Child::Registry {
             self.live.retain(|child| !matches!(child, Child::Registry | Child::Worker(_) | Child::Heartbeat));
         } else {
@@ -139,20 +139,20 @@ impl Machine {
     }
 }
 
-/// What a starting supervisor does about one thing it finds.
+/// Action of a starting supervisor for one thing that it finds on disk.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Adoption {
-    /// A worker with a row: its actor looks after it.
+    /// Worker with a row: start an actor that adopts it.
     Worker(String),
-    /// A start that was never committed: taken back once its lease is free.
+    /// Start that was never committed: roll it back once its lease is free.
     Abort(Box<DirFacts>),
-    /// It runs and its row is missing: the row comes back.
+    /// Worker that runs but has no row: insert the row again.
     AdoptBack(Box<Row>),
-    /// Records that no row leads to.
+    /// Records that belong to no row: delete them.
     Remove { name: String, generation: u64, with_logs: bool },
 }
 
-/// Decides for everything on disk. `host` goes into rows that come back.
+/// Returns the actions for everything on disk. `host` is written to rows that are inserted again.
 pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adoption> {
     let mut plan = Vec::new();
     let mut named = BTreeSet::new();
@@ -173,7 +173,7 @@ pub fn adoptions(rows: &[Arc<Row>], dirs: &[DirFacts], host: &str) -> Vec<Adopti
                 plan.push(Adoption::AdoptBack(Box::new(reconcile::row_of(spec, pid, host))));
                 plan.push(Adoption::Worker(facts.name.clone()));
             }
-            // The other program made the row anew while our shim still ends the old life.
+            // Another program replaced the row while our shim still ends the old generation.
             SpecFacts::Executed(_) | SpecFacts::Missing if facts.lease.held => {}
             SpecFacts::Executed(_) | SpecFacts::Missing => plan.push(Adoption::Remove {
                 name: facts.name.clone(),
@@ -192,7 +192,7 @@ mod tests {
     use swarm_ports::LeaseFacts;
 
     #[test]
-    fn it_leaves_only_when_nothing_needs_it() {
+    fn the_supervisor_exits_only_if_nothing_needs_it() {
         let mut machine = Machine::default();
         machine.on(Event::RequestBegan);
         machine.on(Event::Live { child: Child::Worker("a".to_owned()), live: true });

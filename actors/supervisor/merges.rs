@@ -1,4 +1,4 @@
-//! Merge queues: who starts them, and what is handed to them.
+//! Merge queues: starts them, adds items to them and carries out requests about them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use swarm_model::{
 };
 use swarm_ports::{Completion, Ports};
 
-/// How long a question about the queues may take, in milliseconds.
+/// Maximum duration of a query about the queues, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;
 
-/// How often a worker's finished work is handed to its queue, when that fails …
+/// Maximum number of tries to add a worker's finished work to its queue.
 const ENTRY_TRIES_MAX: u32 = 6;
-/// … and how long before the second time; twice as long before each one after.
+/// Pause before the second try. Doubles before each further try.
 const ENTRY_PAUSE: Duration = Duration::from_secs(1);
 
 impl State {
-    /// Every queue that has a journal goes on. One that cannot is told of, and the
-    /// others and the workers are none the worse for it.
+    /// Resumes every queue that has a journal. A queue that cannot resume is logged; the others and the
+    /// workers still start.
     pub(super) async fn resume_merges(&mut self) {
         match self.ports.landings.targets().await {
             Ok(targets) => {
@@ -38,17 +38,17 @@ impl State {
                     self.resume_merge(&target).await;
                 }
             }
-            Err(error) => tracing::error!(%error, "the merge queues cannot be listed"),
+            Err(error) => tracing::error!(%error, "cannot list the merge queues"),
         }
     }
 
     pub(super) async fn resume_merge(&mut self, target: &Target) {
         if let Err(refusal) = self.queue(target).await {
-            tracing::error!(branch = %target.branch, cause = %refusal.cause, "a merge queue cannot go on");
+            tracing::error!(branch = %target.branch, cause = %refusal.cause, "cannot resume a merge queue");
         }
     }
 
-    /// The queue of this base, started when there is none.
+    /// Returns the queue of this base. Starts it if it is not running.
     pub(super) async fn queue(&mut self, target: &Target) -> Result<MergeHandle, Refusal> {
         if let Some(queue) = self.merges.get(target) {
             return Ok(queue.clone());
@@ -67,7 +67,7 @@ impl State {
         Ok(queue)
     }
 
-    /// The queue in which an item was made under this key.
+    /// Returns the queue that contains the item with this key.
     pub(super) fn queue_of(&self, key: &str) -> Option<MergeHandle> {
         self.merges.get(self.queued.get(key)?).cloned()
     }
@@ -100,11 +100,11 @@ impl State {
         self.emit_of(Some(item.name), kind);
     }
 
-    /// A worker that has finished enters its queue; a task looks after it.
+    /// Adds the work of a finished worker to its queue, in a separate task.
     pub(super) fn enqueue(&self, key: String, completion: Completion) {
         let desk = self.desk();
         self.beside(async move {
-            // Told again by whoever adopts it, and its worktree may be somebody's by then.
+            // Every adoption reports the end again, and the worktree may be in use again by then.
             if item_of(&desk.supervisor, &key).await.is_some() {
                 return;
             }
@@ -112,7 +112,7 @@ impl State {
             let mut pause = ENTRY_PAUSE;
             for attempt in 1..=ENTRY_TRIES_MAX {
                 let Err(refusal) = desk.add(key.clone(), completion.clone(), 0).await else { return };
-                tracing::warn!(worker = %name, cause = %refusal.cause, "finished work cannot be queued");
+                tracing::warn!(worker = %name, cause = %refusal.cause, "cannot queue finished work");
                 if attempt == ENTRY_TRIES_MAX || matches!(refusal.kind, RefusalKind::Invalid | RefusalKind::NotFound) {
                     return desk.emit(name, EventKind::MergeRefused { cause: refusal.cause });
                 }
@@ -122,7 +122,7 @@ impl State {
         });
     }
 
-    /// What a run's worker left is to land; a task looks after it.
+    /// Queues the work of a run's worker, in a separate task.
     pub(super) fn land(&self, wish: Wish, reply: RpcReplyPort<Result<(), Refusal>>) {
         let desk = self.desk();
         self.beside(async move {
@@ -136,7 +136,7 @@ impl State {
         });
     }
 
-    /// Carries out what a person asked for.
+    /// Carries out a request about merge queues, in a separate task.
     pub(super) fn begin_merge(&self, request: MergeRequest, answers: UnboundedSender<Answer>) {
         let desk = self.desk();
         self.beside(async move {
@@ -145,11 +145,11 @@ impl State {
         });
     }
 
-    /// Works beside this actor, which counts it as a request that began.
+    /// Runs `work` beside this actor, which has already counted it as a request.
     pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
         let myself = self.myself.clone();
         tokio::spawn(async move {
-            // A panic ends the request, not the count of requests.
+            // A panic ends the request but must not leave it counted.
             let _ = tokio::spawn(work).await;
             let _ = myself.cast(SupervisorMessage::RequestEnded);
         });
@@ -160,14 +160,14 @@ impl State {
     }
 }
 
-/// The item that was made under this key, and its queue.
+/// Returns the item with this key, and its queue.
 pub(super) async fn item_of(supervisor: &ActorRef<SupervisorMessage>, key: &str) -> Option<(MergeHandle, Item)> {
     let queue = ractor::call_t!(supervisor, SupervisorMessage::QueueOf, CALL_MS_MAX, key.to_owned()).ok()??;
     let item = queue.item(key).await?;
     Some((queue, item))
 }
 
-/// What a request about queues is carried out with.
+/// What is needed to carry out a request about queues beside the supervisor's actor.
 struct Desk {
     ports: Ports,
     registry: RegistryHandle,
@@ -214,17 +214,18 @@ impl Desk {
         let _ = answers.send(answer);
     }
 
-    /// What is known of a worker of that name; a branch has nothing to look up.
+    /// Adds the worktree and base of the worker of that name. A name without a row is a branch and is
+    /// returned unchanged.
     async fn looked_up(&self, mut completion: Completion) -> Result<Completion, Refusal> {
         let name = completion.name.as_str();
         let subject = Subject::read(&self.ports, &self.registry, name).await?;
         let Some(row) = subject.row() else { return Ok(completion) };
         if subject.is_running() {
-            let refusal = Refusal::new(RefusalKind::Running, format!("worker '{name}' is still at work"));
-            return Err(refusal.remedy(format!("swarm wait {name}, then add it")));
+            let refusal = Refusal::new(RefusalKind::Running, format!("worker '{name}' is still running"));
+            return Err(refusal.remedy(format!("run 'swarm wait {name}', then add it again")));
         }
         let Some(worktree) = &row.worktree else {
-            let cause = format!("worker '{name}' has no worktree, so nothing of it would land");
+            let cause = format!("worker '{name}' has no worktree, so there is nothing to merge");
             return Err(Refusal::new(RefusalKind::Invalid, cause));
         };
         completion.worker = Some((worktree.clone(), row.swarm().and_then(|meta| meta.base.clone())));
@@ -249,7 +250,7 @@ impl Desk {
     async fn ask(&self, target: &Target, ask: Ask) -> Result<Option<ItemId>, Refusal> {
         let about = target.clone();
         let queue = ractor::call_t!(self.supervisor, SupervisorMessage::Queue, CALL_MS_MAX, about);
-        let queue = queue.map_err(|_| Refusal::new(RefusalKind::Stopping, "the supervisor is ending"))??;
+        let queue = queue.map_err(|_| Refusal::new(RefusalKind::Stopping, "the supervisor is shutting down"))??;
         queue.ask(ask).await.map_err(|error| {
             let kind = match error {
                 MergeError::Unknown(_) => RefusalKind::NotFound,

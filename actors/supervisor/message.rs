@@ -1,4 +1,4 @@
-//! The supervisor's whole protocol.
+//! Messages of the supervisor.
 
 use ractor::RpcReplyPort;
 use tokio::sync::mpsc::UnboundedSender;
@@ -13,7 +13,7 @@ use swarm_model::{
     Refusal, RespawnRequest, RunRequest, SpawnRequest, Target,
 };
 
-/// What a person or a script asks for.
+/// Request about workers, from a person or a script.
 #[derive(Clone, Debug)]
 pub enum Request {
     Spawn(Box<SpawnRequest>),
@@ -23,74 +23,75 @@ pub enum Request {
     Recover(Box<RecoverRequest>),
 }
 
-/// Why the supervisor ends.
+/// Reason why the supervisor exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Nothing was left to supervise.
     Idle,
     /// A person asked for it.
     Asked,
-    /// Another one takes over at once.
+    /// Another supervisor takes over at once.
     Replaced,
     /// The state directory is gone.
     Abandoned,
-    /// A child failed too often: the guard starts a fresh process.
+    /// A child failed too often. The guard starts a new process.
     GaveUp,
 }
 
+/// Message to the supervisor.
 #[derive(Debug)]
 pub enum SupervisorMessage {
-    /// Answers go to the sender, `Done` is the last. Its receiver may be gone:
-    /// the work is done all the same.
+    /// Carry out a request about workers. Answers go to the sender; `Done` is the last. The work is
+    /// done even if the receiver is gone.
     Request(Request, UnboundedSender<Answer>),
-    /// The same about merge queues.
+    /// Carry out a request about merge queues; answers as for `Request`.
     MergeRequest(Box<MergeRequest>, UnboundedSender<Answer>),
-    /// The same about runs.
+    /// Carry out a request about runs; answers as for `Request`.
     RunRequest(Box<RunRequest>, UnboundedSender<Answer>),
-    /// The same about loops.
+    /// Carry out a request about loops; answers as for `Request`.
     LoopRequest(Box<LoopRequest>, UnboundedSender<Answer>),
-    /// The loop of this name, begun or gone on with where nobody looks after it; `None`
-    /// where there is none.
+    /// Return the loop of this name. Starts or resumes it if it has no actor; `None` if there is no
+    /// such loop.
     OpenLoop(String, Option<Begin>, RpcReplyPort<Result<Option<LoopHandle>, Refusal>>),
-    /// From a loop.
+    /// Report of a loop.
     Loop(String, crate::loops::Told),
-    /// The same about flows.
+    /// Carry out a request about flows; answers as for `Request`.
     FlowRequest(Box<FlowRequest>, UnboundedSender<Answer>),
-    /// From a flow.
+    /// Report of a flow.
     Flow(FlowPlace, crate::flow::Told),
-    /// The same about nudges.
+    /// Carry out a request about nudges; answers as for `Request`.
     NudgeRequest(Box<NudgeRequest>, UnboundedSender<Answer>),
-    /// From the task that carried out a request.
+    /// Sent by the task that carried out a request.
     RequestEnded,
-    /// From a worker.
+    /// Report of a worker.
     Report(Report),
-    /// From the heartbeat.
+    /// Report of the heartbeat.
     Heartbeat(crate::sessions::Told),
-    /// From a merge queue.
+    /// Report of a merge queue.
     Merge(Target, Told),
-    /// From a run.
+    /// Report of a run.
     Run(String, crate::run::Told),
-    /// From the nudges.
+    /// Report of the nudges.
     Nudges(crate::nudges::Told),
-    /// From a run: a worker's work is to be queued.
+    /// Sent by a run: queue the work of a worker.
     Land(Box<Wish>, RpcReplyPort<Result<(), Refusal>>),
-    /// The worker of this name, started when there is none.
+    /// Return the worker actor of this name. Starts it if it is not running.
     Worker(String, RpcReplyPort<WorkerHandle>),
-    /// All runs that are not over.
+    /// Return all runs that are not over.
     Runs(RpcReplyPort<Vec<RunHandle>>),
-    /// The queue of this base, started when there is none.
+    /// Return the queue of this base. Starts it if it is not running.
     Queue(Target, RpcReplyPort<Result<MergeHandle, Refusal>>),
-    /// All queues that there are.
+    /// Return all running queues.
     Queues(RpcReplyPort<Vec<MergeHandle>>),
-    /// An item was made under this key.
+    /// An item was queued under this key.
     Queued(String, Target),
-    /// The queue in which an item was made under this key.
+    /// Return the queue that contains the item with this key.
     QueueOf(String, RpcReplyPort<Option<MergeHandle>>),
-    /// It is not to end for want of work.
+    /// Do not exit when idle.
     Stay,
-    /// From the timer, with the number it was armed under.
+    /// Sent by the idle timer, with the number under which it was armed.
     IdleTimer(u64),
     Stop(Exit),
-    /// How many workers need this process.
+    /// Return the number of workers that need this process.
     Live(RpcReplyPort<usize>),
 }

@@ -3,18 +3,17 @@
 //! ```text
 //!   root ──┬── registry        restarted with all workers (rest for one)
 //!          ├── worker × N      restarted alone; each adopts what is on disk
-//!          ├── merge × N       restarted alone; each resumes its journal
-//!          ├── run × N         as a queue; asks the workers and queues beside it
-//!          ├── loop × N        as a run
-//!          ├── flow × N        as a run
-//!          ├── nudges          restarted alone; goes on with what is on disk
-//!          └── heartbeat       restarted alone; the workers tell it what lives
+//!          ├── merge × N       restarted alone; each resumes from its journal
+//!          ├── run × N         like a queue; uses the workers and queues beside it
+//!          ├── loop × N        like a run
+//!          ├── flow × N        like a run
+//!          ├── nudges          restarted alone; resumes from what is on disk
+//!          └── heartbeat       restarted alone; the workers report to it what lives
 //! ```
 //!
-//! More than five failures of one child in ten seconds end the process, and the
-//! guard starts a fresh one. It ends by itself when nothing is left to
-//! supervise. Owns no worker and no file: killing it at any instant loses
-//! nothing, the next one adopts.
+//! If one child fails more than five times within ten seconds, the process exits and the guard starts
+//! a new one. The supervisor exits by itself when nothing is left to supervise. It owns no worker
+//! process and no file: killing it at any moment loses nothing, because the next one adopts.
 
 mod actor;
 mod adopt;
@@ -46,13 +45,13 @@ use swarm_model::run::progress::Run;
 use swarm_model::{Answer, FlowRequest, LoopRequest, MergeRequest, NudgeRequest, QueueView, RunRequest};
 use swarm_ports::Ports;
 
-/// How long a question about the supervisor itself may take, in milliseconds.
+/// Maximum duration of a query about the supervisor itself, in milliseconds.
 const CALL_MS_MAX: u64 = 5_000;
-/// How long work may take on its way into a queue, in milliseconds: a commit of a
-/// large worktree is the longest part.
+/// Maximum time until work is queued, in milliseconds. The longest part is the commit of a large
+/// worktree.
 const LAND_MS_MAX: u64 = 15 * 60 * 1000;
 
-/// The way to the supervisor.
+/// Handle to the supervisor.
 #[derive(Clone)]
 pub struct SupervisorHandle {
     actor: ActorRef<SupervisorMessage>,
@@ -60,76 +59,76 @@ pub struct SupervisorHandle {
 }
 
 impl SupervisorHandle {
-    /// Starts the tree and adopts everything.
+    /// Starts the actor tree and adopts everything that is on disk.
     ///
     /// # Errors
-    /// When the registry cannot be read or the runtime refuses.
+    /// Fails if the registry cannot be read or the runtime cannot start an actor.
     pub async fn start(root: PathBuf, ports: Ports) -> Result<Self, SupervisorError> {
         let (sender, exit) = watch::channel(None);
         let arguments = actor::SupervisorArguments { root, ports, exit: sender };
         let started = actor::Supervisor::spawn(None, actor::Supervisor, arguments).await;
         let (actor, _) = started.map_err(|error| match error {
-            // Its own sentence, without the runtime's words about it.
+            // Only the cause itself, without the text that the runtime adds.
             SpawnErr::StartupFailed(cause) => SupervisorError::Startup(cause.to_string()),
             error => SupervisorError::Start("root", error.to_string()),
         })?;
         Ok(Self { actor, exit })
     }
 
-    /// Carries out a request. The last answer is `Done`; dropping the receiver
-    /// does not stop the work.
+    /// Carries out a request about workers. The last answer is `Done`. Dropping the receiver does not
+    /// stop the work.
     pub fn request(&self, request: Request) -> mpsc::UnboundedReceiver<Answer> {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::Request(request, answers));
         receiver
     }
 
-    /// Keeps it from ending when there is nothing to do.
+    /// Prevents the supervisor from exiting when it is idle.
     pub fn stay(&self) {
         let _ = self.actor.cast(SupervisorMessage::Stay);
     }
 
-    /// How many workers need this process.
+    /// Returns the number of workers that need this process.
     pub async fn live(&self) -> usize {
         ractor::call_t!(self.actor, SupervisorMessage::Live, CALL_MS_MAX).unwrap_or(0)
     }
 
-    /// The same for a request about merge queues.
+    /// Carries out a request about merge queues, as [`Self::request`] does.
     pub fn merge(&self, request: MergeRequest) -> mpsc::UnboundedReceiver<Answer> {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::MergeRequest(Box::new(request), answers));
         receiver
     }
 
-    /// The same for a request about runs.
+    /// Carries out a request about runs, as [`Self::request`] does.
     pub fn run(&self, request: RunRequest) -> mpsc::UnboundedReceiver<Answer> {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::RunRequest(Box::new(request), answers));
         receiver
     }
 
-    /// The same for a request about loops.
+    /// Carries out a request about loops, as [`Self::request`] does.
     pub fn ralph(&self, request: LoopRequest) -> mpsc::UnboundedReceiver<Answer> {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::LoopRequest(Box::new(request), answers));
         receiver
     }
 
-    /// The same for a request about flows.
+    /// Carries out a request about flows, as [`Self::request`] does.
     pub fn flow(&self, request: FlowRequest) -> mpsc::UnboundedReceiver<Answer> {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::FlowRequest(Box::new(request), answers));
         receiver
     }
 
-    /// The same for a request about nudges.
+    /// Carries out a request about nudges, as [`Self::request`] does.
     pub fn nudge(&self, request: NudgeRequest) -> mpsc::UnboundedReceiver<Answer> {
         let (answers, receiver) = mpsc::unbounded_channel();
         let _ = self.actor.cast(SupervisorMessage::NudgeRequest(Box::new(request), answers));
         receiver
     }
 
-    /// All runs that are not over, as they are now.
+    /// Returns the current state of all runs that are not over.
     pub async fn runs(&self) -> Vec<Run> {
         let runs = ractor::call_t!(self.actor, SupervisorMessage::Runs, CALL_MS_MAX).unwrap_or_default();
         let mut views = Vec::with_capacity(runs.len());
@@ -139,7 +138,7 @@ impl SupervisorHandle {
         views
     }
 
-    /// All merge queues as they are now.
+    /// Returns the current state of all merge queues.
     pub async fn queues(&self) -> Vec<QueueView> {
         let queues = ractor::call_t!(self.actor, SupervisorMessage::Queues, CALL_MS_MAX).unwrap_or_default();
         let mut views = Vec::with_capacity(queues.len());
@@ -149,18 +148,18 @@ impl SupervisorHandle {
         views
     }
 
-    /// Ends the supervisor; workers go on.
+    /// Ends the supervisor. Workers keep running.
     pub fn stop(&self, exit: Exit) {
         let _ = self.actor.cast(SupervisorMessage::Stop(exit));
     }
 
-    /// The actor itself, to end the whole tree at once as the kernel would.
+    /// Returns the root actor, so that tests can kill the whole tree at once, as the kernel would.
     #[cfg(feature = "testing")]
     pub fn cell(&self) -> ractor::ActorCell {
         self.actor.get_cell()
     }
 
-    /// Resolves when the supervisor is to end, also when its root died.
+    /// Waits until the supervisor must exit, and returns why. Also resolves if the root actor died.
     pub async fn ended(&self) -> Exit {
         let mut exit = self.exit.clone();
         let ended = exit.wait_for(Option::is_some).await.map(|exit| *exit);

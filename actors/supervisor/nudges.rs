@@ -1,4 +1,4 @@
-//! Nudges: who starts their actor, and what people ask of it.
+//! Nudges: starts their actor and passes requests on to it.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// Carries out what a person asked for.
+    /// Carries out a request about nudges, in a separate task.
     pub(super) fn begin_nudge(&self, request: NudgeRequest, answers: UnboundedSender<Answer>) {
         let (registry, nudges) = (self.registry.clone(), self.nudges.clone());
         self.beside(async move {
@@ -51,7 +51,8 @@ impl State {
     }
 }
 
-/// Only what has a window can be typed into. What is there already may be changed whoever is gone.
+/// Refuses to start a nudge for a worker that does not exist or has no window to type into. An
+/// existing nudge may be changed even if its worker is gone.
 async fn check(request: &NudgeRequest, registry: &RegistryHandle) -> Result<(), Refusal> {
     let NudgeOrder::Start { .. } = &request.order else { return Ok(()) };
     let name = request.worker.as_str();

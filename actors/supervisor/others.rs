@@ -1,5 +1,5 @@
-//! Loops that another program began and has left: they go on here, as if they had been
-//! begun here, once the record that says so is durable.
+//! Loops that another program started and no longer runs. They continue here as our own, once the
+//! record that says so is durable.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -12,10 +12,10 @@ use swarm_model::loops::progress::{Loop, Plan, Stage, Theirs};
 use swarm_model::{Answer, Caller, Environment, Refusal, RefusalKind, RowWorktree, WorktreeRequest};
 use swarm_ports::Found;
 
-/// A loop, wherever it is on record.
+/// A loop, from our records or from those of another program.
 pub struct Located {
     it: Loop,
-    /// It is another program's yet.
+    /// Set if the loop still belongs to another program.
     theirs: Option<Found>,
 }
 
@@ -39,7 +39,7 @@ impl Desk {
         }
     }
 
-    /// Asks a loop, which is ours from then on.
+    /// Sends an event to a loop. A loop of another program is adopted first.
     pub(super) async fn ask_of(
         &self,
         located: Located,
@@ -56,7 +56,7 @@ impl Desk {
         self.ask(&name, event, done).await
     }
 
-    /// Ends a loop, of which no worker is started any more.
+    /// Ends a loop, so that it starts no more workers. A loop of another program is adopted first.
     pub(super) async fn end(&self, located: Located) -> Result<(), Refusal> {
         let name = located.it.name().to_owned();
         if let Some(found) = located.theirs {
@@ -66,7 +66,8 @@ impl Desk {
         self.ask(&name, Happening::Killed, "stopped").await.map(drop)
     }
 
-    /// Refuses what would make two programs look after one loop.
+    /// Refuses a request if another program still runs the loop, because two programs must never run
+    /// the same loop.
     pub(super) async fn is_let_go(&self, name: &str) -> Result<(), Refusal> {
         match self.locate(name).await {
             Ok(Located { theirs: Some(found), .. }) => is_left(&found),
@@ -74,23 +75,24 @@ impl Desk {
         }
     }
 
-    /// Completes a loop with what its worker's row has, and with where its worker is.
+    /// Completes an adopted loop with data from its worker's row, and with the state of its worker.
     async fn equip(&self, mut it: Loop, caller: &Caller) -> Result<Loop, Refusal> {
         let name = it.name().to_owned();
         let refused = |cause: String| Refusal::new(RefusalKind::Invalid, cause).of(&name);
         if let Some(Err(cause)) = it.plan.done_pattern.as_deref().map(sight::pattern) {
-            let remedy = "it is a regular expression without look-around and back-references; swarm ralph spawn --replace begins the loop anew";
-            return Err(refused(format!("its done pattern cannot be used: {cause}")).remedy(remedy));
+            let remedy = "use a regular expression without look-around and backreferences, and start the loop again \
+                          with 'swarm ralph spawn --replace'";
+            return Err(refused(format!("invalid done pattern: {cause}")).remedy(remedy));
         }
         let subject = Subject::read(&self.ports, &self.registry, &name).await?;
         let (Some(row), Some(contract)) = (subject.row().cloned(), subject.contract(caller)) else {
-            let cause = format!("worker '{name}' is not there any more, and only its row says what the loop starts");
-            return Err(refused(cause).remedy("swarm ralph spawn begins it anew"));
+            let cause = format!("worker '{name}' is gone, and only its row says what the loop starts");
+            return Err(refused(cause).remedy("run 'swarm ralph spawn' to start a new loop"));
         };
         if row.tmux.is_none() {
             return Err(refused(format!("worker '{name}' is not a tmux worker")));
         }
-        // As that program has it, which stores a directory as it was typed.
+        // Like the original `swarm`, which stores the directory as it was typed.
         let cwd = Path::new(&caller.cwd).join(&contract.cwd).to_string_lossy().into_owned();
         it.plan = Plan {
             id: caller.request.clone(),
@@ -101,7 +103,7 @@ impl Desk {
         }
         .into();
         if let Err(cause) = self.ports.loops.prompt(&it.plan).await {
-            return Err(refused(cause).remedy("the loop reads it before each iteration"));
+            return Err(refused(cause).remedy("restore the file: the loop reads it before each iteration"));
         }
         it.theirs = Some(Theirs { started: row.started.clone(), process: None });
         match &subject {
@@ -119,7 +121,7 @@ impl Desk {
     }
 }
 
-/// The worktree that there is, should it have to be made again.
+/// Returns the request that creates the existing worktree again, in case it is deleted.
 fn asked_for(worktree: &RowWorktree) -> WorktreeRequest {
     let path = Path::new(&worktree.path);
     let text = |part: Option<&Path>| part.map(|part| part.to_string_lossy().into_owned());
@@ -133,11 +135,11 @@ fn asked_for(worktree: &RowWorktree) -> WorktreeRequest {
     }
 }
 
-/// Whether the program that began it has left it.
+/// Refuses if the program that started the loop still runs it.
 fn is_left(found: &Found) -> Result<(), Refusal> {
     let Some(pid) = found.keeper else { return Ok(()) };
     let name = found.it.name();
-    let cause = format!("the loop of '{name}' is looked after by another program (pid {pid})");
-    let remedy = format!("kill {pid} makes that program pause it; swarm ralph resume {name} goes on with it here");
+    let cause = format!("the loop of '{name}' is run by another program (pid {pid})");
+    let remedy = format!("run 'kill {pid}' to pause it there, then 'swarm ralph resume {name}' to continue it here");
     Err(Refusal::new(RefusalKind::Running, cause).of(name).remedy(remedy))
 }

@@ -1,4 +1,4 @@
-//! Requests about one worker or all of them, carried out side by side.
+//! Requests about one worker or all workers, carried out concurrently.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::registry::RegistryHandle;
 use crate::worker::{self, Removal, WorkerHandle};
 use swarm_model::{Answer, Refusal, RefusalKind, Scope};
 
-/// The workers that a request names.
+/// Returns the names of the workers that a request is about.
 ///
 /// # Errors
-/// When all are meant and the registry cannot be read.
+/// Fails if the request is about all workers and the registry cannot be read.
 pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<String>, Refusal> {
     let scope = match request {
         Request::Spawn(request) => return Ok(vec![request.name.clone()]),
@@ -33,16 +33,15 @@ pub async fn names(request: &Request, registry: &RegistryHandle) -> Result<Vec<S
     }
 }
 
-/// What a request is carried out with besides its workers.
+/// What is needed to carry out a request, besides its workers.
 #[derive(Clone)]
 pub struct Desk {
     pub supervisor: ActorRef<SupervisorMessage>,
-    /// For requests that end workers.
+    /// Set for requests that end workers.
     pub nudges: Option<Arc<Nudges>>,
 }
 
-/// Gives the request to each worker and sends what each answers, in the order
-/// of the list, and then that it is done.
+/// Gives the request to each worker. Sends their answers in the order of the list, then `Done`.
 pub async fn carry_out(
     request: Request,
     workers: Vec<(WorkerHandle, String)>,
@@ -57,18 +56,18 @@ pub async fn carry_out(
     for task in tasks {
         let answer = match task.await {
             Ok(Ok(answer)) => answer,
-            // `--all` is about those that there are; one that went meanwhile is done.
+            // `--all` means all existing workers; one that has gone in the meantime is done.
             Ok(Err(refusal)) if all && skipped(&request, &refusal) => continue,
             Ok(Err(refusal)) => Answer::Refused(refusal),
             Err(_) => continue,
         };
         let _ = answers.send(answer);
     }
-    // Together with the last answer: the one who asked wakes once for both.
+    // Sent together with the last answer, so that the client wakes only once.
     let _ = answers.send(Answer::Done);
 }
 
-/// `clean --all` is about the stopped ones only.
+/// Reports whether `--all` ignores this refusal: `clean --all` only applies to stopped workers.
 fn skipped(request: &Request, refusal: &Refusal) -> bool {
     use swarm_model::RefusalKind::{NotFound, Running};
     match request {
@@ -78,8 +77,8 @@ fn skipped(request: &Request, refusal: &Refusal) -> bool {
     }
 }
 
-/// Hands the request to a worker. If the worker does not take it because it was just cleaned,
-/// the next one of that name does.
+/// Passes the request to a worker actor. If that was just cleaned and takes no more messages, the
+/// next actor of that name gets the request.
 async fn one_or_next(request: Arc<Request>, worker: WorkerHandle, name: String, desk: Desk) -> Result<Answer, Refusal> {
     let answer = match one(Request::clone(&request), &worker).await {
         Err(refusal) if refusal.kind == RefusalKind::Stopping && worker.is_cleaned() => {

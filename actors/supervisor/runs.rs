@@ -1,4 +1,5 @@
-//! Runs: who starts them, and what they ask of workers and queues.
+//! Runs: starts and resumes them, informs them about their queue items, and carries out requests
+//! about them.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use swarm_model::merge::queue::Item;
 use swarm_model::{Answer, EventKind, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
 
 impl State {
-    /// Tells the run that queued this item of a step that began.
+    /// Tells the run that queued this item that a merge step has started.
     pub(super) fn run_merging(&self, step: &Step, item: &Item) {
         if let Some(run) = self.run_of(item) {
             run.merging(step.clone(), item.clone());
@@ -30,14 +31,13 @@ impl State {
         }
     }
 
-    /// The run that the key of the item names, if it is not over.
+    /// Returns the run that queued the item, if that run is not over.
     fn run_of(&self, item: &Item) -> Option<&RunHandle> {
         let key = item.key.as_deref()?;
         self.runs.all().find(|run| run.has_queued(key))
     }
 
-    /// Every run that is not over goes on. One that cannot is told of, and the others
-    /// are none the worse for it.
+    /// Resumes every run that is not over. A run that cannot resume is logged; the others still start.
     pub(super) async fn resume_runs(&mut self) -> Result<(), ActorProcessingErr> {
         match self.ports.runs.active().await {
             Ok(homes) => {
@@ -45,14 +45,14 @@ impl State {
                     self.resume_run(&home).await?;
                 }
             }
-            Err(error) => tracing::error!(%error, "the runs cannot be listed"),
+            Err(error) => tracing::error!(%error, "cannot list the runs"),
         }
         Ok(())
     }
 
     pub(super) async fn resume_run(&mut self, home: &str) -> Result<(), ActorProcessingErr> {
         if let Err(refusal) = self.run(home, None).await? {
-            tracing::error!(home, cause = %refusal.cause, "a run cannot go on");
+            tracing::error!(home, cause = %refusal.cause, "cannot resume a run");
         }
         Ok(())
     }
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// Carries out what a person asked for.
+    /// Carries out a request about a run.
     pub(super) async fn begin_run(
         &mut self,
         request: RunRequest,
@@ -121,12 +121,13 @@ impl State {
         let (run, home) = (begin.plan.id.clone(), begin.plan.home.clone());
         let repeated = begin.caller.repeated > 0;
         if repeated && self.ports.runs.began_by(&home, &begin.caller.request).await {
-            // Its first answer was lost; it is under way, or over by now.
+            // A repeated request whose first answer was lost; the run is in progress or already over.
             return Ok(Answer::Run(RunLine { run, home, done: "started".to_owned() }));
         }
         if self.runs.get(&home).is_some() {
             let refusal = Refusal::new(RefusalKind::Exists, format!("a run is under way in {home}"));
-            return Ok(Answer::Refused(refusal.remedy("swarm run attach shows it, swarm run stop ends it")));
+            let remedy = "run 'swarm run attach' to watch it, or 'swarm run stop' to end it";
+            return Ok(Answer::Refused(refusal.remedy(remedy)));
         }
         Ok(match self.run(&home, Some(begin)).await? {
             Ok(()) => {

@@ -1,4 +1,4 @@
-//! The heartbeat: who starts it, and what becomes of a worker whose session is lost.
+//! Heartbeat: starts its actor, and ends or renews workers on its report.
 
 use std::sync::Arc;
 
@@ -36,25 +36,25 @@ impl State {
             Told::Lost { worker, generation, found } => (worker, generation, found),
         };
         self.emit_of(Some(worker.clone()), EventKind::SessionLost { found: found.session });
-        // Its session is somebody else's, so nothing of it is written or removed.
+        // Another launch or program owns the session now, so nothing in it is written or deleted.
         let Some(handle) = self.workers.get(&worker).cloned() else { return };
         tokio::spawn(async move {
             if let Err(refusal) = tried(|| handle.forsake(generation)).await {
-                tracing::error!(worker, cause = %refusal.cause, "it lost its session and could not be stopped");
+                tracing::error!(worker, cause = %refusal.cause, "cannot stop a worker that lost its session");
             }
         });
     }
 
-    /// One that stands still is ended and started again.
+    /// Ends a worker that makes no progress, and starts it again.
     fn renew(&self, worker: String, generation: u64) {
         let Some(handle) = self.workers.get(&worker).cloned() else { return };
         let myself = self.myself.clone();
         tokio::spawn(async move {
             let refused = handle.renew(generation).await.err();
-            // Somebody else was faster: that is no news.
+            // If another request was faster, there is nothing to report.
             let meant = |refusal: &Refusal| !matches!(refusal.kind, RefusalKind::Running | RefusalKind::Invalid);
             if let Some(refusal) = refused.filter(meant) {
-                tracing::error!(worker, cause = %refusal.cause, "it stands still and could not be started again");
+                tracing::error!(worker, cause = %refusal.cause, "cannot restart a worker that makes no progress");
                 let _ = myself.cast(SupervisorMessage::Heartbeat(Told::Happened {
                     worker,
                     kind: EventKind::WorkerFailed { cause: refusal.cause },

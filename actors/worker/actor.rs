@@ -1,6 +1,5 @@
-//! The shell around [`machine`](super::machine): one message at a time, each
-//! carried out to its end before the next, so that nothing can interleave with
-//! a start, a stop or a removal of the same worker.
+//! Actor around [`machine`](super::machine). Each message is handled completely before the next, so
+//! that nothing can interleave with a start, a stop or a removal of the same worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +17,11 @@ use crate::registry::RegistryHandle;
 use swarm_model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted};
 use swarm_ports::{DirFacts, Ports, StopOrder};
 
-/// How long a stop may take: the shim's five seconds of grace, its five of
-/// insisting, and a slow disk.
+/// Maximum duration of a stop: the shim's five seconds of grace, its five seconds of repeated kills,
+/// and a slow disk.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
-/// One worker. Its mark says that it was cleaned: it takes nothing more.
+/// Actor of one worker. The flag is set once the worker is cleaned; then it takes no more messages.
 pub struct Worker(pub(super) Arc<AtomicBool>);
 
 #[derive(Clone)]
@@ -33,17 +32,17 @@ pub struct WorkerArguments {
     pub reporter: Reporter,
 }
 
-/// The generation that is under this actor's eyes.
+/// The generation that this actor supervises.
 pub(super) struct Life {
     pub generation: u64,
     pub lease: Lease,
     pub timeout_ms: Option<u64>,
-    /// File names of its logs, below the directory of logs.
+    /// File names of its logs in the log directory.
     pub logs: Vec<String>,
     pub log_limit_bytes: u64,
-    /// Its work is to land once it has finished.
+    /// Whether its work must land once it has finished.
     pub merges: bool,
-    /// What there is to beat for.
+    /// What the heartbeat actor needs to know. `None` if it has nothing to do for this worker.
     pub session: Option<swarm_ports::Life>,
 }
 
@@ -52,7 +51,7 @@ impl Life {
         let plan = spec.session();
         let window = spec.contract.tmux.is_some();
         let watch = spec.contract.watch.clone();
-        // A program that nobody asked about is nobody's business.
+        // A plain program without watch rules needs no heartbeat.
         let looked_after = plan.is_some() || watch.is_some() || (window && spec.is_agent());
         let session = looked_after.then(|| swarm_ports::Life {
             worker: spec.name.clone(),
@@ -84,7 +83,7 @@ pub struct State {
     pub(super) machine: Machine,
     pub(super) life: Option<Life>,
     tasks: Vec<AbortHandle>,
-    /// What the supervisor was told last, and of which generation.
+    /// Liveness and generation that were last reported to the supervisor.
     live: (bool, Option<u64>),
     cleaned: Arc<AtomicBool>,
 }
@@ -116,8 +115,8 @@ impl Actor for Worker {
         message: WorkerMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        // Boxed: an actor keeps room for its largest future for life, and there
-        // is one actor for every worker.
+        // Boxed: an actor reserves memory for its largest future for its whole life, and there is
+        // one actor per worker.
         Box::pin(state.receive(&myself, message)).await;
         Ok(())
     }
@@ -179,8 +178,8 @@ impl State {
         Subject::read(self.ports(), &self.arguments.registry, self.name()).await
     }
 
-    /// Gives one event to the machine and carries out what it says. The first
-    /// failure ends it, and what follows is not done.
+    /// Feeds one event to the machine and carries out its effects. Stops at the first failure; the
+    /// remaining effects are skipped.
     pub(super) async fn feed(&mut self, event: Event) -> Result<(), Refusal> {
         let effects = self.machine.on(event, self.ports().clock.wall_ms());
         for effect in effects {
@@ -196,7 +195,7 @@ impl State {
             Effect::ForgetRenewal(wanted) => {
                 if let Err(refusal) = self.write_wanted("record what is wanted", &wanted).await {
                     let error = refusal.cause;
-                    tracing::warn!(worker = self.name(), %error, "it is still noted that it is to be started again");
+                    tracing::warn!(worker = self.name(), %error, "cannot delete the record of an interrupted renewal");
                 }
             }
             Effect::KeepLogs => self.keep_logs(),
@@ -244,7 +243,7 @@ impl State {
         let Some(life) = &self.life else { return };
         let (generation, myself) = (life.generation, self.myself.clone());
         let gone = self.ports().processes.gone(life.lease.worker.clone());
-        // The shim enforced the time limit; without it that falls to us.
+        // Normally the shim enforces the time limit. Without a shim, this actor does.
         let limit = life.timeout_ms.map(|limit| {
             let up_ms = self.up_ms(&life.lease);
             Duration::from_millis(limit.saturating_sub(up_ms))
@@ -282,7 +281,7 @@ impl State {
         }
     }
 
-    /// A worker runs from here on under this actor's eyes.
+    /// Starts supervising a worker that was just started.
     pub(super) async fn begin_life(&mut self, started: Started) {
         self.abort_tasks();
         let (generation, policy) = (started.generation, started.spec.contract.restart);
@@ -298,18 +297,18 @@ impl State {
         if let Err(refusal) = self.try_start_again().await {
             tracing::warn!(worker = self.name(), cause = %refusal.cause, "a restart failed");
             if let Err(refusal) = self.feed(Event::StartFailed).await {
-                tracing::error!(worker = self.name(), cause = %refusal.cause, "the failed restart could not be recorded");
+                tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot record the failed restart");
             }
         }
     }
 
     async fn try_start_again(&mut self) -> Result<(), Refusal> {
         let Subject::Ours { row, facts } = self.subject().await? else {
-            // Cleaned or taken over by the other program: nothing of ours to restart.
+            // Cleaned, or taken over by another program: nothing to restart.
             return self.feed(Event::Forgotten).await;
         };
         let Some(spec) = facts.spec.spec() else {
-            return Err(Refusal::new(RefusalKind::Start, "its launch contract is lost"));
+            return Err(Refusal::new(RefusalKind::Start, "its launch contract is missing"));
         };
         let caller = caller_of(&spec.contract, &spec.request);
         let base = row.swarm().and_then(|meta| meta.base.clone()).unwrap_or_default();
@@ -323,33 +322,33 @@ impl State {
             previous: Some(row),
             wanted: Some(wanted),
             fresh_logs: false,
-            // One that has finished begins anew.
+            // A worker that has finished starts from scratch.
             recovers: !facts.exit.as_ref().is_some_and(|exit| exit.ended.is_success()),
             counts: false,
         };
         let started = launch::launch(self.ports(), &self.arguments.registry, start).await?;
         let generation = started.generation;
         self.begin_life(started).await;
-        // The life before, executed or only promised, is over with this one's row.
+        // The row of the new generation ends the previous one, whether it was executed or only committed.
         if let Err(error) = self.ports().records.remove(self.name(), facts.generation).await {
-            tracing::warn!(worker = self.name(), %error, "records of the life before stay");
+            tracing::warn!(worker = self.name(), %error, "cannot delete the records of the previous generation");
         }
         self.remove_leftovers(Some(generation)).await;
         Ok(())
     }
 
-    /// Records of earlier lives. A failure is tried once more, and what stays
-    /// goes with the next verb on this name, or the next supervisor.
+    /// Deletes the records of earlier generations. Retries once; records that remain are deleted by
+    /// the next verb on this name, or by the next supervisor.
     pub(super) async fn remove_leftovers(&self, keep: Option<u64>) {
         for _ in 0..2 {
             match self.ports().records.remove_leftovers(self.name(), keep).await {
                 Ok(()) => return,
-                Err(error) => tracing::warn!(worker = self.name(), %error, "records of an earlier life stay"),
+                Err(error) => tracing::warn!(worker = self.name(), %error, "cannot delete records of old generations"),
             }
         }
     }
 
-    /// Ends the process tree and waits for it.
+    /// Ends the process tree and waits until it is gone.
     pub(super) async fn stop_tree(&mut self) -> Result<(), Refusal> {
         let Some(life) = &self.life else { return Ok(()) };
         let (lease, generation) = (life.lease.clone(), life.generation);
@@ -382,7 +381,7 @@ impl State {
         let facts = self.observe(generation).await;
         let recorded = facts.as_ref().is_some_and(|facts| facts.exit.is_some());
         if !recorded && self.ports().processes.is_alive(&lease.worker) {
-            tracing::warn!(worker = self.name(), "its shim is gone, the worker goes on without one");
+            tracing::warn!(worker = self.name(), "the shim is gone; the worker keeps running without it");
             let _ = self.feed(Event::ShimLost).await;
         } else {
             self.life_over(generation, facts).await;
@@ -394,7 +393,8 @@ impl State {
         self.life_over(generation, facts).await;
     }
 
-    /// All of it is gone: what its record says goes to the machine.
+    /// Handles the end of a generation whose processes are all gone: feeds its exit record to the
+    /// machine.
     async fn life_over(&mut self, generation: u64, facts: Option<DirFacts>) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
         let (up_ms, lease) = (self.up_ms(&life.lease), life.lease.clone());
@@ -406,10 +406,10 @@ impl State {
         self.tell_end(&end);
         self.ports().logs.release(self.name());
         if let Err(refusal) = self.feed(Event::LifeEnded(end)).await {
-            tracing::error!(worker = self.name(), cause = %refusal.cause, "the end of a worker could not be handled");
+            tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot handle the end of a worker");
         }
         if matches!(self.subject().await, Ok(Subject::None)) {
-            // The other program dropped the row: cleaned, and only the records are left.
+            // Another program deleted the row: the worker is cleaned, and only the records are left.
             self.remove_leftovers(None).await;
         }
     }
@@ -425,10 +425,11 @@ impl State {
         }
     }
 
-    /// Its shim could not end what the command left behind: it was killed.
+    /// Ends the processes that the command left behind. Needed if the shim was killed before it could
+    /// do so.
     pub(super) async fn end_leftovers(&self, lease: &Lease) {
         if let Err(error) = self.ports().processes.stop_unsupervised(lease).await {
-            tracing::error!(worker = self.name(), %error, "what it left behind could not be ended");
+            tracing::error!(worker = self.name(), %error, "cannot end the processes that a worker left behind");
         }
     }
 
@@ -439,19 +440,19 @@ impl State {
         }
         let lease = life.lease.clone();
         if let Err(error) = self.ports().processes.stop_unsupervised(&lease).await {
-            tracing::error!(worker = self.name(), %error, "its time is up and it could not be ended");
+            tracing::error!(worker = self.name(), %error, "cannot end a worker that reached its time limit");
         }
     }
 
     fn up_ms(&self, lease: &Lease) -> u64 {
-        // The kernel counts start times in hundredths of a second since boot.
+        // The kernel counts start times in hundredths of a second since boot, hence the factor.
         self.ports().clock.boot_ms().saturating_sub(lease.worker.start_ticks.saturating_mul(10))
     }
 
     fn tell_liveness(&mut self) {
         let live = self.machine.is_live();
         let told = (live, self.life.as_ref().filter(|_| live).map(|life| life.generation));
-        // A new life is told by itself: somebody may wait for the worker to come back.
+        // A new generation is reported too: the nudges may wait for the worker to return.
         if told != self.live {
             self.live = told;
             self.report(Report::Live { name: self.arguments.name.clone(), live });
@@ -459,7 +460,7 @@ impl State {
     }
 }
 
-/// Who acts when nobody asks: the worker's own contract.
+/// Returns the caller for an action that nobody requested, from the worker's own contract.
 pub fn caller_of(contract: &Contract, request: &str) -> Caller {
     Caller {
         request: request.to_owned(),

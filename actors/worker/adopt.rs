@@ -1,6 +1,6 @@
-//! Taking over a worker that an earlier supervisor started, or that ended while no supervisor
-//! ran: the records become one event, and the machine decides as for a worker that was watched
-//! all along.
+//! Adoption of a worker that an earlier supervisor started, or that ended while no supervisor ran.
+//! The records become one event, and the machine decides as if the worker had been watched all
+//! along.
 
 use super::actor::{Life, State};
 use super::machine::{Adoption, End, Event};
@@ -10,7 +10,7 @@ use swarm_model::EventKind;
 use swarm_ports::{DirFacts, SpecFacts};
 
 impl State {
-    /// Takes over what is on disk, unless this actor already knows that generation.
+    /// Adopts the generation that is on disk, unless this actor already knows it.
     pub(super) async fn sync(&mut self, facts: &DirFacts) {
         let (Some(spec), Some(lease)) = (facts.spec.spec(), facts.lease.content.clone()) else { return };
         if self.machine.knows(facts.generation) {
@@ -25,29 +25,30 @@ impl State {
             state: reconcile::fine_state(facts),
             end: End::of(facts.exit.as_ref(), None),
         };
-        // None of its effects fails.
+        // No effect of this event can fail.
         let _ = self.feed(Event::Adopted(adoption)).await;
     }
 
-    /// Takes over what an earlier supervisor left of this name.
+    /// Adopts the worker of this name that an earlier supervisor left. Failures are logged.
     pub(super) async fn adopt(&mut self) {
         match self.subject().await {
             Ok(Subject::Ours { facts, .. }) => self.adopt_ours(&facts).await,
             Ok(Subject::None | Subject::Foreign { .. }) => {}
             Err(refusal) => {
-                tracing::error!(worker = self.name(), cause = %refusal.cause, "a worker could not be adopted");
+                tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot adopt a worker");
             }
         }
     }
 
     async fn adopt_ours(&mut self, facts: &DirFacts) {
         if matches!(facts.spec, SpecFacts::Pending(_)) {
-            // Promised by a supervisor that is gone: its shim, alone, reads the row and decides.
+            // The supervisor that committed this start is gone. Its shim, now alone, reads the row
+            // and decides whether to execute the command.
             self.ports().records.lease_is_let_go(self.name(), facts.generation).await;
         }
         let Some(facts) = self.observe(facts.generation).await else { return };
         if let (SpecFacts::Pending(spec), false) = (&facts.spec, facts.lease.held) {
-            tracing::warn!(worker = self.name(), "a committed start was never executed, starting it again");
+            tracing::warn!(worker = self.name(), "a committed start was never executed; starting it again");
             self.life = None;
             let (policy, wanted) = (spec.contract.restart, facts.wanted.clone());
             let _ = self.feed(Event::PromiseFound { policy, wanted }).await;

@@ -1,35 +1,35 @@
-//! When a worker that ended is started again, and when it is given up.
+//! Decides when a worker that ended is restarted, and when its restarts are given up.
 
 use swarm_model::{Wanted, WantedState};
 
-/// First delay of a restart, in milliseconds.
+/// Delay of the first restart, in milliseconds.
 pub const DELAY_MS_MIN: u64 = 1_000;
 /// Longest delay of a restart, in milliseconds.
 pub const DELAY_MS_MAX: u64 = 60_000;
-/// A worker that was up this long starts again with the first delay.
+/// Uptime in milliseconds after which a worker restarts with the first delay again.
 pub const HEALTHY_MS: u64 = 600_000;
-/// Restart intensity: more than this many restarts in [`HEALTHY_MS`] and the
-/// worker is given up (the rule of Erlang/OTP's supervisors).
+/// Maximum number of restarts within [`HEALTHY_MS`]. A worker that would exceed it is given up
+/// (the restart intensity of Erlang/OTP supervisors).
 pub const RESTARTS_MAX: usize = 10;
 
-/// What to do about a worker that ended and whose policy starts it again.
+/// Decision about a worker that ended and whose policy restarts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Start at `wanted.next_start_ms`, `delay_ms` from now.
     Restart { wanted: Wanted, delay_ms: u64 },
-    /// The limit is reached.
+    /// Do not restart: the limit is reached.
     GiveUp { wanted: Wanted },
 }
 
-/// Decides after a life of `up_ms` that ended at `now_ms`.
+/// Decides about a worker that was up for `up_ms` and ended at `now_ms`.
 pub fn after_end(wanted: &Wanted, up_ms: u64, now_ms: u64) -> Verdict {
     let mut wanted = wanted.clone();
     if up_ms >= HEALTHY_MS {
         wanted.restarts = 0;
         wanted.recent_ms.clear();
     }
-    // A wall clock that jumped ahead must not forgive, one that jumped back must
-    // not accuse: only restarts that lie in the past and in the window count.
+    // Count only restarts in the past and within the window, so that a wall clock that was set
+    // back does not count restarts that appear to lie in the future.
     wanted.recent_ms.retain(|at| *at <= now_ms && now_ms - at < HEALTHY_MS);
     if wanted.recent_ms.len() >= RESTARTS_MAX {
         wanted.state = WantedState::Failed;

@@ -1,4 +1,4 @@
-//! How failures of the rooms below and of the ports become one refusal.
+//! Conversions from the errors of the registry and of the ports to a refusal.
 
 use crate::registry::{Refused, RegistryError, StoreError};
 use swarm_model::{Refusal, RefusalKind};
@@ -44,19 +44,18 @@ pub fn of_session(error: &SessionError) -> Refusal {
     match error {
         SessionError::Mismatch { found, worker, path, .. } => {
             let forgets = match worker.as_deref() {
-                Some(worker) => format!("swarm clean {worker} --rm-worktree"),
-                None => "swarm clean of the worker that it is of".to_owned(),
+                Some(worker) => format!("run 'swarm clean {worker} --rm-worktree'"),
+                None => "clean the worker that owns it".to_owned(),
             };
             refusal(RefusalKind::Worktree).remedy(format!(
-                "{forgets}, or the removal of {path}, forgets that one; spawn --issue {found} goes on with it"
+                "{forgets} or remove {path} to discard that session; use 'swarm spawn --issue {found}' to continue it"
             ))
         }
-        // A predecessor that was killed is taken for alive while its last beat is young: no
-        // final word.
-        SessionError::Alive { .. } => refusal(RefusalKind::Running).remedy("wait until it has ended, or end it"),
+        // Not final: a predecessor that was killed counts as alive while its last beat is recent.
+        SessionError::Alive { .. } => refusal(RefusalKind::Running).remedy("wait until it has ended, or kill it"),
         SessionError::Taken { .. } => refusal(RefusalKind::Worktree),
         SessionError::System(cause) => {
-            Refusal::new(RefusalKind::Internal, format!("the session cannot be begun: {cause}"))
+            Refusal::new(RefusalKind::Internal, format!("cannot start the session: {cause}"))
         }
     }
 }
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_a_session_is_what_may_be_removed_and_never_the_worktree() {
+    fn the_hint_names_the_session_directory_and_never_the_worktree() {
         let plan = SessionPlan {
             dir: "/trees/a".to_owned(),
             identifier: "A-2".to_owned(),
@@ -97,6 +96,6 @@ mod tests {
         let refusal = of_session(&SessionError::mismatch(&plan, "A-1".to_owned()));
         assert_eq!(refusal.cause, "/trees/a/.agent holds the session of 'A-1', not of 'A-2'");
         let remedy = refusal.remedy.expect("there is one");
-        assert!(remedy.contains("the removal of /trees/a/.agent, forgets"), "{remedy}");
+        assert!(remedy.contains(" or remove /trees/a/.agent to discard that session"), "{remedy}");
     }
 }

@@ -1,35 +1,36 @@
-//! What `swarm recover` does about a worker that does not run: one pure function, used
-//! by the command to show it and by the worker's actor to do it.
+//! Decides what `swarm recover` does about a worker that does not run: a pure function, used by the
+//! command to show the decision and by the worker's actor to carry it out.
 
 use crate::registry::reconcile;
 use swarm_model::Recovery;
 use swarm_model::{Ended, ExitRecord, FineState, Reason, TmuxPane, WantedState};
 use swarm_ports::DirFacts;
 
-/// What is known of a worker of ours.
+/// Facts about a worker that this program started.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub state: FineState,
     pub exit: Option<ExitRecord>,
     pub wanted: WantedState,
-    /// It ended in an earlier boot, and its row was never set to stopped: a stop of it was
-    /// not ours but the machine's, which ends everything before it goes down.
+    /// Whether it ended in an earlier boot and its row was never set to stopped. Then swarm did not
+    /// stop it: the machine did, which ends all processes before it shuts down.
     pub swept: bool,
     /// The request that started it.
     pub request: String,
-    /// Whether a loop of its name is not over, and starts the next one.
+    /// Whether a loop of this name is not over and starts the next worker.
     pub in_loop: bool,
-    /// Whether the tmux server that its window was in still runs; none for others.
+    /// Whether the tmux server of its window still runs. `None` if its window was not closed.
     pub server_lives: Option<bool>,
-    /// What the session says; none without one.
+    /// Recovery state of its session. `None` if it has no session.
     pub session: Option<Recovery>,
-    /// How often it was recovered since a person started it, and how often at most.
+    /// Number of recoveries since a person started it.
     pub recoveries: u32,
+    /// Maximum number of recoveries.
     pub recoveries_max: u32,
 }
 
 impl Facts {
-    /// What its records say. What else there is to know is for whoever can look at it.
+    /// Returns the facts that follow from its records. The caller adds loop, tmux server and session.
     pub fn of(dir: &DirFacts, is_said_to_run: bool, recoveries_max: i64) -> Self {
         Self {
             state: reconcile::fine_state(dir),
@@ -46,44 +47,46 @@ impl Facts {
     }
 }
 
-/// The window that was closed, perhaps with its whole server.
+/// Returns the pane of a worker whose window was closed, perhaps together with the tmux server.
 pub fn closed_pane(dir: &DirFacts) -> Option<&TmuxPane> {
     dir.exit.as_ref().filter(|exit| exit.reason == Reason::Closed)?;
     dir.lease.content.as_ref()?.pane.as_ref()
 }
 
-/// Why it does not run although nobody ended it.
+/// Reason why a worker does not run although nobody ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The machine went down under it.
+    /// The machine went down while it ran.
     Machine,
     /// Its tmux server is gone.
     Server,
-    /// It and its shim were killed.
+    /// The worker and its shim were killed.
     Killed,
 }
 
+/// Decision about a worker that does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is to be started again.
+    /// Start it again.
     Recover(Lost),
-    /// It is left as it is, and why.
+    /// Do not recover it, for this reason.
     Leave(String),
 }
 
 impl Lost {
     pub fn words(self) -> &'static str {
         match self {
-            Self::Machine => "the machine went down under it",
+            Self::Machine => "the machine went down while it ran",
             Self::Server => "its tmux server is gone",
             Self::Killed => "it was killed together with its shim",
         }
     }
 }
 
-/// What a machine sends to everything before it goes down.
+/// Signal that a machine sends to all processes before it shuts down.
 const SIGTERM: i32 = 15;
 
+/// Decides whether a worker is recovered.
 pub fn decide(facts: &Facts) -> Fate {
     let lost = match lost(facts) {
         Ok(lost) => lost,
@@ -93,32 +96,35 @@ pub fn decide(facts: &Facts) -> Fate {
     if facts.wanted == WantedState::Stopped {
         return leave("it was being stopped");
     }
-    // Whoever started it looks after it.
+    // A run or loop recovers its own workers.
     if facts.request.starts_with("run/") {
-        return leave("its run goes on with it: swarm run");
+        return leave("its run resumes it: use 'swarm run'");
     }
     if facts.in_loop && facts.request.starts_with("loop/") {
-        return leave("its loop goes on with it: swarm ralph resume");
+        return leave("its loop resumes it: use 'swarm ralph resume'");
     }
     match &facts.session {
         Some(Recovery::IdentifierMismatch { found }) => {
-            return Fate::Leave(format!("its session is that of '{found}' by now"));
+            return Fate::Leave(format!("its session now belongs to '{found}'"));
         }
-        Some(Recovery::AgentAlive) => return leave("an agent is at work in its session"),
-        Some(Recovery::Finished { .. }) => return leave("its session says that the work is done"),
+        Some(Recovery::AgentAlive) => return leave("an agent is running in its session"),
+        Some(Recovery::Finished { .. }) => return leave("its session is marked as completed"),
         Some(Recovery::MaxAttempts { attempts }) => {
-            return Fate::Leave(format!("it was recovered {attempts} times already: swarm respawn starts it afresh"));
+            return Fate::Leave(exhausted(attempts));
         }
         Some(Recovery::NoState | Recovery::InvalidState | Recovery::Recoverable { .. }) | None => {}
     }
     if facts.recoveries >= facts.recoveries_max {
-        let times = facts.recoveries;
-        return Fate::Leave(format!("it was recovered {times} times already: swarm respawn starts it afresh"));
+        return Fate::Leave(exhausted(facts.recoveries));
     }
     Fate::Recover(lost)
 }
 
-/// Whether nobody ended it, whoever starts it again and whether anybody does.
+fn exhausted(recoveries: impl std::fmt::Display) -> String {
+    format!("it was recovered {recoveries} times already: use 'swarm respawn' to start it from scratch")
+}
+
+/// Reports whether nobody ended the worker, regardless of what may start it again.
 pub fn is_lost(facts: &Facts) -> bool {
     facts.wanted != WantedState::Stopped && lost(facts).is_ok()
 }
@@ -130,7 +136,7 @@ fn lost(facts: &Facts) -> Result<Lost, String> {
         FineState::Exited | FineState::OutOfMemory => ended(facts),
         FineState::Stopped if facts.swept => Ok(Lost::Machine),
         FineState::Stopped => Err("it was stopped".to_owned()),
-        FineState::Failed => Err("it was given up after too many restarts: swarm respawn starts it afresh".to_owned()),
+        FineState::Failed => Err("it was restarted too often: use 'swarm respawn' to start it from scratch".to_owned()),
         FineState::Backoff => Err("its restart policy starts it again".to_owned()),
         FineState::Starting
         | FineState::Running
@@ -145,15 +151,15 @@ fn ended(facts: &Facts) -> Result<Lost, String> {
     match (exit.reason, exit.ended) {
         (Reason::Closed, _) if facts.server_lives == Some(false) => Ok(Lost::Server),
         (Reason::Closed, _) => Err("its window was closed".to_owned()),
-        (Reason::Timeout, _) => Err("its time limit ended it".to_owned()),
+        (Reason::Timeout, _) => Err("it reached its time limit".to_owned()),
         (Reason::OutOfMemory, _) => Err("it ran out of memory".to_owned()),
-        (Reason::Output, _) => Err("it wrote more than it may".to_owned()),
+        (Reason::Output, _) => Err("it exceeded its output limit".to_owned()),
         (Reason::Stopped, _) => Err("it was stopped".to_owned()),
-        (Reason::Abandoned, _) => Err("the state directory was removed under it".to_owned()),
+        (Reason::Abandoned, _) => Err("the state directory was removed while it ran".to_owned()),
         (Reason::Exited, Ended::Code(0)) => Err("it has finished".to_owned()),
-        (Reason::Exited, Ended::Code(code)) => Err(format!("it ended by itself with code {code}")),
+        (Reason::Exited, Ended::Code(code)) => Err(format!("it exited with code {code}")),
         (Reason::Exited, Ended::Signal(SIGTERM)) if facts.swept => Ok(Lost::Machine),
-        (Reason::Exited, Ended::Signal(signal)) => Err(format!("it was ended by signal {signal}")),
+        (Reason::Exited, Ended::Signal(signal)) => Err(format!("it was killed by signal {signal}")),
     }
 }
 
@@ -194,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_ended_comes_back_and_what_ended_stays() {
+    fn lost_workers_are_recovered_and_ended_workers_are_not() {
         use FineState as S;
         assert_eq!(decide(&facts(S::Interrupted)), Fate::Recover(Lost::Machine));
         assert_eq!(decide(&facts(S::Lost)), Fate::Recover(Lost::Killed));
@@ -204,11 +210,11 @@ mod tests {
         for (facts, why) in [
             (closed, "its window was closed"),
             (ended(Ended::Code(0), Reason::Exited), "it has finished"),
-            (ended(Ended::Code(3), Reason::Exited), "it ended by itself with code 3"),
-            (ended(Ended::Signal(9), Reason::Exited), "it was ended by signal 9"),
-            (ended(Ended::Signal(15), Reason::Timeout), "its time limit ended it"),
+            (ended(Ended::Code(3), Reason::Exited), "it exited with code 3"),
+            (ended(Ended::Signal(9), Reason::Exited), "it was killed by signal 9"),
+            (ended(Ended::Signal(15), Reason::Timeout), "it reached its time limit"),
             (ended(Ended::Signal(9), Reason::OutOfMemory), "it ran out of memory"),
-            (ended(Ended::Signal(15), Reason::Output), "it wrote more than it may"),
+            (ended(Ended::Signal(15), Reason::Output), "it exceeded its output limit"),
             (facts(S::Running), "it runs"),
             (facts(S::Stopped), "it was stopped"),
             (facts(S::Backoff), "its restart policy starts it again"),
@@ -219,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orderly_shutdown_ends_nobody_for_good() {
+    fn workers_ended_by_an_orderly_shutdown_are_recovered() {
         let swept = |facts| decide(&Facts { swept: true, ..facts });
         assert_eq!(swept(facts(FineState::Stopped)), Fate::Recover(Lost::Machine));
         assert_eq!(swept(ended(Ended::Signal(15), Reason::Exited)), Fate::Recover(Lost::Machine));
@@ -229,18 +235,18 @@ mod tests {
     }
 
     #[test]
-    fn whoever_else_looks_after_it_does_so() {
+    fn runs_and_loops_recover_their_own_workers() {
         for (request, who) in [("run/r/j/1", "swarm run"), ("loop/l/3", "swarm ralph resume")] {
             let of = Facts { request: request.to_owned(), in_loop: true, ..facts(FineState::Lost) };
             assert!(matches!(decide(&of), Fate::Leave(why) if why.contains(who)), "{request}");
         }
-        // Of a loop that is over nobody starts it again.
+        // If the loop is over, nothing else starts the worker again.
         let over = Facts { request: "loop/l/3".to_owned(), ..facts(FineState::Lost) };
         assert_eq!(decide(&over), Fate::Recover(Lost::Killed));
     }
 
     #[test]
-    fn the_session_has_its_say_and_attempts_run_out() {
+    fn the_session_can_prevent_recovery_and_attempts_are_limited() {
         let with = |session| decide(&Facts { session: Some(session), ..facts(FineState::Interrupted) });
         for session in [
             Recovery::AgentAlive,

@@ -1,5 +1,5 @@
-//! Whatever happens to one worker in any order, crashes of its supervisor included: the machine
-//! runs against a small model of the disk and of the worker's processes.
+//! Tests of random histories of one worker, including crashes of its supervisor: the machine runs
+//! against a small model of the disk and of the worker's processes.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use swarm_ports::{DirFacts, LeaseFacts, SpecFacts};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The worker ends by itself; the shim records it unless it was lost before.
+    /// The worker ends by itself. The shim records it, unless the shim was lost before.
     End(Ended),
-    /// The shim is killed, the worker goes on.
+    /// The shim is killed, and the worker keeps running.
     LoseShim,
     /// The restart timer fires, or fired before it was cancelled.
     Due {
@@ -34,7 +34,7 @@ enum Step {
         killed_before: bool,
         killed_after: bool,
     },
-    /// The supervisor is killed, and another one adopts.
+    /// The supervisor is killed, and the next one adopts the worker.
     Crash {
         ends: Option<Ended>,
         reboots: bool,
@@ -54,7 +54,7 @@ struct World {
     has_shim: bool,
     exit: Option<(Ended, Reason)>,
     this_boot: bool,
-    /// Somebody asked for the worker to stay stopped.
+    /// Whether a request asked for the worker to stay stopped.
     stopped: bool,
     /// Generations whose end the present supervisor reported.
     reported: BTreeSet<u64>,
@@ -104,7 +104,7 @@ impl World {
             Step::Stop => {
                 self.stopped = true;
                 self.feed(Event::StopAsked);
-                assert!(!self.alive && !self.armed, "it goes on after a stop");
+                assert!(!self.alive && !self.armed, "it still runs after a stop");
                 assert!(self.policy == RestartPolicy::Never || self.disk.state == WantedState::Stopped);
             }
             Step::Start => {
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// What the records of the current generation say.
+    /// Returns the adoption that follows from the records of the current generation.
     fn facts(&self) -> DirFacts {
         let process = ProcessId { pid: 7, start_ticks: 1, boot: "b".to_owned() };
         let spec = Spec {
@@ -337,8 +337,9 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Never two lives at once, nothing stopped is started again, each end is reported once
-    /// per supervisor and generation, and the machine always knows whether a process lives.
+    /// There are never two generations at once, a stopped worker is never restarted, each end is
+    /// reported once per supervisor and generation, and the machine always knows whether a process
+    /// lives.
     #[test]
     fn adoption_in_any_order_keeps_the_invariants(
         policy in prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnFailure), Just(RestartPolicy::Always)],
@@ -364,7 +365,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Once a stop was asked for, only a person starts the worker again.
+    /// After a requested stop, only a person starts the worker again.
     #[test]
     fn stopped_stays_stopped(before in proptest::collection::vec(any_event(), 0..20),
                              after in proptest::collection::vec(any_event(), 0..20)) {

@@ -1,13 +1,12 @@
-//! One start, in two phases (see `docs/design.md`): everything is made ready,
-//! the row is committed, and only then the command is executed. Each step that
-//! fails takes back what the steps before it made.
+//! Launch of one worker, in two phases (see `docs/design.md`): prepare everything, commit the row,
+//! and only then execute the command. A step that fails rolls back the steps before it.
 //!
-//! | killed after | what is there | what a later supervisor does |
+//! | killed right after | what exists | what a later supervisor does |
 //! |---|---|---|
-//! | 1 reserve | directory with `spec.pending` | removes it |
-//! | 2 worktree | also a pristine worktree and branch | takes them back |
-//! | 3 prepare | also a shim at its gate, which sees end of file | the shim ends; as above |
-//! | 4 commit | also the row: the start is promised | the shim, alone, opens the gate |
+//! | 1 reserve | directory with `spec.pending` | deletes it |
+//! | 2 worktree | also a pristine worktree and branch | deletes them too |
+//! | 3 prepare | also a shim at its gate, which sees end of file | the shim exits; then as above |
+//! | 4 commit | also the row: the start is committed | the shim, alone, opens the gate |
 //! | 5 open | the worker runs | adopts it |
 
 use std::sync::Arc;
@@ -20,39 +19,39 @@ use swarm_model::{
 };
 use swarm_ports::{Opening, Ports, Prepared};
 
-/// Which worktree a start is to have.
+/// Worktree in which a worker is started.
 #[derive(Clone, Debug)]
 pub enum Tree {
     None,
-    /// A new one for a new worker.
+    /// A new worktree for a new worker.
     New(WorktreeRequest),
-    /// The one of an earlier life, made again where it is gone.
+    /// The worktree of an earlier generation. Created again if it is gone.
     Known {
         worktree: RowWorktree,
         base: BaseRef,
     },
 }
 
-/// What is to be started.
+/// Everything that is needed to start a worker.
 #[derive(Clone, Debug)]
 pub struct Start {
     pub name: String,
     pub contract: Contract,
     pub tree: Tree,
     pub caller: Caller,
-    /// The row of the life before; none for a new worker.
+    /// Row of the previous generation. `None` for a new worker.
     pub previous: Option<Arc<Row>>,
-    /// What is wanted of the new generation, when there is a history to keep.
+    /// Wanted state of the new generation, if it keeps part of the history.
     pub wanted: Option<Wanted>,
-    /// A respawn begins new logs, a restart by policy goes on with the old ones.
+    /// Whether to start new logs. A respawn does; a restart by policy appends to the old ones.
     pub fresh_logs: bool,
-    /// It goes on with what an earlier life left.
+    /// Whether the worker resumes the work of an earlier generation.
     pub recovers: bool,
-    /// That was asked for, and counts as an attempt.
+    /// Whether the start counts as a recovery attempt, because a recovery was requested.
     pub counts: bool,
 }
 
-/// A worker that runs.
+/// A worker that was started.
 #[derive(Clone, Debug)]
 pub struct Started {
     pub generation: u64,
@@ -62,19 +61,21 @@ pub struct Started {
     pub spawned: Spawned,
 }
 
-/// Starts a worker, or leaves everything as it was.
+/// Starts a worker. On failure, everything is rolled back.
 ///
 /// # Errors
-/// Why nothing runs, for the person who asked.
+/// Returns why the worker was not started, worded for the user.
 pub async fn launch(ports: &Ports, registry: &RegistryHandle, mut start: Start) -> Result<Started, Refusal> {
     let plan = plan(ports, &start).await?;
     if let Some(plan) = &plan {
         give_port(ports, registry, &mut start, plan).await?;
     }
     if start.contract.merge && plan.as_ref().is_some_and(|plan| plan.base.branch.is_none()) {
-        let refusal =
-            Refusal::new(RefusalKind::Invalid, "its work could not land: it would begin at a commit, not at a branch");
-        return Err(refusal.remedy("name the branch with --base").of(&start.name));
+        let refusal = Refusal::new(
+            RefusalKind::Invalid,
+            "its work could not land: the worktree would start at a commit, not at a branch",
+        );
+        return Err(refusal.remedy("name a branch with --base").of(&start.name));
     }
     let generation = next_generation(ports, &start)?;
     let mut spec = spec(ports, &start, plan, generation);
@@ -124,8 +125,8 @@ impl Attempt<'_> {
         };
         let lease = prepared.lease.clone();
         let row = self.row(&lease);
-        // Step 4: the commit. Killed before it, nothing was started; killed
-        // after it, the worker runs.
+        // Step 4: the commit. If the supervisor is killed before it, nothing is started; if it
+        // is killed after it, the worker runs.
         if let Err(error) = self.registry.mutate(self.commit(&row)).await {
             self.ports.launcher.withdraw(prepared).await;
             let refusal = error::of_registry(&error);
@@ -157,7 +158,7 @@ impl Attempt<'_> {
         }
         if self.start.fresh_logs {
             let rotated = ports.records.rotate_logs(name).await;
-            rotated.map_err(|error| error::of_io("put the old logs aside", &error))?;
+            rotated.map_err(|error| error::of_io("rotate the old logs", &error))?;
         }
         let mut note = None;
         if let Some(opening) = &self.opening {
@@ -174,21 +175,22 @@ impl Attempt<'_> {
         }
     }
 
-    /// What stays of a worktree must not look as if somebody were about to work there.
+    /// Marks the session as abandoned, so that a worktree that remains does not look as if an agent
+    /// were about to start in it.
     async fn abandon(&self, refusal: &Refusal) {
         if let Some(opening) = &self.opening {
             self.ports.sessions.abandon(opening, &refusal.cause).await;
         }
     }
 
-    /// The new row; what other programs keep in `metadata` goes along.
+    /// Returns the new row. Members that other programs keep in `metadata` are inherited.
     fn row(&self, lease: &Lease) -> Row {
         let mut row = reconcile::row_of(self.spec, lease.worker.pid, &self.ports.clock.host());
         if let Tree::Known { base, .. } = &self.start.tree
             && let Some(meta) = row.swarm()
             && !base.commit.is_empty()
         {
-            // A worktree that is made again keeps the base of its first life.
+            // A worktree that is created again keeps the base of its first generation.
             row.metadata = row.metadata.with(SwarmMeta { base: Some(base.clone()), ..meta.clone() });
         }
         if let Some(previous) = &self.start.previous {
@@ -204,14 +206,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// The gate could not be opened: the row becomes what it was.
+    /// Restores the previous row, because the gate could not be opened.
     async fn withdraw_row(&self, row: &Row) {
         let mutation = match &self.start.previous {
             None => Mutation::Remove { name: row.name.clone(), expect: row.key() },
             Some(previous) => Mutation::Replace { expect: row.key(), row: Box::new(previous.as_ref().clone()) },
         };
         if let Err(error) = self.registry.mutate(mutation).await {
-            tracing::error!(worker = %row.name, %error, "the row of a start that failed could not be withdrawn");
+            tracing::error!(worker = %row.name, %error, "cannot roll back the row of a failed start");
         }
     }
 
@@ -219,19 +221,19 @@ impl Attempt<'_> {
         if let Some(plan) = &self.spec.worktree
             && let Err(error) = self.ports.worktrees.undo(plan, &self.start.caller).await
         {
-            tracing::error!(worker = %self.start.name, path = %plan.path, %error, "a worktree could not be taken back");
-            // The directory stays: with it a later supervisor tries again.
+            tracing::error!(worker = %self.start.name, path = %plan.path, %error, "cannot roll back a worktree");
+            // Keep the directory: it lets a later supervisor try again.
             return;
         }
         self.take_back_directory().await;
     }
 
     async fn take_back_directory(&self) {
-        // A shim that was killed leaves its child at the gate for a moment, with the lease.
+        // The child of a killed shim stays at the gate for a moment and still holds the lease.
         self.ports.records.lease_is_let_go(&self.start.name, self.spec.generation).await;
         let removed = self.ports.records.remove(&self.start.name, self.spec.generation).await;
         if let Err(error) = removed {
-            tracing::error!(worker = %self.start.name, %error, "the directory of a start that failed stays");
+            tracing::error!(worker = %self.start.name, %error, "cannot delete the directory of a failed start");
         }
     }
 }
@@ -259,15 +261,15 @@ async fn plan(ports: &Ports, start: &Start) -> Result<Option<WorktreePlan>, Refu
             (request, Some(worktree))
         }
     };
-    // A worktree of an earlier life keeps its directory's name, whatever the worker is called.
+    // The worktree of an earlier generation keeps its directory name, regardless of the worker's name.
     let leaf = known.and_then(|worktree| worktree.path.rsplit('/').next());
     let leaf = leaf.or(request.leaf.as_deref()).unwrap_or(&start.name);
     let planned = ports.worktrees.plan(leaf, &request, &start.caller).await;
     planned.map(Some).map_err(|error| error::of_worktree(&error).of(&start.name))
 }
 
-/// Whoever works in a worktree has a port of its own, for a server that it may want to run.
-/// It is kept with what was typed, so that every later start has the same.
+/// Assigns a port to a worker that has a worktree, for a server that it may want to run. The port is
+/// stored in the contract, so that every later start gets the same one.
 async fn give_port(
     ports: &Ports,
     registry: &RegistryHandle,
@@ -324,18 +326,19 @@ fn started(spec: &Spec, lease: Lease, row: Row, notes: Vec<String>) -> Started {
     Started { generation: spec.generation, lease, row, spec: spec.clone(), spawned }
 }
 
-/// What somebody left that the worker goes on with, where it was not asked to.
+/// Returns a note if the worker continues in a worktree or branch that already exists, although the
+/// request did not ask to resume.
 fn found(tree: &Tree, plan: Option<&WorktreePlan>) -> Option<String> {
     let (Tree::New(asked), Some(plan)) = (tree, plan) else { return None };
     match (plan.makes_tree, plan.makes_branch || asked.branch.is_some()) {
         _ if asked.resume => None,
-        (false, _) => Some(format!("its worktree was there already, and is taken with what is in it: {}", plan.path)),
-        (true, false) => Some(format!("branch '{}' was there already, and it goes on from there", plan.branch)),
+        (false, _) => Some(format!("worktree already exists and is used with its content: {}", plan.path)),
+        (true, false) => Some(format!("branch '{}' already exists and is continued from its tip", plan.branch)),
         (true, true) => None,
     }
 }
 
-/// The refusal of a name that is taken.
+/// Returns the refusal for a name that already exists.
 pub fn exists(name: &str) -> Refusal {
     Refusal::new(RefusalKind::Exists, format!("worker '{name}' already exists")).of(name)
 }

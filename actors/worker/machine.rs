@@ -1,27 +1,27 @@
-//! The life of one worker as a pure function: phase, event, now → effects.
+//! State machine of one worker: a pure function of phase, event and time that returns effects.
 
 use super::backoff::{self, Verdict};
 use swarm_model::{Ended, ExitRecord, FineState, Hits, Reason, RestartPolicy, Rungs, Wanted, WantedState};
 
-/// Where a worker is. What is wanted of it is kept apart, in [`Wanted`].
+/// Phase of a worker. The wanted state is kept separately, in [`Wanted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not running, nothing due.
+    /// Not running, and no restart is due.
     Ended,
-    /// A start is under way.
+    /// A start is in progress.
     Starting,
     /// Its shim lives.
     Running,
-    /// Its shim is gone, its own process lives.
+    /// Its shim is gone, but its own process lives.
     Unsupervised,
     /// A restart is due.
     BackingOff,
-    /// Restarts reached their limit.
+    /// The restart limit was reached.
     Failed,
 }
 
 impl Phase {
-    /// Whether its own process lives, as far as is known.
+    /// Reports whether the worker's own process lives, as far as is known.
     pub fn has_process(self) -> bool {
         match self {
             Self::Running | Self::Unsupervised => true,
@@ -30,18 +30,19 @@ impl Phase {
     }
 }
 
-/// How a life ended; an unknown end has neither code nor reason.
+/// How a generation ended. An unknown end has neither code nor reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     pub ended: Option<Ended>,
     pub reason: Option<Reason>,
-    /// Unknown for an end that was found later and recorded by nobody.
+    /// Uptime in milliseconds. `None` if the end was only found later and nothing recorded it.
     pub up_ms: Option<u64>,
     pub hits: Hits,
 }
 
 impl End {
-    /// What the record says; of an end without one only how long it was up, at most.
+    /// Returns the recorded end. Without a record, only an upper bound of the uptime, `up_ms`, may be
+    /// known.
     pub fn of(exit: Option<&ExitRecord>, up_ms: Option<u64>) -> Self {
         Self {
             ended: exit.map(|exit| exit.ended),
@@ -57,7 +58,7 @@ impl End {
     }
 }
 
-/// One generation that an earlier supervisor started, as its records show it.
+/// One generation that an earlier supervisor started, as described by its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adoption {
     pub generation: u64,
@@ -69,47 +70,47 @@ pub struct Adoption {
     pub end: End,
 }
 
-/// What happens to a worker.
+/// Event in the life of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody starts it. Earlier stops and failures no longer count; the value is the
-    /// part of its history that still does.
+    /// A start begins. Earlier stops and failures no longer count; the value is the part of the
+    /// history that still does.
     StartBegins(Wanted),
     /// The start succeeded.
     Started { generation: u64, policy: RestartPolicy },
-    /// The start failed and everything of it was taken back.
+    /// The start failed and was rolled back.
     StartFailed,
-    /// A life ended; all of its processes are gone.
+    /// A generation ended. All of its processes are gone.
     LifeEnded(End),
     /// The shim is gone while the worker's process lives.
     ShimLost,
     /// The restart timer fired.
     RestartDue,
-    /// It is to be stopped and to stay stopped.
+    /// The worker must be stopped and stay stopped.
     StopAsked,
-    /// The worker is taken over from an earlier supervisor.
+    /// The worker is adopted from an earlier supervisor.
     Adopted(Adoption),
     /// An earlier supervisor committed a start that was never executed.
     PromiseFound { policy: RestartPolicy, wanted: Wanted },
-    /// It makes no progress, and this much was done about it.
+    /// The worker makes no progress, and these steps of the ladder were taken.
     Climbed(Rungs),
-    /// It is about to be stopped in order to be started again.
+    /// The worker is about to be stopped in order to be started again.
     RenewalBegins,
-    /// It could not be stopped or started again: its own policy decides once more.
+    /// The worker could not be stopped or started again. Its restart policy applies again.
     RenewalFailed,
-    /// Its row is gone, or belongs to another program.
+    /// The worker's row is gone, or belongs to another program.
     Forgotten,
 }
 
-/// What is to be done, in this order.
+/// Action that the actor carries out. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Make `wanted` durable before anything that follows.
+    /// Make `wanted` durable before the following effects.
     WriteWanted(Wanted),
-    /// The same for the note that the worker is being renewed, or no longer is.
+    /// Make durable that the worker is being renewed, or no longer is.
     WriteRenewal(Wanted),
-    /// Make `wanted` durable without the renewal that was cut off. A failure is only
-    /// logged: the next adoption tries again.
+    /// Make `wanted` durable without a renewal that was interrupted. A failure is only logged; the
+    /// next adoption tries again.
     ForgetRenewal(Wanted),
     /// Keep the logs of the running worker within their limit.
     KeepLogs,
@@ -117,24 +118,24 @@ pub enum Effect {
     TellLife,
     /// Tell the supervisor that the worker has ended, if it has a session.
     TellEnd(End),
-    /// Watch the shim, and tell when it is gone.
+    /// Watch the shim and report when it is gone.
     WatchShim,
-    /// Watch the worker's own process, and end it at its time limit.
+    /// Watch the worker's own process and end it at its time limit.
     WatchWorker,
     /// Publish the end.
     ReportEnd(End),
-    /// Report that its work is complete and may land.
+    /// Report that the worker's work is complete and may land.
     ReportFinished,
     /// End the processes that the worker left behind.
     EndLeftovers,
     /// Read the records again and report `LifeEnded`.
     SettleEnd,
-    /// Announce the restart, and fire `RestartDue` after so many milliseconds.
+    /// Announce the restart, and fire `RestartDue` after `delay_ms` milliseconds.
     ArmRestart {
         delay_ms: u64,
         restarts: u32,
     },
-    /// Fire `RestartDue` after so many milliseconds. The restart was announced before.
+    /// Fire `RestartDue` after `delay_ms` milliseconds. The restart was announced before.
     RearmRestart {
         delay_ms: u64,
     },
@@ -152,9 +153,9 @@ pub struct Machine {
     phase: Phase,
     wanted: Wanted,
     policy: RestartPolicy,
-    /// The generation that `phase` is about. `None` before the first start or adoption.
+    /// Generation that `phase` describes. `None` before the first start or adoption.
     generation: Option<u64>,
-    /// The end of that generation was reported.
+    /// Whether the end of that generation was reported.
     reported: bool,
 }
 
@@ -179,12 +180,12 @@ impl Machine {
         &self.wanted
     }
 
-    /// Reports whether this generation was started or adopted here.
+    /// Reports whether this machine started or adopted the generation.
     pub fn knows(&self, generation: u64) -> bool {
         self.generation == Some(generation)
     }
 
-    /// Whether the supervisor has anything to do for it by itself.
+    /// Reports whether the worker needs the supervisor: it runs, or a start or restart is pending.
     pub fn is_live(&self) -> bool {
         match self.phase {
             Phase::Starting | Phase::Running | Phase::Unsupervised | Phase::BackingOff => true,
@@ -192,7 +193,7 @@ impl Machine {
         }
     }
 
-    /// Takes one event at `now_ms` (wall clock).
+    /// Handles one event at `now_ms` (wall clock, milliseconds) and returns the effects.
     pub fn on(&mut self, event: Event, now_ms: u64) -> Vec<Effect> {
         match event {
             Event::StartBegins(kept) => {
@@ -205,7 +206,7 @@ impl Machine {
                 self.go(Phase::Running, vec![Effect::WatchShim])
             }
             Event::StartFailed => match self.wanted.next_start_ms {
-                // A restart that failed is one more life that ended at once.
+                // A failed restart counts as one more generation, which ended at once.
                 Some(_) => self.end(End::of(None, Some(0)), now_ms),
                 None => self.go(Phase::Ended, Vec::new()),
             },
@@ -216,7 +217,7 @@ impl Machine {
                     effects.extend(self.end(end, now_ms));
                     effects
                 }
-                // Told twice, by the watch and by a stop.
+                // Both the watch and a stop may report the end.
                 Phase::Ended | Phase::BackingOff | Phase::Failed => Vec::new(),
             },
             Event::RestartDue => match self.phase {
@@ -249,7 +250,7 @@ impl Machine {
         (self.generation, self.policy, self.reported) = (Some(generation), policy, false);
     }
 
-    /// Continues where the earlier supervisor stopped.
+    /// Continues from the state in which the earlier supervisor left the worker.
     fn adopt(&mut self, adoption: Adoption, now_ms: u64) -> Vec<Effect> {
         let Adoption { generation, policy, wanted, state, end } = adoption;
         self.take(generation, policy);
@@ -262,12 +263,12 @@ impl Machine {
         match (state, self.wanted.next_start_ms) {
             (FineState::Backoff, Some(due_ms)) => {
                 self.phase = Phase::BackingOff;
-                // A wall clock that was set back must not delay it for years.
+                // A wall clock that was set back must not delay the restart for years.
                 let delay_ms = due_ms.saturating_sub(now_ms).min(backoff::DELAY_MS_MAX);
                 effects.push(Effect::RearmRestart { delay_ms });
             }
             (FineState::Backoff, None) => {
-                // It ended while no supervisor watched: decided as if it had ended just now.
+                // It ended while no supervisor ran. Decide as if it had ended just now.
                 self.phase = Phase::Running;
                 effects.push(Effect::SettleEnd);
             }
@@ -284,7 +285,7 @@ impl Machine {
     fn adopt_running(&mut self, state: FineState) -> Vec<Effect> {
         let mut effects = vec![Effect::KeepLogs];
         if std::mem::take(&mut self.wanted.renewed) {
-            // It was to be renewed, and the supervisor ended before it was stopped.
+            // A renewal was recorded, but the supervisor ended before it stopped the worker.
             self.wanted.next_start_ms = None;
             effects.push(Effect::ForgetRenewal(self.wanted.clone()));
         }
@@ -318,9 +319,9 @@ impl Machine {
         self.wanted.state = WantedState::Stopped;
         self.wanted.next_start_ms = None;
         let mut effects = Vec::new();
-        // Without a policy nothing would start it again. Also when it is known
-        // already: the last write of it may have failed, and then only this
-        // process remembers.
+        // Without a policy nothing would restart the worker, so there is nothing to record.
+        // Otherwise write even if the state is already `Stopped`: the previous write may have
+        // failed, and then only this process knows of the stop.
         if self.policy != RestartPolicy::Never || std::mem::take(&mut self.wanted.renewed) {
             effects.push(Effect::WriteWanted(self.wanted.clone()));
         }
@@ -330,7 +331,7 @@ impl Machine {
                 self.phase = Phase::Ended;
                 effects.push(Effect::CancelRestart);
             }
-            // A stop is handled after a start, never within one.
+            // A stop is handled after a start, never during one.
             Phase::Starting | Phase::Ended | Phase::Failed => {}
         }
         effects
@@ -341,15 +342,15 @@ impl Machine {
             let finished = end.is_finished().then_some(Effect::ReportFinished);
             return self.go(Phase::Ended, finished.into_iter().collect());
         }
-        // By itself: nobody has done anything about the next one yet.
+        // It ended by itself, so the next generation starts at the foot of the ladder.
         self.wanted.rungs = Rungs::default();
         match backoff::after_end(&self.wanted, end.up_ms.unwrap_or(0), now_ms) {
             Verdict::Restart { wanted, delay_ms } => {
                 self.wanted = wanted;
                 let restarts = self.wanted.restarts;
                 let write = Effect::WriteWanted(self.wanted.clone());
-                // The timer first: it starts nothing, and where the record fails
-                // the worker must not be forgotten. A start records again.
+                // Arm the timer first: it starts nothing yet, and the worker must not be
+                // forgotten if the write fails. The start writes the record again.
                 self.go(Phase::BackingOff, vec![Effect::ArmRestart { delay_ms, restarts }, write])
             }
             Verdict::GiveUp { wanted } => {

@@ -1,4 +1,4 @@
-//! The worker's machine: tables and properties, adoption included.
+//! Tests of the worker's machine, including adoption: tables and properties.
 
 use super::backoff::DELAY_MS_MAX;
 use super::machine::{Adoption, Effect, End, Event, Machine, Phase};

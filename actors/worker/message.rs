@@ -1,74 +1,75 @@
-//! The whole protocol of one worker's actor.
+//! Messages of a worker's actor, and its reports to the supervisor.
 
 use ractor::RpcReplyPort;
 
 use swarm_model::{Caller, Refusal, Rungs, SpawnRequest, Spawned, WorkerLine};
 use swarm_ports::{Completion, Life, LifeEnd};
 
-/// What is to become of the worktree.
+/// What to do with the worktree of a worker that is killed, cleaned or respawned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removal {
     pub rm_worktree: bool,
     pub force_dirty: bool,
 }
 
+/// Message to a worker's actor.
 #[derive(Debug)]
 pub enum WorkerMessage {
     /// Start a new worker of this name.
     Spawn(Box<SpawnRequest>, RpcReplyPort<Result<Spawned, Refusal>>),
-    /// Take over whatever is on disk of this name (supervisor's start).
+    /// Adopt the worker of this name that is on disk (when the supervisor starts).
     Adopt,
-    /// Whoever beats for sessions was started anew.
+    /// Report the running generation again, because the heartbeat actor was restarted.
     TellLife,
     Kill(Box<Caller>, Removal, RpcReplyPort<Result<WorkerLine, Refusal>>),
     Clean(Box<Caller>, Removal, RpcReplyPort<Result<WorkerLine, Refusal>>),
-    /// `clean_first` is `rm_worktree` of the removal.
+    /// Stop and start again. `rm_worktree` of the removal stands for `--clean-first`.
     Respawn(Box<Caller>, Removal, RpcReplyPort<Result<Spawned, Refusal>>),
-    /// Start it again where nobody ended it, going on with what it left.
+    /// Start a lost worker again, so that it resumes its work.
     Recover(Box<Caller>, RpcReplyPort<Result<Spawned, Refusal>>),
-    /// End this generation and start the next one, going on with what it left.
+    /// End this generation and start the next one, which resumes its work.
     Renew(u64, RpcReplyPort<Result<Spawned, Refusal>>),
-    /// So much was done about this generation, which stands still.
+    /// Record the steps that were taken for this generation, which makes no progress.
     Climbed {
         generation: u64,
         rungs: Rungs,
     },
-    /// End this generation, whose session is somebody else's.
+    /// End this generation, because another launch or program has taken its session.
     Forsake(u64, RpcReplyPort<Result<(), Refusal>>),
-    /// From the watch: the shim of this generation is gone.
+    /// Sent by the watch: the shim of this generation is gone.
     ShimGone {
         generation: u64,
     },
-    /// From the watch: the process of an unsupervised worker is gone.
+    /// Sent by the watch: the process of an unsupervised worker is gone.
     WorkerGone {
         generation: u64,
     },
-    /// From the timer: the time limit of an unsupervised worker is over.
+    /// Sent by the timer: an unsupervised worker has reached its time limit.
     TimeIsUp {
         generation: u64,
     },
-    /// From the logs: this generation has written more than it may.
+    /// Sent by the log keeper: this generation has exceeded its output limit.
     OutputSpent {
         generation: u64,
     },
-    /// From the timer: a restart is due.
+    /// Sent by the timer: a restart is due.
     RestartDue {
         generation: u64,
     },
 }
 
-/// What the supervisor is told, by cast.
+/// Report of a worker to the supervisor, sent by cast.
 #[derive(Clone, Debug)]
 pub enum Report {
-    /// The worker needs the supervisor (it runs, or a restart is due), or not any more.
+    /// Whether the worker needs the supervisor: it runs, or a restart is due.
     Live { name: String, live: bool },
-    /// It is gone for good.
+    /// The worker was cleaned.
     Cleaned { name: String },
-    /// It ended with success and is to land. Told again by whoever adopts it; the
-    /// key is that of its start.
+    /// The worker ended successfully and its work must land. Reported again after each adoption; the
+    /// key is the launch token.
     Finished { key: String, completion: Box<Completion> },
-    /// Its agent runs, in a session that is to be beaten for.
+    /// The worker runs and needs the heartbeat actor, which keeps its session or watches it.
     Began(Box<Life>),
-    /// It does not any more.
+    /// A worker that was reported as `Began` has ended.
     Ended(Box<Life>, LifeEnd),
 }

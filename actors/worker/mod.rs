@@ -1,4 +1,4 @@
-//! The worker: one actor per worker that is asked about or watched.
+//! Workers: one actor for each worker that a request names or that is under supervision.
 //!
 //! ```text
 //!            start            started              ends, no restart
@@ -11,9 +11,9 @@
 //!                        └──┴─ too many ──▶ failed
 //! ```
 //!
-//! Owns the life of its worker: the two-phase start, what is wanted, restarts,
-//! the stop and the removal. Never writes `state.json` itself, never signals a
-//! bare pid, never removes a worktree that holds work.
+//! The actor owns the life of its worker: the two-phase start, the wanted state, restarts, the stop
+//! and the removal. It never writes `state.json` itself, never signals a bare pid, and never
+//! deletes a worktree that contains unsaved work.
 
 mod actor;
 mod adopt;
@@ -51,14 +51,14 @@ pub use workers::{Workers, ended, is_final, tried};
 
 use swarm_model::{Caller, Refusal, RefusalKind, Rungs, SpawnRequest, Spawned, WorkerLine};
 
-/// How a worker tells the supervisor, upwards and without waiting.
+/// Callback through which a worker reports to the supervisor without waiting.
 pub type Reporter = Arc<dyn Fn(Report) + Send + Sync>;
 
-/// How long one request may take, in milliseconds: a worktree of a large
-/// repository on a slow disk is the longest part.
+/// Maximum duration of one request, in milliseconds. The longest part is the worktree of a large
+/// repository on a slow disk.
 const CALL_MS_MAX: u64 = 15 * 60 * 1000;
 
-/// The way to one worker.
+/// Handle to the actor of one worker.
 #[derive(Clone, Debug)]
 pub struct WorkerHandle {
     actor: ActorRef<WorkerMessage>,
@@ -66,10 +66,10 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Starts the actor under `parent`. It does nothing before its first message.
+    /// Starts the actor under `parent`. The actor does nothing before its first message.
     ///
     /// # Errors
-    /// When the runtime refuses to start it.
+    /// Fails if the runtime cannot start the actor.
     pub async fn start(arguments: WorkerArguments, parent: ActorCell) -> Result<Self, SpawnErr> {
         let cleaned = Arc::<AtomicBool>::default();
         let worker = actor::Worker(Arc::clone(&cleaned));
@@ -81,72 +81,83 @@ impl WorkerHandle {
         self.actor.get_cell()
     }
 
-    /// Whether it was cleaned and takes nothing more: who asks next asks another one.
+    /// Reports whether the worker was cleaned. Its actor then takes no more messages; the next
+    /// request for this name goes to a new actor.
     pub fn is_cleaned(&self) -> bool {
         self.cleaned.load(Ordering::Acquire)
     }
 
-    /// Takes over what is on disk; returns at once.
+    /// Adopts the worker that is on disk. Returns at once.
     pub fn adopt(&self) {
         let _ = self.actor.cast(WorkerMessage::Adopt);
     }
 
-    /// Tells of its life again, when it has one.
+    /// Makes the actor report its running generation again, if it has one. Returns at once.
     pub fn tell_life(&self) {
         let _ = self.actor.cast(WorkerMessage::TellLife);
     }
 
+    /// Starts a new worker of this name.
+    ///
     /// # Errors
-    /// Why nothing runs.
+    /// Returns why no worker was started.
     pub async fn spawn(&self, request: SpawnRequest) -> Result<Spawned, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Spawn, CALL_MS_MAX, Box::new(request))
             .unwrap_or_else(|_| Err(closed()))
     }
 
+    /// Stops the worker, and removes its worktree if `removal` says so.
+    ///
     /// # Errors
-    /// Why it was not ended.
+    /// Returns why the worker was not stopped.
     pub async fn kill(&self, caller: Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Kill, CALL_MS_MAX, Box::new(caller), removal)
             .unwrap_or_else(|_| Err(closed()))
     }
 
+    /// Removes the worker's row, logs and records, and its worktree if `removal` says so.
+    ///
     /// # Errors
-    /// Why it stays.
+    /// Returns why the worker was not cleaned.
     pub async fn clean(&self, caller: Caller, removal: Removal) -> Result<WorkerLine, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Clean, CALL_MS_MAX, Box::new(caller), removal)
             .unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Ends this generation and starts the next one, which goes on with what it left.
+    /// Ends this generation and starts the next one, which resumes its work.
     ///
     /// # Errors
-    /// Why it was not started again.
+    /// Returns why the next generation was not started.
     pub async fn renew(&self, generation: u64) -> Result<Spawned, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Renew, CALL_MS_MAX, generation).unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Notes how far the ladder for this generation was climbed; returns at once.
+    /// Records how far the ladder was climbed for this generation. Returns at once.
     pub fn climbed(&self, generation: u64, rungs: Rungs) {
         let _ = self.actor.cast(WorkerMessage::Climbed { generation, rungs });
     }
 
-    /// Ends this generation, and no other one.
+    /// Ends this generation. Does nothing if another generation is current.
     ///
     /// # Errors
-    /// Why it goes on.
+    /// Returns why the worker could not be stopped.
     pub async fn forsake(&self, generation: u64) -> Result<(), Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Forsake, CALL_MS_MAX, generation).unwrap_or_else(|_| Err(closed()))
     }
 
+    /// Starts a worker again that was lost, so that it resumes its work.
+    ///
     /// # Errors
-    /// Why it is left as it is, or could not be started.
+    /// Returns why the worker is not recovered or could not be started.
     pub async fn recover(&self, caller: Caller) -> Result<Spawned, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Recover, CALL_MS_MAX, Box::new(caller))
             .unwrap_or_else(|_| Err(closed()))
     }
 
+    /// Stops the worker if it runs, and starts it again from its launch contract.
+    ///
     /// # Errors
-    /// Why it was not started again; a refusal before the stop leaves it running.
+    /// Returns why the worker was not started again. A refusal before the stop leaves it running.
     pub async fn respawn(&self, caller: Caller, removal: Removal) -> Result<Spawned, Refusal> {
         ractor::call_t!(self.actor, WorkerMessage::Respawn, CALL_MS_MAX, Box::new(caller), removal)
             .unwrap_or_else(|_| Err(closed()))
@@ -155,5 +166,5 @@ impl WorkerHandle {
 
 fn closed() -> Refusal {
     Refusal::new(RefusalKind::Stopping, "the worker's actor ended before it could answer")
-        .remedy("try again; swarm supervisor status tells more")
+        .remedy("try again, or run 'swarm supervisor status'")
 }

@@ -1,11 +1,11 @@
-//! What a worker writes: its logs within their limit, and it within its own.
+//! Output of a worker: rotation of its logs, and its output limit.
 
 use super::actor::State;
 use super::message::WorkerMessage;
 use swarm_ports::{OutputLimit, StopOrder};
 
 impl State {
-    /// From here on its logs are rotated, and what it writes is counted where that is limited.
+    /// Starts rotating the worker's logs, and counting its output if that is limited.
     pub(super) fn keep_logs(&mut self) {
         let Some(life) = &self.life else { return };
         let limit = life.lease.limits.as_ref().filter(|held| held.output.is_some()).and_then(|held| {
@@ -22,7 +22,8 @@ impl State {
         });
     }
 
-    /// Its shim ends it and records why; what has no shim any more is ended all the same.
+    /// Ends a worker that has exceeded its output limit. The shim ends it and records why; without a
+    /// shim, this process ends it.
     pub(super) async fn output_spent(&mut self, generation: u64) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
         if !self.machine.phase().has_process() {
@@ -34,7 +35,7 @@ impl State {
             false => processes.stop_unsupervised(&lease).await,
         };
         if let Err(error) = ended {
-            tracing::error!(worker = self.name(), %error, "it writes more than it may and could not be ended");
+            tracing::error!(worker = self.name(), %error, "cannot end a worker that exceeded its output limit");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Starting a worker again that nobody ended: after a reboot, a lost tmux server, a
-//! machine that ran out of memory.
+//! Recovery of a worker that nobody ended (after a reboot, a lost tmux server, or a machine that ran
+//! out of memory), and renewal of one that makes no progress.
 
 use super::actor::State;
 use super::error;
@@ -20,7 +20,7 @@ impl State {
             Subject::Foreign { .. } => {
                 let cause = format!("worker '{name}' was started by another program");
                 let refusal = Refusal::new(RefusalKind::Invalid, cause);
-                return Err(refusal.remedy(format!("swarm respawn {name}")).of(&name));
+                return Err(refusal.remedy(format!("run 'swarm respawn {name}'")).of(&name));
             }
             Subject::Ours { row, facts } => (row, facts),
         };
@@ -29,18 +29,18 @@ impl State {
         }
         let spec = facts.spec.spec();
         let contract = spec.map(|spec| spec.contract.clone());
-        let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is lost"))?;
+        let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is missing"))?;
         if let Fate::Leave(why) = fate::decide(&self.facts(row, facts).await) {
             let kind = if subject.is_running() { RefusalKind::Running } else { RefusalKind::Invalid };
-            return Err(Refusal::new(kind, format!("worker '{name}' is left as it is: {why}")).of(&name));
+            return Err(Refusal::new(kind, format!("worker '{name}' is not recovered: {why}")).of(&name));
         }
         if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
-            // Nothing of the life before may be at work beside this one.
+            // No process of the previous generation may run beside the new one.
             self.end_leftovers(lease).await;
         }
         let recoveries = facts.wanted.recoveries + 1;
         let tree = row.worktree.clone().map_or(Tree::None, |worktree| Tree::Known { worktree, base: subject.base() });
-        // As whom it was started: whoever recovers may have another environment.
+        // Use the environment of the original caller; that of the present caller may differ.
         let by = super::caller_of(&contract, &caller.request);
         let start = Start {
             name: name.clone(),
@@ -58,8 +58,8 @@ impl State {
         Ok(spawned)
     }
 
-    /// It stands still. Noted before it is ended, so that whoever comes after a crash
-    /// starts it all the same.
+    /// Ends a generation that makes no progress and starts the next one. The renewal is recorded
+    /// before the worker is ended, so that a supervisor started after a crash completes it.
     pub(super) async fn renew(&mut self, generation: u64) -> Result<Spawned, Refusal> {
         let subject = self.subject().await?;
         let current = match &subject {
@@ -68,21 +68,21 @@ impl State {
         };
         let by_itself = |facts: &DirFacts| facts.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Exited);
         let Some((row, facts)) = current.filter(|(_, facts)| subject.is_running() || by_itself(facts)) else {
-            return Err(Refusal::new(RefusalKind::Invalid, "it is not that one any more").of(self.name()));
+            return Err(Refusal::new(RefusalKind::Invalid, "this generation is no longer current").of(self.name()));
         };
         self.sync(&facts).await;
         let spec = facts.spec.spec();
         let contract = spec.map(|spec| spec.contract.clone());
-        let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is lost"))?;
+        let contract = contract.ok_or_else(|| Refusal::new(RefusalKind::Start, "its launch contract is missing"))?;
         let caller = super::caller_of(&contract, spec.map_or("", |spec| &spec.request));
         if !subject.is_running() && self.machine.is_live() {
-            return Err(Refusal::new(RefusalKind::Running, "its policy starts it again").of(self.name()));
+            return Err(Refusal::new(RefusalKind::Running, "its restart policy starts it again").of(self.name()));
         }
         self.feed(Event::RenewalBegins).await?;
         if subject.is_running()
             && let Err(refusal) = self.stop_tree().await
         {
-            // It goes on, and what becomes of it is its own again.
+            // The worker keeps running, and its restart policy applies again.
             self.feed(Event::RenewalFailed).await?;
             return Err(refusal);
         }
@@ -105,14 +105,15 @@ impl State {
                 Ok(spawned)
             }
             Err(refusal) => {
-                // Nobody starts it any more but a person, who is told.
+                // Only a person can start it now, and is told about it.
                 self.feed(Event::RenewalFailed).await?;
                 Err(refusal)
             }
         }
     }
 
-    /// Best effort: what is not noted is done once more after a crash.
+    /// Records the steps that were taken for a generation that makes no progress. Best effort: after
+    /// a crash, steps that were not recorded are taken once more.
     pub(super) async fn climbed(&mut self, generation: u64, rungs: Rungs) {
         let Some(life) = self.life.as_mut().filter(|life| life.generation == generation) else { return };
         if let Some(session) = &mut life.session {
@@ -120,7 +121,7 @@ impl State {
         }
         if let Err(refusal) = self.feed(Event::Climbed(rungs)).await {
             let error = refusal.cause;
-            tracing::warn!(worker = self.name(), %error, "what was done about it is not noted");
+            tracing::warn!(worker = self.name(), %error, "cannot record the steps taken about a stuck worker");
         }
     }
 
@@ -134,7 +135,7 @@ impl State {
             None => None,
         };
         Facts {
-            // One that cannot be read is not taken for over.
+            // A loop that cannot be read does not count as over.
             in_loop: self.ports().loops.load(self.name()).await.map_or(true, |it| it.is_some_and(|it| it.goes_on())),
             server_lives,
             session,

@@ -1,11 +1,10 @@
-//! Worktrees on their way out: removed when that destroys nothing, kept with a
-//! reason otherwise.
+//! Removal of worktrees: deletes a worktree if no work is lost, else keeps it and says why.
 
 use super::message::Removal;
 use swarm_model::{Caller, Event, EventKind, Refusal, RefusalKind, RowWorktree};
 use swarm_ports::{Expired, Force, Ports, Saved, WorktreeError};
 
-/// What was found of a removal: nothing to say, or the lines for stderr.
+/// Lines for stderr about a removal, each with its kind. Often empty.
 pub type Notes = Vec<(String, String)>;
 
 impl Removal {
@@ -14,7 +13,7 @@ impl Removal {
     }
 }
 
-/// Removes the worktree as `kill --rm-worktree` does: a refusal is a warning.
+/// Removes the worktree for `kill --rm-worktree`. A refusal is only a warning.
 pub async fn after_kill(ports: &Ports, name: &str, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Notes {
     match remove(ports, name, tree, removal, caller).await {
         Ok(notes) => notes,
@@ -25,10 +24,10 @@ pub async fn after_kill(ports: &Ports, name: &str, tree: &RowWorktree, removal: 
     }
 }
 
-/// Removes the worktree as `clean` does: a refusal keeps it, and says where.
+/// Removes the worktree for `clean`. On a refusal the worktree is kept, and the notes say where.
 ///
 /// # Errors
-/// When git itself failed: nobody knows what is left, so the row stays.
+/// Fails if git itself failed. What is left is then unknown, so the row must stay.
 pub async fn on_clean(
     ports: &Ports,
     name: &str,
@@ -57,17 +56,17 @@ pub async fn on_clean(
     }
 }
 
-/// The refusal of `respawn --clean-first`.
+/// Returns the refusal of `respawn --clean-first`.
 pub fn respawn_refusal(name: &str, tree: &RowWorktree, error: &WorktreeError) -> Refusal {
     Refusal::new(RefusalKind::Worktree, format!("cannot remove worktree: {error}"))
         .remedy(format!("worktree at: {}; use --force-dirty to remove anyway, or commit changes first", tree.path))
         .of(name)
 }
 
-/// Removes the worktree, and tells what was saved first.
+/// Removes the worktree. The notes say what was saved first.
 ///
 /// # Errors
-/// Why it must stay.
+/// Returns why the worktree must stay.
 pub async fn remove(
     ports: &Ports,
     name: &str,
@@ -90,16 +89,17 @@ pub async fn remove(
     Ok(notes)
 }
 
-/// Where the repository's settings say so, saves go that are too old or too much; what goes is told.
+/// Deletes saves that are too old or too large, if the repository's settings say so. The notes list
+/// what was deleted.
 async fn expire(ports: &Ports, tree: &RowWorktree, caller: &Caller) -> Notes {
     let now_ms = ports.clock.wall_ms();
     let expired = match ports.worktrees.expire(&tree.base_repo, now_ms, caller).await {
         Ok(expired) => expired,
-        Err(error) => return vec![warning(format!("old saves of {} could not be looked at: {error}", tree.base_repo))],
+        Err(error) => return vec![warning(format!("cannot expire the saves of {}: {error}", tree.base_repo))],
     };
     let mut notes = Notes::new();
     for Expired { reference, commit, name, why } in expired {
-        notes.push(("note".to_owned(), format!("what was saved as {reference} ({commit}) has expired: {why}")));
+        notes.push(("note".to_owned(), format!("save {reference} ({commit}) has expired: {why}")));
         ports.events.emit(Event {
             at_ms: now_ms,
             worker: Some(name),
@@ -111,10 +111,10 @@ async fn expire(ports: &Ports, tree: &RowWorktree, caller: &Caller) -> Notes {
     notes
 }
 
-/// What may go without asking git for a removal.
+/// Checks whether the worktree may be removed, without removing it.
 ///
 /// # Errors
-/// Why it must stay.
+/// Returns why the worktree must stay.
 pub async fn check(ports: &Ports, tree: &RowWorktree, removal: Removal, caller: &Caller) -> Result<(), WorktreeError> {
     ports.worktrees.check(&tree.path, &tree.base_repo, removal.force(), caller).await
 }

@@ -1,5 +1,5 @@
-//! What a name stands for right now: read anew before each operation, because
-//! the other program may have changed it.
+//! The worker that a name currently denotes. Read again before each operation, because another
+//! program may have changed it.
 
 use std::sync::Arc;
 
@@ -8,24 +8,25 @@ use crate::registry::{RegistryHandle, reconcile};
 use swarm_model::{BaseRef, Caller, Contract, ProcessId, Refusal, Row, TmuxPlace, WorkerView};
 use swarm_ports::{DirFacts, Ports};
 
-/// Size at which a log is rotated, in bytes, where nothing else was said.
+/// Default size at which a log is rotated, in bytes.
 pub const LOG_LIMIT_BYTES: u64 = 32 << 20;
 
+/// State of a worker name.
 #[derive(Clone, Debug)]
 pub enum Subject {
-    /// No row of this name.
+    /// The name has no row.
     None,
-    /// A worker of ours, with its records.
+    /// A worker that this program started, with its records.
     Ours { row: Arc<Row>, facts: Box<DirFacts> },
-    /// A worker of the other program, with its process while it lives.
+    /// A worker that another program started, with its process while that lives.
     Foreign { row: Arc<Row>, alive: Option<ProcessId> },
 }
 
 impl Subject {
-    /// Reads row and records.
+    /// Reads the row and the records of a worker.
     ///
     /// # Errors
-    /// When the registry or the records cannot be read.
+    /// Fails if the registry or the records cannot be read.
     pub async fn read(ports: &Ports, registry: &RegistryHandle, name: &str) -> Result<Self, Refusal> {
         let found = registry.find(name).await.map_err(|error| error::of_store(&error))?;
         let Some(row) = found else { return Ok(Self::None) };
@@ -55,8 +56,8 @@ impl Subject {
         }
     }
 
-    /// The launch contract: stored for our workers; for the other program's
-    /// what the row says, with the caller's environment, as that program does.
+    /// Returns the launch contract. Ours is stored; for a worker of another program it is made from
+    /// the row and the caller's environment, as the original `swarm` does.
     pub fn contract(&self, caller: &Caller) -> Option<Contract> {
         if let Self::Ours { facts, .. } = self
             && let Some(spec) = facts.spec.spec()
@@ -83,7 +84,7 @@ impl Subject {
         })
     }
 
-    /// The base that the worktree was made from, as far as it is known.
+    /// Returns the base of the worktree. Empty if it is unknown.
     pub fn base(&self) -> BaseRef {
         self.row().and_then(|row| row.swarm()).and_then(|meta| meta.base.clone()).unwrap_or_default()
     }

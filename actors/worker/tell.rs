@@ -1,4 +1,4 @@
-//! What a worker's actor tells: events for everybody, reports for the supervisor.
+//! Events and reports of a worker's actor: events for the history, reports for the supervisor.
 
 use super::actor::{State, caller_of};
 use super::fate;
@@ -9,7 +9,7 @@ use swarm_model::{EventKind, MergeSettings, Reason};
 use swarm_ports::Completion;
 
 impl State {
-    /// Reports a worker that ended with success and stays ended, if its work is to land.
+    /// Reports a worker that ended successfully for good, if its work must land.
     pub(super) async fn report_finished(&self) {
         let Some(life) = self.life.as_ref().filter(|life| life.merges) else { return };
         let Ok(Subject::Ours { row, facts }) = self.subject().await else { return };
@@ -26,7 +26,7 @@ impl State {
         self.report(Report::Finished { key: spec.token.clone(), completion });
     }
 
-    /// Once for each generation, also when nobody looked as it ended.
+    /// Emits the end of a generation, once per generation, even if no supervisor ran when it ended.
     pub(super) async fn report_end(&self, end: &End) {
         let Some(life) = &self.life else { return };
         let records = &self.ports().records;
@@ -58,14 +58,14 @@ impl State {
         (self.arguments.reporter)(report);
     }
 
-    /// An agent runs, and its session is to be beaten for.
+    /// Reports to the supervisor that the worker runs, if the heartbeat actor looks after it.
     pub(super) fn tell_life(&self) {
         if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
             self.report(Report::Began(Box::new(session)));
         }
     }
 
-    /// It does not any more. Told again by whoever adopts it.
+    /// Reports to the supervisor that such a worker has ended. Reported again after each adoption.
     pub(super) fn tell_end(&self, end: &End) {
         if let Some(session) = self.life.as_ref().and_then(|life| life.session.clone()) {
             self.report(Report::Ended(Box::new(session), end.ended.zip(end.reason)));

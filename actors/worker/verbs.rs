@@ -1,4 +1,4 @@
-//! What a person asks of one worker: spawn, kill, clean, respawn.
+//! Verbs on one worker: spawn, kill, clean, respawn.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl State {
                     return Err(launch::exists(self.name()));
                 }
                 if let (None, Some(lease)) = (&facts.exit, &facts.lease.content) {
-                    // Nothing of the life before may be at work beside this one.
+                    // No process of the previous generation may run beside the new one.
                     self.end_leftovers(lease).await;
                 }
                 previous = Some(Arc::clone(row));
@@ -65,7 +65,7 @@ impl State {
     }
 
     pub(super) async fn start(&mut self, start: Start) -> Result<Spawned, Refusal> {
-        // What this actor knows of an earlier life of that name no longer counts.
+        // Discard what this actor knows of an earlier generation.
         let _ = self.feed(Event::StartBegins(start.wanted.clone().unwrap_or_default())).await;
         match launch::launch(self.ports(), &self.arguments.registry, start).await {
             Ok(started) => {
@@ -95,7 +95,7 @@ impl State {
         Ok(WorkerLine { name: self.name().to_owned(), done: "killed".to_owned(), notes })
     }
 
-    /// Ends it, and makes sure that it stays so.
+    /// Ends the worker and ensures that nothing restarts it.
     async fn stop(&mut self, subject: &Subject) -> Result<(), Refusal> {
         match subject {
             Subject::None => Ok(()),
@@ -110,7 +110,8 @@ impl State {
         }
     }
 
-    /// Its session is somebody else's. Another generation than this one is left alone.
+    /// Ends this generation, because its session was taken. Does nothing if another generation is
+    /// current.
     pub(super) async fn forsake(&mut self, generation: u64) -> Result<(), Refusal> {
         let subject = self.subject().await?;
         match &subject {
@@ -127,7 +128,7 @@ impl State {
         let (name, expect) = (row.name.clone(), row.key());
         let mutation = Mutation::SetStatus { name, expect, status: WireStatus::Stopped };
         match self.arguments.registry.mutate(mutation).await {
-            // Another program removed or remade the row: its status is that program's.
+            // Another program deleted or replaced the row, so its status is up to that program.
             Ok(()) | Err(RegistryError::Refused(_)) => Ok(()),
             Err(error) => Err(error::of_registry(&error).of(self.name())),
         }
@@ -138,14 +139,15 @@ impl State {
         let done = |notes| WorkerLine { name: name.clone(), done: "cleaned".to_owned(), notes };
         let subject = self.subject().await?;
         let Some(row) = subject.row().cloned() else {
-            // A repeated request whose first answer was lost with its supervisor.
+            // This may be a repeated request whose first answer was lost with its supervisor.
             self.remove_leftovers(None).await;
             let answered = caller.repeated > 0 && self.ports().events.seen(&caller.request);
             return if answered { Ok(done(Vec::new())) } else { Err(error::not_found(&name)) };
         };
         if subject.is_running() {
             let cause = format!("cannot clean running worker '{name}'");
-            return Err(Refusal::new(RefusalKind::Running, cause).remedy(format!("swarm kill {name}")).of(&name));
+            let remedy = format!("run 'swarm kill {name}' first");
+            return Err(Refusal::new(RefusalKind::Running, cause).remedy(remedy).of(&name));
         }
         self.ports().events.emit(swarm_model::Event {
             at_ms: self.ports().clock.wall_ms(),
@@ -166,8 +168,8 @@ impl State {
         Ok(done(notes))
     }
 
-    /// Row first, then what only the row led to: whatever is left when this is
-    /// cut off lies in a directory without a row, which the next start removes.
+    /// Deletes the row first, then logs and records. If the supervisor is killed in between, what is
+    /// left lies in a directory without a row, which the next start deletes.
     async fn forget(&mut self, row: &Row) -> Result<(), Refusal> {
         let remove = Mutation::Remove { name: row.name.clone(), expect: row.key() };
         match self.arguments.registry.mutate(remove).await {
@@ -175,7 +177,7 @@ impl State {
             Err(error) => return Err(error::of_registry(&error).of(self.name())),
         }
         if let Err(error) = self.ports().records.remove_logs(self.name()).await {
-            tracing::warn!(worker = self.name(), %error, "its logs stay");
+            tracing::warn!(worker = self.name(), %error, "cannot delete the logs of a cleaned worker");
         }
         self.remove_leftovers(None).await;
         self.life = None;
@@ -194,14 +196,14 @@ impl State {
         }
         let contract = subject.contract(caller).ok_or_else(|| error::not_found(self.name()))?;
         if let Some(flow) = contract.tags.iter().find_map(|tag| tag.strip_prefix(swarm_model::flow::TAG)) {
-            // It would be in the way of the turn that its flow begins next.
-            let cause = format!("'{}' plays a role in flow {flow}, which begins its turns itself", self.name());
-            let remedy = format!("swarm flow run {flow}; where it waits, swarm flow answer {flow} TEXT");
+            // A respawned worker would block the next turn of its flow.
+            let cause = format!("'{}' plays a role in flow {flow}, which starts its turns itself", self.name());
+            let remedy = format!("run 'swarm flow run {flow}', or 'swarm flow answer {flow} TEXT' if it waits");
             return Err(Refusal::new(RefusalKind::Invalid, cause).remedy(remedy).of(self.name()));
         }
         let doomed = row.worktree.clone().filter(|_| removal.rm_worktree);
         if let Some(tree) = &doomed {
-            // Asked before anything is stopped: a refusal must leave the worker running.
+            // Check before anything is stopped: a refusal must leave the worker running.
             let checked = remove::check(self.ports(), tree, removal, caller).await;
             checked.map_err(|error| remove::respawn_refusal(self.name(), tree, &error))?;
         }
@@ -209,7 +211,7 @@ impl State {
             self.check_again(&subject, &contract, doomed.is_some()).await?;
             self.stop(&subject).await?;
             self.set_stopped(&row).await?;
-            // As it comes back when the start fails.
+            // If the start fails, this is the row that is restored.
             row = Arc::new(Row { status: WireStatus::Stopped, ..row.as_ref().clone() });
         }
         if let Some(tree) = &doomed {
@@ -235,7 +237,7 @@ impl State {
 }
 
 impl State {
-    /// What runs is not ended for a start that would be refused.
+    /// Checks whether a start would be refused, before the running worker is ended for it.
     async fn check_again(&self, subject: &Subject, contract: &Contract, makes_tree: bool) -> Result<(), Refusal> {
         let tree = subject.row().and_then(|row| row.worktree.as_ref());
         let dir = match tree {
@@ -255,7 +257,7 @@ impl State {
     }
 }
 
-/// The answer of an earlier attempt of the same request.
+/// Returns the answer to an earlier delivery of the same request, if there was one.
 pub(super) fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<Spawned> {
     let SpecFacts::Executed(spec) = &facts.spec else { return None };
     let lease = facts.lease.content.as_ref()?;
@@ -275,6 +277,6 @@ pub(super) fn answered(row: &Row, facts: &DirFacts, caller: &Caller) -> Option<S
 fn check_name(name: &str) -> Result<(), Refusal> {
     WorkerName::parse(name).map(drop).map_err(|error| {
         Refusal::new(RefusalKind::Invalid, format!("invalid worker name {name:?}: {error}"))
-            .remedy("a name is [A-Za-z0-9][A-Za-z0-9._-]{0,63}, without ..")
+            .remedy("names match [A-Za-z0-9][A-Za-z0-9._-]{0,63} and do not contain ..")
     })
 }

@@ -1,37 +1,37 @@
-//! What the rooms above ask of workers, by way of the supervisor that has them all.
+//! Interface through which runs, loops and flows use workers; the supervisor implements it.
 
 use std::time::Duration;
 
 use swarm_model::{Caller, ExitRecord, Refusal, RefusalKind, SpawnRequest, Spawned};
 use swarm_ports::{BoxFuture, Ports};
 
-/// How often a step is tried that something outside may keep from happening: longer in
-/// all than the beat of a predecessor that was killed counts as young (30 s) …
+/// Maximum number of tries of a step that something outside may block. All tries together take
+/// longer than the beat of a killed predecessor counts as recent (30 s).
 const TRIES_MAX: u32 = 7;
-/// … and how long before the second time; twice as long before each one after.
+/// Pause before the second try. Doubles before each further try.
 const TRY_PAUSE: Duration = Duration::from_millis(500);
-/// Pause after records that could not be read, or a lease that could not be waited for.
+/// Pause after a failure to read the records or to wait for the lease.
 const ERROR_PAUSE: Duration = Duration::from_millis(200);
 
+/// Starting, ending and cleaning of workers.
 pub trait Workers: Send + Sync {
-    /// Starts a worker, or tells of the one that this very request started before.
+    /// Starts a worker, or returns the one that the same request started before.
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Spawned, Refusal>>;
 
     /// Ends a worker.
     fn kill<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>>;
 
-    /// Forgets a worker that has ended, with its worktree where that holds no work.
+    /// Cleans a worker that has ended, with its worktree if that contains no unsaved work.
     fn clean<'a>(&'a self, name: &'a str, caller: &'a Caller) -> BoxFuture<'a, Result<(), Refusal>>;
 }
 
-/// Waits until nothing of this generation is left, and tells how it ended where that
-/// is on record.
+/// Waits until all processes of this generation are gone. Returns its exit record, if there is one.
 pub async fn ended(ports: &Ports, name: &str, generation: u64) -> Option<ExitRecord> {
     loop {
         match ports.records.observe(name, generation).await {
             Ok(None) => return None,
             Ok(Some(facts)) => {
-                // The shim holds the lease, and the worker may outlive it.
+                // The shim holds the lease, but the worker may outlive it.
                 let lease = facts.lease.content.as_ref();
                 let living = lease.and_then(|lease| {
                     [&lease.shim, &lease.worker].into_iter().find(|process| ports.processes.is_alive(process))
@@ -39,7 +39,7 @@ pub async fn ended(ports: &Ports, name: &str, generation: u64) -> Option<ExitRec
                 match living {
                     Some(process) => drop(ports.processes.gone(process.clone()).await),
                     None if !facts.lease.held => return facts.exit,
-                    // A process below the shim, or one that is just starting, holds the lease.
+                    // Another holder of the lease: a child of the shim, or a shim that is just starting.
                     None if ports.records.lease_is_let_go(name, generation).await => {}
                     None => tokio::time::sleep(ERROR_PAUSE).await,
                 }
@@ -49,10 +49,11 @@ pub async fn ended(ports: &Ports, name: &str, generation: u64) -> Option<ExitRec
     }
 }
 
-/// Says it again while something outside may be in the way.
+/// Repeats a step while something outside may block it, with a growing pause and a limited number of
+/// tries.
 ///
 /// # Errors
-/// The last refusal, or the first that another try would not change.
+/// Returns the last refusal, or the first one that another try would not change.
 pub async fn tried<T, F: Future<Output = Result<T, Refusal>>>(mut step: impl FnMut() -> F) -> Result<T, Refusal> {
     let mut pause = TRY_PAUSE;
     for _ in 1..TRIES_MAX {
@@ -66,11 +67,11 @@ pub async fn tried<T, F: Future<Output = Result<T, Refusal>>>(mut step: impl FnM
     step().await
 }
 
-/// Whether another try would be refused the same way.
+/// Reports whether another try would be refused for the same reason.
 pub fn is_final(kind: RefusalKind) -> bool {
     match kind {
         RefusalKind::NotFound | RefusalKind::Invalid | RefusalKind::Worktree | RefusalKind::Start => true,
-        // It is told of a room that is just being restarted, too.
+        // `Stopping` is also the answer while an actor is being restarted.
         RefusalKind::Stopping
         | RefusalKind::Exists
         | RefusalKind::Running

@@ -246,10 +246,10 @@ fn mistakes_are_refused_in_one_line_and_change_nothing() {
     site.swarm(&["merge", "status", "b"]).refused(2, "merge item 'b' not found");
     site.swarm(&["merge", "pause"]).refused(1, "no merge queue");
     site.swarm(&["spawn", "--name", "p", "--", "sleep", "600"]).ok();
-    site.swarm(&["merge", "add", "p"]).refused(1, "worker 'p' is still at work");
+    site.swarm(&["merge", "add", "p"]).refused(1, "worker 'p' is still running");
     site.git(&["checkout", "-q", "--detach"]);
     let detached = ["spawn", "--name", "d", "--worktree", "--merge", "--", "true"];
-    site.swarm(&detached).refused(1, "its work could not land: it would begin at a commit, not at a branch");
+    site.swarm(&detached).refused(1, "its work could not land: the worktree would start at a commit, not at a branch");
     site.swarm(&["merge", "add", "b"])
         .refused(1, "'b' started from a commit and not from a branch, so it has no base to land on");
     assert!(!site.rig.root().join("merge").exists());

@@ -103,9 +103,9 @@ fn one_that_is_looked_after_is_left_alone_until_it_is_let_go() {
         let before = site.state();
         for verb in ["pause", "resume", "run", "stop", "clean"] {
             let said = site.swarm(&["ralph", verb, "dev"]);
-            let cause = format!("the loop of 'dev' is looked after by another program (pid {})", keeper.id());
+            let cause = format!("the loop of 'dev' is run by another program (pid {})", keeper.id());
             let said = said.refused(1, &cause);
-            assert!(said.err.contains("swarm ralph resume dev goes on with it here"), "{said:?}");
+            assert!(said.err.contains("then 'swarm ralph resume dev' to continue it here"), "{said:?}");
         }
         assert_eq!((site.state(), site.file("loop.json").exists()), (before, false));
         assert_eq!(site.swarm(&["status", "dev"]).code, Some(0), "its agent is at work");

@@ -70,14 +70,14 @@ fn a_machine_that_went_down_comes_back_with_what_was_running() {
     });
     reboot(&rig);
 
-    let machine = "the machine went down under it";
+    let machine = "the machine went down while it ran";
     let expected = [
         ("plain", "start", machine),
         ("window", "start", machine),
         ("tree", "start", machine),
         ("policy", "leave", "its restart policy starts it again"),
         ("ended", "leave", "it has finished"),
-        ("failed", "leave", "it ended by itself with code 3"),
+        ("failed", "leave", "it exited with code 3"),
         ("stopped", "leave", "it was stopped"),
     ];
     let expected = expected.map(|(name, decision, why)| (name.to_owned(), decision.to_owned(), why.to_owned()));

@@ -70,12 +70,11 @@ fn what_was_there_before_is_taken_and_told() {
     rig.swarm(&["clean", "a"]);
     let said = spawn("a");
     let tree = rig.path("repo-worktrees/a");
-    let note =
-        format!("swarm: note: its worktree was there already, and is taken with what is in it: {}\n", tree.display());
+    let note = format!("swarm: note: worktree already exists and is used with its content: {}\n", tree.display());
     assert_eq!((said.code, said.err.as_str()), (Some(0), note.as_str()), "{said:?}");
     rig.git(&repo, &["branch", "b"]);
     let said = spawn("b");
-    assert_eq!(said.err, "swarm: note: branch 'b' was there already, and it goes on from there\n", "{said:?}");
+    assert_eq!(said.err, "swarm: note: branch 'b' already exists and is continued from its tip\n", "{said:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ from .rig import Rig, wait_until
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 EARLIER = "00000000-0000-0000-0000-000000000000"
-MACHINE = "the machine went down under it"
+MACHINE = "the machine went down while it ran"
 SERVER = "its tmux server is gone"
 # Kind: how many, flags, what it does, what is decided after the reboot and why.
 KINDS = {
@@ -22,7 +22,7 @@ KINDS = {
     "both": (3, ("tmux", "--worktree"), ("sleep", 1000), "start", MACHINE),
     "policy": (6, ("--restart", "on-failure"), ("sleep", 1000), "leave", "its restart policy starts it again"),
     "ended": (5, (), ("exit", 0), "leave", "it has finished"),
-    "failed": (4, (), ("exit", 3), "leave", "it ended by itself with code 3"),
+    "failed": (4, (), ("exit", 3), "leave", "it exited with code 3"),
     "killed": (4, (), ("sleep", 1000), "leave", "it was stopped"),
 }
 

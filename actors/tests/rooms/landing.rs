@@ -125,10 +125,10 @@ async fn a_running_worker_does_not_land() {
     let rig = Rig::start().await;
     rig.spawn(with_tree("a")).await.expect("starts");
     let Answer::Refused(refusal) = add(&rig, "a").await else { panic!("it was taken") };
-    assert_eq!(refusal.cause, "worker 'a' is still at work");
+    assert_eq!(refusal.cause, "worker 'a' is still running");
     rig.spawn(request("plain")).await.expect("starts");
     rig.world.end("plain", Ended::Code(0));
     rig.world.settle().await;
     let Answer::Refused(refusal) = add(&rig, "plain").await else { panic!("it was taken") };
-    assert_eq!(refusal.cause, "worker 'plain' has no worktree, so nothing of it would land");
+    assert_eq!(refusal.cause, "worker 'plain' has no worktree, so there is nothing to merge");
 }

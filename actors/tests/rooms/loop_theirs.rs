@@ -153,7 +153,7 @@ async fn a_loop_that_another_program_supervises_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_part_is_reported_and_nothing_changes() {
     for (what, cause) in
-        [("row", "is not there any more"), ("prompt", "prompt file not found"), ("pattern", "done pattern")]
+        [("row", "is gone, and only its row says"), ("prompt", "prompt file not found"), ("pattern", "done pattern")]
     {
         let rig = rig().await;
         let mut it = left(Status::Paused, None, 3);

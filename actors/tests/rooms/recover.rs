@@ -46,13 +46,13 @@ async fn running_workers_are_recovered_and_ended_ones_are_not() {
     }
     for (name, why) in [
         ("ended", "it has finished"),
-        ("failed", "it ended by itself with code 3"),
+        ("failed", "it exited with code 3"),
         ("killed", "it was stopped"),
         ("policy", "it runs"),
         ("plain", "it runs"),
     ] {
         let refusal = recover(&rig, name).await.expect_err("is left");
-        assert_eq!(refusal.cause, format!("worker '{name}' is left as it is: {why}"));
+        assert_eq!(refusal.cause, format!("worker '{name}' is not recovered: {why}"));
     }
     assert_eq!(recover(&rig, "nobody").await.expect_err("is unknown").kind, RefusalKind::NotFound);
     rig.check();

@@ -222,7 +222,7 @@ async fn a_running_worker_is_not_cleaned() {
     let rig = Rig::start().await;
     rig.spawn(request("a")).await.expect("starts");
     let refusal = rig.clean("a").await.expect_err("it runs");
-    assert_eq!((refusal.kind, refusal.remedy.as_deref()), (RefusalKind::Running, Some("swarm kill a")));
+    assert_eq!((refusal.kind, refusal.remedy.as_deref()), (RefusalKind::Running, Some("run 'swarm kill a' first")));
     rig.kill("a").await.expect("ends");
     rig.clean("a").await.expect("goes");
     assert_eq!((rig.world.rows(), rig.world.records.keys()), (Vec::new(), Vec::new()));
