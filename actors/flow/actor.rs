@@ -8,10 +8,10 @@ use std::time::Duration;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::attend::Attendant;
+use super::attend::EffectRunner;
 use super::error::FlowError;
 use super::machine::{Effect, Event, Machine};
-use super::message::{FlowMessage, Told};
+use super::message::{FlowMessage, FlowReport};
 use crate::run::Fleet;
 use swarm_model::flow::Begin;
 use swarm_model::flow::worker_name;
@@ -29,7 +29,7 @@ pub struct FlowArguments {
     pub ports: Ports,
     pub fleet: Arc<dyn Fleet>,
     /// Reports to the supervisor without waiting.
-    pub tell: Arc<dyn Fn(Told) + Send + Sync>,
+    pub tell: Arc<dyn Fn(FlowReport) + Send + Sync>,
 }
 
 pub struct State {
@@ -164,7 +164,7 @@ impl State {
     /// that a later run resumes them.
     async fn leave(&mut self, unfinished: bool) {
         self.arguments.ports.flows.close(&self.arguments.place, unfinished).await;
-        (self.arguments.tell)(Told::Over);
+        (self.arguments.tell)(FlowReport::Over);
         self.myself.stop(None);
     }
 
@@ -194,8 +194,8 @@ impl State {
         self.arguments.ports.events.emit(event);
     }
 
-    fn attendant(&self) -> Attendant {
-        Attendant {
+    fn attendant(&self) -> EffectRunner {
+        EffectRunner {
             place: self.arguments.place.clone(),
             ports: self.arguments.ports.clone(),
             fleet: Arc::clone(&self.arguments.fleet),

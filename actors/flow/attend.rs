@@ -12,7 +12,7 @@ use swarm_model::flow::{Ended, How, Turn};
 use swarm_model::{Caller, Event, EventKind, FlowPlace};
 use swarm_ports::Ports;
 
-pub struct Attendant {
+pub struct EffectRunner {
     pub place: FlowPlace,
     pub ports: Ports,
     pub fleet: Arc<dyn Fleet>,
@@ -20,7 +20,7 @@ pub struct Attendant {
     pub actor: ActorRef<FlowMessage>,
 }
 
-impl Attendant {
+impl EffectRunner {
     pub async fn attend(&self, turn: Turn) {
         let how = match self.run(&turn).await {
             Ok(how) => how,

@@ -26,7 +26,7 @@ pub enum FlowMessage {
 
 /// Reports of a flow to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum FlowReport {
     /// The flow's actor ended; everything is on disk.
     Over,
 }

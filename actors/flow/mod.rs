@@ -27,7 +27,7 @@ use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 pub use actor::FlowArguments;
 pub use error::FlowError;
 use message::FlowMessage;
-pub use message::Told;
+pub use message::FlowReport;
 
 /// Timeout of a call to the actor, in milliseconds.
 const CALL_MS_MAX: u64 = 30_000;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::task::AbortHandle;
 
-use super::attend::Attendant;
+use super::attend::EffectRunner;
 use super::error::LoopError;
 use super::machine::{Effect, Event, Machine, News};
-use super::message::{LoopMessage, Told};
+use super::message::{LoopMessage, LoopReport};
 use crate::worker::Workers;
 use swarm_model::loops::progress::{Loop, Plan, Wire};
 use swarm_model::loops::words::Word;
@@ -40,7 +40,7 @@ pub struct LoopArguments {
     pub ports: Ports,
     pub workers: Arc<dyn Workers>,
     /// Reports to the supervisor without waiting.
-    pub tell: Arc<dyn Fn(Told) + Send + Sync>,
+    pub tell: Arc<dyn Fn(LoopReport) + Send + Sync>,
 }
 
 pub struct State {
@@ -122,7 +122,7 @@ impl Actor for LoopActor {
     }
 
     async fn post_stop(&self, _: ActorRef<LoopMessage>, state: &mut State) -> Result<(), ActorProcessingErr> {
-        state.forsake();
+        state.abandon();
         state.tasks.drain(..).for_each(|task| task.abort());
         Ok(())
     }
@@ -313,12 +313,12 @@ impl State {
     }
 
     fn leave(&self) {
-        (self.arguments.tell)(Told::Over);
+        (self.arguments.tell)(LoopReport::Over);
         self.myself.stop(None);
     }
 
-    fn attendant(&self) -> Attendant {
-        Attendant {
+    fn attendant(&self) -> EffectRunner {
+        EffectRunner {
             ports: self.ports().clone(),
             workers: Arc::clone(&self.arguments.workers),
             actor: self.myself.clone(),
@@ -330,11 +330,11 @@ impl State {
         let attendant = self.attendant();
         match effect {
             Effect::Attend => {
-                self.forsake();
+                self.abandon();
                 self.attendant = Some(tokio::spawn(async move { attendant.attend().await }).abort_handle());
             }
-            Effect::Forsake => {
-                self.forsake();
+            Effect::Abandon => {
+                self.abandon();
                 if self.it.theirs.is_some() {
                     self.ports().logs.release(self.it.name());
                 }
@@ -353,7 +353,7 @@ impl State {
         self.tasks.push(tokio::spawn(work).abort_handle());
     }
 
-    fn forsake(&mut self) {
+    fn abandon(&mut self) {
         if let Some(attendant) = self.attendant.take() {
             attendant.abort();
         }

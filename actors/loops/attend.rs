@@ -38,7 +38,7 @@ const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Maximum retries for a window that tmux fails to show.
 const TOOL_TRIES_MAX: u32 = 5;
 
-pub struct Attendant {
+pub struct EffectRunner {
     pub ports: Ports,
     pub workers: Arc<dyn Workers>,
     pub actor: ActorRef<LoopMessage>,
@@ -46,7 +46,7 @@ pub struct Attendant {
     pub it: Loop,
 }
 
-impl Attendant {
+impl EffectRunner {
     pub(super) fn tell(&self, event: Event) {
         let _ = self.actor.cast(LoopMessage::Happened(event));
     }

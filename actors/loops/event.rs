@@ -88,7 +88,7 @@ pub enum Effect {
     /// the worker's end. Replaces the task that did so before.
     Attend,
     /// Stop the task that attends the worker.
-    Forsake,
+    Abandon,
     /// End the worker and report when it is gone. `drop` also cleans it.
     End {
         drop: bool,

@@ -331,7 +331,7 @@ impl Turn<'_> {
     fn entered(&mut self) {
         self.it.entered = true;
         if self.it.detached {
-            self.effects.push(Effect::Forsake);
+            self.effects.push(Effect::Abandon);
         }
     }
 

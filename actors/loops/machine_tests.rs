@@ -241,7 +241,7 @@ fn an_unsupervised_loop_is_left_once_its_prompt_is_entered() {
     it.on(&Event::Prompted { iteration: 1, baseline: String::new(), log_from: 0 }, 0);
     assert!(it.is_active(), "Enter is still to be pressed");
     let effects = it.on(&Event::Entered { iteration: 1 }, 0);
-    assert_eq!(effects, [Effect::Forsake]);
+    assert_eq!(effects, [Effect::Abandon]);
     assert!(!it.is_active());
     assert_eq!(it.on(&Event::Attend, 0).last(), Some(&Effect::Attend));
     assert!(it.is_active());
@@ -258,7 +258,7 @@ fn an_unsupervised_loop_rests_however_soon_its_agent_ends() {
         for event in &before {
             it.on(event, 0);
         }
-        assert_eq!(it.on(&ended, 0), [Effect::Forsake], "after {before:?}");
+        assert_eq!(it.on(&ended, 0), [Effect::Abandon], "after {before:?}");
         assert!(!it.is_active());
         assert_eq!(it.on(&Event::Attend, 0).last(), Some(&Effect::Attend));
         it.on(&ended, 0);

@@ -25,7 +25,7 @@ pub enum LoopMessage {
 
 /// Reports of a loop to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum LoopReport {
     /// The loop needs no supervision, for now or for good; everything is on disk.
     Over,
 }

@@ -32,7 +32,7 @@ pub use actor::{Begin, LoopArguments};
 pub use error::LoopError;
 use machine::Event;
 use message::LoopMessage;
-pub use message::Told;
+pub use message::LoopReport;
 use swarm_model::loops::progress::Loop;
 
 use swarm_model::{Refusal, RefusalKind, Spawned};

@@ -58,7 +58,7 @@ impl Turn<'_> {
         }
         let may_come_up = self.it.stage == Stage::Starting;
         self.conclude(ExitReason::Killed);
-        self.effects.push(Effect::Forsake);
+        self.effects.push(Effect::Abandon);
         if may_come_up {
             // The kill may have come before the worker existed.
             self.end_worker(Then::Over);

@@ -1,12 +1,12 @@
 //! Workers of an adopted loop that another program started. They are followed in their windows like
 //! our own, but their exit codes are unknown.
 
-use super::attend::Attendant;
+use super::attend::EffectRunner;
 use super::machine::Event;
 use crate::worker::LOG_LIMIT_BYTES;
 use swarm_model::ProcessId;
 
-impl Attendant {
+impl EffectRunner {
     /// Follows one iteration whose worker already runs and has its prompt, to the worker's end.
     pub(super) async fn follow(&self, process: &ProcessId) {
         let (iteration, name) = (self.it.iteration, self.it.name());

@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 
 use super::error::MergeError;
 use super::machine::{Effect, Event, Machine};
-use super::message::{Ask, MergeMessage, Step, Told};
+use super::message::{Ask, MergeMessage, MergeReport, Step};
 use swarm_model::merge::queue::{Item, ItemId, Phase, Queue, State as ItemState};
 use swarm_model::{QueueView, Target};
 use swarm_ports::{Clock, Landings};
@@ -26,7 +26,7 @@ pub struct MergeArguments {
     pub landings: Arc<dyn Landings>,
     pub clock: Arc<dyn Clock>,
     /// Reports to the supervisor without waiting.
-    pub tell: Arc<dyn Fn(Told) + Send + Sync>,
+    pub tell: Arc<dyn Fn(MergeReport) + Send + Sync>,
 }
 
 pub struct State {
@@ -41,7 +41,7 @@ pub struct State {
     waiting: VecDeque<Event>,
     /// Tasks that carry out effects.
     tasks: Vec<AbortHandle>,
-    /// Last reported value of [`Told::Busy`].
+    /// Last reported value of [`MergeReport::Busy`].
     busy: bool,
 }
 
@@ -196,7 +196,7 @@ impl State {
                 Effect::Settled(id) => settled.extend(self.queue.item(id).cloned()),
                 effect => {
                     if let Some((step, items)) = step(&self.queue, &effect) {
-                        (self.arguments.tell)(Told::Begun(step, items));
+                        (self.arguments.tell)(MergeReport::Begun(step, items));
                     }
                     self.begin(effect);
                 }
@@ -207,7 +207,7 @@ impl State {
         }
         self.arguments.landings.tidy(&self.arguments.target, &settled).await;
         for item in settled {
-            (self.arguments.tell)(Told::Settled(Box::new(item)));
+            (self.arguments.tell)(MergeReport::Settled(Box::new(item)));
         }
     }
 
@@ -227,7 +227,7 @@ impl State {
         let busy = self.queue.is_busy() || !self.waiting.is_empty() || self.stuck.is_some();
         if busy != self.busy {
             self.busy = busy;
-            (self.arguments.tell)(Told::Busy(busy));
+            (self.arguments.tell)(MergeReport::Busy(busy));
         }
     }
 }

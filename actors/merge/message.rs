@@ -35,7 +35,7 @@ pub enum Ask {
 
 /// Report of a merge queue to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum MergeReport {
     /// Whether the queue needs this process.
     Busy(bool),
     /// A step for these items has started.

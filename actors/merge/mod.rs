@@ -17,7 +17,7 @@ use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 pub use actor::MergeArguments;
 pub use error::MergeError;
 use message::MergeMessage;
-pub use message::{Ask, Step, Told};
+pub use message::{Ask, MergeReport, Step};
 use swarm_model::merge::queue::{Item, ItemId};
 
 use swarm_model::QueueView;

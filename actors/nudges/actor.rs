@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
-use super::attend::Attendant;
+use super::attend::EffectRunner;
 use super::machine::{Denied, Effect, Event, Machine, Plan, Then, Typed};
-use super::message::{NudgesMessage, Told};
+use super::message::{NudgeReport, NudgesMessage};
 use swarm_model::nudges::{Now, Nudge};
 use swarm_model::{Event as Happening, NudgeLine, NudgeOrder, NudgeRequest, Refusal, RefusalKind};
 use swarm_ports::{Alarm, Ports};
@@ -20,7 +20,7 @@ pub struct NudgesActor;
 pub struct NudgesArguments {
     pub ports: Ports,
     /// Reports to the supervisor without waiting.
-    pub tell: Arc<dyn Fn(Told) + Send + Sync>,
+    pub tell: Arc<dyn Fn(NudgeReport) + Send + Sync>,
 }
 
 pub struct State {
@@ -62,7 +62,7 @@ impl Actor for NudgesActor {
         if !nudges.is_empty() {
             // The caller waits for this start, and saving all nudges takes time.
             state.live = nudges.iter().any(|nudge| nudge.status == swarm_model::nudges::Status::Active);
-            (state.arguments.tell)(Told::Live(state.live));
+            (state.arguments.tell)(NudgeReport::Live(state.live));
             state.myself.cast(NudgesMessage::Found(nudges))?;
         }
         Ok(state)
@@ -177,8 +177,8 @@ impl State {
         None
     }
 
-    fn attendant(&self) -> Attendant {
-        Attendant { ports: self.ports().clone(), actor: self.myself.clone() }
+    fn attendant(&self) -> EffectRunner {
+        EffectRunner { ports: self.ports().clone(), actor: self.myself.clone() }
     }
 
     /// Runs a task for the worker, replacing its present one. If it panics, the actor gets
@@ -274,7 +274,7 @@ impl State {
         let live = self.machine.is_live();
         if live != self.live {
             self.live = live;
-            (self.arguments.tell)(Told::Live(live));
+            (self.arguments.tell)(NudgeReport::Live(live));
         }
     }
 }

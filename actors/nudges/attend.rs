@@ -19,12 +19,12 @@ const AGAIN_MIN: Duration = Duration::from_secs(1);
 /// Longest pause between two reads.
 const AGAIN_MAX: Duration = Duration::from_secs(60);
 
-pub struct Attendant {
+pub struct EffectRunner {
     pub ports: Ports,
     pub actor: ActorRef<NudgesMessage>,
 }
 
-impl Attendant {
+impl EffectRunner {
     pub async fn look(&self, worker: String, turn: u64, message: String, reach_ms: u64) {
         let seen = self.seen(&worker, &message, Duration::from_millis(reach_ms)).await;
         // A person or another program may have changed the nudge since.

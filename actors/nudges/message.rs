@@ -24,7 +24,7 @@ pub enum NudgesMessage {
 
 /// Reports of the nudges to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum NudgeReport {
     /// Whether any nudge is active.
     Live(bool),
 }

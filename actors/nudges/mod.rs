@@ -27,8 +27,8 @@ mod steps;
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
 pub use actor::NudgesArguments;
+pub use message::NudgeReport;
 use message::NudgesMessage;
-pub use message::Told;
 
 use swarm_model::{NudgeLine, NudgeRequest, Refusal, RefusalKind};
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::task::{AbortHandle, JoinHandle};
 
-use super::attend::Attendant;
+use super::attend::EffectRunner;
 use super::error::RunError;
 use super::fleet::Fleet;
 use super::machine::Effect;
 use super::machine::Machine;
-use super::message::{Ask, RunMessage, Told};
+use super::message::{Ask, RunMessage, RunReport};
 use crate::merge::Step;
 use swarm_model::Caller;
 use swarm_model::merge::queue::Item;
@@ -46,7 +46,7 @@ pub struct RunArguments {
     pub ports: Ports,
     pub fleet: Arc<dyn Fleet>,
     /// Reports to the supervisor without waiting.
-    pub tell: Arc<dyn Fn(Told) + Send + Sync>,
+    pub tell: Arc<dyn Fn(RunReport) + Send + Sync>,
 }
 
 pub struct State {
@@ -236,7 +236,7 @@ impl State {
             };
             let _ = tokio::time::timeout(TIDY_MAX, tidied).await;
             runs.close(&self.arguments.home).await;
-            (self.arguments.tell)(Told::Over);
+            (self.arguments.tell)(RunReport::Over);
             // Report last: whoever reads this report may start the next run.
             if let Some(last) = last {
                 runs.tell(&self.run.plan, vec![last]).await;
@@ -245,8 +245,8 @@ impl State {
         }
     }
 
-    fn attendant(&self) -> Attendant {
-        Attendant {
+    fn attendant(&self) -> EffectRunner {
+        EffectRunner {
             ports: self.arguments.ports.clone(),
             fleet: Arc::clone(&self.arguments.fleet),
             caller: self.caller.clone(),

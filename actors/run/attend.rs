@@ -20,14 +20,14 @@ use swarm_model::{Caller, MergeSettings, Refusal, RefusalKind};
 use swarm_ports::Ports;
 
 /// Carries out the effects of a run.
-pub struct Attendant {
+pub struct EffectRunner {
     pub ports: Ports,
     pub fleet: Arc<dyn Fleet>,
     pub caller: Caller,
     pub actor: ActorRef<RunMessage>,
 }
 
-impl Attendant {
+impl EffectRunner {
     pub async fn carry_out(&self, now: &Now, effect: Effect) {
         match effect {
             Effect::Attend { attempt, .. } => self.attend(now, attempt).await,

@@ -34,7 +34,7 @@ pub enum Ask {
 
 /// Report of a run to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum RunReport {
     /// The run has ended, and all its files are written.
     Over,
 }

@@ -30,7 +30,7 @@ pub use actor::{Begin, RunArguments};
 pub use error::RunError;
 pub use fleet::Fleet;
 use message::RunMessage;
-pub use message::{Ask, Told};
+pub use message::{Ask, RunReport};
 use swarm_model::run::progress::Run;
 
 use crate::merge::Step;

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::AbortHandle;
 
-use super::Teller;
+use super::Reporter;
 use super::machine::{Effect, Event, Machine};
-use super::message::{SessionsMessage, Told};
+use super::message::{SessionReport, SessionsMessage};
 use swarm_ports::{Alarm, Ports, Typing};
 
 pub struct Heartbeat;
 
 pub struct SessionsArguments {
     pub ports: Ports,
-    pub tell: Teller,
+    pub tell: Reporter,
 }
 
 pub struct State {
     ports: Ports,
-    tell: Teller,
+    tell: Reporter,
     myself: ActorRef<SessionsMessage>,
     machine: Machine,
     interval_ms: u64,
@@ -120,10 +120,14 @@ impl State {
                 let records = Arc::clone(&self.ports.records);
                 tokio::spawn(async move { records.mark(&worker, generation, stuck.as_deref()).await });
             }
-            Effect::Renew { worker, generation } => (self.tell)(Told::Renew { worker, generation }),
-            Effect::Tell(worker, kind) => (self.tell)(Told::Happened { worker, kind }),
-            Effect::Note { worker, generation, rungs } => (self.tell)(Told::Climbed { worker, generation, rungs }),
-            Effect::TellLost { worker, generation, found } => (self.tell)(Told::Lost { worker, generation, found }),
+            Effect::Renew { worker, generation } => (self.tell)(SessionReport::Renew { worker, generation }),
+            Effect::Tell(worker, kind) => (self.tell)(SessionReport::Happened { worker, kind }),
+            Effect::Note { worker, generation, rungs } => {
+                (self.tell)(SessionReport::Escalated { worker, generation, rungs })
+            }
+            Effect::TellLost { worker, generation, found } => {
+                (self.tell)(SessionReport::Lost { worker, generation, found })
+            }
         }
     }
 

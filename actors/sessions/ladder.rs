@@ -79,7 +79,7 @@ pub struct Means<'a> {
 }
 
 impl Ladder {
-    /// Returns a ladder that an earlier supervisor climbed. Its last step counts as taken now.
+    /// Returns a ladder that an earlier supervisor record_escalation. Its last step counts as taken now.
     pub fn resumed(rungs: Rungs, now_ms: u64) -> Self {
         Self { rungs, began_ms: Some(now_ms), acted_ms: Some(now_ms), wrote_ms: now_ms, ..Self::default() }
     }

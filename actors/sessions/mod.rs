@@ -28,13 +28,13 @@ use std::sync::Arc;
 
 use ractor::{Actor as _, ActorCell, ActorRef, SpawnErr};
 
+pub use message::SessionReport;
 use message::SessionsMessage;
-pub use message::Told;
 
 use swarm_ports::{Life, LifeEnd, Ports};
 
 /// Callback through which the actor reports to the supervisor without waiting.
-pub type Teller = Arc<dyn Fn(Told) + Send + Sync>;
+pub type Reporter = Arc<dyn Fn(SessionReport) + Send + Sync>;
 
 /// Handle to the heartbeat actor.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl SessionsHandle {
     ///
     /// # Errors
     /// Fails if the runtime cannot start the actor.
-    pub async fn start(ports: Ports, tell: Teller, parent: ActorCell) -> Result<Self, SpawnErr> {
+    pub async fn start(ports: Ports, tell: Reporter, parent: ActorCell) -> Result<Self, SpawnErr> {
         let arguments = actor::SessionsArguments { ports, tell };
         let (actor, _) = actor::Heartbeat::spawn_linked(None, actor::Heartbeat, arguments, parent).await?;
         Ok(Self { actor })

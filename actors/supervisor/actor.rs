@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{mpsc::UnboundedSender, watch};
-use tokio::task::AbortHandle;
 
 use super::adopt;
 use super::children::Children;
@@ -16,16 +15,15 @@ use super::endings::Ending;
 use super::error::SupervisorError;
 use super::machine::{Child, Effect, Event, Machine};
 use super::message::{Exit, Request, SupervisorMessage};
+use super::state::State;
 use super::{nudges, requests};
 use crate::flow::FlowHandle;
 use crate::loops::LoopHandle;
 use crate::merge::MergeHandle;
-use crate::nudges::NudgesHandle;
 use crate::registry::RegistryHandle;
 use crate::run::RunHandle;
-use crate::sessions::SessionsHandle;
 use crate::worker::{Report, Reporter, WorkerArguments, WorkerHandle};
-use swarm_model::{Answer, EventKind, FlowPlace, Refusal, RefusalKind, Target};
+use swarm_model::{Answer, EventKind, Refusal, RefusalKind};
 use swarm_ports::Ports;
 
 pub struct Supervisor;
@@ -35,29 +33,6 @@ pub struct SupervisorArguments {
     pub ports: Ports,
     /// Set once, when the supervisor must exit.
     pub exit: watch::Sender<Option<Exit>>,
-}
-
-pub struct State {
-    root: PathBuf,
-    pub(super) ports: Ports,
-    exit: watch::Sender<Option<Exit>>,
-    pub(super) myself: ActorRef<SupervisorMessage>,
-    machine: Machine,
-    pub(super) registry: RegistryHandle,
-    pub(super) workers: Children<String, WorkerHandle>,
-    pub(super) merges: Children<Target, MergeHandle>,
-    /// Queue of each item that has a key. Keys of items that a queue has dropped stay until this
-    /// process exits.
-    pub(super) queued: BTreeMap<String, Target>,
-    /// Runs, by the directory of their files.
-    pub(super) runs: Children<String, RunHandle>,
-    pub(super) heartbeat: SessionsHandle,
-    /// Loops, by the name of their worker.
-    pub(super) loops: Children<String, LoopHandle>,
-    pub(super) flows: Children<FlowPlace, FlowHandle>,
-    pub(super) nudges: NudgesHandle,
-    /// Idle timer, if it is armed.
-    idle: Option<AbortHandle>,
 }
 
 impl Actor for Supervisor {

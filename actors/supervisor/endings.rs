@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::actor::State;
 use super::loops::Desk;
 use super::message::Request;
+use super::state::State;
 use crate::loops::is_own_request;
 use crate::nudges::NudgesHandle;
 use swarm_model::{Answer, Refusal};

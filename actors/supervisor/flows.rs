@@ -5,12 +5,12 @@ use std::sync::Arc;
 use ractor::ActorProcessingErr;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::actor::State;
-use super::below::Below;
 use super::children::not_started;
+use super::client::SupervisorClient;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
-use crate::flow::{FlowArguments, FlowHandle, Told};
+use super::state::State;
+use crate::flow::{FlowArguments, FlowHandle, FlowReport};
 use swarm_model::flow::Begin;
 use swarm_model::{Answer, FlowLine, FlowOrder, FlowPlace, FlowRequest, Refusal, RefusalKind};
 
@@ -48,7 +48,7 @@ impl State {
             place: place.clone(),
             begin,
             ports: self.ports.clone(),
-            fleet: Arc::new(Below(self.myself.clone())),
+            fleet: Arc::new(SupervisorClient(self.myself.clone())),
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Flow(about.clone(), told)))),
         };
         let flow = match FlowHandle::start(arguments, self.myself.get_cell()).await {
@@ -60,9 +60,9 @@ impl State {
         Ok(Ok(()))
     }
 
-    pub(super) async fn flow_told(&mut self, place: FlowPlace, told: Told) -> Result<(), ActorProcessingErr> {
+    pub(super) async fn flow_told(&mut self, place: FlowPlace, told: FlowReport) -> Result<(), ActorProcessingErr> {
         match told {
-            Told::Over => {
+            FlowReport::Over => {
                 self.flows.remove(&place);
                 self.feed(Event::Live { child: Child::Flow(place), live: false }).await
             }

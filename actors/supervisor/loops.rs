@@ -6,15 +6,15 @@ use std::time::Duration;
 use ractor::{ActorProcessingErr, ActorRef};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::actor::State;
-use super::below::Below;
 use super::children::not_started;
+use super::client::SupervisorClient;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
+use super::state::State;
 use crate::loops::machine::Event as Happening;
-use crate::loops::{Begin, LoopArguments, LoopError, LoopHandle, Told, is_own_request};
+use crate::loops::{Begin, LoopArguments, LoopError, LoopHandle, LoopReport, is_own_request};
 use crate::registry::RegistryHandle;
-use crate::worker::{Subject, Workers as _, of_store};
+use crate::worker::{WorkerRecord, Workers as _, of_store};
 use swarm_model::loops::progress::{Loop, Plan, Status};
 use swarm_model::{Answer, Caller, LoopLine, LoopOrder, LoopRequest, Refusal, RefusalKind, RespawnRequest, Spawned};
 use swarm_ports::Ports;
@@ -69,7 +69,7 @@ impl State {
             name: name.to_owned(),
             begin,
             ports: self.ports.clone(),
-            workers: Arc::new(Below(self.myself.clone())),
+            workers: Arc::new(SupervisorClient(self.myself.clone())),
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Loop(about.clone(), told)))),
         };
         let opened = match LoopHandle::start(arguments, self.myself.get_cell()).await {
@@ -85,9 +85,9 @@ impl State {
         Ok(Ok(Some(opened)))
     }
 
-    pub(super) async fn loop_told(&mut self, name: String, told: Told) -> Result<(), ActorProcessingErr> {
+    pub(super) async fn loop_told(&mut self, name: String, told: LoopReport) -> Result<(), ActorProcessingErr> {
         match told {
-            Told::Over => {
+            LoopReport::Over => {
                 // Between two iterations its worker does not count as gone; now it may.
                 self.nudges.doubt(name.clone());
                 self.loops.remove(&name);
@@ -257,8 +257,8 @@ impl Desk {
         {
             return opened.begun().await.map_err(|refusal| refusal.of(name));
         }
-        let subject = Subject::read(&self.ports, &self.registry, name).await?;
-        let Subject::Ours { row, facts } = subject else {
+        let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
+        let WorkerRecord::Ours { row, facts } = subject else {
             return Err(Refusal::new(RefusalKind::NotFound, "its loop has started, but its worker is gone").of(name));
         };
         let lease = facts.lease.content;
@@ -282,7 +282,7 @@ impl Desk {
         let name = &plan.name;
         let request = format!("{}replace", crate::loops::request_prefix(&plan.id));
         let caller = Caller { request, environment: plan.contract.environment.clone(), ..caller.clone() };
-        let workers = Below(self.supervisor.clone());
+        let workers = SupervisorClient(self.supervisor.clone());
         self.killed(name).await?;
         workers.kill(name, &caller).await?;
         let cleaned = workers.clean_whatever(name, &caller).await?;

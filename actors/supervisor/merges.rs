@@ -6,13 +6,13 @@ use std::time::Duration;
 use ractor::{ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::actor::State;
 use super::children::not_started;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
-use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, Step, Told};
+use super::state::State;
+use crate::merge::{Ask, MergeArguments, MergeError, MergeHandle, MergeReport, Step};
 use crate::registry::RegistryHandle;
-use crate::worker::Subject;
+use crate::worker::WorkerRecord;
 use swarm_model::merge::queue::{Addition, Item, ItemId};
 use swarm_model::run::Wish;
 use swarm_model::{
@@ -72,14 +72,14 @@ impl State {
         self.merges.get(self.queued.get(key)?).cloned()
     }
 
-    pub(super) async fn merge_told(&mut self, target: Target, told: Told) -> Result<(), ActorProcessingErr> {
+    pub(super) async fn merge_told(&mut self, target: Target, told: MergeReport) -> Result<(), ActorProcessingErr> {
         let item = match told {
-            Told::Busy(live) => return self.feed(Event::Live { child: Child::Merge(target), live }).await,
-            Told::Begun(step, items) => {
+            MergeReport::Busy(live) => return self.feed(Event::Live { child: Child::Merge(target), live }).await,
+            MergeReport::Begun(step, items) => {
                 items.into_iter().for_each(|item| self.merge_begun(&target, &step, item));
                 return Ok(());
             }
-            Told::Settled(item) => item,
+            MergeReport::Settled(item) => item,
         };
         self.run_settled(&item);
         let (state, files) = (item.state.word().to_owned(), item.state.files().to_vec());
@@ -218,7 +218,7 @@ impl Desk {
     /// returned unchanged.
     async fn looked_up(&self, mut completion: Completion) -> Result<Completion, Refusal> {
         let name = completion.name.as_str();
-        let subject = Subject::read(&self.ports, &self.registry, name).await?;
+        let subject = WorkerRecord::read(&self.ports, &self.registry, name).await?;
         let Some(row) = subject.row() else { return Ok(completion) };
         if subject.is_running() {
             let refusal = Refusal::new(RefusalKind::Running, format!("worker '{name}' is still running"));

@@ -4,7 +4,7 @@ use ractor::RpcReplyPort;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::loops::{Begin, LoopHandle};
-use crate::merge::{MergeHandle, Told};
+use crate::merge::{MergeHandle, MergeReport};
 use crate::run::RunHandle;
 use crate::worker::{Report, WorkerHandle};
 use swarm_model::run::Wish;
@@ -54,11 +54,11 @@ pub enum SupervisorMessage {
     /// such loop.
     OpenLoop(String, Option<Begin>, RpcReplyPort<Result<Option<LoopHandle>, Refusal>>),
     /// Report of a loop.
-    Loop(String, crate::loops::Told),
+    Loop(String, crate::loops::LoopReport),
     /// Carry out a request about flows; answers as for `Request`.
     FlowRequest(Box<FlowRequest>, UnboundedSender<Answer>),
     /// Report of a flow.
-    Flow(FlowPlace, crate::flow::Told),
+    Flow(FlowPlace, crate::flow::FlowReport),
     /// Carry out a request about nudges; answers as for `Request`.
     NudgeRequest(Box<NudgeRequest>, UnboundedSender<Answer>),
     /// Sent by the task that carried out a request.
@@ -66,13 +66,13 @@ pub enum SupervisorMessage {
     /// Report of a worker.
     Report(Report),
     /// Report of the heartbeat.
-    Heartbeat(crate::sessions::Told),
+    Heartbeat(crate::sessions::SessionReport),
     /// Report of a merge queue.
-    Merge(Target, Told),
+    Merge(Target, MergeReport),
     /// Report of a run.
-    Run(String, crate::run::Told),
+    Run(String, crate::run::RunReport),
     /// Report of the nudges.
-    Nudges(crate::nudges::Told),
+    Nudges(crate::nudges::NudgeReport),
     /// Sent by a run: queue the work of a worker.
     Land(Box<Wish>, RpcReplyPort<Result<(), Refusal>>),
     /// Return the worker actor of this name. Starts it if it is not running.

@@ -17,8 +17,8 @@
 
 mod actor;
 mod adopt;
-mod below;
 mod children;
+mod client;
 mod endings;
 mod error;
 mod flows;
@@ -31,6 +31,7 @@ mod others;
 mod requests;
 mod runs;
 mod sessions;
+mod state;
 
 use std::path::PathBuf;
 

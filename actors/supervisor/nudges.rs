@@ -5,11 +5,11 @@ use std::sync::Arc;
 use ractor::{ActorProcessingErr, ActorRef};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::actor::State;
 use super::error::SupervisorError;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
-use crate::nudges::{NudgesArguments, NudgesHandle, Told};
+use super::state::State;
+use crate::nudges::{NudgeReport, NudgesArguments, NudgesHandle};
 use crate::registry::RegistryHandle;
 use crate::worker;
 use swarm_model::{Answer, NudgeOrder, NudgeRequest, Refusal, RefusalKind};
@@ -31,9 +31,9 @@ impl State {
         Ok(())
     }
 
-    pub(super) async fn nudges_told(&mut self, told: Told) -> Result<(), ActorProcessingErr> {
+    pub(super) async fn nudges_told(&mut self, told: NudgeReport) -> Result<(), ActorProcessingErr> {
         match told {
-            Told::Live(live) => self.feed(Event::Live { child: Child::Nudges, live }).await,
+            NudgeReport::Live(live) => self.feed(Event::Live { child: Child::Nudges, live }).await,
         }
     }
 

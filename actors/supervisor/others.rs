@@ -7,7 +7,7 @@ use std::path::Path;
 use super::loops::Desk;
 use crate::loops::machine::Event as Happening;
 use crate::loops::{Begin, sight};
-use crate::worker::Subject;
+use crate::worker::WorkerRecord;
 use swarm_model::loops::progress::{Loop, Plan, Stage, Theirs};
 use swarm_model::{Answer, Caller, Environment, Refusal, RefusalKind, RowWorktree, WorktreeRequest};
 use swarm_ports::Found;
@@ -50,7 +50,7 @@ impl Desk {
         let name = located.it.name().to_owned();
         if let Some(found) = located.theirs {
             is_left(&found)?;
-            let it = self.equip(found.it, caller).await?;
+            let it = self.complete_plan(found.it, caller).await?;
             self.open(&name, Some(Begin::Adopt(Box::new(it)))).await?;
         }
         self.ask(&name, event, done).await
@@ -76,7 +76,7 @@ impl Desk {
     }
 
     /// Completes an adopted loop with data from its worker's row, and with the state of its worker.
-    async fn equip(&self, mut it: Loop, caller: &Caller) -> Result<Loop, Refusal> {
+    async fn complete_plan(&self, mut it: Loop, caller: &Caller) -> Result<Loop, Refusal> {
         let name = it.name().to_owned();
         let refused = |cause: String| Refusal::new(RefusalKind::Invalid, cause).of(&name);
         if let Some(Err(cause)) = it.plan.done_pattern.as_deref().map(sight::pattern) {
@@ -84,7 +84,7 @@ impl Desk {
                           with 'swarm ralph spawn --replace'";
             return Err(refused(format!("invalid done pattern: {cause}")).remedy(remedy));
         }
-        let subject = Subject::read(&self.ports, &self.registry, &name).await?;
+        let subject = WorkerRecord::read(&self.ports, &self.registry, &name).await?;
         let (Some(row), Some(contract)) = (subject.row().cloned(), subject.contract(caller)) else {
             let cause = format!("worker '{name}' is gone, and only its row says what the loop starts");
             return Err(refused(cause).remedy("run 'swarm ralph spawn' to start a new loop"));
@@ -107,14 +107,14 @@ impl Desk {
         }
         it.theirs = Some(Theirs { started: row.started.clone(), process: None });
         match &subject {
-            Subject::Foreign { alive: Some(process), .. } => {
+            WorkerRecord::Foreign { alive: Some(process), .. } => {
                 it.theirs = Some(Theirs { started: row.started.clone(), process: Some(process.clone()) });
                 it.stage = Stage::Watching { generation: 0 };
             }
-            Subject::Ours { facts, .. } if subject.is_running() => {
+            WorkerRecord::Ours { facts, .. } if subject.is_running() => {
                 it.stage = Stage::Watching { generation: facts.generation };
             }
-            Subject::Foreign { .. } | Subject::Ours { .. } | Subject::None => {}
+            WorkerRecord::Foreign { .. } | WorkerRecord::Ours { .. } | WorkerRecord::None => {}
         }
         it.log_from = self.ports.loops.written(&name).await;
         Ok(it)

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use ractor::ActorProcessingErr;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::actor::State;
-use super::below::Below;
 use super::children::not_started;
+use super::client::SupervisorClient;
 use super::machine::{Child, Event};
 use super::message::SupervisorMessage;
+use super::state::State;
 use crate::merge::Step;
-use crate::run::{Ask, Begin, RunArguments, RunHandle, Told};
+use crate::run::{Ask, Begin, RunArguments, RunHandle, RunReport};
 use swarm_model::merge::queue::Item;
 use swarm_model::{Answer, EventKind, Refusal, RefusalKind, RunLine, RunOrder, RunRequest};
 
@@ -63,7 +63,7 @@ impl State {
             home: home.to_owned(),
             begin,
             ports: self.ports.clone(),
-            fleet: Arc::new(Below(self.myself.clone())),
+            fleet: Arc::new(SupervisorClient(self.myself.clone())),
             tell: Arc::new(move |told| drop(myself.cast(SupervisorMessage::Run(about.clone(), told)))),
         };
         let run = match RunHandle::start(arguments, self.myself.get_cell()).await {
@@ -75,9 +75,9 @@ impl State {
         Ok(Ok(()))
     }
 
-    pub(super) async fn run_told(&mut self, home: String, told: Told) -> Result<(), ActorProcessingErr> {
+    pub(super) async fn run_told(&mut self, home: String, told: RunReport) -> Result<(), ActorProcessingErr> {
         match told {
-            Told::Over => {
+            RunReport::Over => {
                 self.runs.remove(&home);
                 self.feed(Event::Live { child: Child::Run(home), live: false }).await
             }

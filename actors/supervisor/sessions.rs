@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ractor::{ActorProcessingErr, ActorRef};
 
-use super::actor::State;
 use super::error::SupervisorError;
 use super::message::SupervisorMessage;
-use crate::sessions::{SessionsHandle, Told};
+use super::state::State;
+use crate::sessions::{SessionReport, SessionsHandle};
 use crate::worker::tried;
 use swarm_model::{EventKind, Refusal, RefusalKind};
 use swarm_ports::Ports;
@@ -26,20 +26,20 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn heartbeat_told(&self, told: Told) {
+    pub(super) fn heartbeat_told(&self, told: SessionReport) {
         let (worker, generation, found) = match told {
-            Told::Happened { worker, kind } => return self.emit_of(Some(worker), kind),
-            Told::Renew { worker, generation } => return self.renew(worker, generation),
-            Told::Climbed { worker, generation, rungs } => {
-                return self.workers.get(&worker).map_or((), |handle| handle.climbed(generation, rungs));
+            SessionReport::Happened { worker, kind } => return self.emit_of(Some(worker), kind),
+            SessionReport::Renew { worker, generation } => return self.renew(worker, generation),
+            SessionReport::Escalated { worker, generation, rungs } => {
+                return self.workers.get(&worker).map_or((), |handle| handle.record_escalation(generation, rungs));
             }
-            Told::Lost { worker, generation, found } => (worker, generation, found),
+            SessionReport::Lost { worker, generation, found } => (worker, generation, found),
         };
         self.emit_of(Some(worker.clone()), EventKind::SessionLost { found: found.session });
         // Another launch or program owns the session now, so nothing in it is written or deleted.
         let Some(handle) = self.workers.get(&worker).cloned() else { return };
         tokio::spawn(async move {
-            if let Err(refusal) = tried(|| handle.forsake(generation)).await {
+            if let Err(refusal) = tried(|| handle.abandon(generation)).await {
                 tracing::error!(worker, cause = %refusal.cause, "cannot stop a worker that lost its session");
             }
         });
@@ -55,7 +55,7 @@ impl State {
             let meant = |refusal: &Refusal| !matches!(refusal.kind, RefusalKind::Running | RefusalKind::Invalid);
             if let Some(refusal) = refused.filter(meant) {
                 tracing::error!(worker, cause = %refusal.cause, "cannot restart a worker that makes no progress");
-                let _ = myself.cast(SupervisorMessage::Heartbeat(Told::Happened {
+                let _ = myself.cast(SupervisorMessage::Heartbeat(SessionReport::Happened {
                     worker,
                     kind: EventKind::WorkerFailed { cause: refusal.cause },
                 }));

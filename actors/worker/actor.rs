@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use super::launch::{self, Start, Started, Tree};
 use super::machine::{Effect, End, Event, Machine, Phase};
 use super::message::{Report, WorkerMessage};
-use super::subject::Subject;
+use super::record::WorkerRecord;
 use super::{Reporter, error};
 use crate::registry::RegistryHandle;
 use swarm_model::{Caller, Contract, EventKind, Lease, Refusal, RefusalKind, Rungs, Spec, Wanted};
@@ -151,8 +151,8 @@ impl State {
                     self.tell_life();
                 }
             }
-            WorkerMessage::Climbed { generation, rungs } => self.climbed(generation, rungs).await,
-            WorkerMessage::Forsake(generation, reply) => drop(reply.send(self.forsake(generation).await)),
+            WorkerMessage::Escalated { generation, rungs } => self.record_escalation(generation, rungs).await,
+            WorkerMessage::Abandon(generation, reply) => drop(reply.send(self.abandon(generation).await)),
             WorkerMessage::ShimGone { generation } => self.shim_gone(generation).await,
             WorkerMessage::WorkerGone { generation } => self.worker_gone(generation).await,
             WorkerMessage::TimeIsUp { generation } => self.time_is_up(generation).await,
@@ -174,8 +174,8 @@ impl State {
         &self.arguments.name
     }
 
-    pub(super) async fn subject(&self) -> Result<Subject, Refusal> {
-        Subject::read(self.ports(), &self.arguments.registry, self.name()).await
+    pub(super) async fn subject(&self) -> Result<WorkerRecord, Refusal> {
+        WorkerRecord::read(self.ports(), &self.arguments.registry, self.name()).await
     }
 
     /// Feeds one event to the machine and carries out its effects. Stops at the first failure; the
@@ -303,7 +303,7 @@ impl State {
     }
 
     async fn try_start_again(&mut self) -> Result<(), Refusal> {
-        let Subject::Ours { row, facts } = self.subject().await? else {
+        let WorkerRecord::Ours { row, facts } = self.subject().await? else {
             // Cleaned, or taken over by another program: nothing to restart.
             return self.feed(Event::Forgotten).await;
         };
@@ -408,7 +408,7 @@ impl State {
         if let Err(refusal) = self.feed(Event::LifeEnded(end)).await {
             tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot handle the end of a worker");
         }
-        if matches!(self.subject().await, Ok(Subject::None)) {
+        if matches!(self.subject().await, Ok(WorkerRecord::None)) {
             // Another program deleted the row: the worker is cleaned, and only the records are left.
             self.remove_leftovers(None).await;
         }

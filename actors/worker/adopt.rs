@@ -4,7 +4,7 @@
 
 use super::actor::{Life, State};
 use super::machine::{Adoption, End, Event};
-use super::subject::Subject;
+use super::record::WorkerRecord;
 use crate::registry::reconcile;
 use swarm_model::EventKind;
 use swarm_ports::{DirFacts, SpecFacts};
@@ -32,8 +32,8 @@ impl State {
     /// Adopts the worker of this name that an earlier supervisor left. Failures are logged.
     pub(super) async fn adopt(&mut self) {
         match self.subject().await {
-            Ok(Subject::Ours { facts, .. }) => self.adopt_ours(&facts).await,
-            Ok(Subject::None | Subject::Foreign { .. }) => {}
+            Ok(WorkerRecord::Ours { facts, .. }) => self.adopt_ours(&facts).await,
+            Ok(WorkerRecord::None | WorkerRecord::Foreign { .. }) => {}
             Err(refusal) => {
                 tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot adopt a worker");
             }

@@ -122,7 +122,7 @@ impl World {
                 let effects = self.machine.on(Event::Adopted(adoption), self.now_ms);
                 assert!(effects.is_empty(), "a known generation was adopted again: {effects:?}");
             }
-            Step::Climb => self.feed(Event::Climbed(Rungs { nudges: 1, ..Rungs::default() })),
+            Step::Climb => self.feed(Event::Escalated(Rungs { nudges: 1, ..Rungs::default() })),
             Step::Renew { killed_before, killed_after } => self.renew(killed_before, killed_after),
             Step::Crash { ends, reboots } => {
                 if let Some(ended) = ends {

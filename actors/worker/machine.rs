@@ -93,7 +93,7 @@ pub enum Event {
     /// An earlier supervisor committed a start that was never executed.
     PromiseFound { policy: RestartPolicy, wanted: Wanted },
     /// The worker makes no progress, and these steps of the ladder were taken.
-    Climbed(Rungs),
+    Escalated(Rungs),
     /// The worker is about to be stopped in order to be started again.
     RenewalBegins,
     /// The worker could not be stopped or started again. Its restart policy applies again.
@@ -233,7 +233,7 @@ impl Machine {
                 self.generation = None;
                 self.go(Phase::Starting, vec![Effect::StartAgain])
             }
-            Event::Climbed(rungs) => {
+            Event::Escalated(rungs) => {
                 self.wanted.rungs = rungs;
                 vec![Effect::WriteWanted(self.wanted.clone())]
             }

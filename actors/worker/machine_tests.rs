@@ -181,7 +181,7 @@ fn a_climb_is_noted_and_a_restart_begins_at_the_foot() {
     let mut machine = running(RestartPolicy::Always);
     let rungs = Rungs { nudges: 2, ..Rungs::default() };
     let noted = Wanted { rungs, ..Wanted::default() };
-    assert_eq!(machine.on(Event::Climbed(rungs), 1), vec![Effect::WriteWanted(noted)]);
+    assert_eq!(machine.on(Event::Escalated(rungs), 1), vec![Effect::WriteWanted(noted)]);
     machine.on(end(Some(Ended::Code(1)), Some(Reason::Exited)), 2);
     assert!(machine.wanted().rungs.is_foot());
 }

@@ -30,12 +30,12 @@ pub enum WorkerMessage {
     /// End this generation and start the next one, which resumes its work.
     Renew(u64, RpcReplyPort<Result<Spawned, Refusal>>),
     /// Record the steps that were taken for this generation, which makes no progress.
-    Climbed {
+    Escalated {
         generation: u64,
         rungs: Rungs,
     },
     /// End this generation, because another launch or program has taken its session.
-    Forsake(u64, RpcReplyPort<Result<(), Refusal>>),
+    Abandon(u64, RpcReplyPort<Result<(), Refusal>>),
     /// Sent by the watch: the shim of this generation is gone.
     ShimGone {
         generation: u64,

@@ -28,9 +28,9 @@ pub mod machine;
 mod machine_tests;
 mod message;
 mod output;
+mod record;
 mod recover;
 mod remove;
-mod subject;
 mod tell;
 mod verbs;
 mod workers;
@@ -45,8 +45,8 @@ pub use error::of_store;
 pub use launch::Started;
 use message::WorkerMessage;
 pub use message::{Removal, Report};
-pub use subject::LOG_LIMIT_BYTES;
-pub(crate) use subject::Subject;
+pub use record::LOG_LIMIT_BYTES;
+pub(crate) use record::WorkerRecord;
 pub use workers::{Workers, ended, is_final, tried};
 
 use swarm_model::{Caller, Refusal, RefusalKind, Rungs, SpawnRequest, Spawned, WorkerLine};
@@ -132,17 +132,17 @@ impl WorkerHandle {
         ractor::call_t!(self.actor, WorkerMessage::Renew, CALL_MS_MAX, generation).unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Records how far the ladder was climbed for this generation. Returns at once.
-    pub fn climbed(&self, generation: u64, rungs: Rungs) {
-        let _ = self.actor.cast(WorkerMessage::Climbed { generation, rungs });
+    /// Records how far the ladder was record_escalation for this generation. Returns at once.
+    pub fn record_escalation(&self, generation: u64, rungs: Rungs) {
+        let _ = self.actor.cast(WorkerMessage::Escalated { generation, rungs });
     }
 
     /// Ends this generation. Does nothing if another generation is current.
     ///
     /// # Errors
     /// Returns why the worker could not be stopped.
-    pub async fn forsake(&self, generation: u64) -> Result<(), Refusal> {
-        ractor::call_t!(self.actor, WorkerMessage::Forsake, CALL_MS_MAX, generation).unwrap_or_else(|_| Err(closed()))
+    pub async fn abandon(&self, generation: u64) -> Result<(), Refusal> {
+        ractor::call_t!(self.actor, WorkerMessage::Abandon, CALL_MS_MAX, generation).unwrap_or_else(|_| Err(closed()))
     }
 
     /// Starts a worker again that was lost, so that it resumes its work.

@@ -6,7 +6,7 @@ use super::error;
 use super::fate::{self, Facts, Fate};
 use super::launch::{Start, Tree};
 use super::machine::Event;
-use super::subject::Subject;
+use super::record::WorkerRecord;
 use super::verbs::answered;
 use swarm_model::{Caller, Reason, Refusal, RefusalKind, Row, Rungs, Spawned, Wanted, WireStatus};
 use swarm_ports::DirFacts;
@@ -16,13 +16,13 @@ impl State {
         let name = self.name().to_owned();
         let subject = self.subject().await?;
         let (row, facts) = match &subject {
-            Subject::None => return Err(error::not_found(&name)),
-            Subject::Foreign { .. } => {
+            WorkerRecord::None => return Err(error::not_found(&name)),
+            WorkerRecord::Foreign { .. } => {
                 let cause = format!("worker '{name}' was started by another program");
                 let refusal = Refusal::new(RefusalKind::Invalid, cause);
                 return Err(refusal.remedy(format!("run 'swarm respawn {name}'")).of(&name));
             }
-            Subject::Ours { row, facts } => (row, facts),
+            WorkerRecord::Ours { row, facts } => (row, facts),
         };
         if let Some(spawned) = answered(row, facts, caller) {
             return Ok(spawned);
@@ -63,8 +63,8 @@ impl State {
     pub(super) async fn renew(&mut self, generation: u64) -> Result<Spawned, Refusal> {
         let subject = self.subject().await?;
         let current = match &subject {
-            Subject::Ours { row, facts } if facts.generation == generation => Some((row.clone(), facts.clone())),
-            Subject::Ours { .. } | Subject::Foreign { .. } | Subject::None => None,
+            WorkerRecord::Ours { row, facts } if facts.generation == generation => Some((row.clone(), facts.clone())),
+            WorkerRecord::Ours { .. } | WorkerRecord::Foreign { .. } | WorkerRecord::None => None,
         };
         let by_itself = |facts: &DirFacts| facts.exit.as_ref().is_some_and(|exit| exit.reason == Reason::Exited);
         let Some((row, facts)) = current.filter(|(_, facts)| subject.is_running() || by_itself(facts)) else {
@@ -114,12 +114,12 @@ impl State {
 
     /// Records the steps that were taken for a generation that makes no progress. Best effort: after
     /// a crash, steps that were not recorded are taken once more.
-    pub(super) async fn climbed(&mut self, generation: u64, rungs: Rungs) {
+    pub(super) async fn record_escalation(&mut self, generation: u64, rungs: Rungs) {
         let Some(life) = self.life.as_mut().filter(|life| life.generation == generation) else { return };
         if let Some(session) = &mut life.session {
             session.rungs = rungs;
         }
-        if let Err(refusal) = self.feed(Event::Climbed(rungs)).await {
+        if let Err(refusal) = self.feed(Event::Escalated(rungs)).await {
             let error = refusal.cause;
             tracing::warn!(worker = self.name(), %error, "cannot record the steps taken about a stuck worker");
         }

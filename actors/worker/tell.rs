@@ -4,7 +4,7 @@ use super::actor::{State, caller_of};
 use super::fate;
 use super::machine::End;
 use super::message::Report;
-use super::subject::Subject;
+use super::record::WorkerRecord;
 use swarm_model::{EventKind, MergeSettings, Reason};
 use swarm_ports::Completion;
 
@@ -12,7 +12,7 @@ impl State {
     /// Reports a worker that ended successfully for good, if its work must land.
     pub(super) async fn report_finished(&self) {
         let Some(life) = self.life.as_ref().filter(|life| life.merges) else { return };
-        let Ok(Subject::Ours { row, facts }) = self.subject().await else { return };
+        let Ok(WorkerRecord::Ours { row, facts }) = self.subject().await else { return };
         let spec = facts.spec.spec().filter(|spec| spec.generation == life.generation);
         let (Some(spec), Some(worktree)) = (spec, row.worktree.clone()) else { return };
         let completion = Box::new(Completion {

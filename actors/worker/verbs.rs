@@ -6,7 +6,7 @@ use super::actor::State;
 use super::launch::{self, Start, Tree};
 use super::machine::Event;
 use super::message::Removal;
-use super::subject::Subject;
+use super::record::WorkerRecord;
 use super::{error, remove};
 use crate::registry::{Mutation, Refused, RegistryError};
 use swarm_model::Recovery;
@@ -23,8 +23,8 @@ impl State {
         let (mut previous, mut tree) = (None, request.worktree.map_or(Tree::None, Tree::New));
         let taken_over = |row: &Row| request.takes_over.as_ref() == Some(&row.started);
         match &subject {
-            Subject::None => {}
-            Subject::Ours { row, facts } => {
+            WorkerRecord::None => {}
+            WorkerRecord::Ours { row, facts } => {
                 if let Some(spawned) = answered(row, facts, &request.caller) {
                     return Ok(spawned);
                 }
@@ -39,8 +39,8 @@ impl State {
                 }
                 previous = Some(Arc::clone(row));
             }
-            Subject::Foreign { row, alive: None } if taken_over(row) => previous = Some(Arc::clone(row)),
-            Subject::Foreign { .. } => return Err(launch::exists(self.name())),
+            WorkerRecord::Foreign { row, alive: None } if taken_over(row) => previous = Some(Arc::clone(row)),
+            WorkerRecord::Foreign { .. } => return Err(launch::exists(self.name())),
         }
         if let (Tree::New(_), Some(worktree)) = (&tree, previous.as_ref().and_then(|row| row.worktree.clone())) {
             tree = Tree::Known { worktree, base: subject.base() };
@@ -96,14 +96,14 @@ impl State {
     }
 
     /// Ends the worker and ensures that nothing restarts it.
-    async fn stop(&mut self, subject: &Subject) -> Result<(), Refusal> {
+    async fn stop(&mut self, subject: &WorkerRecord) -> Result<(), Refusal> {
         match subject {
-            Subject::None => Ok(()),
-            Subject::Foreign { row, .. } => {
+            WorkerRecord::None => Ok(()),
+            WorkerRecord::Foreign { row, .. } => {
                 let stopped = self.ports().processes.stop_foreign(row).await;
                 stopped.map_err(|error| error::of_process(&error).of(self.name()))
             }
-            Subject::Ours { facts, .. } => {
+            WorkerRecord::Ours { facts, .. } => {
                 self.sync(facts).await;
                 self.feed(Event::StopAsked).await
             }
@@ -112,15 +112,15 @@ impl State {
 
     /// Ends this generation, because its session was taken. Does nothing if another generation is
     /// current.
-    pub(super) async fn forsake(&mut self, generation: u64) -> Result<(), Refusal> {
+    pub(super) async fn abandon(&mut self, generation: u64) -> Result<(), Refusal> {
         let subject = self.subject().await?;
         match &subject {
-            Subject::Ours { row, facts } if facts.generation == generation => {
+            WorkerRecord::Ours { row, facts } if facts.generation == generation => {
                 self.stop(&subject).await?;
                 self.emit(EventKind::WorkerKilled);
                 self.set_stopped(row).await
             }
-            Subject::Ours { .. } | Subject::Foreign { .. } | Subject::None => Ok(()),
+            WorkerRecord::Ours { .. } | WorkerRecord::Foreign { .. } | WorkerRecord::None => Ok(()),
         }
     }
 
@@ -188,7 +188,7 @@ impl State {
         let subject = self.subject().await?;
         let Some(mut row) = subject.row().cloned() else { return Err(error::not_found(self.name())) };
         check_name(self.name())?;
-        if let Subject::Ours { row, facts } = &subject
+        if let WorkerRecord::Ours { row, facts } = &subject
             && caller.repeated > 0
             && let Some(spawned) = answered(row, facts, caller)
         {
@@ -238,7 +238,7 @@ impl State {
 
 impl State {
     /// Checks whether a start would be refused, before the running worker is ended for it.
-    async fn check_again(&self, subject: &Subject, contract: &Contract, makes_tree: bool) -> Result<(), Refusal> {
+    async fn check_again(&self, subject: &WorkerRecord, contract: &Contract, makes_tree: bool) -> Result<(), Refusal> {
         let tree = subject.row().and_then(|row| row.worktree.as_ref());
         let dir = match tree {
             None => Some(contract.cwd.as_str()),
@@ -246,7 +246,7 @@ impl State {
         };
         let checked = self.ports().launcher.check(contract, dir).await;
         checked.map_err(|refusal| refusal.of(self.name()))?;
-        let Subject::Ours { facts, .. } = subject else { return Ok(()) };
+        let WorkerRecord::Ours { facts, .. } = subject else { return Ok(()) };
         let Some(plan) = facts.spec.spec().and_then(swarm_model::Spec::session) else { return Ok(()) };
         match self.ports().sessions.check(&plan).await {
             Recovery::IdentifierMismatch { found } if !makes_tree => {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use swarm_actors::merge::{Ask, MergeArguments, MergeError, MergeHandle, Step, Told};
+use swarm_actors::merge::{Ask, MergeArguments, MergeError, MergeHandle, MergeReport, Step};
 use swarm_actors::testing::{FakeClock, FakeLandings, Fault, Script};
 use swarm_model::Target;
 use swarm_model::merge::queue::{Addition, Item, Rules, State};
@@ -14,7 +14,7 @@ use crate::fixture::parent;
 struct Bench {
     script: Arc<Script>,
     landings: Arc<FakeLandings>,
-    told: Arc<Mutex<Vec<Told>>>,
+    told: Arc<Mutex<Vec<MergeReport>>>,
     queue: MergeHandle,
 }
 
@@ -22,7 +22,7 @@ impl Bench {
     async fn start() -> Self {
         let script = Arc::<Script>::default();
         let landings = Arc::new(FakeLandings::new(Arc::clone(&script)));
-        let told = Arc::<Mutex<Vec<Told>>>::default();
+        let told = Arc::<Mutex<Vec<MergeReport>>>::default();
         let queue = open(&landings, &told).await.expect("starts");
         Self { script, landings, told, queue }
     }
@@ -56,9 +56,9 @@ impl Bench {
 
     fn settled(&self) -> Vec<String> {
         let told = self.told.lock().expect("no panic");
-        let line = |told: &Told| match told {
-            Told::Settled(item) => Some(format!("{} {}", item.name, item.state.word())),
-            Told::Busy(_) | Told::Begun(..) => None,
+        let line = |told: &MergeReport| match told {
+            MergeReport::Settled(item) => Some(format!("{} {}", item.name, item.state.word())),
+            MergeReport::Busy(_) | MergeReport::Begun(..) => None,
         };
         told.iter().filter_map(line).collect()
     }
@@ -66,15 +66,20 @@ impl Bench {
     /// Returns the reported steps, each with its items.
     fn begun(&self) -> Vec<(Step, Vec<String>)> {
         let told = self.told.lock().expect("no panic");
-        let line = |told: &Told| match told {
-            Told::Begun(step, items) => Some((step.clone(), items.iter().map(|item| item.name.clone()).collect())),
-            Told::Busy(_) | Told::Settled(_) => None,
+        let line = |told: &MergeReport| match told {
+            MergeReport::Begun(step, items) => {
+                Some((step.clone(), items.iter().map(|item| item.name.clone()).collect()))
+            }
+            MergeReport::Busy(_) | MergeReport::Settled(_) => None,
         };
         told.iter().filter_map(line).collect()
     }
 }
 
-async fn open(landings: &Arc<FakeLandings>, told: &Arc<Mutex<Vec<Told>>>) -> Result<MergeHandle, ractor::SpawnErr> {
+async fn open(
+    landings: &Arc<FakeLandings>,
+    told: &Arc<Mutex<Vec<MergeReport>>>,
+) -> Result<MergeHandle, ractor::SpawnErr> {
     let told = Arc::clone(told);
     let arguments = MergeArguments {
         target: Target { repository: "/r/.git".to_owned(), branch: "refs/heads/main".to_owned() },
@@ -95,7 +100,7 @@ async fn work_lands_in_the_order_in_which_it_was_finished() {
     assert_eq!(bench.landings.base(), [0, 1, 2]);
     assert_eq!(bench.settled(), ["a landed", "b landed", "c landed"]);
     let told = bench.told.lock().expect("no panic");
-    assert_eq!((told.first(), told.last()), (Some(&Told::Busy(true)), Some(&Told::Busy(false))));
+    assert_eq!((told.first(), told.last()), (Some(&MergeReport::Busy(true)), Some(&MergeReport::Busy(false))));
     drop(told);
     let position = |call| bench.script.position(call).expect("was called");
     assert!(position("save queue") < position("read_base base") && position("verify a") < position("land 0"));

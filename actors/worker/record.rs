@@ -13,7 +13,7 @@ pub const LOG_LIMIT_BYTES: u64 = 32 << 20;
 
 /// State of a worker name.
 #[derive(Clone, Debug)]
-pub enum Subject {
+pub enum WorkerRecord {
     /// The name has no row.
     None,
     /// A worker that this program started, with its records.
@@ -22,7 +22,7 @@ pub enum Subject {
     Foreign { row: Arc<Row>, alive: Option<ProcessId> },
 }
 
-impl Subject {
+impl WorkerRecord {
     /// Reads the row and the records of a worker.
     ///
     /// # Errors

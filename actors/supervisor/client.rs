@@ -15,9 +15,9 @@ use swarm_model::{
 use swarm_ports::BoxFuture;
 
 /// Access to workers and merge queues through the supervisor, which has their handles.
-pub struct Below(pub ActorRef<SupervisorMessage>);
+pub struct SupervisorClient(pub ActorRef<SupervisorMessage>);
 
-impl Below {
+impl SupervisorClient {
     async fn ask<R: Route>(&self, request: Request) -> Result<R::Answer, Refusal> {
         let (answers, mut receiver) = mpsc::unbounded_channel();
         let _ = self.0.cast(SupervisorMessage::Request(request, answers));
@@ -43,7 +43,7 @@ impl Below {
     }
 }
 
-impl Workers for Below {
+impl Workers for SupervisorClient {
     fn spawn(&self, request: SpawnRequest) -> BoxFuture<'_, Result<Spawned, Refusal>> {
         Box::pin(async move { self.ask::<SpawnRequest>(Request::Spawn(Box::new(request))).await })
     }
@@ -61,7 +61,7 @@ impl Workers for Below {
     }
 }
 
-impl Fleet for Below {
+impl Fleet for SupervisorClient {
     fn item<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Option<Item>> {
         Box::pin(async move { item_of(&self.0, key).await.map(|(_, item)| item) })
     }
