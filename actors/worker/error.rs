@@ -45,7 +45,7 @@ pub fn of_session(error: &SessionError) -> Refusal {
         SessionError::Mismatch { found, worker, path, .. } => {
             let forgets = match worker.as_deref() {
                 Some(worker) => format!("run 'swarm clean {worker} --rm-worktree'"),
-                None => "clean the worker that owns it".to_owned(),
+                None => "run 'swarm clean' for the worker that owns it".to_owned(),
             };
             refusal(RefusalKind::Worktree).remedy(format!(
                 "{forgets} or remove {path} to discard that session; use 'swarm spawn --issue {found}' to continue it"
