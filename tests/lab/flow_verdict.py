@@ -41,7 +41,7 @@ def at_work(world: World) -> list[str]:
 
     try:
         # What the fork server keeps ready looks like a shim.
-        wait_until(lambda: not [person for person in left() if person.role != "shim"], 5, "no turn is at work")
+        wait_until(lambda: not [person for person in left() if person.role != "shim"], 5, "no turn is running")
         return []
     except Timeout:
         return [f"orphan: when all was over: {person}" for person in left()]

@@ -101,8 +101,8 @@ def fifty() -> list[str]:
         shown = json.loads(rig.must("recover", "--json").out)["workers"]
         findings = []
         told = {case["name"]: case["why"] for case in shown if case["decision"] == "leave"}
-        findings += [f"{name} of the run: {told.get(name)}" for name in of_run if "its run goes on" not in told.get(name, "")]
-        findings += [] if "its loop goes on" in told.get("loop", "") else [f"the loop: {told.get('loop')}"]
+        findings += [f"{name} of the run: {told.get(name)}" for name in of_run if "its run resumes it" not in told.get(name, "")]
+        findings += [] if "its loop resumes it" in told.get("loop", "") else [f"the loop: {told.get('loop')}"]
         for case in shown:
             if case["name"] not in kinds:
                 continue
