@@ -18,6 +18,9 @@ pub struct Completion {
     /// Requested base branch. `None`: the recorded base, or for a branch the branch that is checked out.
     pub base: Option<String>,
     pub settings: MergeSettings,
+    /// A person asked for it and reads the answer, so a wrong base or configuration is refused. Otherwise the item is
+    /// queued and waits.
+    pub attended: bool,
     /// Subject of the commit for uncommitted work. `None`: the name.
     pub subject: Option<String>,
     pub caller: Caller,

@@ -127,7 +127,7 @@ impl State {
         let desk = self.desk();
         self.beside(async move {
             let Wish { key, worker, base, priority, settings, subject, caller } = wish;
-            let wanted = Completion { name: worker, worker: None, base, settings, subject, caller };
+            let wanted = Completion { name: worker, worker: None, base, settings, attended: false, subject, caller };
             let landed = match desk.looked_up(wanted).await {
                 Ok(completion) => desk.add(key, completion, priority).await.map(drop),
                 Err(refusal) => Err(refusal),
@@ -182,7 +182,15 @@ impl Desk {
                 for name in names {
                     let key = format!("{}/{name}", caller.request);
                     let (base, settings, caller) = (base.clone(), settings.clone(), caller.clone());
-                    let wanted = Completion { name: name.clone(), worker: None, base, settings, subject: None, caller };
+                    let wanted = Completion {
+                        name: name.clone(),
+                        worker: None,
+                        base,
+                        settings,
+                        attended: true,
+                        subject: None,
+                        caller,
+                    };
                     let added = match self.looked_up(wanted).await {
                         Ok(completion) => self.add(key, completion, priority).await,
                         Err(refusal) => Err(refusal),

@@ -20,6 +20,7 @@ impl State {
             worker: Some((worktree, row.swarm().and_then(|meta| meta.base.clone()))),
             base: None,
             settings: MergeSettings::default(),
+            attended: false,
             subject: None,
             caller: caller_of(&spec.contract, &spec.request),
         });

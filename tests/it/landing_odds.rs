@@ -239,9 +239,13 @@ fn mistakes_are_refused_in_one_line_and_change_nothing() {
     }
     site.git(&["branch", "b"]);
     site.swarm(&["merge", "add", "b", "--base", "gone"]).refused(1, "base branch 'gone' not found");
+    site.worker("w", &[], "true");
     site.write("swarm.toml", "[merge]\nverfy = 'x'\n");
     let said = site.swarm(&["merge", "add", "b"]);
     assert!(said.err.contains("swarm.toml, line 2: unknown key 'merge.verfy'"), "{said:?}");
+    let said = site.swarm(&["merge", "add", "w"]);
+    assert!(said.code == Some(1) && said.err.contains("line 2: unknown key 'merge.verfy'"), "{said:?}");
+    site.swarm(&["merge", "add", "w", "--base", "gone"]).refused(1, "base branch 'gone' not found");
     fs::remove_file(site.repo.join("swarm.toml")).expect("removed");
     site.swarm(&["merge", "status", "b"]).refused(2, "merge item 'b' not found");
     site.swarm(&["merge", "pause"]).refused(1, "no merge queue");

@@ -44,7 +44,7 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
     let (work, rules, waits) = match work(&cli, &site, &target, completion) {
         Ok((work, rules)) => (work, Some(rules), None),
         // The worker's item is still queued, so that a person finds out why it waits.
-        Err(refusal) if completion.worker.is_some() => {
+        Err(refusal) if completion.worker.is_some() && !is_answered(completion, &refusal) => {
             let why = Fault { remedy: refusal.remedy, ..Fault::new(refusal.cause) };
             (Work::default(), None, Some(reason_of(why)))
         }
@@ -53,6 +53,12 @@ pub(crate) fn complete(paths: &Paths, completion: &Completion) -> Result<Complet
     let failed = |error| Refusal::new(RefusalKind::Registry, format!("cannot write the merge queue: {error}"));
     journal::remember(paths, &target, &completion.caller).map_err(failed)?;
     Ok(Completed { target, tip: work.tip, rules, waits, left_out: work.left_out })
+}
+
+/// Reports whether the refusal answers a person's request. A fault in the worktree does not: it is resolved there, and
+/// the item shows it until then.
+fn is_answered(completion: &Completion, refusal: &Refusal) -> bool {
+    completion.attended && matches!(refusal.kind, RefusalKind::Invalid | RefusalKind::NotFound)
 }
 
 /// Work to land.

@@ -59,6 +59,7 @@ impl Site {
             worker: None,
             base: None,
             settings: MergeSettings::default(),
+            attended: false,
             subject: None,
             caller,
         }
