@@ -1,5 +1,6 @@
 //! What `swarm.toml` puts into new worktrees, and the disk space of worktrees and their saves.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
@@ -95,6 +96,11 @@ fn a_failing_farewell_keeps_the_worktree_unless_it_is_forced() {
     let said = rig.swarm(&["kill", "x", "--rm-worktree"]);
     assert!(said.err.contains("worktree.pre_remove ended with code 1: still needed"), "{said:?}");
     assert!(rig.path("repo-worktrees/x").exists());
+    fs::write(repo.join("swarm.toml"), "[worktree]\npre_remov = 'x'\n").expect("written");
+    let said = rig.swarm(&["clean", "x"]);
+    assert!(said.code == Some(1) && said.err.contains("unknown key 'worktree.pre_remov'"), "{said:?}");
+    assert_eq!(rig.fine("x"), "exited", "the row of a worktree that stays is kept");
+    fs::remove_file(repo.join("swarm.toml")).expect("removed");
     rig.swarm(&["clean", "x", "--force-dirty"]).is(0, "cleaned x\n", "");
     assert!(!rig.path("repo-worktrees/x").exists());
 }
