@@ -12,6 +12,8 @@ use crate::common::{Rig, SOON, proc, run, wait_until};
 pub fn reboot(rig: &Rig) {
     wait_until("everything is killed", SOON, || {
         let left = rig.processes();
+        // All stop before the first is killed: a shim that runs on would record how its worker ended.
+        left.iter().for_each(|pid| proc::signal(*pid, proc::Signal::STOP));
         left.iter().for_each(|pid| proc::kill(*pid));
         left.is_empty()
     });
