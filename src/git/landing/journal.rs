@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use swarm_model::merge::queue::Queue;
 use swarm_model::{Caller, QueueView, Target};
 
+use swarm_sys::files;
 use swarm_sys::files::reserve;
 use swarm_sys::files::{make_dir, replace_durably};
 use swarm_sys::paths::{Paths, digest};
@@ -76,11 +77,7 @@ fn read(path: &std::path::Path) -> io::Result<Option<Journal>> {
 }
 
 fn all(paths: &Paths) -> io::Result<Vec<Journal>> {
-    let entries = match fs::read_dir(paths.merges()) {
-        Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
+    let entries = files::list_if_present(&paths.merges())?;
     let mut journals = Vec::new();
     for entry in entries {
         match read(&entry.path().join(FILE)) {

@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use super::trees::{Differing, Kind};
 use crate::repository::fault::Fault;
 use crate::worktrees::admin;
+use swarm_sys::files;
 
 /// Returns the submodules among these paths that are replaced by something else: a file at the
 /// path or above it, or files below it. A submodule that the base merely drops keeps its
@@ -114,7 +114,7 @@ impl Tree<'_> {
 
     fn names(&self, dir: &Path) -> Result<Vec<OsString>, Fault> {
         let dir = self.root.join(dir);
-        let listed = fs::read_dir(&dir).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(Fault::at(&dir))?;
+        let listed = files::list(&dir).map_err(Fault::at(&dir))?;
         Ok(listed.into_iter().map(|entry| entry.file_name()).collect())
     }
 }

@@ -18,6 +18,7 @@ use crate::landing::workspace::{Workspace, date};
 use crate::repository::cli::CliError;
 use crate::repository::fault::Fault;
 use crate::repository::parse;
+use swarm_sys::files;
 use swarm_sys::processes;
 
 /// How long to wait for another git that has locked the ref.
@@ -224,8 +225,7 @@ fn make_like(dir: &Path, like: &Path) -> Result<(), Fault> {
 
 /// Removes a directory tree that contains only directories; fails at the first file.
 fn remove_empty(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
+    for entry in files::list(dir)? {
         if entry.file_type()?.is_dir() {
             remove_empty(&entry.path())?;
         }

@@ -204,7 +204,11 @@ fn living_holder(common: &Path) -> io::Result<Option<Owner>> {
 /// Reports whether `pid` may be the process that wrote the lock. A process that started
 /// after the file was written and is not a git has only reused the pid.
 fn may_be_its_writer(pid: i32, age: Duration) -> bool {
-    let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) else { return false };
+    let stat = match procfs::read_stat(pid) {
+        Ok(stat) => stat.filter(procfs::Stat::is_alive),
+        Err(_) => return true,
+    };
+    let Some(stat) = stat else { return false };
     let now = jiff::Timestamp::now().as_millisecond();
     let made_ms = now - i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
     if procfs::process_start_ms(stat.start_ticks) <= made_ms + CLOCK_MS {
@@ -221,7 +225,7 @@ fn is_abandoned(lock: &Path) -> bool {
     let text = fs::read_to_string(lock).unwrap_or_default();
     if let Some((pid, its_host)) = text.split_once(' ')
         && let (Ok(pid), true) = (pid.parse(), its_host.trim() == host())
-        && procfs::stat(pid).is_none_or(|stat| !stat.is_alive())
+        && procfs::read_stat(pid).is_ok_and(|stat| stat.is_none_or(|stat| !stat.is_alive()))
     {
         return true;
     }

@@ -10,6 +10,7 @@ use std::path::Path;
 use git2::{Index, IndexEntry, IndexEntryExtendedFlag, IndexEntryFlag};
 
 use crate::trash::save::Scratch;
+use swarm_sys::files;
 
 /// Bits of an entry's flags that hold its stage.
 const STAGE: u16 = 0x3000;
@@ -61,8 +62,7 @@ pub(crate) fn clear_own_lock(git_dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     let own = Scratch::prefix("index");
-    for file in fs::read_dir(git_dir)? {
-        let file = file?;
+    for file in files::list(git_dir)? {
         if file.file_name().to_string_lossy().starts_with(&own) {
             // This process may be about to install it.
             continue;

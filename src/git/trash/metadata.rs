@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::repository::parse::{self, Entry};
 use crate::worktrees::copies;
+use swarm_sys::files;
 
 /// Files in a worktree's entry that are part of its state. Those of a rebase, a sequence of
 /// picks or a bisect are not saved, because these operations are not resumed.
@@ -94,8 +95,7 @@ impl WorktreeMetadata {
     /// Records the directories in `dir` that contain nothing but directories.
     fn find_empty(&mut self, tree: &Path, dir: &Path, is_known: &dyn Fn(&Path) -> bool) -> io::Result<()> {
         let mut below = Vec::new();
-        for file in fs::read_dir(tree.join(dir))? {
-            let file = file?;
+        for file in files::list(&tree.join(dir))? {
             let path = dir.join(file.file_name());
             if file.file_type()?.is_dir() && file.file_name() != ".git" && !is_known(&path) {
                 below.push(path);
@@ -236,8 +236,7 @@ fn has_file(tree: &Path, dir: &Path, dirs: &mut Vec<(u32, Vec<u8>)>) -> io::Resu
     let mode = fs::symlink_metadata(tree.join(dir))?.permissions().mode() & MODE;
     dirs.push((mode, dir.as_os_str().as_bytes().to_vec()));
     let mut below = Vec::new();
-    for file in fs::read_dir(tree.join(dir))? {
-        let file = file?;
+    for file in files::list(&tree.join(dir))? {
         if !file.file_type()?.is_dir() {
             return Ok(true);
         }

@@ -5,6 +5,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use swarm_sys::files;
 
 /// Content of `locked` while git creates a worktree.
 const INITIALIZING: &str = "initializing";
@@ -81,16 +82,8 @@ pub(crate) fn entry_of(common: &Path, path: &Path) -> io::Result<Option<PathBuf>
 }
 
 pub(crate) fn entries(common: &Path) -> io::Result<Vec<PathBuf>> {
-    loop {
-        // Read the whole directory: a failed listing must not look like a short one.
-        let listed = fs::read_dir(common.join("worktrees")).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        match listed {
-            Ok(listed) => return Ok(listed.into_iter().map(|entry| entry.path()).collect()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let listed = files::list_if_present(&common.join("worktrees"))?;
+    Ok(listed.into_iter().map(|entry| entry.path()).collect())
 }
 
 /// Returns the reason of the lock if the worktree is locked. The lock that git writes while it

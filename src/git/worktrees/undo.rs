@@ -19,6 +19,7 @@ use crate::repository::fault::Fault;
 use crate::repository::lock::{self, CreationLock, LOCK_WAIT_MS_MAX};
 use crate::repository::{holders, objects, parse};
 use crate::trash::save::{self, Place};
+use swarm_sys::files;
 
 /// Maximum number of files that may be truncated because git was still writing them.
 const CUT_OFF_FILES_MAX: usize = 64;
@@ -92,8 +93,8 @@ fn find_entry(common: &Path, path: &Path) -> Result<Option<PathBuf>, Fault> {
 
 fn save_changes(cli: &Cli, common: &Path, plan: &WorktreePlan, entry: &Path) -> Result<(), Fault> {
     let path = Path::new(&plan.path);
-    let files = fs::read_dir(path).map_err(Fault::at(path))?;
-    if files.flatten().all(|file| file.file_name() == ".git") && !entry.join("index").exists() {
+    let files = files::list(path).map_err(Fault::at(path))?;
+    if files.iter().all(|file| file.file_name() == ".git") && !entry.join("index").exists() {
         return Ok(());
     }
     let place = Place::of(cli, common, entry, path, &plan.base.commit)?;
@@ -174,8 +175,7 @@ fn is_partial_checkout(cli: &Cli, place: &Place, commit: &str) -> Result<bool, F
 /// Lists files and symbolic links below `dir`, except the worktree's `.git`. Returns `false`
 /// if anything else exists there.
 fn collect(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> io::Result<bool> {
-    for file in fs::read_dir(root.join(below))? {
-        let file = file?;
+    for file in files::list(&root.join(below))? {
         let path = below.join(file.file_name());
         let kind = file.file_type()?;
         if path == Path::new(".git") {

@@ -27,6 +27,7 @@ use super::store::{FlowFiles, StoreError, workflow_of};
 use super::turns;
 use super::watch::Watches;
 use crate::runs::home::make_all;
+use swarm_sys::files;
 use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::{Paths, digest};
 
@@ -120,12 +121,8 @@ pub fn is_run(paths: &Paths, place: &FlowPlace) -> bool {
 }
 
 fn active(paths: &Paths) -> io::Result<Vec<FlowPlace>> {
-    let entries = match fs::read_dir(paths.flows()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
     let mut places = Vec::new();
-    for entry in entries.flatten() {
+    for entry in files::list_if_present(&paths.flows())? {
         let text = match fs::read(entry.path().join(CALLER)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

@@ -10,6 +10,7 @@ use swarm_actors::flow::rules::names::FlowRef;
 
 use super::file;
 use super::store::{FLOW, FlowFiles, StoreError};
+use swarm_sys::files;
 
 const HOME: &str = ".a-society";
 
@@ -145,14 +146,11 @@ impl Workspace {
 
 /// Returns the names of the folders in a folder, sorted; empty if it does not exist.
 fn names(dir: &Path) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(Vec::new());
-        }
-        Err(error) => return Err(error),
+    let entries = match files::list_if_present(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
+        entries => entries?,
     };
-    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let folders = entries.into_iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)

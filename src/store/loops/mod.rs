@@ -22,6 +22,7 @@ use swarm_ports::{BoxFuture, Filed, Found, Loops};
 
 use self::wire::WireState;
 use super::runs::home::make_all;
+use swarm_sys::files;
 use swarm_sys::files::compare_exchange::{self, Replaced};
 use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::Paths;
@@ -59,11 +60,7 @@ pub fn dir(paths: &Paths, name: &str) -> Option<PathBuf> {
 /// # Errors
 /// Returns any I/O error.
 pub fn names(paths: &Paths) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(paths.loops()) {
-        Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
+    let entries = files::list_if_present(&paths.loops())?;
     let dirs = entries.into_iter().filter(|entry| entry.path().is_dir());
     let mut names: Vec<String> = dirs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.retain(|name| WorkerName::parse(name).is_ok());

@@ -20,6 +20,7 @@ use swarm_ports::{BoxFuture, Clock as _, Nudges};
 use self::calendar::Calendar;
 use self::wire::{File, Present};
 use swarm_sys::clock::SystemClock;
+use swarm_sys::files;
 use swarm_sys::files::lock;
 use swarm_sys::files::{blocking, make_dir, replace_durably};
 use swarm_sys::paths::Paths;
@@ -117,11 +118,7 @@ fn read_file(path: &Path) -> io::Result<Option<File>> {
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    match fs::read_dir(dir) {
-        Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    Ok(files::list_if_present(dir)?.into_iter().map(|entry| entry.path()).collect())
 }
 
 fn lock(paths: &Paths) -> io::Result<fs::File> {

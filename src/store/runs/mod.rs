@@ -28,6 +28,7 @@ use self::home::Home;
 use self::wire::ArialState;
 use swarm_agents::short;
 use swarm_sys::clock::wall_ms;
+use swarm_sys::files;
 use swarm_sys::files::{blocking, replace_durably};
 use swarm_sys::paths::{Paths, digest};
 
@@ -136,11 +137,7 @@ fn unregister(place: &Path) -> io::Result<()> {
 }
 
 fn active(runs: &Path) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(runs) {
-        Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
+    let entries = files::list_if_present(runs)?;
     let mut homes = Vec::new();
     for entry in entries {
         match read_active(&entry.path()) {

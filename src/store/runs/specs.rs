@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use swarm_sys::duration::NumberOrText;
+use swarm_sys::files;
 use swarm_sys::paths::digest;
 
 /// Maximum size of a spec in bytes; more is not useful as a prompt.
@@ -87,8 +88,8 @@ pub fn read(dir: &Path) -> Result<Folder, (String, Option<String>)> {
     let named = |error: io::Error| (format!("{}: {error}", dir.display()), None);
     let mut folder = Folder::default();
     let mut files = Vec::new();
-    for entry in fs::read_dir(dir).map_err(named)? {
-        let path = entry.map_err(named)?.path();
+    for entry in files::list(dir).map_err(named)? {
+        let path = entry.path();
         if is_hidden(&path) {
             continue;
         }

@@ -1,6 +1,7 @@
 //! Files: atomic and durable replacement, locks with a deadline, and reserved disk space.
 
 pub mod compare_exchange;
+mod list;
 pub mod lock;
 pub mod reserve;
 
@@ -9,6 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
+pub use list::{list, list_if_present};
 use swarm_ports::BoxFuture;
 
 const PRIVATE: u32 = 0o600;
