@@ -175,7 +175,7 @@ pub enum RestartPolicy {
 
 /// Identity of a process: its pid, its start time in clock ticks since boot (`/proc/PID/stat` field 22), and the boot
 /// id. Unlike a pid alone, the kernel never reuses it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: i32,
     pub start_ticks: u64,

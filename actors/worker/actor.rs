@@ -20,6 +20,8 @@ use swarm_ports::{DirFacts, Ports, StopOrder};
 /// Maximum duration of a stop: the shim's five seconds of grace, its five seconds of repeated kills,
 /// and a slow disk.
 const STOP_MAX: Duration = Duration::from_secs(20);
+/// Pause before another try to read the records of a worker whose process is gone.
+const OBSERVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Actor of one worker. The flag is set once the worker is cleaned; then it takes no more messages.
 pub struct Worker(pub(super) Arc<AtomicBool>);
@@ -361,24 +363,42 @@ impl State {
                 return Err(Refusal::new(RefusalKind::Running, cause).of(self.name()));
             }
         }
-        let mut facts = self.observe(generation).await;
+        let mut facts = self.observe(generation).await?;
         if facts.as_ref().is_none_or(|facts| facts.exit.is_none()) {
             let stopped = processes.stop_unsupervised(&lease).await;
             stopped.map_err(|error| error::of_process(&error).of(self.name()))?;
-            facts = self.observe(generation).await;
+            facts = self.observe(generation).await?;
         }
         self.life_over(generation, facts).await;
         Ok(())
     }
 
-    pub(super) async fn observe(&self, generation: u64) -> Option<DirFacts> {
-        self.ports().records.observe(self.name(), generation).await.ok().flatten()
+    /// Reads the records of a generation. `None` if it has none.
+    ///
+    /// # Errors
+    /// Fails if the records cannot be read, which does not mean that the worker has ended.
+    pub(super) async fn observe(&self, generation: u64) -> Result<Option<DirFacts>, Refusal> {
+        let observed = self.ports().records.observe(self.name(), generation).await;
+        observed.map_err(|error| error::of_io("read the worker's records", &error).of(self.name()))
+    }
+
+    /// Reads the records of a generation whose process is gone. If that fails, sends `again` after a pause.
+    async fn observe_end(&self, generation: u64, again: WorkerMessage) -> Option<Option<DirFacts>> {
+        match self.observe(generation).await {
+            Ok(facts) => Some(facts),
+            Err(refusal) => {
+                tracing::warn!(worker = self.name(), cause = %refusal.cause, "cannot handle an end yet, trying again");
+                self.myself.send_after(OBSERVE_PAUSE, move || again);
+                None
+            }
+        }
     }
 
     async fn shim_gone(&mut self, generation: u64) {
         let Some(life) = self.life.as_ref().filter(|life| life.generation == generation) else { return };
         let lease = life.lease.clone();
-        let facts = self.observe(generation).await;
+        let again = WorkerMessage::ShimGone { generation };
+        let Some(facts) = self.observe_end(generation, again).await else { return };
         let recorded = facts.as_ref().is_some_and(|facts| facts.exit.is_some());
         if !recorded && self.ports().processes.is_alive(&lease.worker) {
             tracing::warn!(worker = self.name(), "the shim is gone; the worker keeps running without it");
@@ -389,7 +409,8 @@ impl State {
     }
 
     async fn worker_gone(&mut self, generation: u64) {
-        let facts = self.observe(generation).await;
+        let again = WorkerMessage::WorkerGone { generation };
+        let Some(facts) = self.observe_end(generation, again).await else { return };
         self.life_over(generation, facts).await;
     }
 

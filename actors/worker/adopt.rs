@@ -2,12 +2,18 @@
 //! The records become one event, and the machine decides as if the worker had been watched all
 //! along.
 
+use std::time::Duration;
+
 use super::actor::{Life, State};
 use super::machine::{Adoption, End, Event};
+use super::message::WorkerMessage;
 use super::record::WorkerRecord;
 use crate::registry::reconcile;
-use swarm_model::EventKind;
+use swarm_model::{EventKind, Refusal, RefusalKind};
 use swarm_ports::{DirFacts, SpecFacts};
+
+/// Pause before another try to read the records of a worker that must be adopted.
+const ADOPT_PAUSE: Duration = Duration::from_secs(5);
 
 impl State {
     /// Adopts the generation that is on disk, unless this actor already knows it.
@@ -34,10 +40,18 @@ impl State {
         match self.subject().await {
             Ok(WorkerRecord::Ours { facts, .. }) => self.adopt_ours(&facts).await,
             Ok(WorkerRecord::None | WorkerRecord::Foreign { .. }) => {}
-            Err(refusal) => {
+            // The process of a worker of another program could not be queried. Every verb on it asks again.
+            Err(refusal) if refusal.kind == RefusalKind::Tool => {
                 tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot adopt a worker");
             }
+            Err(refusal) => self.adopt_later(&refusal),
         }
+    }
+
+    /// Adopts the worker after a pause, because its records could not be read.
+    fn adopt_later(&self, refusal: &Refusal) {
+        tracing::error!(worker = self.name(), cause = %refusal.cause, "cannot adopt a worker yet, trying again");
+        self.myself.send_after(ADOPT_PAUSE, || WorkerMessage::Adopt);
     }
 
     async fn adopt_ours(&mut self, facts: &DirFacts) {
@@ -46,7 +60,11 @@ impl State {
             // and decides whether to execute the command.
             self.ports().records.lease_is_let_go(self.name(), facts.generation).await;
         }
-        let Some(facts) = self.observe(facts.generation).await else { return };
+        let facts = match self.observe(facts.generation).await {
+            Ok(Some(facts)) => facts,
+            Ok(None) => return,
+            Err(refusal) => return self.adopt_later(&refusal),
+        };
         if let (SpecFacts::Pending(spec), false) = (&facts.spec, facts.lease.held) {
             tracing::warn!(worker = self.name(), "a committed start was never executed; starting it again");
             self.life = None;

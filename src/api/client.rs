@@ -374,7 +374,7 @@ pub fn stop(paths: &Paths, after: After) -> Result<bool, Refusal> {
     let Ok(stream) = connect(paths) else { return Ok(false) };
     let pid = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
     let boot = procfs::boot_id();
-    let fd = procfs::identity(pid, &boot).and_then(|process| processes::pidfd(&process, &boot));
+    let fd = procfs::identity(pid, &boot).and_then(|process| processes::pidfd(&process, &boot).ok().flatten());
     let route = match after {
         After::None => "/v1/stop",
         After::Another => "/v1/stop?again=true",

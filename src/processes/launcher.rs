@@ -152,7 +152,7 @@ impl ShimLauncher {
         let Ok(dirs) = std::fs::read_dir(self.paths.workers()) else { return Vec::new() };
         let leases = dirs.flatten().filter_map(|dir| {
             let lease: Lease = serde_json::from_slice(&std::fs::read(dir.path().join("lease")).ok()?).ok()?;
-            procfs::alive(&lease.shim, &self.boot)?;
+            procfs::alive(&lease.shim, &self.boot).ok().flatten()?;
             lease.pane.map(|pane| (pane.socket_path, pane.server_pid))
         });
         let mut servers: Vec<(String, i32)> = leases.collect();
@@ -217,7 +217,7 @@ impl Gate {
     /// Ends a shim that has not started its command: by SIGTERM, else by SIGKILL. Its child then exits by itself.
     fn end_shim(&self) {
         for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
-            let Some(fd) = processes::pidfd(&self.shim, &self.boot) else { break };
+            let Ok(Some(fd)) = processes::pidfd(&self.shim, &self.boot) else { break };
             let _ = rustix::process::pidfd_send_signal(&fd, signal);
             if processes::wait_all_gone(&[fd], PREPARE_MAX) {
                 break;
@@ -227,7 +227,7 @@ impl Gate {
     }
 
     fn wait_gone(&self) {
-        if let Some(fd) = processes::pidfd(&self.shim, &self.boot) {
+        if let Ok(Some(fd)) = processes::pidfd(&self.shim, &self.boot) {
             processes::wait_all_gone(&[fd], PREPARE_MAX);
         }
     }

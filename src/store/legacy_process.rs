@@ -19,7 +19,8 @@ pub fn alive(row: &Row, boot: &str) -> Result<Option<ProcessId>, String> {
         return window_process(row, boot);
     }
     let Some(pid) = row.usable_pid() else { return Ok(None) };
-    let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) else { return Ok(None) };
+    let stat = procfs::read_stat(pid).map_err(|error| format!("cannot examine process {pid}: {error}"))?;
+    let Some(stat) = stat.filter(procfs::Stat::is_alive) else { return Ok(None) };
     let is_it =
         started_ms(&row.started).is_some_and(|noted| procfs::process_start_ms(stat.start_ticks) <= noted + SLACK_MS);
     Ok(is_it.then(|| ProcessId { pid, start_ticks: stat.start_ticks, boot: boot.to_owned() }))
@@ -64,13 +65,17 @@ pub fn tree(leader: &ProcessId) -> Vec<ProcessId> {
     pids.into_iter().filter_map(|pid| procfs::identity(pid, &leader.boot)).collect()
 }
 
+/// Reports whether a process is alive. One that cannot be examined counts as alive.
+fn lives(process: &ProcessId, boot: &str) -> bool {
+    procfs::alive(process, boot).map_or(true, |stat| stat.is_some())
+}
+
 /// Returns the pids that are left of a tree, including the children forked since.
 pub fn survivors(tree: &[ProcessId], leader: &ProcessId, boot: &str) -> Vec<i32> {
-    let mut living: Vec<i32> =
-        tree.iter().filter(|process| procfs::alive(process, boot).is_some()).map(|process| process.pid).collect();
+    let mut living: Vec<i32> = tree.iter().filter(|process| lives(process, boot)).map(|process| process.pid).collect();
     let below: Vec<i32> = living.iter().flat_map(|pid| procfs::descendants(*pid)).collect();
     living.extend(below.into_iter().filter(|pid| procfs::stat(*pid).is_some_and(|stat| stat.is_alive())));
-    if procfs::alive(leader, boot).is_some() {
+    if lives(leader, boot) {
         living.push(leader.pid);
     }
     living.sort_unstable();

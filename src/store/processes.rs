@@ -1,7 +1,10 @@
 //! Implements the processes port: reaches our shims and process trees through their leases, and workers of the
 //! original `swarm` through their rows.
 
+use std::collections::HashMap;
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use rustix::process::pidfd_send_signal;
 use swarm_model::{Lease, ProcessId, Row};
@@ -13,9 +16,40 @@ use swarm_sys::readable::Readable;
 
 use crate::legacy_process;
 
+/// Pause before another try to watch a process, if the system lacks resources.
+const WATCH_PAUSE: Duration = Duration::from_millis(200);
+/// Minimum number of watches before those without a waiting task are forgotten.
+const WATCHES_MIN: usize = 64;
+
 /// Processes of this system, in this boot.
 pub struct SystemProcesses {
     boot: String,
+    watches: Arc<Mutex<Watches>>,
+}
+
+/// One descriptor for each watched process, shared by all tasks that wait for its end.
+#[derive(Default)]
+struct Watches {
+    by_process: HashMap<ProcessId, Weak<Readable>>,
+    /// Number of entries at which unused ones are removed.
+    room: usize,
+}
+
+impl Watches {
+    /// Returns the watch of a process. `None` if the process is gone.
+    fn of(&mut self, process: &ProcessId, boot: &str) -> io::Result<Option<Arc<Readable>>> {
+        if let Some(watch) = self.by_process.get(process).and_then(Weak::upgrade) {
+            return Ok(Some(watch));
+        }
+        let Some(fd) = pidfd(process, boot)? else { return Ok(None) };
+        let watch = Arc::new(Readable::new(fd)?);
+        if self.by_process.len() >= self.room {
+            self.by_process.retain(|_, watch| watch.strong_count() > 0);
+            self.room = (2 * self.by_process.len()).max(WATCHES_MIN);
+        }
+        self.by_process.insert(process.clone(), Arc::downgrade(&watch));
+        Ok(Some(watch))
+    }
 }
 
 impl Default for SystemProcesses {
@@ -26,29 +60,36 @@ impl Default for SystemProcesses {
 
 impl SystemProcesses {
     pub fn new() -> Self {
-        Self { boot: procfs::boot_id() }
+        Self { boot: procfs::boot_id(), watches: Arc::default() }
     }
 }
 
 impl Processes for SystemProcesses {
     fn gone(&self, process: ProcessId) -> BoxFuture<'static, Gone> {
-        let fd = pidfd(&process, &self.boot);
+        let (watches, boot) = (Arc::clone(&self.watches), self.boot.clone());
         Box::pin(async move {
-            if let Some(fd) = fd
-                && let Ok(readable) = Readable::new(fd)
-            {
-                let _ = readable.wait().await;
+            loop {
+                let watch = watches.lock().unwrap_or_else(PoisonError::into_inner).of(&process, &boot);
+                let ended = match watch {
+                    Ok(None) => return Gone,
+                    Ok(Some(watch)) => watch.wait_for_end().await,
+                    Err(error) => Err(error),
+                };
+                let Err(error) = ended else { return Gone };
+                tracing::warn!(pid = process.pid, %error, "cannot watch a process, trying again");
+                tokio::time::sleep(WATCH_PAUSE).await;
             }
-            Gone
         })
     }
 
     fn is_alive(&self, process: &ProcessId) -> bool {
-        procfs::alive(process, &self.boot).is_some()
+        // A process that cannot be examined counts as alive: declaring a living worker dead would start it twice.
+        procfs::alive(process, &self.boot).map_or(true, |stat| stat.is_some())
     }
 
     fn stop_by_shim(&self, lease: &Lease, order: StopOrder) -> Result<(), ProcessError> {
-        let Some(fd) = pidfd(&lease.shim, &self.boot) else { return Ok(()) };
+        let failed = |error: io::Error| ProcessError::Tool(format!("cannot signal shim {}: {error}", lease.shim.pid));
+        let Some(fd) = pidfd(&lease.shim, &self.boot).map_err(failed)? else { return Ok(()) };
         let signal = match order {
             StopOrder::Stop => rustix::process::Signal::TERM,
             StopOrder::Output => rustix::process::Signal::XFSZ,
@@ -58,7 +99,7 @@ impl Processes for SystemProcesses {
         let _ = pidfd_send_signal(&fd, rustix::process::Signal::CONT);
         match sent {
             Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => Err(ProcessError::Tool(format!("cannot signal shim {}: {error}", lease.shim.pid))),
+            Err(error) => Err(failed(error.into())),
         }
     }
 
@@ -96,7 +137,7 @@ impl Processes for SystemProcesses {
 /// environment, and of the descendants of all these.
 fn with_token(lease: &Lease, boot: &str) -> Vec<i32> {
     let needle = format!("SWARM_TOKEN={}", lease.token);
-    let leader = procfs::alive(&lease.worker, boot).map(|_| lease.worker.pid);
+    let leader = procfs::alive(&lease.worker, boot).ok().flatten().map(|_| lease.worker.pid);
     let mut found: Vec<i32> = leader.into_iter().collect();
     for pid in procfs::all().unwrap_or_default() {
         let Some(stat) = procfs::stat(pid).filter(procfs::Stat::is_alive) else { continue };
@@ -120,4 +161,32 @@ fn blocking<T: Send + 'static>(
         let done = tokio::task::spawn_blocking(work).await;
         done.unwrap_or_else(|error| Err(ProcessError::Tool(io::Error::other(error).to_string())))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[tokio::test]
+    async fn all_waiters_share_one_watch_and_one_that_comes_late_is_answered() {
+        let mut child = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().expect("starts");
+        let processes = SystemProcesses::new();
+        let pid = i32::try_from(child.id()).expect("pids fit");
+        let process = procfs::identity(pid, &processes.boot).expect("it is alive");
+        let waits = [0, 1].map(|_| tokio::spawn(processes.gone(process.clone())));
+        // One turn of the runtime for each, so that both wait.
+        tokio::task::yield_now().await;
+        let kept = processes.watches.lock().expect("not poisoned").of(&process, &processes.boot);
+        let kept = kept.expect("examined").expect("it is alive");
+        assert_eq!(processes.watches.lock().expect("not poisoned").by_process.len(), 1);
+        child.kill().expect("ours");
+        for wait in waits {
+            assert_eq!(wait.await.expect("no panic"), Gone);
+        }
+        kept.wait_for_end().await.expect("the end stays readable");
+        child.wait().expect("ended");
+        assert_eq!(processes.gone(process.clone()).await, Gone);
+        assert!(!processes.is_alive(&process));
+    }
 }

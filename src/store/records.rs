@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use swarm_model::{Lease, Spec, Wanted, WorkerName, worker_dir_name};
 use swarm_ports::{BoxFuture, DirFacts, LeaseFacts, Records, SpecFacts};
 
-use swarm_sys::files::{blocking, make_dir, replace_durably, write_private};
+use swarm_sys::files::{blocking, list_if_present, make_dir, replace_durably, write_private};
 use swarm_sys::paths::Paths;
 use swarm_sys::{cgroups, procfs};
 
@@ -44,10 +44,12 @@ impl DiskRecords {
         &self.boot
     }
 
-    /// Reads the records of one generation. Unreadable records count as absent; `None` if there is no directory.
+    /// Reads the records of one generation. Malformed records count as absent; `None` if there is no directory.
     ///
     /// # Errors
-    /// Fails if the directory exists and cannot be read.
+    /// Fails if the directory or the lease exists and cannot be read, if the system lacks the resources to read a
+    /// record, or if it cannot be decided whether the worker's process is alive. None of these means that the worker
+    /// has ended.
     pub fn read(&self, name: &str, generation: u64) -> io::Result<Option<DirFacts>> {
         let dir = self.paths.worker(name, generation);
         match fs::symlink_metadata(&dir) {
@@ -58,27 +60,40 @@ impl DiskRecords {
         }
         // The lease is read before the exit record, which is written before the lease is released: a lease found free
         // therefore always has its record, unless the shim died.
-        let lease = probe(&dir).map_or_else(LeaseFacts::default, |(held, content)| self.with_process(held, content));
-        let exit = record(&dir.join("exit.json"));
-        let spec = spec(&dir);
-        let wanted = record(&dir.join("wanted.json")).unwrap_or_default();
+        let lease = match probe(&dir)? {
+            Some((held, content)) => self.with_process(held, content)?,
+            None => LeaseFacts::default(),
+        };
+        let exit = record(&dir.join("exit.json"))?;
+        let spec = spec(&dir)?;
+        let wanted = record(&dir.join("wanted.json"))?.unwrap_or_default();
         Ok(Some(DirFacts { name: name.to_owned(), generation, spec, lease, exit, wanted }))
     }
 
     /// Combines the lease with the state of the worker's process.
-    fn with_process(&self, held: bool, content: Option<Lease>) -> LeaseFacts {
+    fn with_process(&self, held: bool, content: Option<Lease>) -> io::Result<LeaseFacts> {
         let this_boot = content.as_ref().is_some_and(|lease| lease.worker.boot == self.boot);
-        let stat = content.as_ref().and_then(|lease| procfs::alive(&lease.worker, &self.boot));
+        let stat = match &content {
+            Some(lease) => procfs::alive(&lease.worker, &self.boot)?,
+            None => None,
+        };
         let suspended = stat.is_some_and(|stat| stat.is_suspended());
-        LeaseFacts { held, content, this_boot, worker_alive: stat.is_some(), suspended }
+        Ok(LeaseFacts { held, content, this_boot, worker_alive: stat.is_some(), suspended })
     }
 }
 
 /// Returns whether the lease is held, and its content. `None` if there is no lease.
-fn probe(dir: &Path) -> Option<(bool, Option<Lease>)> {
-    let mut file = File::open(dir.join("lease")).ok()?;
+///
+/// # Errors
+/// Fails if there is a lease that cannot be opened.
+fn probe(dir: &Path) -> io::Result<Option<(bool, Option<Lease>)>> {
+    let mut file = match File::open(dir.join("lease")) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
     let held = is_held(&file);
-    Some((held, parse(&mut file)))
+    Ok(Some((held, parse(&mut file))))
 }
 
 /// Returns the lock that a shim holds on its lease: a write lock on the whole file.
@@ -96,22 +111,34 @@ pub fn is_held(file: &File) -> bool {
     }
 }
 
-fn spec(dir: &Path) -> SpecFacts {
-    if let Some(spec) = record::<Spec>(&dir.join("spec.json")) {
-        return SpecFacts::Executed(Box::new(spec));
+fn spec(dir: &Path) -> io::Result<SpecFacts> {
+    if let Some(spec) = record::<Spec>(&dir.join("spec.json"))? {
+        return Ok(SpecFacts::Executed(Box::new(spec)));
     }
-    match record::<Spec>(&dir.join("spec.pending")) {
-        Some(spec) => SpecFacts::Pending(Box::new(spec)),
-        // The file may have been renamed between the two reads.
-        None => record::<Spec>(&dir.join("spec.json"))
-            .map_or(SpecFacts::Missing, |spec| SpecFacts::Executed(Box::new(spec))),
+    if let Some(spec) = record::<Spec>(&dir.join("spec.pending"))? {
+        return Ok(SpecFacts::Pending(Box::new(spec)));
+    }
+    // The file may have been renamed between the two reads.
+    let executed = record::<Spec>(&dir.join("spec.json"))?;
+    Ok(executed.map_or(SpecFacts::Missing, |spec| SpecFacts::Executed(Box::new(spec))))
+}
+
+/// Reads a record. `None` if it is missing or malformed.
+///
+/// # Errors
+/// Fails if the system lacks the resources to open the file.
+fn record<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) {
+        Ok(mut file) => Ok(parse(&mut file)),
+        Err(error) if lacks_resources(&error) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 
-/// Reads a record; a malformed one counts as absent.
-fn record<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
-    parse(&mut file)
+/// Reports whether an error says nothing about the file, only that the system or this process has run out of memory or
+/// descriptors.
+fn lacks_resources(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// Parses the content of a record's file. Most records fit into one read: a regular file that returns less than was
@@ -135,11 +162,19 @@ fn parse_dir_name(text: &str) -> Option<(&str, u64)> {
 
 impl Records for DiskRecords {
     fn scan_now(&self) -> io::Result<Vec<DirFacts>> {
-        let entries = list(&self.paths.workers())?;
+        let entries = list_if_present(&self.paths.workers())?;
         let names: Vec<String> = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         let mut found: Vec<(&str, u64)> = names.iter().filter_map(|name| parse_dir_name(name)).collect();
         found.sort_unstable();
-        found.into_iter().filter_map(|(name, generation)| self.read(name, generation).transpose()).collect()
+        let read = |(name, generation): (&str, u64)| match self.read(name, generation) {
+            Err(error) if !lacks_resources(&error) => {
+                // One damaged directory must not keep all other workers from being supervised.
+                tracing::error!(worker = name, generation, %error, "cannot read the records of a worker");
+                None
+            }
+            read => read.transpose(),
+        };
+        found.into_iter().filter_map(read).collect()
     }
 
     fn scan(&self) -> BoxFuture<'_, io::Result<Vec<DirFacts>>> {
@@ -168,7 +203,8 @@ impl Records for DiskRecords {
     fn tidy(&self) -> BoxFuture<'_, io::Result<()>> {
         let workers = self.paths.workers();
         blocking(move || {
-            let files = list(&workers)?.into_iter().flat_map(|dir| list(&dir.path()).unwrap_or_default());
+            let files =
+                list_if_present(&workers)?.into_iter().flat_map(|dir| list_if_present(&dir.path()).unwrap_or_default());
             for file in files.filter(|file| file.file_name().to_string_lossy().contains(".tmp.")) {
                 absent_ok(fs::remove_file(file.path()))?;
             }
@@ -180,7 +216,7 @@ impl Records for DiskRecords {
         let this = Self { paths: self.paths.clone(), boot: self.boot.clone() };
         let name = name.to_owned();
         blocking(move || {
-            for dir in list(&this.paths.workers())? {
+            for dir in list_if_present(&this.paths.workers())? {
                 let file_name = dir.file_name();
                 let Some((other, generation)) = file_name.to_str().and_then(parse_dir_name) else { continue };
                 if other != name || Some(generation) == keep {
@@ -230,7 +266,7 @@ impl Records for DiskRecords {
     fn remove<'a>(&'a self, name: &'a str, generation: u64) -> BoxFuture<'a, io::Result<()>> {
         let dir = self.paths.worker(name, generation);
         blocking(move || {
-            if File::open(dir.join("lease")).is_ok_and(|lease| is_held(&lease)) {
+            if probe(&dir)?.is_some_and(|(held, _)| held) {
                 return Err(io::Error::other(format!("the lease of {} is held", dir.display())));
             }
             remove_dir(&dir)
@@ -272,24 +308,12 @@ fn remove_dir(dir: &Path) -> io::Result<()> {
     if let Ok(listed) = fs::read_to_string(dir.join(GROUPS)) {
         cgroups::remove_listed(&listed, &dir.file_name().unwrap_or_default().to_string_lossy());
     }
-    let mut names: Vec<PathBuf> = list(dir)?.into_iter().map(|entry| entry.path()).collect();
+    let mut names: Vec<PathBuf> = list_if_present(dir)?.into_iter().map(|entry| entry.path()).collect();
     names.sort_by_key(|path| path.file_stem().is_some_and(|stem| stem == "spec"));
     for path in names {
         absent_ok(fs::remove_file(path))?;
     }
     absent_ok(fs::remove_dir(dir))
-}
-
-/// Lists a directory; an absent one is empty. Retries on `EINTR`, which the standard library does not do here.
-fn list(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
-    loop {
-        match fs::read_dir(dir).and_then(Iterator::collect) {
-            Ok(entries) => return Ok(entries),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 fn absent_ok(done: io::Result<()>) -> io::Result<()> {
@@ -302,7 +326,10 @@ fn absent_ok(done: io::Result<()>) -> io::Result<()> {
 /// Waits until the lease is released, at most `LEASE_WAIT_MAX`, and reports whether it was. The kernel wait runs in
 /// its own thread, which releases the read lock as soon as it gets it.
 pub fn wait_let_go(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return true };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    };
     if !is_held(&file) {
         return true;
     }
@@ -322,4 +349,23 @@ pub fn make_worker_dir(paths: &Paths, spec: &Spec) -> io::Result<PathBuf> {
     let dir = paths.workers().join(worker_dir_name(&spec.name, spec.generation));
     make_dir(&dir)?;
     Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_cannot_be_opened_is_an_error_and_never_a_free_lease() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = Paths::new(dir.path());
+        let worker = paths.worker("a", 1);
+        fs::create_dir_all(&worker).expect("made");
+        let records = DiskRecords::new(paths);
+        assert_eq!(records.read("a", 1).expect("readable").map(|facts| facts.lease.held), Some(false));
+        std::os::unix::fs::symlink("lease", worker.join("lease")).expect("made");
+        assert!(records.read("a", 1).is_err());
+        assert!(!wait_let_go(&worker.join("lease")));
+        assert_eq!(records.scan_now().expect("the other workers"), []);
+    }
 }

@@ -78,7 +78,9 @@ impl Records {
         let looked = detail == Detail::Fine || !(settled || held);
         let exit = if looked { self.record(&dir, "exit.json") } else { None };
         // Reading a process's file in /proc is the most expensive step: the kernel renders it for each read.
-        let stat = if looked { procfs::alive(&lease.worker, &self.boot) } else { None };
+        let examined = if looked { procfs::alive(&lease.worker, &self.boot) } else { Ok(None) };
+        let unknown = examined.is_err() || (held && !looked);
+        let stat = examined.ok().flatten();
         // A running worker was executed, except during its start.
         let pending = looked && exit.is_none() && self.has(&dir, "spec.pending");
         // `wanted.json` matters only for workers with a restart policy and for ended ones.
@@ -95,7 +97,7 @@ impl Records {
             lease: LeaseFacts {
                 held,
                 this_boot: lease.worker.boot == self.boot,
-                worker_alive: stat.is_some() || (held && !looked),
+                worker_alive: stat.is_some() || unknown,
                 suspended: stat.is_some_and(|stat| stat.is_suspended()),
                 content: Some(lease),
             },

@@ -1,5 +1,6 @@
 //! Processes by identity: watched through pidfds, and signalled only through a pidfd whose identity was checked.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -19,11 +20,18 @@ const INSISTENCE: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_millis(200);
 
 /// Returns a pidfd of exactly this process. `None` if it is gone.
-pub fn pidfd(process: &ProcessId, boot: &str) -> Option<OwnedFd> {
-    let fd = pidfd_open(Pid::from_raw(process.pid)?, PidfdFlags::empty()).ok()?;
+///
+/// # Errors
+/// Fails if that cannot be decided, for example because no descriptor is free. The process must then count as alive.
+pub fn pidfd(process: &ProcessId, boot: &str) -> io::Result<Option<OwnedFd>> {
+    let Some(pid) = Pid::from_raw(process.pid) else { return Ok(None) };
+    let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        Err(rustix::io::Errno::SRCH) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     // Check the identity after opening. From here on the descriptor refers to that process.
-    procfs::alive(process, boot)?;
-    Some(fd)
+    Ok(procfs::alive(process, boot)?.map(|_| fd))
 }
 
 /// Waits for at most `limit` until all processes are gone. Returns whether they are.

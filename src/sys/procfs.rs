@@ -51,15 +51,36 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// Returns the state of a process, which may be a zombie. `None` if it does not exist.
+/// Returns the state of a process, which may be a zombie. `None` if it does not exist or its state cannot be read, so
+/// this does not prove that the process is gone: [`read_stat`] does.
 pub fn stat(pid: i32) -> Option<Stat> {
-    parse_stat(&read_once(&format!("/proc/{pid}/stat"))?)
+    read_stat(pid).ok().flatten()
+}
+
+/// Returns the state of a process, which may be a zombie. `None` if it does not exist.
+///
+/// # Errors
+/// Fails if the state cannot be read, for example because no descriptor is free.
+pub fn read_stat(pid: i32) -> io::Result<Option<Stat>> {
+    match read_once(&format!("/proc/{pid}/stat")) {
+        Ok(text) => {
+            parse_stat(&text).map(Some).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is malformed")))
+        }
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reports whether an error proves that a process does not exist.
+fn is_gone(error: &io::Error) -> bool {
+    rustix::io::Errno::from_io_error(error)
+        .is_some_and(|code| matches!(code, rustix::io::Errno::NOENT | rustix::io::Errno::SRCH))
 }
 
 /// Returns the name of a living process, as the kernel truncates it.
 pub fn command(pid: i32) -> Option<String> {
     let alive = stat(pid).is_some_and(|stat| stat.is_alive());
-    alive.then(|| read_once(&format!("/proc/{pid}/comm"))).flatten().map(|name| name.trim().to_owned())
+    alive.then(|| read_once(&format!("/proc/{pid}/comm")).ok()).flatten().map(|name| name.trim().to_owned())
 }
 
 /// Returns the id of this boot. Empty if the system has none, or it cannot be read. Read once, so that one process
@@ -86,16 +107,16 @@ pub fn known_boot_id() -> io::Result<String> {
 }
 
 /// Reads a small file of `/proc`, which one call returns completely.
-fn read_once(path: &str) -> Option<String> {
+fn read_once(path: &str) -> io::Result<String> {
     let mut text = [0_u8; 1024];
-    let mut file = fs::File::open(path).ok()?;
+    let mut file = fs::File::open(path)?;
     let length = loop {
         match file.read(&mut text) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => break read.ok()?,
+            read => break read?,
         }
     };
-    Some(String::from_utf8_lossy(&text[..length]).into_owned())
+    Ok(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
 /// Returns the identity of a process. `None` if it does not exist.
@@ -105,11 +126,14 @@ pub fn identity(pid: i32, boot: &str) -> Option<ProcessId> {
 }
 
 /// Returns the state of exactly this process. `None` if it is not alive.
-pub fn alive(process: &ProcessId, boot: &str) -> Option<Stat> {
+///
+/// # Errors
+/// Fails if that cannot be decided, for example because no descriptor is free. The process must then count as alive.
+pub fn alive(process: &ProcessId, boot: &str) -> io::Result<Option<Stat>> {
     if process.pid <= 1 || process.boot != boot {
-        return None;
+        return Ok(None);
     }
-    stat(process.pid).filter(|stat| stat.is_alive() && stat.start_ticks == process.start_ticks)
+    Ok(read_stat(process.pid)?.filter(|stat| stat.is_alive() && stat.start_ticks == process.start_ticks))
 }
 
 /// Returns the pids of all processes.
@@ -184,8 +208,8 @@ mod tests {
         let boot = boot_id();
         let me = i32::try_from(std::process::id()).expect("pids fit");
         let mut id = identity(me, &boot).expect("it is me");
-        assert!(alive(&id, &boot).is_some());
+        assert!(alive(&id, &boot).expect("examined").is_some());
         id.start_ticks += 1;
-        assert_eq!(alive(&id, &boot), None);
+        assert_eq!(alive(&id, &boot).expect("examined"), None);
     }
 }

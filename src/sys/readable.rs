@@ -22,6 +22,13 @@ impl Readable {
         watched.map(Self).map_err(io::Error::from)
     }
 
+    /// Resolves when a descriptor that stays readable becomes readable, such as the pidfd of a process that ends. Any
+    /// number of tasks may wait, also after it has.
+    pub async fn wait_for_end(&self) -> io::Result<()> {
+        self.0.readable().await?.retain_ready();
+        Ok(())
+    }
+
     /// Resolves when the descriptor is readable, at once if it still is.
     pub async fn wait(&self) -> io::Result<()> {
         let mut ready = self.0.readable().await?;

@@ -34,6 +34,23 @@ async fn a_running_worker_is_watched_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unreadable_records_are_read_again_and_do_not_count_as_an_end() {
+    let mut rig = Rig::start().await;
+    rig.spawn(restarting("a", RestartPolicy::Always)).await.expect("starts");
+    rig.world.script.at("observe", Fault::Error("too many open files"));
+    rig.world.kill_shim("a");
+    rig.world.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.world.state("a"), Some(FineState::Unsupervised));
+    rig.crash().await;
+    rig.world.script.at("observe", Fault::Error("too many open files"));
+    rig.up().await;
+    rig.world.pass(Duration::from_secs(6)).await;
+    assert!(adopted(&rig));
+    assert_eq!(rig.world.records.executions().len(), 1, "a living worker was started again");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unseen_exit_is_handled_like_a_seen_one() {
     for (policy, ended, expected) in [
         (RestartPolicy::OnFailure, Ended::Code(1), FineState::Running),

@@ -96,7 +96,8 @@ impl Beater {
     pub fn beat(&mut self, paths: &Paths, boot: &str, life: &Life, fence: Option<&Fence>) -> (Beaten, Sight) {
         // Only while this very process exists and its end has not been recorded.
         let over = self.ended.contains(&life.session_id);
-        let Some(stat) = procfs::alive(&life.process, boot).filter(|_| !over) else {
+        // If the process cannot be examined, the next beat tries again.
+        let Some(stat) = procfs::alive(&life.process, boot).ok().flatten().filter(|_| !over) else {
             return (Beaten::Done, Sight::default());
         };
         let folder = life.plan.as_ref().and_then(|plan| reach(Path::new(&plan.dir), fence.is_some()));

@@ -83,8 +83,10 @@ pub fn known(state: Option<&Session>, beat_pid: Option<i32>) -> Known {
     let boot = procfs::boot_id();
     let Some(owner) = state.and_then(Session::owner) else { return Known::Unknown };
     let Some(process) = owner.process.filter(|_| owner.host == host()) else { return Known::Unknown };
-    if procfs::alive(&process, &boot).is_some() {
-        return Known::Alive;
+    match procfs::alive(&process, &boot) {
+        Ok(Some(_)) => return Known::Alive,
+        Ok(None) => {}
+        Err(_) => return Known::Unknown,
     }
     if beat_pid.is_none_or(|pid| pid == process.pid) { Known::Gone } else { Known::Unknown }
 }
