@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use crate::common::{Rig, SOON, holds_for, run, skipped, wait_until};
+use crate::common::{Rig, SOON, holds_for, proc, run, skipped, wait_until};
 
 /// Flags for a detached worker and for one in a window.
 const PLACES: [&[&str]; 2] = [&[], &["--tmux"]];
@@ -18,6 +18,8 @@ fn exit_codes_and_signals_are_kept_in_both_places() {
             ("most", "exit 255", "code 255, exited"),
             ("shot", "kill -KILL $$", "signal SIGKILL, exited"),
             ("told", "kill -TERM $$", "signal SIGTERM, exited"),
+            // Real-time signals have no names.
+            ("real-time", "kill -40 $$", "signal SIG40, exited"),
         ] {
             let name = format!("{place}-{case}");
             rig.spawn_sh(&name, flags, script);
@@ -32,6 +34,20 @@ fn exit_codes_and_signals_are_kept_in_both_places() {
         assert!(["signal SIGTERM, stopped", "signal SIGHUP, stopped"].contains(&exit.as_str()), "{exit}");
         assert_eq!(rig.fine(&name), "stopped");
     }
+}
+
+#[test]
+fn a_tree_is_ended_completely_if_one_of_it_dies_of_a_real_time_signal() {
+    let rig = Rig::new();
+    // One descendant dies of signal 40 when it is told to end; the other ignores that and must be killed.
+    let script = "(trap 'kill -40 $(sh -c \"echo \\$PPID\")' TERM; while :; do sleep 0.1; done) & \
+                  (trap '' TERM; echo $(sh -c 'echo $PPID') > stubborn; while :; do sleep 1; done) & \
+                  while test ! -s stubborn; do sleep 0.05; done; exit 0";
+    rig.spawn_sh("w", &[], script);
+    rig.wait("w");
+    assert_eq!(rig.exit("w"), "code 0, exited");
+    let stubborn = std::fs::read_to_string(rig.cwd().join("stubborn")).expect("written");
+    assert!(!proc::alive(stubborn.trim().parse().expect("a pid")), "a process of the tree is left");
 }
 
 #[test]

@@ -12,8 +12,9 @@ use std::time::Instant;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid};
+use rustix::process::{WaitOptions, wait};
 use swarm_model::{Ended, Rlimit, Spec};
 
 use swarm_sys::cgroups::Groups;
@@ -175,14 +176,15 @@ impl Child {
     /// false if there are no children.
     pub fn reap(&mut self) -> bool {
         loop {
-            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) if pid == self.pid => self.ended = Some(Ended::Code(code)),
-                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.pid => {
-                    self.ended = Some(Ended::Signal(signal as i32));
+            // Not nix's waitpid: it reaps a child that died by a real-time signal and then returns an error.
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == self.pid.as_raw() => {
+                    let signalled = status.terminating_signal().map(Ended::Signal);
+                    self.ended = signalled.or(status.exit_status().map(Ended::Code)).or(self.ended);
                 }
-                Ok(WaitStatus::StillAlive) => return true,
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => return false,
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(error) => return error != rustix::io::Errno::CHILD,
             }
         }
     }
@@ -270,11 +272,8 @@ impl Launch {
         if let Some(bytes) = self.space_bytes {
             limit_space(bytes);
         }
-        if self.nice != 0 {
-            // SAFETY: plain integers.
-            #[expect(unsafe_code, reason = "nix has no setpriority")]
-            let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.nice) };
-        }
+        // Also if it is 0: the supervisor may have been started with another niceness.
+        let _ = rustix::process::setpriority_process(None, self.nice);
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(self.umask));
         for each in Signal::iterator() {
             // SAFETY: restores the default, installs nothing. KILL and STOP refuse, rightly.
