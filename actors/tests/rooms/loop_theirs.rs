@@ -103,7 +103,7 @@ async fn a_running_worker_is_followed_to_its_end() {
             rig.world.logs.write("w");
             seconds(&rig, 5).await;
             assert_eq!(status(&rig), (Status::Stopped, Some(ExitReason::DonePattern)));
-            assert!(!rig.world.kernel.is_alive(&theirs), "it is ended");
+            assert!(!rig.world.kernel.is_alive(&theirs), "the worker is ended");
             assert_eq!(starts(&rig), 0);
         }
         rig.check();
