@@ -1,5 +1,5 @@
 //! swarm and the original program on the same registry: each lists, kills, cleans and respawns the
-//! workers of the other, and keeps fields that it does not know.
+//! workers of the other, and keeps unknown fields.
 
 use std::process::Command;
 use std::thread;

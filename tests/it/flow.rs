@@ -1,4 +1,4 @@
-//! Flows without a runner: their files, and the verbs of people.
+//! Flows without a runner: their files, and the verbs that users run.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

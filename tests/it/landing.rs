@@ -11,7 +11,7 @@ use crate::common::proc;
 use crate::common::{Rig, SOON, Said, wait_until};
 use crate::crash::both;
 
-/// A repository with a file of two lines, a check and an edit of a person.
+/// A repository with a file of two lines, a check and an edit of the user.
 pub struct Site {
     pub rig: Rig,
     pub repo: PathBuf,
@@ -78,7 +78,7 @@ impl Site {
         self.git(&["log", "--first-parent", "--format=%s", "main"])
     }
 
-    /// Asserts that the checkout has the person's edit and no other change.
+    /// Asserts that the checkout has the user's edit and no other change.
     #[track_caller]
     pub fn assert_untouched(&self) {
         assert_eq!(fs::read_to_string(self.repo.join("mine")).expect("there"), MINE);

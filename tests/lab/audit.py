@@ -129,7 +129,7 @@ def synced_renames(trace: Trace, root: str) -> list[str]:
         if not any(c in ("fsync", "fdatasync") and r == "0" and f"<{folder}>" in a for _, c, a, r in calls[at:]):
             findings.append(f"unsynced: directory of {Path(target).name} is not synced after {call}")
     if not seen:
-        findings.append("audit: no rename onto a durable place was seen at all")
+        findings.append("audit: no rename onto a durable place was seen")
     return findings
 
 
@@ -198,7 +198,7 @@ def main(argv=None) -> int:
             "audit: synced before and after each rename": lambda: synced_renames(trace[0], root),
             "audit: descriptors are close-on-exec": lambda: close_on_exec(trace[0]),
             "audit: lock file is never replaced": lambda: lock_untouched(trace[0]),
-            "audit: files are made 0600, directories 0700": lambda: modes_at_birth(trace[0], root),
+            "audit: files are created 0600, directories 0700": lambda: modes_at_birth(trace[0], root),
             "audit: nothing is left": lambda: stop_everything(rig),
         }
         cases.run_all(checks, args.only, tally)

@@ -161,9 +161,9 @@ def stopped_before_it_took_in() -> list[str]:
 
 
 CASES = {
-    "flows: a turn that gave up goes on with what was handed over": gave_up,
-    "flows: a turn that was stopped goes on with its answer": stopped_and_resumed,
-    "flows: a turn that was stopped goes on with what was handed over": stopped_before_it_took_in,
-    "flows: a word that is refused changes nothing": refused_words,
-    "flows: a block that is refused changes nothing, and is sent back so often as is allowed": refused_blocks,
+    "flows: a turn that gave up keeps its handoffs": gave_up,
+    "flows: a stopped turn keeps its answer": stopped_and_resumed,
+    "flows: a stopped turn keeps its handoffs": stopped_before_it_took_in,
+    "flows: a refused command changes nothing": refused_words,
+    "flows: a refused block changes nothing and is sent back up to the limit": refused_blocks,
 }

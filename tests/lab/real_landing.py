@@ -456,7 +456,7 @@ def stopped_at_the_end() -> list[str]:
 
 INSIDE = {
     "disk: filled by a verification": lambda: filled(False),
-    "disk: filled by a verification where git ignores it": lambda: filled(True),
+    "disk: filled by a verification with ignored files": lambda: filled(True),
 }
 CASES = {
     "landing: git gc in a loop": collected,
@@ -466,8 +466,8 @@ CASES = {
     "landing: SHA-256": lambda: format_case("--object-format=sha256"),
     "landing: reftable": lambda: format_case("--ref-format=reftable"),
     "landing: a submodule moves": lambda: submodule("false"),
-    "landing: a submodule moves where git goes into them": lambda: submodule("true"),
-    "landing: a submodule goes": submodule_removed,
+    "landing: a submodule moves with submodule.recurse": lambda: submodule("true"),
+    "landing: a submodule is removed": submodule_removed,
     "landing: a file replaces a submodule": lambda: replaced(False),
     "landing: a file replaces a repository": lambda: replaced(True),
     "landing: stopped as its worker ends": stopped_at_the_end,
